@@ -1,0 +1,60 @@
+"""A persistent item-graph frontier for Scrapy, on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.operations import (
+    AddTag,
+    AllowFailure,
+    CreateAlias,
+    CreateItem,
+    DeleteAlias,
+    DeleteItem,
+    Expire,
+    MergeItem,
+    RemoveTag,
+    RenameItem,
+    SetTTL,
+    StoreResult,
+    UpdateData,
+    UpdateMetadata,
+)
+from scrapy_itemgraph.tasks import task
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.addon import Addon
+    from scrapy_itemgraph.graph import ItemGraph
+
+__all__ = [
+    "AddTag",
+    "Addon",
+    "AllowFailure",
+    "CreateAlias",
+    "CreateItem",
+    "DeleteAlias",
+    "DeleteItem",
+    "Expire",
+    "ItemGraph",
+    "MergeItem",
+    "RemoveTag",
+    "RenameItem",
+    "SetTTL",
+    "StoreResult",
+    "UpdateData",
+    "UpdateMetadata",
+    "task",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs Scrapy or SQLAlchemy only when it is asked for."""
+    if name == "Addon":
+        from scrapy_itemgraph.addon import Addon  # noqa: PLC0415
+
+        return Addon
+    if name == "ItemGraph":
+        from scrapy_itemgraph.graph import ItemGraph  # noqa: PLC0415
+
+        return ItemGraph
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

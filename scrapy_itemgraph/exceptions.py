@@ -1,0 +1,62 @@
+"""Every error that scrapy-itemgraph raises on purpose.
+
+Each message says what is wrong and what to do next; the facts are attributes.
+"""
+
+from __future__ import annotations
+
+
+class ItemGraphError(Exception):
+    """The base of all errors of this package."""
+
+
+class ConfigurationError(ItemGraphError):
+    """A setting, or a combination of settings, cannot work."""
+
+
+class TaskDefinitionError(ItemGraphError):
+    """A `@task` is declared in a way that cannot work."""
+
+
+class DatabaseError(ItemGraphError):
+    """The database cannot be used as it is."""
+
+
+class DatabaseUnavailableError(DatabaseError):
+    """The database server does not answer, or refuses us."""
+
+
+class SchemaVersionError(DatabaseError):
+    """The database's schema is older or newer than this code."""
+
+
+class EmbeddedServerError(DatabaseError):
+    """The embedded PostgreSQL cannot be started or used."""
+
+
+class OperationError(ItemGraphError):
+    """An operation cannot be carried out as it was yielded."""
+
+
+class InvalidIdError(OperationError):
+    """An id is empty, too long, or not storable text."""
+
+
+class InvalidDataError(OperationError):
+    """A value is not JSON, or not text that PostgreSQL can store."""
+
+
+class ItemNotFoundError(OperationError):
+    """No item has this id or alias."""
+
+
+class NameTakenError(OperationError):
+    """A name belongs to another item, or did not have to exist."""
+
+
+class ForeignOutputError(ItemGraphError):
+    """A callback yielded something that is no operation, item or Request."""
+
+
+class NotFoundError(ItemGraphError):
+    """What a command or call named does not exist."""

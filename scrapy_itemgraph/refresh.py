@@ -1,0 +1,239 @@
+"""Keeps `work` equal to what is outstanding, for the items that a transaction touched.
+
+Callers hold the locks of these items. All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from sqlalchemy import Connection, Row
+
+# The outstanding pairs of some items, with the queue that each belongs into (null: not made yet).
+WANTED = text("""
+    WITH called AS (
+        SELECT DISTINCT i.id AS item_id, tt.task_id
+        FROM unnest(CAST(:items AS bigint[])) AS touched(id)
+        JOIN items i ON i.id = touched.id
+        JOIN tags g ON g.item_id = i.id
+        JOIN task_tags tt ON tt.crawl_id = i.crawl_id AND tt.tag_name = g.tag_name
+    )
+    SELECT i.id AS item_id, t.id AS task_id, i.crawl_id, q.id AS queue_id, k.id AS kind_id,
+        coalesce(t.slot_id, i.slot_id) AS slot_id,
+        r.completed_at IS NOT NULL AS is_stale,
+        coalesce(i.nice, t.nice) AS nice,
+        CASE WHEN i.not_before > now() THEN i.not_before END AS not_before
+    FROM called
+    JOIN items i ON i.id = called.item_id
+    JOIN tasks t ON t.id = called.task_id AND t.is_registered
+    JOIN kinds k ON k.task_id = t.id AND k.limit_ids = '{}'
+    LEFT JOIN queues q
+        ON q.crawl_id = i.crawl_id AND q.slot_id = coalesce(t.slot_id, i.slot_id)
+    LEFT JOIN results r ON r.item_id = i.id AND r.task_id = t.id
+    WHERE NOT coalesce(r.is_held, false)
+        AND (r.completed_at IS NULL
+            OR r.task_version <> t.version
+            OR r.invalidated_at IS NOT NULL
+            OR (r.expires_at IS NOT NULL AND r.due_at IS NULL))
+        AND NOT EXISTS (
+            SELECT FROM task_dependencies d
+            JOIN tasks dt ON dt.id = d.depends_on_id
+            LEFT JOIN results dr ON dr.item_id = i.id AND dr.task_id = dt.id
+            WHERE d.task_id = t.id
+                AND (dr.completed_at IS NULL
+                    OR dr.is_held
+                    OR dr.task_version <> dt.version
+                    OR dr.invalidated_at IS NOT NULL
+                    OR (dr.expires_at IS NOT NULL AND dr.due_at IS NULL)))
+""")
+
+# The work that stands of some items.
+STANDING = text("""
+    SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.is_refiled,
+        w.token IS NOT NULL AS is_claimed
+    FROM unnest(CAST(:items AS bigint[])) AS touched(id)
+    JOIN work w ON w.item_id = touched.id
+""")
+
+# Queues that were never needed before.
+MAKE_QUEUES = text("""
+    INSERT INTO queues (crawl_id, slot_id)
+    SELECT * FROM unnest(CAST(:crawls AS int[]), CAST(:slots AS int[]))
+    ON CONFLICT DO NOTHING
+""")
+
+FIND_QUEUES = text("""
+    SELECT q.crawl_id, q.slot_id, q.id
+    FROM unnest(CAST(:crawls AS int[]), CAST(:slots AS int[])) AS wanted(crawl_id, slot_id)
+    JOIN queues q USING (crawl_id, slot_id)
+""")
+
+# Holds off whoever would park these queues as empty; claims go on.
+HOLD_QUEUES = text("""
+    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id
+    FOR KEY SHARE OF q
+""")
+
+INSERT_WORK = text("""
+    INSERT INTO work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before)
+    SELECT * FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:crawls AS int[]),
+        CAST(:queues AS int[]), CAST(:kinds AS int[]), CAST(:stale AS bool[]),
+        CAST(:nice AS int[]), CAST(:not_before AS timestamptz[]))
+    ON CONFLICT DO NOTHING
+""")
+
+# Unclaimed work that no longer stands; what a claim is looking at just now is left for WITHDRAW.
+WITHDRAW_AT_ONCE = text("""
+    DELETE FROM work WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid
+        FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS gone(item_id, task_id)
+        JOIN work w ON w.item_id = gone.item_id AND w.task_id = gone.task_id
+        WHERE w.token IS NULL
+        FOR UPDATE OF w SKIP LOCKED))
+""")
+
+WITHDRAW = text("""
+    DELETE FROM work WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid
+        FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS gone(item_id, task_id)
+        JOIN work w ON w.item_id = gone.item_id AND w.task_id = gone.task_id
+        WHERE w.token IS NULL
+        FOR UPDATE OF w))
+""")
+
+# Unclaimed work whose queue, kind or place changed.
+MOVE_WORK = text("""
+    UPDATE work w
+    SET queue_id = moved.queue_id, kind_id = moved.kind_id, is_stale = moved.is_stale,
+        nice = moved.nice
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:queues AS int[]),
+        CAST(:kinds AS int[]), CAST(:stale AS bool[]), CAST(:nice AS int[]))
+        AS moved(item_id, task_id, queue_id, kind_id, is_stale, nice)
+    WHERE w.item_id = moved.item_id AND w.task_id = moved.task_id AND w.token IS NULL
+""")
+
+SLEEPING_QUEUES = text("""
+    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id
+    WHERE NOT q.is_live
+    FOR NO KEY UPDATE OF q
+""")
+
+WAKE_QUEUES = text("""
+    UPDATE queues q SET is_live = true, next_at = greatest(q.next_at, now())
+    FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    WHERE q.id = wanted.id AND NOT q.is_live
+    RETURNING q.crawl_id
+""")
+
+NOTIFY = text("SELECT pg_notify('itemgraph', CAST(:crawl AS text))")
+
+LOCK_ITEMS = text("""
+    SELECT i.id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN items i ON i.id = wanted.id
+    FOR NO KEY UPDATE OF i
+""")
+
+
+def lock_items(connection: Connection, item_ids: Iterable[int]) -> list[int]:
+    """Lock items in the order of their ids, and return those that exist."""
+    rows = connection.execute(LOCK_ITEMS, {"items": sorted(set(item_ids))})
+    return list(rows.scalars())
+
+
+def refresh(connection: Connection, item_ids: Iterable[int]) -> None:
+    """Make the work of these (locked) items what is outstanding of them."""
+    items = sorted(set(item_ids))
+    if not items:
+        return
+    wanted = {(row.item_id, row.task_id): row for row in _rows(connection, WANTED, items)}
+    standing = {(row.item_id, row.task_id): row for row in _rows(connection, STANDING, items)}
+    queues = _queues(connection, wanted.values())
+    missing = [row for pair, row in sorted(wanted.items()) if pair not in standing]
+    moved = [
+        row for pair, row in wanted.items() if pair in standing and _moves(row, standing[pair], queues)
+    ]
+    surplus = [
+        pair for pair, row in standing.items() if pair not in wanted and not row.is_claimed
+    ]
+    awake = sorted({queues[row.crawl_id, row.slot_id] for row in (*missing, *moved)})
+    hold_queues(connection, awake)
+    if missing:
+        connection.execute(INSERT_WORK, _columns(missing, queues))
+    if moved:
+        connection.execute(MOVE_WORK, _columns(moved, queues))
+    withdraw(connection, surplus)
+    wake(connection, awake)
+
+
+def hold_queues(connection: Connection, queue_ids: Sequence[int]) -> None:
+    """Hold off parking; whoever puts work into queues does this before, and `wake` after."""
+    if queue_ids:
+        connection.execute(HOLD_QUEUES, {"queues": list(queue_ids)})
+
+
+def wake(connection: Connection, queue_ids: Iterable[int]) -> None:
+    """Wake queues that were parked as empty, and tell idle workers of their crawls."""
+    queues = sorted(set(queue_ids))
+    if not queues:
+        return
+    asleep = list(connection.execute(SLEEPING_QUEUES, {"queues": queues}).scalars())
+    if asleep:
+        for crawl in set(connection.execute(WAKE_QUEUES, {"queues": asleep}).scalars()):
+            connection.execute(NOTIFY, {"crawl": crawl})
+
+
+def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None:
+    """Delete unclaimed work; a claim that holds a row for the moment is waited for."""
+    if not pairs:
+        return
+    gone = {"items": [item for item, _ in pairs], "tasks": [task for _, task in pairs]}
+    if connection.execute(WITHDRAW_AT_ONCE, gone).rowcount < len(pairs):
+        connection.execute(WITHDRAW, gone)
+
+
+def _rows(connection: Connection, statement: Any, items: list[int]) -> Sequence[Row[Any]]:
+    return connection.execute(statement, {"items": items}).all()
+
+
+def _queues(connection: Connection, rows: Iterable[Row[Any]]) -> dict[tuple[int, int], int]:
+    queues = {(row.crawl_id, row.slot_id): row.queue_id for row in rows}
+    unmade = sorted(key for key, queue in queues.items() if queue is None)
+    if unmade:
+        keys = {"crawls": [crawl for crawl, _ in unmade], "slots": [slot for _, slot in unmade]}
+        connection.execute(MAKE_QUEUES, keys)
+        queues |= {(c, s): queue for c, s, queue in connection.execute(FIND_QUEUES, keys)}
+    return queues
+
+
+def _moves(wanted: Row[Any], standing: Row[Any], queues: dict[tuple[int, int], int]) -> bool:
+    if standing.is_claimed:
+        return False
+    queue = queues[wanted.crawl_id, wanted.slot_id]
+    if standing.is_refiled:
+        queue = standing.queue_id
+    return (queue, wanted.kind_id, wanted.is_stale, wanted.nice) != (
+        standing.queue_id,
+        standing.kind_id,
+        standing.is_stale,
+        standing.nice,
+    )
+
+
+def _columns(rows: Sequence[Row[Any]], queues: dict[tuple[int, int], int]) -> dict[str, list[Any]]:
+    return {
+        "items": [row.item_id for row in rows],
+        "tasks": [row.task_id for row in rows],
+        "crawls": [row.crawl_id for row in rows],
+        "queues": [queues[row.crawl_id, row.slot_id] for row in rows],
+        "kinds": [row.kind_id for row in rows],
+        "stale": [row.is_stale for row in rows],
+        "nice": [row.nice for row in rows],
+        "not_before": [row.not_before for row in rows],
+    }

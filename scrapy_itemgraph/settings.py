@@ -1,0 +1,140 @@
+"""The `ITEMGRAPH_*` settings, read once into plain values."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from scrapy_itemgraph import values
+from scrapy_itemgraph.exceptions import ConfigurationError
+
+PREFIX = "ITEMGRAPH_"
+_TRUE = {True, "1", "true", "True"}
+_FALSE = {False, "0", "false", "False"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a project says of its item graph; periods are timedeltas."""
+
+    enabled: bool = True
+    database_url: str | None = None
+    data_dir: Path = Path(".scrapy/itemgraph")
+    crawl: str = "{name}"
+    idle: str = "close"
+    lease: timedelta = timedelta(seconds=60)
+    claim_batch: int = 25
+    commit_batch: int = 25
+    commit_interval: float = 0.03
+    default_ttl: timedelta | None = None
+    items: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
+    held_requests: int = 1000
+    tag_renames: Mapping[str, str] = field(default_factory=dict)
+    auto_migrate: bool | None = None
+
+    @classmethod
+    def read(cls, get: Callable[[str], Any]) -> Settings:
+        """Read the settings through `get`, which takes a full name and gives None when it is unset.
+
+        Raises:
+            ConfigurationError: naming the setting that cannot be read.
+
+        """
+        given: dict[str, Any] = {}
+        for name, reader in _READERS.items():
+            value = get(PREFIX + name.upper())
+            if value is None:
+                continue
+            try:
+                given[name] = reader(value)
+            except (ValueError, TypeError, SyntaxError) as error:
+                raise ConfigurationError(f"{PREFIX}{name.upper()}: {error}") from None
+        return cls(**given)
+
+
+def _boolean(value: Any) -> bool:
+    if value in _TRUE:
+        return True
+    if value in _FALSE:
+        return False
+    raise ValueError(f"write True or False, not {value!r}")
+
+
+def _integer(value: Any) -> int:
+    number = int(value)
+    if number < 1:
+        raise ValueError(f"write a whole number from 1, not {value!r}")
+    return number
+
+
+def _seconds(value: Any) -> float:
+    return values.parse_period(_number(value), "it").total_seconds()
+
+
+def _number(value: Any) -> Any:
+    """Read text such as "60" from a command line as the number it is."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _period(value: Any) -> timedelta:
+    return values.parse_period(_number(value), "it")
+
+
+def _ttl(value: Any) -> timedelta | None:
+    return values.parse_ttl(_number(value), "it")
+
+
+def _idle(value: Any) -> str:
+    if value not in {"close", "wait"}:
+        raise ValueError(f'write "close" or "wait", not {value!r}')
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"write a text, not {value!r}")
+    return values.check_text(value, "it", error=ValueError)
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = ast.literal_eval(value)
+    if not isinstance(value, Mapping):
+        raise TypeError(f"write a dict, not {value!r}")
+    return dict(value)
+
+
+def _renames(value: Any) -> dict[str, str]:
+    return {
+        values.check_id(old, "a tag"): values.check_id(new, "a tag")
+        for old, new in _mapping(value).items()
+    }
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "enabled": _boolean,
+    "database_url": _text,
+    "data_dir": Path,
+    "crawl": _text,
+    "idle": _idle,
+    "lease": _period,
+    "claim_batch": _integer,
+    "commit_batch": _integer,
+    "commit_interval": _seconds,
+    "default_ttl": _ttl,
+    "items": _mapping,
+    "held_requests": _integer,
+    "tag_renames": _renames,
+    "auto_migrate": _boolean,
+}

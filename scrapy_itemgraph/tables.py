@@ -1,0 +1,363 @@
+"""The schema, as SQLAlchemy metadata; `migrations/` creates it.
+
+Hot and narrow stands apart from cold and wide: `work` holds outstanding work alone, with its claim
+as columns; `results`, `items` and `attempts` hold what was done. `work` and `attempts` have no
+foreign keys: a cascade into them would deadlock with claims, and `refresh` keeps them true. Rows
+that every commit shares (crawls, tasks, slots) are referenced without one from the large tables:
+each check would take a share lock on the same row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    Interval,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    text,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+    }
+)
+
+
+def _moment(name: str, *, null: bool = True, now: bool = False) -> Column[datetime]:
+    default = func.now() if now else None
+    return Column(name, DateTime(timezone=True), nullable=null and not now, server_default=default)
+
+
+crawls = Table(
+    "crawls",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("arguments", JSON, nullable=False, server_default=text("'{}'")),
+    _moment("created_at", now=True),
+    UniqueConstraint("name"),
+)
+
+slots = Table(
+    "slots",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, comment="Scrapy's download slot; '' for none"),
+    Column("delay", Double, comment="seconds; null: what the project's settings say"),
+    Column("concurrency", Integer),
+    _moment("blocked_until"),
+    Column("holder", Integer, comment="the worker whose slot it is for now"),
+    _moment("held_until"),
+    _moment("next_at"),
+    UniqueConstraint("name"),
+    postgresql_with={"fillfactor": "50"},
+)
+
+limits = Table(
+    "limits",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("rate", Double, comment="starts per second"),
+    Column("concurrency", Integer),
+    Column("holder", Integer),
+    _moment("held_until"),
+    _moment("next_at"),
+    UniqueConstraint("name"),
+    postgresql_with={"fillfactor": "50"},
+)
+
+queues = Table(
+    "queues",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("slot_id", Integer, ForeignKey("slots.id"), nullable=False),
+    Column("is_live", Boolean, nullable=False, server_default=text("false")),
+    Column(
+        "next_at",
+        DateTime(timezone=True),
+        nullable=False,
+        server_default=func.now(),
+        comment="whose turn: the earliest goes first",
+    ),
+    UniqueConstraint("crawl_id", "slot_id"),
+    Index("queues_turn_idx", "crawl_id", "next_at", postgresql_where=text("is_live")),
+    postgresql_with={"fillfactor": "50"},
+)
+
+items = Table(
+    "items",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("crawl_id", Integer, nullable=False),
+    Column("slot_id", Integer, nullable=False),
+    Column("name", Text, nullable=False, comment="the canonical id"),
+    Column("data", JSON, nullable=False),
+    Column("created_by", Text, comment="an item's id, through an alias; may be broken"),
+    Column("nice", Integer, comment="null: the task's"),
+    _moment("not_before"),
+    _moment("created_at", now=True),
+    _moment("updated_at", now=True),
+    Index("items_crawl_id_id_idx", "crawl_id", "id"),
+)
+
+aliases = Table(
+    "aliases",
+    metadata,
+    Column("crawl_id", Integer, nullable=False),
+    Column("key", Uuid, nullable=False, comment="the first 16 bytes of the name's SHA-256"),
+    Column("name", Text, nullable=False),
+    Column(
+        "item_id",
+        BigInteger,
+        ForeignKey("items.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED"),
+        comment="null: the item was deleted and its name stays taken",
+    ),
+    PrimaryKeyConstraint("crawl_id", "key"),
+    Index("aliases_item_id_idx", "item_id"),
+)
+
+tags = Table(
+    "tags",
+    metadata,
+    Column("item_id", BigInteger, ForeignKey("items.id", ondelete="CASCADE"), nullable=False),
+    Column("tag_name", Text, nullable=False),
+    Column("crawl_id", Integer, nullable=False),
+    Column("value", JSON(none_as_null=True)),
+    PrimaryKeyConstraint("item_id", "tag_name"),
+    Index("tags_crawl_id_tag_name_item_id_idx", "crawl_id", "tag_name", "item_id"),
+)
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("spider", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("ttl", Interval, comment="null: never expires"),
+    Column("nice", Integer, nullable=False, server_default=text("0")),
+    Column("slot_id", Integer, ForeignKey("slots.id"), comment="null: the item's"),
+    Column("max_failures", Integer),
+    Column("is_item_exclusive", Boolean, nullable=False, server_default=text("false")),
+    Column("is_enabled", Boolean, nullable=False, server_default=text("true")),
+    Column("is_registered", Boolean, nullable=False, server_default=text("true")),
+    Column("definition", Uuid, nullable=False, comment="a digest of all that the code declares"),
+    UniqueConstraint("crawl_id", "name"),
+)
+
+task_tags = Table(
+    "task_tags",
+    metadata,
+    Column("crawl_id", Integer, nullable=False),
+    Column("tag_name", Text, nullable=False),
+    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    PrimaryKeyConstraint("crawl_id", "tag_name", "task_id"),
+)
+
+task_dependencies = Table(
+    "task_dependencies",
+    metadata,
+    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    Column("depends_on_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    PrimaryKeyConstraint("task_id", "depends_on_id"),
+)
+
+kinds = Table(
+    "kinds",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    Column("limit_ids", ARRAY(Integer), nullable=False, server_default=text("'{}'")),
+    UniqueConstraint("task_id", "limit_ids"),
+)
+
+sweeps = Table(
+    "sweeps",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    Column("tags", ARRAY(Text), nullable=False),
+    Column("unhold", Boolean, nullable=False, server_default=text("false")),
+    Column("after_item_id", BigInteger, nullable=False, server_default=text("0")),
+    _moment("opened_at", now=True),
+    Index("sweeps_crawl_id_idx", "crawl_id"),
+)
+
+results = Table(
+    "results",
+    metadata,
+    Column("item_id", BigInteger, ForeignKey("items.id", ondelete="CASCADE"), nullable=False),
+    Column("task_id", Integer, nullable=False),
+    Column("task_version", Text, nullable=False),
+    Column("metadata", JSON, nullable=False, server_default=text("'{}'")),
+    Column("is_successful", Boolean, nullable=False),
+    Column("is_held", Boolean, nullable=False, server_default=text("false")),
+    _moment("created_at", now=True),
+    _moment("completed_at"),
+    _moment("invalidated_at"),
+    _moment("expires_at"),
+    Column(
+        "due_at",
+        DateTime(timezone=True),
+        comment="expires_at until the expiry is staged, then null",
+    ),
+    Column("ttl_overridden", Boolean, nullable=False, server_default=text("false")),
+    PrimaryKeyConstraint("item_id", "task_id"),
+    Index("results_due_idx", "task_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
+)
+
+failures = Table(
+    "failures",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("item_id", BigInteger, nullable=False),
+    Column("task_id", Integer, nullable=False),
+    Column("is_refusal", Boolean, nullable=False, server_default=text("false")),
+    Column("error", JSON, nullable=False),
+    _moment("occurred_at", now=True),
+    _moment("handled_at"),
+    Column("handled_by", Text),
+    ForeignKeyConstraint(
+        ["item_id", "task_id"],
+        ["results.item_id", "results.task_id"],
+        name="failures_result_fkey",
+        ondelete="CASCADE",
+    ),
+    Index("failures_item_id_task_id_idx", "item_id", "task_id"),
+    Index(
+        "failures_open_idx",
+        "task_id",
+        "is_refusal",
+        "id",
+        postgresql_where=text("handled_at IS NULL"),
+    ),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("spider", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("process_id", Integer, nullable=False),
+    Column("job", Text, comment="Scrapyd's job id"),
+    _moment("started_at", now=True),
+    _moment("locked_at"),
+    _moment("lease_until", null=False),
+    _moment("stopped_at"),
+    Column("reason", Text, comment="why it stopped"),
+    Index("workers_living_idx", "crawl_id", postgresql_where=text("stopped_at IS NULL")),
+)
+
+work = Table(
+    "work",
+    metadata,
+    Column("item_id", BigInteger, nullable=False),
+    Column("task_id", Integer, nullable=False),
+    Column("crawl_id", Integer, nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("kind_id", Integer, nullable=False),
+    Column("is_stale", Boolean, nullable=False),
+    Column("nice", Integer, nullable=False),
+    Column("seq", BigInteger, Identity(), nullable=False),
+    Column("tries", SmallInteger, nullable=False, server_default=text("0")),
+    Column("deaths", SmallInteger, nullable=False, server_default=text("0")),
+    Column(
+        "is_refiled",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="its request turned out to have another slot than the item",
+    ),
+    _moment("not_before"),
+    Column("worker_id", Integer),
+    Column("token", Uuid),
+    _moment("claimed_at"),
+    PrimaryKeyConstraint("item_id", "task_id"),
+    CheckConstraint("(token IS NULL) = (worker_id IS NULL)", name="claim"),
+    Index(
+        "work_ready_idx",
+        "queue_id",
+        "kind_id",
+        "is_stale",
+        "nice",
+        "seq",
+        postgresql_where=text("token IS NULL AND not_before IS NULL AND deaths < 2"),
+    ),
+    Index(
+        "work_suspect_idx",
+        "crawl_id",
+        "is_stale",
+        "nice",
+        "seq",
+        postgresql_where=text("token IS NULL AND not_before IS NULL AND deaths >= 2"),
+    ),
+    Index("work_claimed_idx", "worker_id", postgresql_where=text("token IS NOT NULL")),
+    Index(
+        "work_timer_idx",
+        "crawl_id",
+        "not_before",
+        postgresql_where=text("not_before IS NOT NULL"),
+    ),
+    Index(
+        "work_retry_idx",
+        "crawl_id",
+        postgresql_where=text("not_before IS NOT NULL AND tries > 0"),
+    ),
+    postgresql_with={
+        "fillfactor": "80",
+        "autovacuum_vacuum_scale_factor": "0.01",
+        "autovacuum_vacuum_threshold": "1000",
+        "autovacuum_vacuum_cost_delay": "0",
+        "vacuum_truncate": "off",
+    },
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("item_id", BigInteger, nullable=False),
+    Column("task_id", Integer, nullable=False),
+    Column("worker_id", Integer),
+    Column("token", Uuid, nullable=False),
+    Column("task_version", Text, nullable=False),
+    Column("number", SmallInteger, nullable=False, comment="from 1"),
+    Column("outcome", Text, nullable=False),
+    Column("error", JSON(none_as_null=True)),
+    _moment("started_at"),
+    _moment("ended_at", now=True),
+    Index("attempts_item_id_task_id_id_idx", "item_id", "task_id", "id"),
+)

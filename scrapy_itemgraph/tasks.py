@@ -1,0 +1,243 @@
+"""Tasks: spider methods that tags call for, and what their decorator says of them."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Literal, TypeVar
+
+from scrapy_itemgraph import values
+from scrapy_itemgraph.exceptions import TaskDefinitionError
+
+MARK = "__itemgraph_task__"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
+_FIRST_DELAY = timedelta(seconds=10)
+_LONGEST_DELAY = timedelta(minutes=10)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task as a spider declares it; `ttl` is None for the default and "never" for none."""
+
+    name: str
+    method: str
+    tags: tuple[str, ...] = ()
+    version: str = "1"
+    ttl: timedelta | Literal["never"] | None = None
+    depends_on: tuple[str, ...] = ()
+    nice: int = 0
+    request: str | Callable[..., Any] | None = None
+    slot: str | None = None
+    download: bool = True
+    max_attempts: int = 3
+    backoff: tuple[timedelta, ...] = ()
+    max_failures: int | None = None
+    allow_failure: bool = False
+    rate_limit: str | None = None
+    rate_limit_by_tag: Mapping[str, str] = field(default_factory=dict)
+    exempt_global: bool = False
+    autothrottle: bool | None = None
+    concurrency: int | None = None
+    exclusive: Literal["pair", "item"] = "pair"
+    retry_failed_on_version_bump: bool = False
+
+    def retry_delay(self, attempt: int) -> timedelta:
+        """Return how long to wait after the given attempt (from 1), before jitter."""
+        if self.backoff:
+            return self.backoff[min(attempt, len(self.backoff)) - 1]
+        return min(_FIRST_DELAY * (1 << min(attempt - 1, 10)), _LONGEST_DELAY)
+
+
+def task(
+    *,
+    tags: Iterable[str],
+    name: str | None = None,
+    version: str = "1",
+    ttl: timedelta | float | str | None = None,
+    depends_on: Iterable[str] = (),
+    nice: int = 0,
+    request: str | Callable[..., Any] | None = None,
+    slot: str | None = None,
+    download: bool = True,
+    max_attempts: int = 3,
+    backoff: float | str | timedelta | Sequence[float | str | timedelta] | None = None,
+    max_failures: int | None = None,
+    allow_failure: bool = False,
+    rate_limit: str | None = None,
+    rate_limit_by_tag: Mapping[str, str] | None = None,
+    exempt_global: bool = False,
+    autothrottle: bool | None = None,
+    concurrency: int | None = None,
+    exclusive: Literal["pair", "item"] = "pair",
+    retry_failed_on_version_bump: bool = False,
+) -> Callable[[F], F]:
+    """Make a spider method a task that items with one of `tags` call for.
+
+    Raises:
+        TaskDefinitionError: at import, when an option cannot work; the method is named.
+
+    """
+
+    def decorate(method: F) -> F:
+        options = Task(
+            name=name if name is not None else method.__name__,
+            method=method.__name__,
+            tags=_names(tags, "tags"),
+            version=version,
+            ttl=_ttl(ttl),
+            depends_on=_names(depends_on, "depends_on"),
+            nice=nice,
+            request=request,
+            slot=slot,
+            download=download,
+            max_attempts=max_attempts,
+            backoff=_backoff(backoff),
+            max_failures=max_failures,
+            allow_failure=allow_failure,
+            rate_limit=rate_limit,
+            rate_limit_by_tag=dict(rate_limit_by_tag or {}),
+            exempt_global=exempt_global,
+            autothrottle=autothrottle,
+            concurrency=concurrency,
+            exclusive=exclusive,
+            retry_failed_on_version_bump=retry_failed_on_version_bump,
+        )
+        _check(options)
+        setattr(method, MARK, options)
+        return method
+
+    def named(method: F) -> F:
+        try:
+            return decorate(method)
+        except (ValueError, TypeError, TaskDefinitionError) as error:
+            where = getattr(method, "__qualname__", repr(method))
+            raise TaskDefinitionError(f"@task of {where}: {error}") from None
+
+    return named
+
+
+def discover(spider_class: type) -> dict[str, Task]:
+    """Return the tasks of a spider class by name, checked against each other.
+
+    Raises:
+        TaskDefinitionError: for two tasks of one name, an undecorated override, an unknown
+            dependency, or a cycle.
+
+    """
+    found: dict[str, Task] = {}
+    for attribute in dict.fromkeys(a for cls in spider_class.__mro__ for a in vars(cls)):
+        options = _marked(spider_class, attribute)
+        if options is None:
+            continue
+        other = found.get(options.name)
+        if other is not None:
+            raise TaskDefinitionError(
+                f"{spider_class.__name__}: {other.method} and {attribute} are both the task "
+                f"{options.name!r}; give one of them another name="
+            )
+        found[options.name] = options
+    _check_dependencies(spider_class.__name__, found)
+    return found
+
+
+def uncovered_dependencies(tasks: Mapping[str, Task]) -> list[tuple[Task, Task]]:
+    """Return (task, dependency) pairs where an item may carry the task's tag but not the other's.
+
+    Such an item never gets the dependency's result from this tag, so its task may wait for ever.
+    """
+    return [
+        (one, tasks[name])
+        for one in tasks.values()
+        for name in one.depends_on
+        if not set(one.tags) <= set(tasks[name].tags)
+    ]
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return a hint such as `; did you mean 'category'?`, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _marked(spider_class: type, attribute: str) -> Task | None:
+    definitions = [vars(cls)[attribute] for cls in spider_class.__mro__ if attribute in vars(cls)]
+    marks = [getattr(definition, MARK, None) for definition in definitions]
+    if marks[0] is None and any(marks):
+        raise TaskDefinitionError(
+            f"{spider_class.__name__}.{attribute} overrides a task but is not decorated; "
+            "decorate it with @task too, or give it another name"
+        )
+    if marks[0] is not None and not inspect.isroutine(
+        inspect.getattr_static(spider_class, attribute)
+    ):
+        raise TaskDefinitionError(f"{spider_class.__name__}.{attribute} is no method")
+    return marks[0]
+
+
+def _check_dependencies(spider: str, tasks: Mapping[str, Task]) -> None:
+    for one in tasks.values():
+        for name in one.depends_on:
+            if name not in tasks:
+                raise TaskDefinitionError(
+                    f"{spider}: the task {one.name!r} depends on {name!r}, which is no task of "
+                    f"this spider{closest(name, tasks)}"
+                )
+    try:
+        TopologicalSorter({t.name: t.depends_on for t in tasks.values()}).prepare()
+    except CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))
+        raise TaskDefinitionError(f"{spider}: tasks depend on each other: {circle}") from None
+
+
+def _names(given: Iterable[str], what: str) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise TaskDefinitionError(f"{what} is a list: write {what}=[{given!r}]")
+    return tuple(dict.fromkeys(values.check_id(name, f"a name in {what}") for name in given))
+
+
+def _ttl(given: Any) -> timedelta | Literal["never"] | None:
+    return None if given is None else values.parse_ttl(given) or "never"
+
+
+def _backoff(given: Any) -> tuple[timedelta, ...]:
+    if given is None:
+        return ()
+    steps = given if isinstance(given, (list, tuple)) else [given]
+    return tuple(values.parse_period(step, "backoff") for step in steps)
+
+
+def _check(options: Task) -> None:
+    if not _NAME.fullmatch(options.name):
+        raise TaskDefinitionError(
+            f"the name {options.name!r} has odd characters; use up to 100 letters, digits "
+            "and _ . : -"
+        )
+    if not options.tags:
+        raise TaskDefinitionError("tags is empty, so nothing would ever call for this task")
+    if not isinstance(options.version, str) or not options.version:
+        raise TaskDefinitionError(f"version must be a non-empty string, not {options.version!r}")
+    values.check_text(options.version, "version")
+    if options.exclusive not in {"pair", "item"}:
+        raise TaskDefinitionError(f'exclusive is "pair" or "item", not {options.exclusive!r}')
+    if options.request is not None and not (
+        isinstance(options.request, str) or callable(options.request)
+    ):
+        raise TaskDefinitionError("request is the name of a method, or a callable of the item")
+    _check_integer(options.nice, "nice", least=-(2**31))
+    _check_integer(options.max_attempts, "max_attempts", least=1)
+    if options.max_failures is not None:
+        _check_integer(options.max_failures, "max_failures", least=1)
+    if options.concurrency is not None:
+        _check_integer(options.concurrency, "concurrency", least=1)
+
+
+def _check_integer(value: Any, what: str, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+        raise TaskDefinitionError(f"{what} must be an integer from {least}, not {value!r}")

@@ -1,0 +1,107 @@
+"""The nouns that pass between layers, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    OK = "ok"
+    RETRY = "retry"
+    FAILED = "failed"
+    REFUSED = "refused"
+    RELEASED = "released"
+    DIED = "died"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemSnapshot:
+    """An item as it was committed when it was read."""
+
+    id: str
+    aliases: tuple[str, ...]
+    tags: Mapping[str, Any]
+    data: dict[str, Any]
+    created_by: str | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Work taken by a worker, with the fencing token that ends it."""
+
+    item_id: int
+    task_id: int
+    task: str
+    version: str
+    token: UUID
+    attempt: int
+    claimed_at: datetime
+    slot: str
+    is_alone: bool
+    item: ItemSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultSnapshot:
+    """What an (item, task) pair last produced, and its state."""
+
+    task: str
+    version: str | None
+    metadata: dict[str, Any]
+    is_successful: bool | None
+    is_held: bool
+    is_invalidated: bool
+    completed_at: datetime | None
+    expires_at: datetime | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One thing that an operation did, for the log and the stats: `[new] URL:…`."""
+
+    operation: str
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What became of a changeset.
+
+    `outcome` is None when the claim was lost: nothing of the changeset was applied. `error` is set
+    when an operation could not be carried out, so that a good execution ended as a failure.
+    """
+
+    outcome: Outcome | None
+    error: dict[str, Any] | None = None
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remaining:
+    """What is left of a crawl's work, as a worker that finds nothing to claim sees it.
+
+    `next_retry` is in seconds from now.
+    """
+
+    claimable: bool
+    claimed: bool
+    sweeping: bool
+    next_retry: float | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a run that closes when idle has reached its end."""
+        return not (self.claimable or self.claimed or self.sweeping or self.next_retry is not None)

@@ -1,0 +1,159 @@
+"""The values that users hand us: ids, times to live, JSON. Checked here, once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
+
+MAX_ID_BYTES = 8192
+MAX_TTL = timedelta(days=36525)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_PERIOD = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
+_PERIOD_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+
+
+def name_key(name: str) -> uuid.UUID:
+    """Return the key of a name: the first 16 bytes of its SHA-256."""
+    return uuid.UUID(bytes=hashlib.sha256(name.encode()).digest()[:16])
+
+
+def check_id(value: Any, what: str = "id") -> str:
+    """Return `value` when it can be an item's id: 1 to 8,192 bytes of UTF-8 without NUL."""
+    if not isinstance(value, str):
+        raise InvalidIdError(f"{what} must be a string, not {type(value).__name__}: {value!r:.80}")
+    if not value:
+        raise InvalidIdError(f"{what} is empty; an id has 1 to {MAX_ID_BYTES:,} bytes")
+    check_text(value, what, error=InvalidIdError)
+    size = len(value.encode())
+    if size > MAX_ID_BYTES:
+        raise InvalidIdError(
+            f"{what} has {size:,} bytes, more than {MAX_ID_BYTES:,}: {value[:60]!r}…; "
+            "shorten it, for instance with a hash, and keep the long form in the data"
+        )
+    return value
+
+
+def check_text(value: str, what: str, error: type[Exception] = InvalidDataError) -> str:
+    """Return `value` when PostgreSQL can store it: no NUL and no lone surrogate."""
+    if "\0" in value:
+        raise error(f"{what} has a NUL character, which PostgreSQL cannot store: {value!r:.80}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise error(f"{what} has a lone surrogate, which is no text: {value!r:.80}") from None
+    return value
+
+
+def dump_json(value: Any, what: str) -> str:
+    """Serialise `value`, keeping the order of keys, or say which part of it is not JSON."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
+        suspect = "\\u0000" in text or _has_foreign_keys(value)
+    except (TypeError, ValueError, RecursionError):
+        suspect = True
+    if suspect:
+        _explain(value, what, ())
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text
+
+
+def copy_json(value: Any, what: str) -> Any:
+    """Return a private copy of a JSON value; later changes to `value` do not show in it."""
+    return json.loads(dump_json(value, what))
+
+
+def copy_mapping(value: Any, what: str) -> dict[str, Any]:
+    """Return a private copy of a JSON object."""
+    if not isinstance(value, dict):
+        raise InvalidDataError(f"{what} must be a dict, not {type(value).__name__}: {value!r:.80}")
+    copy: dict[str, Any] = copy_json(value, what)
+    return copy
+
+
+def _has_foreign_keys(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(not isinstance(k, str) or _has_foreign_keys(v) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return any(_has_foreign_keys(v) for v in value)
+    return False
+
+
+def _explain(value: Any, what: str, path: tuple[int, ...]) -> None:
+    """Raise an InvalidDataError that names the first part of `value` that is not JSON."""
+    if id(value) in path:
+        raise InvalidDataError(f"{what} contains itself, so it is not JSON")
+    path = (*path, id(value))
+    if isinstance(value, str):
+        check_text(value, what)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                raise InvalidDataError(
+                    f"{what} has the key {key!r} of type {type(key).__name__}; "
+                    "keys in JSON are strings"
+                )
+            check_text(key, what)
+            _explain(part, f"{what}[{key!r}]", path)
+    elif isinstance(value, (list, tuple)):
+        for index, part in enumerate(value):
+            _explain(part, f"{what}[{index}]", path)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidDataError(f"{what} is {value}, which JSON has no number for")
+    elif not (value is None or isinstance(value, (bool, int, float))):
+        raise InvalidDataError(
+            f"{what} is of type {type(value).__name__}, which is not JSON: {value!r:.80}"
+        )
+
+
+def parse_period(value: Any, what: str) -> timedelta:
+    """Read a period: a timedelta, a number of seconds, or text such as "1d12h"; above zero."""
+    if isinstance(value, timedelta):
+        period = value
+    elif isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(_period_help(value, what))  # noqa: TRY004 - one error for all bad periods
+    elif isinstance(value, str):
+        if not _PERIOD.fullmatch(value):
+            raise ValueError(_period_help(value, what))
+        parts = _PERIOD_PART.findall(value)
+        try:
+            period = sum((timedelta(**{_UNITS[u]: float(n)}) for n, u in parts), timedelta())
+        except OverflowError:
+            raise ValueError(_period_help(value, what)) from None
+    else:
+        if not math.isfinite(value) or value > MAX_TTL.total_seconds():
+            raise ValueError(_period_help(value, what))
+        period = timedelta(seconds=value)
+    if not timedelta() < period <= MAX_TTL:
+        raise ValueError(_period_help(value, what))
+    return period
+
+
+def parse_ttl(value: Any, what: str = "ttl") -> timedelta | None:
+    """Read a time to live: a period, or "never", which is None."""
+    return None if value == "never" else parse_period(value, what)
+
+
+def _period_help(value: Any, what: str) -> str:
+    return (
+        f"{what} is {value!r}; write a timedelta, a number of seconds above 0, or text of "
+        'numbers and units such as "90s", "6h" or "1d12h" (s, m, h, d, w; a hundred years at most)'
+    )
+
+
+def format_period(seconds: float) -> str:
+    """Write a number of seconds for people: "3d 4h", "12m 5s", "0s"."""
+    rest = max(0, round(seconds))
+    parts = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2]) or "0s"
