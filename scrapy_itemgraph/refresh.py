@@ -5,6 +5,7 @@ Callers hold the locks of these items. All functions take a connection and never
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
@@ -73,7 +74,7 @@ FIND_QUEUES = text("""
     JOIN queues q USING (crawl_id, slot_id)
 """)
 
-# Holds off whoever would park these queues as empty; claims go on.
+# Waits for whoever parks these queues as empty, and holds others off; claims go on.
 HOLD_QUEUES = text("""
     SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
     JOIN queues q ON q.id = wanted.id
@@ -155,34 +156,39 @@ def refresh(connection: Connection, item_ids: Iterable[int]) -> None:
     wanted = {(row.item_id, row.task_id): row for row in _rows(connection, WANTED, items)}
     standing = {(row.item_id, row.task_id): row for row in _rows(connection, STANDING, items)}
     queues = _queues(connection, wanted.values())
-    missing = [row for pair, row in sorted(wanted.items()) if pair not in standing]
-    moved = [
-        row for pair, row in wanted.items() if pair in standing and _moves(row, standing[pair], queues)
-    ]
-    surplus = [
-        pair for pair, row in standing.items() if pair not in wanted and not row.is_claimed
-    ]
-    awake = sorted({queues[row.crawl_id, row.slot_id] for row in (*missing, *moved)})
-    hold_queues(connection, awake)
+    missing: list[_Place] = []
+    moved: list[_Place] = []
+    for pair, row in sorted(wanted.items()):
+        there = standing.get(pair)
+        queue = queues[row.crawl_id, row.slot_id]
+        if there is None:
+            missing.append(_Place(row, queue))
+        elif not there.is_claimed:
+            place = _Place(row, there.queue_id if there.is_refiled else queue)
+            if place.differs(there):
+                moved.append(place)
+    awake = sorted({place.queue_id for place in (*missing, *moved)})
     if missing:
-        connection.execute(INSERT_WORK, _columns(missing, queues))
+        connection.execute(INSERT_WORK, _columns(missing))
     if moved:
-        connection.execute(MOVE_WORK, _columns(moved, queues))
-    withdraw(connection, surplus)
+        connection.execute(MOVE_WORK, _columns(moved))
+    withdraw(
+        connection,
+        [pair for pair, row in standing.items() if pair not in wanted and not row.is_claimed],
+    )
     wake(connection, awake)
 
 
-def hold_queues(connection: Connection, queue_ids: Sequence[int]) -> None:
-    """Hold off parking; whoever puts work into queues does this before, and `wake` after."""
-    if queue_ids:
-        connection.execute(HOLD_QUEUES, {"queues": list(queue_ids)})
-
-
 def wake(connection: Connection, queue_ids: Iterable[int]) -> None:
-    """Wake queues that were parked as empty, and tell idle workers of their crawls."""
+    """Wake queues that got work if they were parked as empty, and tell idle workers.
+
+    Called after the work was written: who parks a queue has it alone, so either it sees our work,
+    or we see it parked.
+    """
     queues = sorted(set(queue_ids))
     if not queues:
         return
+    connection.execute(HOLD_QUEUES, {"queues": queues})
     asleep = list(connection.execute(SLEEPING_QUEUES, {"queues": queues}).scalars())
     if asleep:
         for crawl in set(connection.execute(WAKE_QUEUES, {"queues": asleep}).scalars()):
@@ -212,26 +218,30 @@ def _queues(connection: Connection, rows: Iterable[Row[Any]]) -> dict[tuple[int,
     return queues
 
 
-def _moves(wanted: Row[Any], standing: Row[Any], queues: dict[tuple[int, int], int]) -> bool:
-    if standing.is_claimed:
-        return False
-    queue = queues[wanted.crawl_id, wanted.slot_id]
-    if standing.is_refiled:
-        queue = standing.queue_id
-    return (queue, wanted.kind_id, wanted.is_stale, wanted.nice) != (
-        standing.queue_id,
-        standing.kind_id,
-        standing.is_stale,
-        standing.nice,
-    )
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Outstanding work and the queue it belongs into."""
+
+    work: Row[Any]
+    queue_id: int
+
+    def differs(self, standing: Row[Any]) -> bool:
+        work = self.work
+        return (self.queue_id, work.kind_id, work.is_stale, work.nice) != (
+            standing.queue_id,
+            standing.kind_id,
+            standing.is_stale,
+            standing.nice,
+        )
 
 
-def _columns(rows: Sequence[Row[Any]], queues: dict[tuple[int, int], int]) -> dict[str, list[Any]]:
+def _columns(places: Sequence[_Place]) -> dict[str, list[Any]]:
+    rows = [place.work for place in places]
     return {
         "items": [row.item_id for row in rows],
         "tasks": [row.task_id for row in rows],
         "crawls": [row.crawl_id for row in rows],
-        "queues": [queues[row.crawl_id, row.slot_id] for row in rows],
+        "queues": [place.queue_id for place in places],
         "kinds": [row.kind_id for row in rows],
         "stale": [row.is_stale for row in rows],
         "nice": [row.nice for row in rows],

@@ -206,7 +206,7 @@ sweeps = Table(
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
     Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
-    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE")),
     Column("tags", ARRAY(Text), nullable=False),
     Column("unhold", Boolean, nullable=False, server_default=text("false")),
     Column("after_item_id", BigInteger, nullable=False, server_default=text("0")),
@@ -334,6 +334,7 @@ work = Table(
     Index(
         "work_retry_idx",
         "crawl_id",
+        "not_before",
         postgresql_where=text("not_before IS NOT NULL AND tries > 0"),
     ),
     postgresql_with={

@@ -124,7 +124,7 @@ class Shop:
         page = {
             "": self.index,
             "robots.txt": self.robots,
-            "category": lambda: self.category(rest, int(parse_qs(url.query).get("page", "1")[0])),
+            "category": lambda: self.category(rest, parse_qs(url.query).get("page", ["1"])[0]),
             "product": lambda: self.product(rest, first),
             "offers": lambda: self.product(rest, first) if rest else self.offers(),
             "reviews": lambda: self.reviews(rest),
@@ -150,13 +150,19 @@ class Shop:
         if name not in GOODS:
             return self.missing()
         slugs = [p.slug for p in PRODUCTS if p.category == name and p.sold_on(self.day)]
-        slugs += [slug for slug, number in OLD_PAGES.items() if BY_SKU[f"T{number}"].category == name]
+        slugs += [
+            slug for slug, number in OLD_PAGES.items() if BY_SKU[f"T{number}"].category == name
+        ]
         pages = -(-len(slugs) // PAGE_SIZE)
+        if page not in map(str, range(1, pages + 1)):
+            return self.missing()
+        page = int(page)
         shown = slugs[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
         links = "".join(f'<li><a class="product" href="/product/{s}">{s}</a></li>' for s in shown)
         # Every page links to every other, back and forth.
         pager = "".join(
-            f'<a class="page" href="/category/{name}?page={n}">{n}</a> ' for n in range(2, pages + 1)
+            f'<a class="page" href="/category/{name}?page={n}">{n}</a> '
+            for n in range(2, pages + 1)
         )
         body = f'<ul>{links}</ul><p><a class="first" href="/category/{name}">1</a> {pager}</p>'
         return 200, "text/html", html(name, body)
@@ -234,7 +240,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    def do_GET(self):  # noqa: N802 (http.server's name)
+    def do_GET(self):
         shop = self.server.shop
         if self.path == "/log.json":
             self.answer(200, "application/json", json.dumps({"day": shop.day, "log": shop.log}))
@@ -243,7 +249,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(*shop.get(self.path))
 
-    def do_POST(self):  # noqa: N802 (http.server's name)
+    def do_POST(self):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if match := re.fullmatch(r"/day/([1-9]\d{0,3})", self.path):
             self.server.shop.day = int(match[1])

@@ -1,5 +1,7 @@
 """A crawl of the tea shop, to read: each recipe of an item graph in its shortest form."""
 
+# ruff: noqa: ARG002 (callbacks take what they are given)
+
 from __future__ import annotations
 
 import hashlib
@@ -28,7 +30,7 @@ class ShopSpider(scrapy.Spider):
     site = "http://127.0.0.1:8765"  # -a site=…
 
     def seeds(self):
-        """Recipe: where a crawl begins. Each start yields these; those that exist are left alone."""
+        """Recipe: where a crawl begins. Yielded at each start; what exists is left alone."""
         yield CreateItem(id="SHOP:tea", tags=["shop"], data={"url": f"{self.site}/"})
         # A customer's wish: we know the EAN and nothing else. No task is called for by "wanted".
         yield CreateItem(id="EAN:4012345010350", tags=["wanted"], data={"wanted_by": "Ada"})
@@ -49,7 +51,7 @@ class ShopSpider(scrapy.Spider):
 
     @task(tags=["page"])
     def parse_page(self, response, item):
-        """Recipe: ephemeral items. The page goes; its name stays taken, for the links back to it."""
+        """Recipe: ephemeral items. The page goes; its name stays taken, for links back to it."""
         yield from self.listing(response, item.data["category"], item.data["visit"])
         yield DeleteItem(forget=False)
 

@@ -1,0 +1,18 @@
+"""How Alembic runs our migrations: on the connection that `scrapy_itemgraph.migrate` hands over.
+
+To write one, change `scrapy_itemgraph/tables.py` and run `tests/migration/draft.py`.
+"""
+
+from __future__ import annotations
+
+from alembic import context
+
+from scrapy_itemgraph import migrate, tables
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=tables.metadata,
+    version_table=migrate.VERSION_TABLE,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,212 @@
+"""Applies a batch of changesets in the caller's transaction: all that each yielded, or nothing.
+
+The order of locks is the same everywhere: the batch's own work rows, names by key, items by number,
+then other work rows, which are never waited for while a claim may wait for us.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph import failures, refresh, work
+from scrapy_itemgraph.apply import appliers
+from scrapy_itemgraph.apply.flush import flush
+from scrapy_itemgraph.apply.load import MovedNamesError, load
+from scrapy_itemgraph.apply.state import Draft
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.types import Applied, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Row
+
+    from scrapy_itemgraph.apply.state import State
+    from scrapy_itemgraph.operations import Changeset
+    from scrapy_itemgraph.types import Claim, Note
+
+__all__ = ["MovedNamesError", "apply"]
+
+# Checks, locks and ends claims in one statement: the fence is in the row itself.
+END_CLAIMS = text("""
+    DELETE FROM work w
+    USING unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
+        AS ended(item_id, task_id, token)
+    WHERE w.item_id = ended.item_id AND w.task_id = ended.task_id AND w.token = ended.token
+    RETURNING w.item_id, w.task_id
+""")
+
+_KEPT = {Outcome.RETRY, Outcome.RELEASED}
+
+
+def apply(
+    connection: Connection,
+    changesets: Sequence[Changeset],
+    *,
+    crawl_id: int,
+    worker_id: int | None,
+    now: datetime,
+    spider: str | None = None,
+    done: Mapping[tuple[int, int], Outcome] | None = None,
+) -> list[Applied]:
+    """Apply changesets in order; one that cannot be is a failure and leaves the others alone.
+
+    `done` are pairs whose end is on record already, from a commit whose answer was lost.
+    Returns what became of each changeset, in the same order.
+    """
+    kept = [c for c in changesets if c.claim is not None and c.outcome in _KEPT]
+    running = [c for c in changesets if c.claim is None or c.outcome not in _KEPT]
+    freed = _give_back(connection, kept, worker_id, now)
+    ended = _end(connection, [c.claim for c in running if c.claim is not None])
+    running = [c for c in running if c.claim is None or _pair(c.claim) in ended]
+    operations = [op for c in running if _applies(c) for op in c.operations]
+    freed_items = {row.item_id for row in freed}
+    claimed_items = freed_items | {item_id for item_id, _ in ended}
+    state = load(connection, crawl_id, operations, claimed_items, now)
+    endings = {id(c): _run(state, c, spider) for c in running}
+    flush(connection, state)
+    _record(connection, running, endings, state, worker_id)
+    refresh.refresh(connection, {*state.items, *freed_items})
+    refresh.wake(connection, [row.queue_id for row in freed])
+    ours = ended | {(row.item_id, row.task_id) for row in freed}
+    return [_applied(c, ours, endings, done or {}) for c in changesets]
+
+
+class _Ending:
+    """How one changeset ended: its outcome (None: its item was gone), its error, its notes."""
+
+    def __init__(self, outcome: Outcome | None, error: dict[str, Any] | None = None) -> None:
+        self.outcome = outcome
+        self.error = error
+        self.notes: tuple[Note, ...] = ()
+        self.item_id: int | None = None
+
+
+def _pair(claim: Claim) -> tuple[int, int]:
+    return claim.item_id, claim.task_id
+
+
+def _applies(changeset: Changeset) -> bool:
+    """Whether the changeset's operations are carried out."""
+    return changeset.outcome is Outcome.OK or (
+        changeset.outcome is Outcome.FAILED and changeset.allow_failure
+    )
+
+
+def _end(connection: Connection, claims: Sequence[Claim]) -> set[tuple[int, int]]:
+    """End claims; return the pairs that were still ours."""
+    if not claims:
+        return set()
+    rows = connection.execute(
+        END_CLAIMS,
+        {
+            "items": [claim.item_id for claim in claims],
+            "tasks": [claim.task_id for claim in claims],
+            "tokens": [claim.token for claim in claims],
+        },
+    )
+    return {(row.item_id, row.task_id) for row in rows}
+
+
+def _give_back(
+    connection: Connection, kept: Sequence[Changeset], worker_id: int | None, now: datetime
+) -> Sequence[Row[Any]]:
+    """Take the token off work that will be tried again."""
+    returns = [
+        work.Return(
+            claim=c.claim,
+            outcome=c.outcome,
+            error=None if c.error is None else json.dumps(c.error),
+            not_before=None if c.delay is None else now + c.delay,
+        )
+        for c in kept
+        if c.claim is not None
+    ]
+    return work.give_back(connection, returns, worker_id)
+
+
+def _run(state: State, changeset: Changeset, spider: str | None) -> _Ending:
+    """Carry out one changeset on a draft, and keep the draft if all of it could be."""
+    claim = changeset.claim
+    if claim is not None and (claim.item_id not in state.items or _is_gone(state, claim)):
+        return _Ending(None)
+    draft = Draft(state)
+    run = appliers.Run(draft=draft, claim=claim, current=claim.item_id if claim else None)
+    ending = _Ending(changeset.outcome, changeset.error)
+    try:
+        if _applies(changeset):
+            for operation in changeset.operations:
+                run.apply(operation)
+            appliers.end_own(run, is_held=changeset.outcome is Outcome.FAILED)
+        draft.keep()
+        ending.notes = tuple(run.notes)
+        ending.item_id = run.current
+    except OperationError as error:
+        ending = _Ending(Outcome.FAILED, _describe(error, claim, spider))
+        ending.item_id = claim.item_id if claim else None
+    return ending
+
+
+def _is_gone(state: State, claim: Claim) -> bool:
+    return state.items[claim.item_id].is_deleted
+
+
+def _describe(error: OperationError, claim: Claim | None, spider: str | None) -> dict[str, Any]:
+    described = {"type": type(error).__name__, "message": str(error)}
+    if spider is not None:
+        described["spider"] = spider
+    if claim is not None:
+        described |= {"task": claim.task, "item": claim.item.id}
+    return described
+
+
+def _record(
+    connection: Connection,
+    running: Sequence[Changeset],
+    endings: dict[int, _Ending],
+    state: State,
+    worker_id: int | None,
+) -> None:
+    """Write the attempts that ended, and the failures that were found."""
+    ended: list[tuple[Claim, Outcome, str | None]] = []
+    failed: list[failures.Failed] = []
+    for changeset in running:
+        ending, claim = endings[id(changeset)], changeset.claim
+        if claim is None or ending.outcome is None:
+            continue
+        error = None if ending.error is None else json.dumps(ending.error)
+        ended.append((claim, ending.outcome, error))
+        item = state.items.get(ending.item_id) if ending.item_id is not None else None
+        if ending.outcome is Outcome.OK or item is None or item.is_deleted:
+            continue
+        failed.append(
+            failures.Failed(
+                item_id=item.id,
+                task_id=claim.task_id,
+                version=claim.version,
+                error=error or "{}",
+                is_refusal=ending.outcome is Outcome.REFUSED,
+            )
+        )
+    failures.record(connection, failed)
+    work.record_attempts(connection, ended, worker_id)
+
+
+def _applied(
+    changeset: Changeset,
+    ours: set[tuple[int, int]],
+    endings: dict[int, _Ending],
+    done: Mapping[tuple[int, int], Outcome],
+) -> Applied:
+    claim = changeset.claim
+    if claim is not None and _pair(claim) not in ours:
+        return Applied(outcome=done.get(_pair(claim)))
+    ending = endings.get(id(changeset))
+    if ending is None:
+        return Applied(outcome=changeset.outcome)
+    found = ending.error if ending.error is not changeset.error else None
+    return Applied(outcome=ending.outcome, error=found, notes=ending.notes)

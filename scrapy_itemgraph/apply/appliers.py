@@ -1,0 +1,480 @@
+"""What each operation does to a draft: one function a class, named like the operation."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from scrapy_itemgraph import operations as ops
+from scrapy_itemgraph import slots, values
+from scrapy_itemgraph.apply.state import TOMBSTONE, Draft, Item, Result, TaskRow
+from scrapy_itemgraph.exceptions import (
+    InvalidDataError,
+    ItemNotFoundError,
+    NameTakenError,
+    OperationError,
+)
+from scrapy_itemgraph.tasks import closest
+from scrapy_itemgraph.types import Note
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.types import Claim
+
+O = TypeVar("O", bound=ops.Operation)  # noqa: E741 - the conventional name of the type of `o`
+_APPLIERS: dict[type[ops.Operation], Callable[[Run, Any], None]] = {}
+
+
+def _applies(cls: type[O]) -> Callable[[Callable[[Run, O], None]], Callable[[Run, O], None]]:
+    def register(function: Callable[[Run, O], None]) -> Callable[[Run, O], None]:
+        _APPLIERS[cls] = function
+        return function
+
+    return register
+
+
+@dataclass(slots=True)
+class Run:
+    """One changeset's operations being carried out, in the order in which they were yielded."""
+
+    draft: Draft
+    claim: Claim | None
+    current: int | None
+    notes: list[Note] = field(default_factory=list)
+    updated: set[int] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
+    own_expired: bool = False
+    own_ttl: ops.SetTTL | None = None
+
+    def apply(self, operation: ops.Operation) -> None:
+        """Carry one operation out.
+
+        Raises:
+            OperationError: naming the operation and what is wrong with it.
+
+        """
+        kind = type(operation).__name__
+        try:
+            _APPLIERS[type(operation)](self, operation)
+        except OperationError as error:
+            raise type(error)(f"{kind}: {error}") from None
+        except Exception as error:
+            raise OperationError(f"{kind}: {_raised(error)}") from error
+
+    def note(self, operation: ops.Operation, label: str, text: str) -> None:
+        """Note what an operation did."""
+        self.notes.append(Note(operation=operation.verb, label=label, text=text))
+
+    def item(self, name: str | None) -> Item:
+        """Return the item of a name, or the item under work."""
+        if name is None:
+            return self.own_item()
+        owner = self.draft.owner(name)
+        item = self.draft.item(owner) if owner else None
+        if item is None:
+            raise ItemNotFoundError(f"there is no item {name!r}")
+        return item
+
+    def own_item(self) -> Item:
+        """Return the item under work, where its renames and merges took it."""
+        if self.claim is None:
+            raise OperationError("id must be given outside an execution")
+        item = self.draft.item(self.current) if self.current is not None else None
+        if item is None:
+            raise OperationError(
+                "the item under work was deleted by this execution; name another one with id="
+            )
+        return item
+
+    def task(self, name: str) -> TaskRow:
+        """Return a task in force."""
+        tasks = self.draft.state.tasks
+        if name not in tasks:
+            raise OperationError(f"there is no task {name!r}{closest(name, tasks)}")
+        return tasks[name]
+
+    def tasks_meant(self, name: str | None, item: Item) -> list[TaskRow]:
+        """Return the named task; without a name this task, or outside all with a result."""
+        if name is not None:
+            return [self.task(name)]
+        if self.claim is not None:
+            return [self.task(self.claim.task)]
+        return [row for row in self.draft.state.tasks.values() if row.id in item.results]
+
+    def is_own(self, item: Item, task: TaskRow) -> bool:
+        """Whether this is the pair that the execution will complete."""
+        return self.claim is not None and (item.id, task.id) == (self.current, self.claim.task_id)
+
+    def update(self, item: Item) -> None:
+        """Note that an item's data or metadata changes; it cannot be deleted too."""
+        if item.id in self.deleted:
+            raise OperationError(f"the item {item.name!r} is deleted by this execution")
+        self.updated.add(item.id)
+
+
+@_applies(ops.CreateItem)
+def create_item(run: Run, operation: ops.CreateItem) -> None:
+    """Create an item unless its name is taken."""
+    owner = run.draft.owner(operation.id)
+    if owner is not None:
+        _meet_existing(run, operation, owner)
+        return
+    now = run.draft.state.now
+    not_before = operation.not_before
+    if isinstance(not_before, timedelta):
+        not_before = now + not_before
+    data = dict(operation.data)
+    item = Item(
+        id=run.draft.state.candidates[operation.id],
+        name=operation.id,
+        data=data,
+        slot=slots.slot_of(data),
+        created_by=operation.created_by or _creator(run),
+        nice=operation.nice,
+        not_before=not_before,
+        updated_at=now,
+        is_new=True,
+        is_changed=True,
+    )
+    for tag, value in ops.tag_values(operation.tags).items():
+        item.set_tag(tag, value)
+    for name in (operation.id, *operation.aliases):
+        if run.draft.owner(name) is None:
+            run.draft.give(name, item.id)
+            item.names.add(name)
+    run.draft.add(item)
+    run.note(operation, "new", item.name)
+
+
+def _creator(run: Run) -> str | None:
+    item = run.draft.item(run.current) if run.claim and run.current is not None else None
+    return None if item is None else item.name
+
+
+def _meet_existing(run: Run, operation: ops.CreateItem, owner: int) -> None:
+    if operation.fail_if_exists:
+        raise NameTakenError(f"{operation.id!r} exists already")
+    item = run.draft.item(owner) if operation.merge_tags and owner != TOMBSTONE else None
+    missing = {
+        tag: value
+        for tag, value in ops.tag_values(operation.tags).items()
+        if item is not None and tag not in item.tags
+    }
+    if item is not None and missing:
+        for tag, value in missing.items():
+            item.set_tag(tag, value)
+        run.note(operation, "tagged", f"{item.name} {', '.join(missing)}")
+    else:
+        run.note(operation, "known", operation.id)
+
+
+@_applies(ops.RenameItem)
+def rename_item(run: Run, operation: ops.RenameItem) -> None:
+    """Give an item another canonical id; the old one stays as an alias."""
+    item = run.item(operation.id)
+    owner = run.draft.owner(operation.to)
+    if owner is not None and owner != item.id:
+        if operation.if_taken != "merge" or owner == TOMBSTONE:
+            raise NameTakenError(
+                f"{operation.to!r} belongs to another item; if it is the same thing, use "
+                'if_taken="merge"'
+            )
+        into = run.item(operation.to)
+        _merge(run, operation, item, into)
+        return
+    if operation.to == item.name:
+        return
+    run.note(operation, "renamed", f"{item.name} → {operation.to}")
+    run.draft.give(operation.to, item.id)
+    item.names.add(operation.to)
+    item.name = operation.to
+    item.is_changed = True
+
+
+@_applies(ops.MergeItem)
+def merge_item(run: Run, operation: ops.MergeItem) -> None:
+    """Merge an item into another one."""
+    item = run.item(operation.id)
+    into = run.item(operation.into)
+    if item.id != into.id:
+        _merge(run, operation, item, into)
+
+
+def _merge(run: Run, operation: ops.RenameItem | ops.MergeItem, gone: Item, into: Item) -> None:
+    for name in operation.merge_metadata:
+        run.task(name)
+    if operation.merge is None:
+        gone_is_later = _later(gone.updated_at, into.updated_at)
+        data = {**into.data, **gone.data} if gone_is_later else {**gone.data, **into.data}
+    else:
+        data = _called("merge", operation.merge, into.data, gone.data)
+    _set_data(run, into, data)
+    for task_id in gone.results:
+        _merge_result(run, gone, into, task_id, operation.merge_metadata)
+    for tag, value in gone.tags.items():
+        if tag not in into.tags:
+            into.set_tag(tag, value)
+    for name in gone.names:
+        run.draft.give(name, into.id)
+    into.names |= gone.names
+    run.draft.effects.items_moved.append((gone.id, into.id))
+    if run.current == gone.id:
+        run.current = into.id
+    gone.is_deleted = True
+    run.note(operation, "merged", f"{gone.name} → {into.name}")
+
+
+def _merge_result(
+    run: Run,
+    gone: Item,
+    into: Item,
+    task_id: int,
+    merge_metadata: Mapping[str, ops.MergePair],
+) -> None:
+    theirs, ours = gone.results[task_id], into.results.get(task_id)
+    effects = run.draft.effects
+    if ours is None or _is_newer(theirs, ours):
+        if ours is not None:
+            effects.superseded.add((into.id, task_id))
+        kept = into.results[task_id] = theirs
+        effects.failures_moved.append((gone.id, task_id, into.id))
+    else:
+        kept = ours
+    merger = merge_metadata.get(run.draft.state.task_named(task_id).name)
+    if merger is not None and ours is not None:
+        what = f"merge_metadata of {run.draft.state.task_named(task_id).name}"
+        kept.metadata = _called(what, merger, ours.metadata, theirs.metadata)
+    kept.is_changed = True
+
+
+def _is_newer(one: Result, other: Result) -> bool:
+    if one.is_pending or other.is_pending:
+        return one.is_pending
+    return _later(one.completed_at, other.completed_at)
+
+
+def _later(one: Any, other: Any) -> bool:
+    return one is not None and (other is None or one > other)
+
+
+@_applies(ops.DeleteItem)
+def delete_item(run: Run, operation: ops.DeleteItem) -> None:
+    """Delete an item; its names are free again, or stay taken for ever."""
+    item = run.item(operation.id)
+    if item.id in run.updated:
+        raise OperationError(
+            f"the item {item.name!r} is updated by this execution; delete it or update it"
+        )
+    for name in item.names:
+        run.draft.give(name, None if operation.forget else TOMBSTONE)
+    item.is_deleted = True
+    run.deleted.add(item.id)
+    run.note(operation, "deleted", item.name)
+
+
+@_applies(ops.CreateAlias)
+def create_alias(run: Run, operation: ops.CreateAlias) -> None:
+    """Give an item another name unless that is taken."""
+    item = run.item(operation.to)
+    if run.draft.owner(operation.alias) is not None:
+        if operation.fail_if_exists:
+            raise NameTakenError(f"{operation.alias!r} exists already")
+        run.note(operation, "known", operation.alias)
+        return
+    run.draft.give(operation.alias, item.id)
+    item.names.add(operation.alias)
+    run.note(operation, "alias", f"{operation.alias} → {item.name}")
+
+
+@_applies(ops.DeleteAlias)
+def delete_alias(run: Run, operation: ops.DeleteAlias) -> None:
+    """Take a name from its item."""
+    owner = run.draft.owner(operation.alias)
+    if owner is None:
+        run.note(operation, "unknown", operation.alias)
+        return
+    item = None if owner == TOMBSTONE else run.item(operation.alias)
+    if item is not None and item.name == operation.alias:
+        raise OperationError(
+            f"{operation.alias!r} is the item's own id; rename the item first, or delete it"
+        )
+    run.draft.give(operation.alias, None)
+    if item is not None:
+        item.names.discard(operation.alias)
+    run.note(operation, "alias deleted", operation.alias)
+
+
+@_applies(ops.AddTag)
+def add_tag(run: Run, operation: ops.AddTag) -> None:
+    """Tag an item, or set the value of its tag."""
+    item = run.item(operation.id)
+    item.set_tag(operation.tag, operation.value)
+    run.note(operation, "tagged", f"{item.name} {operation.tag}")
+
+
+@_applies(ops.RemoveTag)
+def remove_tag(run: Run, operation: ops.RemoveTag) -> None:
+    """Take a tag from an item."""
+    item = run.item(operation.id)
+    item.drop_tag(operation.tag)
+    run.note(operation, "untagged", f"{item.name} {operation.tag}")
+
+
+@_applies(ops.UpdateData)
+def update_data(run: Run, operation: ops.UpdateData) -> None:
+    """Change an item's data."""
+    if operation.upsert and operation.id is not None and run.draft.owner(operation.id) is None:
+        create_item(run, ops.CreateItem(id=operation.id))
+    item = run.item(operation.id)
+    run.update(item)
+    _set_data(run, item, _merged(operation.merge, item.data))
+    run.note(operation, "updated", item.name)
+
+
+def _set_data(run: Run, item: Item, data: dict[str, Any]) -> None:
+    item.data = data
+    item.slot = slots.slot_of(data)
+    item.updated_at = run.draft.state.now
+    item.is_changed = True
+
+
+@_applies(ops.UpdateMetadata)
+def update_metadata(run: Run, operation: ops.UpdateMetadata) -> None:
+    """Change a task's metadata of an item; the time to live of another task stays as it is."""
+    item = run.item(operation.id)
+    if operation.task is None and run.claim is None:
+        raise OperationError("task must be given outside an execution")
+    task = run.tasks_meant(operation.task, item)[0]
+    run.update(item)
+    result = item.results.get(task.id)
+    if result is None:
+        result = item.results[task.id] = Result(version=task.version)
+    result.metadata = _merged(operation.merge, result.metadata)
+    result.is_changed = True
+    result.is_pending = result.is_pending or run.is_own(item, task)
+    run.note(operation, "metadata", f"{item.name} {task.name}")
+
+
+@_applies(ops.StoreResult)
+def store_result(run: Run, operation: ops.StoreResult) -> None:
+    """Store a result as if the task had just run."""
+    item = run.item(operation.id)
+    task = run.task(operation.task)
+    run.update(item)
+    complete(run, item, task, version=task.version, metadata=dict(operation.metadata))
+    run.note(operation, "result", f"{item.name} {task.name}")
+
+
+@_applies(ops.Expire)
+def expire(run: Run, operation: ops.Expire) -> None:
+    """Make results stale, and let failed ones run again."""
+    item = run.item(operation.id)
+    for task in run.tasks_meant(operation.task, item):
+        if run.is_own(item, task):
+            run.own_expired = True
+        result = item.results.get(task.id)
+        if result is None:
+            if (item.id, task.id) not in run.draft.state.claimed_pairs or run.is_own(item, task):
+                continue
+            result = item.results[task.id] = Result(version=task.version)
+        result.invalidated_at = run.draft.state.now
+        result.is_held = False
+        result.is_changed = True
+        run.draft.effects.handled.add((item.id, task.id))
+    run.note(operation, "expired", item.name)
+
+
+@_applies(ops.SetTTL)
+def set_ttl(run: Run, operation: ops.SetTTL) -> None:
+    """Change when results expire, counted from their own time."""
+    item = run.item(operation.id)
+    for task in run.tasks_meant(operation.task, item):
+        if run.is_own(item, task):
+            run.own_ttl = operation
+            continue
+        result = item.results.get(task.id)
+        if result is not None and result.completed_at is not None:
+            _set_expiry(result, task, operation)
+        else:
+            run.note(operation, "no result", f"{item.name} {task.name}")
+    run.note(operation, "ttl", f"{item.name} {operation.ttl}")
+
+
+def _set_expiry(result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
+    assert result.completed_at is not None
+    ttl = task.ttl if operation.ttl is None else values.parse_ttl(operation.ttl)
+    moment = None if ttl is None else result.completed_at + ttl
+    result.expire_at(moment, overridden=operation.ttl is not None)
+
+
+@_applies(ops.AllowFailure)
+def allow_failure(run: Run, operation: ops.AllowFailure) -> None:
+    """Do nothing here: the execution took it into account when it ended."""
+
+
+def complete(
+    run: Run,
+    item: Item,
+    task: TaskRow,
+    *,
+    version: str,
+    metadata: dict[str, Any] | None = None,
+    is_held: bool = False,
+) -> Result:
+    """Make a pair's result complete as of now; without `metadata` it keeps what it has."""
+    now = run.draft.state.now
+    result = item.results.get(task.id)
+    if result is None:
+        result = item.results[task.id] = Result(version=version)
+    if metadata is not None:
+        result.metadata = metadata
+    result.version = version
+    result.completed_at = now
+    result.invalidated_at = None
+    result.is_held = is_held
+    result.is_successful = not is_held
+    result.is_pending = False
+    result.expire_at(None if task.ttl is None else now + task.ttl, overridden=False)
+    run.draft.effects.superseded.add((item.id, task.id))
+    return result
+
+
+def end_own(run: Run, *, is_held: bool) -> None:
+    """Complete the execution's own pair, on the item that survived it; none after a deletion."""
+    claim = run.claim
+    item = run.draft.item(run.current) if run.current is not None else None
+    if claim is None or item is None:
+        return
+    task = run.task(claim.task)
+    before = item.results.get(task.id)
+    invalidated_at = None if before is None else before.invalidated_at
+    result = complete(run, item, task, version=claim.version, is_held=is_held)
+    if run.own_ttl is not None:
+        _set_expiry(result, task, run.own_ttl)
+    if run.own_expired or (invalidated_at is not None and invalidated_at > claim.claimed_at):
+        result.invalidated_at = invalidated_at or run.draft.state.now
+
+
+def _merged(merge: Any, old: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(merge, Mapping):
+        return {**old, **merge}
+    return _called("merge", merge, old)
+
+
+def _called(what: str, function: Callable[..., Any], *old: dict[str, Any]) -> dict[str, Any]:
+    """Call a user's merger on copies, and check what it returns."""
+    try:
+        new = function(*(values.copy_json(value, what) for value in old))
+    except Exception as error:
+        raise OperationError(f"{what} raised {_raised(error)}") from error
+    if not isinstance(new, Mapping):
+        raise InvalidDataError(f"{what} returned {new!r:.80}, not a mapping")
+    return values.copy_mapping(dict(new), f"what {what} returned")
+
+
+def _raised(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

@@ -1,0 +1,257 @@
+"""Writes what a batch changed, with a number of statements that does not grow with it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph import failures, slots, values
+from scrapy_itemgraph.apply.state import TOMBSTONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.apply.state import Item, Result, State
+
+INSERT_ITEMS = text("""
+    INSERT INTO items (id, crawl_id, slot_id, name, data, created_by, nice, not_before,
+        created_at, updated_at)
+    SELECT id, :crawl, slot_id, name, CAST(data AS json), created_by, nice, not_before, :now, :now
+    FROM unnest(CAST(:items AS bigint[]), CAST(:slots AS int[]), CAST(:names AS text[]),
+        CAST(:data AS text[]), CAST(:created_by AS text[]), CAST(:nice AS int[]),
+        CAST(:not_before AS timestamptz[]))
+        AS new(id, slot_id, name, data, created_by, nice, not_before)
+""")
+
+UPDATE_ITEMS = text("""
+    UPDATE items i
+    SET slot_id = new.slot_id, name = new.name, data = CAST(new.data AS json),
+        updated_at = new.updated_at
+    FROM unnest(CAST(:items AS bigint[]), CAST(:slots AS int[]), CAST(:names AS text[]),
+        CAST(:data AS text[]), CAST(:updated AS timestamptz[]))
+        AS new(id, slot_id, name, data, updated_at)
+    WHERE i.id = new.id
+""")
+
+DELETE_ITEMS = text("""
+    DELETE FROM items i USING unnest(CAST(:items AS bigint[])) AS gone(id) WHERE i.id = gone.id
+""")
+
+SET_OWNERS = text("""
+    UPDATE aliases a SET item_id = new.item_id
+    FROM unnest(CAST(:keys AS uuid[]), CAST(:items AS bigint[])) AS new(key, item_id)
+    WHERE a.crawl_id = :crawl AND a.key = new.key
+""")
+
+ADD_NAMES = text("""
+    INSERT INTO aliases (crawl_id, key, name, item_id)
+    SELECT :crawl, * FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]),
+        CAST(:items AS bigint[]))
+""")
+
+DROP_NAMES = text("""
+    DELETE FROM aliases a USING unnest(CAST(:keys AS uuid[])) AS gone(key)
+    WHERE a.crawl_id = :crawl AND a.key = gone.key
+""")
+
+SET_TAGS = text("""
+    INSERT INTO tags (item_id, tag_name, crawl_id, value)
+    SELECT item_id, tag_name, :crawl, CAST(value AS json)
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tags AS text[]), CAST(:values AS text[]))
+        AS new(item_id, tag_name, value)
+    ON CONFLICT (item_id, tag_name) DO UPDATE SET value = excluded.value
+""")
+
+DROP_TAGS = text("""
+    DELETE FROM tags g
+    USING unnest(CAST(:items AS bigint[]), CAST(:tags AS text[])) AS dropped(item_id, tag_name)
+    WHERE g.item_id = dropped.item_id AND g.tag_name = dropped.tag_name
+""")
+
+SET_RESULTS = text("""
+    INSERT INTO results (item_id, task_id, task_version, metadata, is_successful, is_held,
+        completed_at, invalidated_at, expires_at, due_at, ttl_overridden)
+    SELECT item_id, task_id, task_version, CAST(metadata AS json), is_successful, is_held,
+        completed_at, invalidated_at, expires_at, due_at, ttl_overridden
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]),
+        CAST(:metadata AS text[]), CAST(:successful AS bool[]), CAST(:held AS bool[]),
+        CAST(:completed AS timestamptz[]), CAST(:invalidated AS timestamptz[]),
+        CAST(:expires AS timestamptz[]), CAST(:due AS timestamptz[]),
+        CAST(:overridden AS bool[]))
+        AS new(item_id, task_id, task_version, metadata, is_successful, is_held, completed_at,
+            invalidated_at, expires_at, due_at, ttl_overridden)
+    ON CONFLICT (item_id, task_id) DO UPDATE SET task_version = excluded.task_version,
+        metadata = excluded.metadata, is_successful = excluded.is_successful,
+        is_held = excluded.is_held, completed_at = excluded.completed_at,
+        invalidated_at = excluded.invalidated_at, expires_at = excluded.expires_at,
+        due_at = excluded.due_at, ttl_overridden = excluded.ttl_overridden
+""")
+
+MOVE_ATTEMPTS = text("""
+    UPDATE attempts a SET item_id = moved.into_id
+    FROM unnest(CAST(:items AS bigint[]), CAST(:into AS bigint[])) AS moved(item_id, into_id)
+    WHERE a.item_id = moved.item_id
+""")
+
+
+def flush(connection: Connection, state: State) -> None:
+    """Write everything that the batch's changesets changed."""
+    items = list(state.items.values())
+    living = [item for item in items if not item.is_deleted]
+    gone = [item for item in items if item.is_deleted]
+    _write_items(connection, state, living)
+    _write_names(connection, state)
+    _write_tags(connection, state, living)
+    _write_results(connection, living)
+    failures.supersede(connection, state.effects.superseded)
+    failures.supersede(connection, state.effects.handled, by="expired")
+    into = _final_owners(state)
+    failures.repoint(
+        connection,
+        [(old, task, into[new]) for old, task, new in state.effects.failures_moved if new in into],
+    )
+    moved = [(old, into[new]) for old, new in state.effects.items_moved if new in into]
+    if moved:
+        columns = {"items": [old for old, _ in moved], "into": [new for _, new in moved]}
+        connection.execute(MOVE_ATTEMPTS, columns)
+    stored = [item.id for item in gone if not item.is_new]
+    if stored:
+        connection.execute(DELETE_ITEMS, {"items": stored})
+
+
+def _final_owners(state: State) -> dict[int, int]:
+    """Return where items went in the end, through chains of merges; none for deleted ones."""
+    steps = dict(state.effects.items_moved)
+    final: dict[int, int] = {}
+    for start in {*steps, *steps.values()}:
+        item_id = start
+        while item_id in steps:
+            item_id = steps[item_id]
+        if not state.items[item_id].is_deleted:
+            final[start] = item_id
+    return final
+
+
+def _write_items(connection: Connection, state: State, living: Sequence[Item]) -> None:
+    changed = [item for item in living if item.is_changed]
+    if not changed:
+        return
+    slot_ids = slots.intern(connection, [item.slot for item in changed])
+    new = [item for item in changed if item.is_new]
+    old = [item for item in changed if not item.is_new]
+    if new:
+        connection.execute(
+            INSERT_ITEMS,
+            {
+                **_item_columns(new, slot_ids),
+                "crawl": state.crawl_id,
+                "now": state.now,
+                "created_by": [item.created_by for item in new],
+                "nice": [item.nice for item in new],
+                "not_before": [item.not_before for item in new],
+            },
+        )
+    if old:
+        columns = _item_columns(old, slot_ids)
+        connection.execute(UPDATE_ITEMS, {**columns, "updated": [item.updated_at for item in old]})
+
+
+def _item_columns(items: Sequence[Item], slot_ids: dict[str, int]) -> dict[str, list[Any]]:
+    return {
+        "items": [item.id for item in items],
+        "slots": [slot_ids[item.slot] for item in items],
+        "names": [item.name for item in items],
+        "data": [_json(item.data) for item in items],
+    }
+
+
+def _write_names(connection: Connection, state: State) -> None:
+    """Bring `aliases` from what is stored, with the names reserved by us, to what is now owned."""
+    stored = state.stored_owners | {
+        name: owner if owner is not None else TOMBSTONE for name, owner in state.reserved.items()
+    }
+    final = {name: state.owners.get(name) for name in {*stored, *state.owners}}
+    dropped = [name for name, owner in final.items() if owner is None and name in stored]
+    added = [name for name, owner in final.items() if owner is not None and name not in stored]
+    changed = [
+        name
+        for name, owner in final.items()
+        if owner is not None and name in stored and owner != stored[name]
+    ]
+    if dropped:
+        connection.execute(DROP_NAMES, {"crawl": state.crawl_id, "keys": _keys(dropped)})
+    if changed:
+        owners = [final[name] or None for name in changed]
+        connection.execute(
+            SET_OWNERS, {"crawl": state.crawl_id, "keys": _keys(changed), "items": owners}
+        )
+    if added:
+        connection.execute(
+            ADD_NAMES,
+            {
+                "crawl": state.crawl_id,
+                "keys": _keys(added),
+                "names": added,
+                "items": [final[name] or None for name in added],
+            },
+        )
+
+
+def _keys(names: Iterable[str]) -> list[Any]:
+    return [values.name_key(name) for name in names]
+
+
+def _write_tags(connection: Connection, state: State, living: Sequence[Item]) -> None:
+    dropped = [(item.id, tag) for item in living for tag in item.dropped_tags]
+    if dropped:
+        connection.execute(
+            DROP_TAGS,
+            {"items": [item_id for item_id, _ in dropped], "tags": [tag for _, tag in dropped]},
+        )
+    rows = [(item.id, tag, item.tags[tag]) for item in living for tag in sorted(item.set_tags)]
+    if rows:
+        connection.execute(
+            SET_TAGS,
+            {
+                "crawl": state.crawl_id,
+                "items": [item_id for item_id, _, _ in rows],
+                "tags": [tag for _, tag, _ in rows],
+                "values": [None if value is None else _json(value) for *_, value in rows],
+            },
+        )
+
+
+def _write_results(connection: Connection, living: Sequence[Item]) -> None:
+    rows: list[tuple[int, int, Result]] = [
+        (item.id, task_id, result)
+        for item in living
+        for task_id, result in item.results.items()
+        if result.is_changed
+    ]
+    if not rows:
+        return
+    results = [result for *_, result in rows]
+    connection.execute(
+        SET_RESULTS,
+        {
+            "items": [item_id for item_id, _, _ in rows],
+            "tasks": [task_id for _, task_id, _ in rows],
+            "versions": [r.version for r in results],
+            "metadata": [_json(r.metadata) for r in results],
+            "successful": [r.is_successful for r in results],
+            "held": [r.is_held for r in results],
+            "completed": [r.completed_at for r in results],
+            "invalidated": [r.invalidated_at for r in results],
+            "expires": [r.expires_at for r in results],
+            "due": [r.due_at for r in results],
+            "overridden": [r.ttl_overridden for r in results],
+        },
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,214 @@
+"""Reads and locks what a batch needs, with a number of statements that does not grow with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from scrapy_itemgraph import values
+from scrapy_itemgraph.apply.state import TOMBSTONE, Item, Result, State, TaskRow
+from scrapy_itemgraph.exceptions import DatabaseError
+from scrapy_itemgraph.operations import CreateItem, DeleteAlias, DeleteItem, Expire, UpdateData
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.operations import Operation
+
+TASKS = text("""
+    SELECT id, name, version, ttl, is_registered FROM tasks WHERE crawl_id = :crawl
+""")
+
+RESOLVE = text("""
+    SELECT a.key, a.name, a.item_id FROM unnest(CAST(:keys AS uuid[])) AS wanted(key)
+    JOIN aliases a ON a.crawl_id = :crawl AND a.key = wanted.key
+""")
+
+NEXT_IDS = text("SELECT nextval('items_id_seq') FROM generate_series(1, :count)")
+
+# Sorted by key: unsorted, writers of the same names deadlock.
+TAKE_NAMES = text("""
+    INSERT INTO aliases (crawl_id, key, name, item_id)
+    SELECT :crawl, * FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]),
+        CAST(:items AS bigint[]))
+    ON CONFLICT DO NOTHING
+    RETURNING name, item_id
+""")
+
+LOCK = text("""
+    SELECT i.id, i.name, i.data, s.name AS slot, i.created_by, i.nice, i.not_before, i.updated_at
+    FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN items i ON i.id = wanted.id
+    JOIN slots s ON s.id = i.slot_id
+    FOR NO KEY UPDATE OF i
+""")
+
+TAGS = text("""
+    SELECT g.item_id, g.tag_name, g.value FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN tags g ON g.item_id = wanted.id
+""")
+
+NAMES = text("""
+    SELECT a.item_id, a.name FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN aliases a ON a.item_id = wanted.id
+""")
+
+RESULTS = text("""
+    SELECT r.* FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN results r ON r.item_id = wanted.id
+""")
+
+CLAIMED = text("""
+    SELECT w.item_id, w.task_id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN work w ON w.item_id = wanted.id
+    WHERE w.token IS NOT NULL
+""")
+
+
+class MovedNamesError(Exception):
+    """A name went to another item while its owner was waited for; the batch begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mentioned:
+    """The names that a batch's operations speak of."""
+
+    existing: frozenset[str]
+    takeable: frozenset[str]
+    created: Mapping[str, str]
+    frees_names: bool
+
+    @classmethod
+    def by(cls, operations: Iterable[Operation]) -> Mentioned:
+        """Collect the names of operations; `created` maps each name to the item it would name."""
+        existing: set[str] = set()
+        takeable: set[str] = set()
+        created: dict[str, str] = {}
+        frees_names = False
+        for operation in operations:
+            existing |= operation.named()
+            takeable |= operation.claimed_names()
+            if isinstance(operation, CreateItem):
+                for name in (operation.id, *operation.aliases):
+                    created.setdefault(name, operation.id)
+            elif isinstance(operation, UpdateData) and operation.upsert and operation.id:
+                created.setdefault(operation.id, operation.id)
+            frees_names = frees_names or isinstance(operation, (DeleteItem, DeleteAlias))
+        return cls(frozenset(existing), frozenset(takeable), created, frees_names)
+
+
+def load(
+    connection: Connection,
+    crawl_id: int,
+    operations: Sequence[Operation],
+    claimed_items: Collection[int],
+    now: datetime,
+) -> State:
+    """Take or resolve all names, then lock and load the items that the operations may change.
+
+    Raises:
+        MovedNamesError: when a name changed hands meanwhile.
+
+    """
+    rows = connection.execute(TASKS, {"crawl": crawl_id})
+    tasks = {row.name: TaskRow(*row) for row in rows}
+    state = State(crawl_id=crawl_id, now=now, tasks=tasks)
+    mentioned = Mentioned.by(operations)
+    names = sorted(mentioned.existing | mentioned.takeable, key=values.name_key)
+    if names:
+        state.stored_owners = _resolve(connection, crawl_id, names)
+        _take_names(connection, state, mentioned, [n for n in names if n in mentioned.takeable])
+    state.owners = dict(state.stored_owners)
+    owned = {state.owners.get(name) for name in mentioned.existing} - {None, TOMBSTONE}
+    wanted = {*claimed_items, *(owner for owner in owned if owner is not None)}
+    _load_items(connection, state, sorted(wanted))
+    existing = [name for name in names if name in mentioned.existing]
+    if existing and owned:
+        _check_still(state, _resolve(connection, crawl_id, existing), existing)
+    if any(isinstance(operation, Expire) for operation in operations) and state.items:
+        claimed = connection.execute(CLAIMED, {"items": sorted(state.items)})
+        state.claimed_pairs = {(row.item_id, row.task_id) for row in claimed}
+    return state
+
+
+def _resolve(connection: Connection, crawl_id: int, names: Sequence[str]) -> dict[str, int | None]:
+    by_key: dict[UUID, str] = {values.name_key(name): name for name in names}
+    owners: dict[str, int | None] = {}
+    for row in connection.execute(RESOLVE, {"crawl": crawl_id, "keys": list(by_key)}):
+        if by_key[row.key] != row.name:
+            raise DatabaseError(
+                f"the ids {by_key[row.key]!r} and {row.name!r} have the same key; "
+                "rename one of them"
+            )
+        owners[row.name] = TOMBSTONE if row.item_id is None else row.item_id
+    return owners
+
+
+def _take_names(
+    connection: Connection, state: State, mentioned: Mentioned, takeable: Sequence[str]
+) -> None:
+    """Take the names that are free, each for the item that would be created with it."""
+    free = [name for name in takeable if name not in state.stored_owners]
+    may_be_created = takeable if mentioned.frees_names else free
+    mains = list(
+        dict.fromkeys(mentioned.created[n] for n in may_be_created if n in mentioned.created)
+    )
+    if mains:
+        numbers = connection.execute(NEXT_IDS, {"count": len(mains)}).scalars()
+        state.candidates = dict(zip(mains, numbers, strict=True))
+    if not free:
+        return
+    owners = [state.candidates.get(mentioned.created.get(name, "")) for name in free]
+    taken = connection.execute(
+        TAKE_NAMES,
+        {
+            "crawl": state.crawl_id,
+            "keys": [values.name_key(name) for name in free],
+            "names": free,
+            "items": owners,
+        },
+    ).all()
+    # Ours until the transaction ends, but nobody's until an operation gives them.
+    ours = {row.name: row.item_id for row in taken}
+    state.reserved = ours
+    late = [name for name in free if name not in ours]
+    if late:
+        state.stored_owners |= _resolve(connection, state.crawl_id, late)
+
+
+def _check_still(state: State, now: Mapping[str, int | None], names: Sequence[str]) -> None:
+    for name in names:
+        if name not in state.reserved and now.get(name) != state.owners.get(name):
+            raise MovedNamesError(name)
+
+
+def _load_items(connection: Connection, state: State, item_ids: Sequence[int]) -> None:
+    if not item_ids:
+        return
+    for row in connection.execute(LOCK, {"items": list(item_ids)}):
+        state.items[row.id] = Item(*row)
+    there = {"items": sorted(state.items)}
+    for row in connection.execute(TAGS, there):
+        state.items[row.item_id].tags[row.tag_name] = row.value
+    for row in connection.execute(NAMES, there):
+        state.items[row.item_id].names.add(row.name)
+        state.owners[row.name] = state.stored_owners[row.name] = row.item_id
+    for row in connection.execute(RESULTS, there):
+        state.items[row.item_id].results[row.task_id] = Result(
+            version=row.task_version,
+            metadata=row.metadata,
+            is_successful=row.is_successful,
+            is_held=row.is_held,
+            completed_at=row.completed_at,
+            invalidated_at=row.invalidated_at,
+            expires_at=row.expires_at,
+            due_at=row.due_at,
+            ttl_overridden=row.ttl_overridden,
+            is_changed=False,
+        )

@@ -1,0 +1,99 @@
+"""The `item` that callbacks get: what was claimed, and what else they may ask."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy_itemgraph.types import Claim, ItemSnapshot
+
+logger = logging.getLogger(__name__)
+
+
+class Graph(Protocol):
+    """What an item asks of the graph."""
+
+    async def get_item(self, name: str) -> ItemSnapshot | None:
+        """Return an item by any of its names."""
+
+    async def get_metadata(
+        self, name: str, task: str, *, only_fresh: bool
+    ) -> dict[str, Any] | None:
+        """Return the metadata of an item's result."""
+
+
+class Item:
+    """The item under work, as it was when it was claimed."""
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the contract's name
+        task: str,
+        attempt: int = 1,
+        aliases: tuple[str, ...] = (),
+        tags: Mapping[str, Any] | None = None,
+        data: dict[str, Any] | None = None,
+        graph: Graph | None = None,
+    ) -> None:
+        self.id = id
+        self.aliases = aliases
+        self.tags: Mapping[str, Any] = tags or {}
+        self.data = data if data is not None else {}
+        self.task = task
+        self.attempt = attempt
+        self._graph = graph
+
+    @classmethod
+    def claimed(cls, claim: Claim, graph: Graph) -> Item:
+        """Return the item of a claim."""
+        snapshot = claim.item
+        return cls(
+            id=snapshot.id,
+            task=claim.task,
+            attempt=claim.attempt,
+            aliases=snapshot.aliases,
+            tags=snapshot.tags,
+            data=snapshot.data,
+            graph=graph,
+        )
+
+    @classmethod
+    def blank(cls, task: str = "") -> Item:
+        """Return an item for trying a callback without a database."""
+        return cls(id="", task=task)
+
+    def __repr__(self) -> str:
+        return f"<item {self.id!r}, task {self.task!r}, attempt {self.attempt}>"
+
+    def log(self, category: str, message: str) -> None:
+        """Log a line about this item under a category of one's own."""
+        logger.info(
+            "[%s] %s (%s): %s",
+            category,
+            self.id,
+            self.task,
+            message,
+            extra={"action": "item_log", "item": self.id, "task": self.task, "category": category},
+        )
+
+    async def get_item(self, id: str) -> ItemSnapshot | None:  # noqa: A002 - the contract's name
+        """Return another item as it is committed now, by any of its names, or None."""
+        return await self._graph.get_item(id) if self._graph else None
+
+    async def get_metadata(
+        self,
+        task: str | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the contract's name
+        only_fresh: bool = False,
+    ) -> dict[str, Any] | None:
+        """Return a task's metadata of an item as committed now; by default of this one."""
+        if self._graph is None:
+            return None
+        return await self._graph.get_metadata(
+            self.id if id is None else id, task or self.task, only_fresh=only_fresh
+        )

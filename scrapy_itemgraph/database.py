@@ -1,0 +1,286 @@
+"""Engines, and what each connection and transaction must have set.
+
+Nothing here is set for a session: behind a pooler in transaction mode a session is shared with
+strangers. So no start-up `options`, which PgBouncer refuses, and no `SET`; the isolation level
+goes with each `BEGIN`, everything else is set locally to its transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from scrapy_itemgraph import exceptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+logger = logging.getLogger(__name__)
+
+DRIVER = "postgresql+psycopg"
+SCHEMES = ("postgresql", "postgres", DRIVER)
+OLDEST, NEWEST = 15, 18
+
+CONNECT_ARGUMENTS: dict[str, Any] = {
+    "application_name": "scrapy-itemgraph",
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+
+# What every transaction relies on, whatever the server, database or role have as default.
+BEGIN = "SELECT set_config('synchronous_commit', 'on', true), set_config('TimeZone', 'UTC', true)"
+
+# Plans that do not depend on statistics (docs/decisions; trials P2).
+HOT_PATH = """\
+SELECT clock_timestamp(),
+    set_config('enable_seqscan', 'off', true),
+    set_config('enable_bitmapscan', 'off', true),
+    set_config('enable_hashjoin', 'off', true),
+    set_config('enable_mergejoin', 'off', true),
+    set_config('enable_sort', 'off', true),
+    set_config('plan_cache_mode', 'force_custom_plan', true)"""
+
+
+@dataclass(frozen=True)
+class _Reason:
+    """Why a server cannot be used: how to recognise it, and what to say.
+
+    A refused connection carries no SQLSTATE, only the words of a message, which are the server's
+    language; what is recognised by neither is quoted as it is.
+    """
+
+    states: tuple[str, ...]
+    pattern: str
+    what: str
+    cure: str
+
+
+REASONS = (
+    _Reason(
+        ("28P01",),
+        "password authentication failed|no password supplied",
+        "refuses the password",
+        "Check user and password in ITEMGRAPH_DATABASE_URL",
+    ),
+    _Reason(
+        ("28000",),
+        'no pg_hba.conf entry|role ".*" does not exist|authentication failed',
+        "refuses the login",
+        "Check the user, and the server's pg_hba.conf",
+    ),
+    _Reason(
+        ("3D000",),
+        'database ".*" does not exist|no such database',
+        "has no such database",
+        "Create it with `createdb`, or check the name in ITEMGRAPH_DATABASE_URL",
+    ),
+    _Reason(
+        ("53300",),
+        "too many (clients|connections)|connection slots|no more connections",
+        "has too many connections",
+        "Run fewer processes, or raise its max_connections",
+    ),
+    _Reason(
+        ("57P03",),
+        "is (starting up|shutting down)|in recovery mode|not (yet )?accepting connections",
+        "is starting or stopping",
+        "Try again in a moment",
+    ),
+    _Reason(("53100",), "No space left", "has no disk space left", "Free some"),
+    _Reason(
+        (),
+        "Connection refused",
+        "refuses connections",
+        "Start it, or check host and port in ITEMGRAPH_DATABASE_URL",
+    ),
+    _Reason(
+        (),
+        "translate host name|resolve host|Name or service not known|getaddrinfo",
+        "has an unknown host name",
+        "Check the host in ITEMGRAPH_DATABASE_URL",
+    ),
+    _Reason(
+        (),
+        "timeout|timed out|No route to host|unreachable|No such file or directory",
+        "cannot be reached",
+        "Check host and port in ITEMGRAPH_DATABASE_URL, and that it runs",
+    ),
+)
+LOST = _Reason(
+    ("57P01", "57P02", "57P05", "08003", "08006"),
+    "closed (the connection )?unexpectedly|terminating connection|connection is (lost|closed)"
+    "|no connection to the server|Connection reset|Broken pipe|SSL connection has been closed"
+    "|consuming input failed|sending query failed|flushing failed",
+    "broke the connection",
+    "Look whether it was restarted; what was not committed will be done again",
+)
+OTHER = _Reason((), "", "cannot be used", "Check ITEMGRAPH_DATABASE_URL")
+
+# OperationalErrors that concern a statement, not the server: deadlocks, locks, cancellation.
+STATEMENT_CLASSES = ("40", "55")
+STATEMENT_STATES = ("57014",)
+
+
+def normalise_url(url: str) -> sa.URL:
+    """Return the URL with the driver that we use.
+
+    Raises:
+        ConfigurationError: it is no URL, or not PostgreSQL's.
+
+    """
+    accepted = "postgresql://user:password@host:5432/database"
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError, TypeError):
+        # Not quoted: it may hold a password.
+        raise exceptions.ConfigurationError(
+            f"ITEMGRAPH_DATABASE_URL is no URL; give it as {accepted} (special characters in the "
+            "password percent-encoded)."
+        ) from None
+    if parsed.drivername not in SCHEMES:
+        raise exceptions.ConfigurationError(
+            f"ITEMGRAPH_DATABASE_URL begins with {parsed.drivername!r}; only PostgreSQL is "
+            f"supported: {accepted} (also postgres:// and {DRIVER}://)."
+        )
+    return parsed.set(drivername=DRIVER)
+
+
+def sync_engine(url: str | sa.URL) -> sa.Engine:
+    """Make an engine for the command line, HTTP and tests."""
+    parsed = _normalised(url)
+    engine = sa.create_engine(parsed, **_engine_options(parsed))
+    sa.event.listen(engine, "begin", _set_up_transaction)
+    return engine
+
+
+def async_engine(url: str | sa.URL, *, pool_size: int = 3) -> AsyncEngine:
+    """Make an engine for the crawl, with that many connections at most."""
+    parsed = _normalised(url)
+    engine = create_async_engine(
+        parsed, pool_size=pool_size, max_overflow=0, **_engine_options(parsed)
+    )
+    sa.event.listen(engine.sync_engine, "begin", _set_up_transaction)
+    return engine
+
+
+@contextmanager
+def errors(url: str | sa.URL | None = None) -> Iterator[None]:
+    """Turn the driver's errors about the server or the connection into one clear line.
+
+    It suits `async with` bodies too. The URL, if given, is named without its password.
+    """
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        if not _is_unavailable(error.orig, lost=error.connection_invalidated):
+            raise
+        raise _unavailable(error.orig, url, lost=error.connection_invalidated) from None
+    except psycopg.Error as error:
+        if not _is_unavailable(error, lost=False):
+            raise
+        raise _unavailable(error, url, lost=False) from None
+
+
+def server_version(connection: sa.Connection) -> int:
+    """Return the server's major version."""
+    number: str = connection.exec_driver_sql("SHOW server_version_num").scalar_one()
+    return int(number) // 10_000
+
+
+def check_version(connection: sa.Connection) -> int:
+    """Refuse a server that is too old; warn of one that is newer than our tests."""
+    version = server_version(connection)
+    if version < OLDEST:
+        raise exceptions.DatabaseError(
+            f"The server is PostgreSQL {version}; scrapy-itemgraph needs {OLDEST} to {NEWEST}. "
+            "Upgrade it, or leave ITEMGRAPH_DATABASE_URL out to use the embedded one."
+        )
+    if version > NEWEST:
+        logger.warning(
+            "The server is PostgreSQL %d; scrapy-itemgraph is tested with %d to %d",
+            version,
+            OLDEST,
+            NEWEST,
+            extra={"action": "server_untested"},
+        )
+    return version
+
+
+def hot_path(connection: sa.Connection) -> datetime:
+    """Make this transaction's plans independent of statistics, and tell the server's time."""
+    now: datetime = connection.exec_driver_sql(HOT_PATH).scalar_one()
+    return now
+
+
+def _normalised(url: str | sa.URL) -> sa.URL:
+    return normalise_url(url if isinstance(url, str) else url.render_as_string(hide_password=False))
+
+
+def _engine_options(url: sa.URL) -> dict[str, Any]:
+    arguments = {k: v for k, v in CONNECT_ARGUMENTS.items() if k not in url.query}
+    return {
+        # Prepared statements break behind older PgBouncers, and get generic plans.
+        "connect_args": {**arguments, "prepare_threshold": None},
+        "isolation_level": "READ COMMITTED",
+        "pool_pre_ping": True,
+    }
+
+
+def _set_up_transaction(connection: sa.Connection) -> None:
+    connection.exec_driver_sql(BEGIN)
+
+
+def _is_unavailable(error: BaseException | None, *, lost: bool) -> bool:
+    """Tell errors about the server or the connection from those about a statement."""
+    if lost:
+        return True
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    state = error.sqlstate or ""
+    return state[:2] not in STATEMENT_CLASSES and state not in STATEMENT_STATES
+
+
+def _unavailable(
+    error: BaseException | None, url: str | sa.URL | None, *, lost: bool
+) -> exceptions.DatabaseUnavailableError:
+    message = str(error or "").strip()
+    state = getattr(error, "sqlstate", None)
+    reason = LOST if lost else _reason(state, message)
+    where = f" at {_place(_normalised(url))}" if url is not None else ""
+    return exceptions.DatabaseUnavailableError(
+        f"The PostgreSQL server{where} {reason.what}. {reason.cure}. ({_first_line(message)})"
+    )
+
+
+def _reason(state: str | None, message: str) -> _Reason:
+    for reason in (*REASONS, LOST):
+        if state in reason.states if state else re.search(reason.pattern, message):
+            return reason
+    return OTHER
+
+
+def _place(url: sa.URL) -> str:
+    """Name the server, database and user of a URL."""
+    host = url.query.get("host", url.host)
+    named = host if isinstance(host, str) else ",".join(host) if host else "the default host"
+    port = f":{url.port}" if url.port else ""
+    user = f", user {url.username!r}" if url.username else ""
+    return f"{named}{port} (database {url.database or 'default'!r}{user})"
+
+
+def _first_line(message: str) -> str:
+    """Keep the part of libpq's message that says what happened."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else "no reason given"

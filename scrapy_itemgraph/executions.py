@@ -1,0 +1,177 @@
+"""Executions: one claim's life in a process, and the legs that keep it open. No I/O here."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.operations import AllowFailure, Changeset, Operation
+from scrapy_itemgraph.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from scrapy_itemgraph.tasks import Task
+    from scrapy_itemgraph.types import Claim
+
+
+class LegState(Enum):
+    """Where a leg's request is."""
+
+    OFFERED = auto()  # yielded or built, not yet in our queues
+    QUEUED = auto()
+    RUNNING = auto()  # the engine has it
+    CLOSED = auto()
+
+
+class Leg:
+    """One request of an execution, through its redirects and retries, to the end of its scrape."""
+
+    __slots__ = (
+        "children",
+        "execution",
+        "fetch",
+        "is_own",
+        "is_retryable",
+        "occupies",
+        "request",
+        "scrapes",
+        "state",
+    )
+
+    def __init__(self, execution: Execution, *, is_own: bool) -> None:
+        self.execution = execution
+        self.is_own = is_own
+        self.is_retryable = is_own and execution.claim is not None
+        self.state = LegState.OFFERED
+        self.children: list[Leg] = []
+        self.request: Any = None  # what the engine has
+        self.fetch: Any = None  # the task that fetches it
+        self.scrapes: set[Any] = set()
+        self.occupies = ""
+
+    def __repr__(self) -> str:
+        return f"<leg of {self.execution.where}, {self.state.name.lower()}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Leg:
+        """Stay one leg when a middleware copies a request's meta in depth."""
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this leg still keeps its execution open."""
+        return self.state is not LegState.CLOSED
+
+    def open_child(self) -> Leg:
+        """Open the leg of a request that this one's callback yielded."""
+        child = self.execution.open_leg()
+        self.children.append(child)
+        return child
+
+    def close(self) -> None:
+        """End this leg, and with it the children that never reached our queues."""
+        if self.state is LegState.CLOSED:
+            return
+        self.state = LegState.CLOSED
+        children, self.children = self.children, []
+        for child in children:
+            if child.state is LegState.OFFERED:
+                child.close()
+        self.execution.leg_closed(self)
+
+
+class Execution:
+    """What happens from a claim to its commit; without a claim, what one request leads to."""
+
+    def __init__(
+        self,
+        *,
+        where: str,
+        on_end: Callable[[Execution], None],
+        claim: Claim | None = None,
+        task: Task | None = None,
+    ) -> None:
+        self.where = where
+        self.claim = claim
+        self.task = task
+        self.item: Any = None
+        self.operations: list[Operation] = []
+        self.error: dict[str, Any] | None = None
+        self.outcome = Outcome.OK
+        self.delay: timedelta | None = None
+        self.allow_failure = claim is None or (task is not None and task.allow_failure)
+        self.is_ended = False
+        self.seen: set[bytes] = set()
+        self.legs: set[Leg] = set()
+        self._on_end = on_end
+
+    @property
+    def is_doomed(self) -> bool:
+        """Whether nothing that still happens in it can be kept."""
+        return self.outcome is not Outcome.OK and not (
+            self.outcome is Outcome.FAILED and self.allow_failure
+        )
+
+    def open_leg(self, *, is_own: bool = False) -> Leg:
+        """Open a leg; the execution does not end before it is closed."""
+        if self.is_ended:
+            raise RuntimeError(f"{self.where}: the execution has ended")
+        leg = Leg(self, is_own=is_own)
+        self.legs.add(leg)
+        return leg
+
+    def leg_closed(self, leg: Leg) -> None:
+        """Take note that `leg` is closed; with the last one the execution ends."""
+        self.legs.discard(leg)
+        if not self.legs and not self.is_ended:
+            self.is_ended = True
+            self._on_end(self)
+
+    def add(self, operation: Operation) -> None:
+        """Take an operation, in the order yielded."""
+        if isinstance(operation, AllowFailure):
+            if self.claim is not None:
+                self.allow_failure = operation.allowed
+        else:
+            self.operations.append(operation)
+
+    def fail(self, error: dict[str, Any]) -> None:
+        """End as a failure; the first error is the one that is kept."""
+        self._settle(Outcome.FAILED, error)
+
+    def refuse(self, error: dict[str, Any]) -> None:
+        """End as refused: the project itself would not have the page."""
+        self._settle(Outcome.REFUSED, error)
+
+    def retry(self, error: dict[str, Any], delay: timedelta) -> None:
+        """End this attempt and have another one after `delay`."""
+        self._settle(Outcome.RETRY, error)
+        self.delay = delay
+
+    def release(self) -> None:
+        """Give the work back as if it had never been started."""
+        self.outcome = Outcome.RELEASED
+        self.error = None
+
+    def changeset(self) -> Changeset:
+        """Return what this execution wants changed."""
+        if self.claim is None:
+            return Changeset(operations=tuple(self.operations), outcome=Outcome.OK)
+        return Changeset(
+            operations=() if self.is_doomed else tuple(self.operations),
+            outcome=self.outcome,
+            claim=self.claim,
+            error=self.error,
+            delay=self.delay if self.outcome is Outcome.RETRY else None,
+            allow_failure=self.outcome is Outcome.FAILED and self.allow_failure,
+        )
+
+    def _settle(self, outcome: Outcome, error: dict[str, Any]) -> None:
+        if self.outcome is Outcome.OK:
+            self.outcome = outcome
+            self.error = error
+
+
+current: ContextVar[Execution | None] = ContextVar("itemgraph_execution", default=None)

@@ -1,0 +1,166 @@
+"""Why a task of an item runs next, or does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph import values, work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Row
+
+FACTS = text("""
+    SELECT t.id AS task_id, t.name AS task, t.version, t.is_enabled, t.is_registered,
+        t.max_failures,
+        ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
+        ARRAY(SELECT g.tag_name FROM tags g WHERE g.item_id = :item ORDER BY 1) AS item_tags,
+        r.task_version, r.completed_at, r.invalidated_at, r.expires_at, r.due_at,
+        coalesce(r.is_held, false) AS is_held,
+        w.item_id IS NOT NULL AS is_outstanding, w.not_before, w.tries, w.deaths, w.claimed_at,
+        w.worker_id, o.host, o.process_id, s.name AS slot, s.blocked_until,
+        (SELECT f.id FROM failures f WHERE f.item_id = :item AND f.task_id = t.id
+            AND f.handled_at IS NULL ORDER BY f.id DESC LIMIT 1) AS failure_id,
+        (SELECT f.error FROM failures f WHERE f.item_id = :item AND f.task_id = t.id
+            AND f.handled_at IS NULL ORDER BY f.id DESC LIMIT 1) AS error,
+        (SELECT count(*) FROM failures f WHERE f.task_id = t.id AND f.handled_at IS NULL
+            AND NOT f.is_refusal) AS open_failures,
+        EXISTS (SELECT FROM sweeps v JOIN tags g ON g.tag_name = ANY (v.tags)
+            WHERE v.crawl_id = t.crawl_id AND g.item_id = :item
+                AND v.after_item_id < :item) AS is_swept,
+        clock_timestamp() AS now
+    FROM tasks t
+    LEFT JOIN results r ON r.task_id = t.id AND r.item_id = :item
+    LEFT JOIN work w ON w.task_id = t.id AND w.item_id = :item
+    LEFT JOIN workers o ON o.id = w.worker_id
+    LEFT JOIN queues q ON q.id = w.queue_id
+    LEFT JOIN slots s ON s.id = q.slot_id
+    WHERE t.crawl_id = :crawl AND (CAST(:task AS text) IS NULL OR t.name = :task)
+    ORDER BY t.name
+""")
+
+DEPENDENCIES = text("""
+    SELECT td.task_id, d.name, d.version, r.task_version, r.completed_at, r.invalidated_at,
+        r.expires_at, r.due_at, coalesce(r.is_held, false) AS is_held
+    FROM task_dependencies td
+    JOIN tasks d ON d.id = td.depends_on_id
+    LEFT JOIN results r ON r.task_id = d.id AND r.item_id = :item
+    WHERE td.task_id = ANY (CAST(:tasks AS int[]))
+    ORDER BY d.name
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Whether a task of an item may be claimed now, and what decides."""
+
+    task: str
+    state: str
+    is_eligible: bool
+    reasons: tuple[str, ...]
+
+
+def explain(
+    connection: Connection, crawl_id: int, item_id: int, task: str | None = None
+) -> list[Explanation]:
+    """Explain one task of an item, or each that its tags call for or that has a result."""
+    facts = connection.execute(FACTS, {"crawl": crawl_id, "item": item_id, "task": task}).all()
+    on: dict[int, list[Row[Any]]] = {row.task_id: [] for row in facts}
+    for row in connection.execute(DEPENDENCIES, {"item": item_id, "tasks": list(on)}):
+        on[row.task_id].append(row)
+    return [
+        _explanation(row, on[row.task_id])
+        for row in facts
+        if task is not None or _is_called_for(row) or row.task_version is not None
+    ]
+
+
+def _is_called_for(row: Row[Any]) -> bool:
+    return row.is_registered and not set(row.tags).isdisjoint(row.item_tags)
+
+
+def _explanation(row: Row[Any], dependencies: list[Row[Any]]) -> Explanation:
+    state = "held" if row.is_held else _state(row, row.now)[0]
+    against = [*_against_outstanding(row, dependencies), *_against_claiming(row)]
+    why = "never run" if row.completed_at is None else _state(row, row.now)[1]
+    reasons = against or [f"it is next in its queue of the slot {row.slot!r}: {why}"]
+    return Explanation(task=row.task, state=state, is_eligible=not against, reasons=tuple(reasons))
+
+
+def _state(row: Row[Any], now: datetime) -> tuple[str, str]:
+    """Return a result's state, and what makes it that."""
+    if row.completed_at is None:
+        return "never run", "it has not run yet"
+    if row.task_version != row.version:
+        return "stale", f"its result is of version {row.task_version!r}, not {row.version!r}"
+    if row.invalidated_at is not None:
+        return "stale", "it was expired by hand or by another task"
+    if row.expires_at is None:
+        return "fresh", "its result never expires"
+    return _expiry((row.expires_at - now).total_seconds(), is_staged=row.due_at is None)
+
+
+def _expiry(seconds: float, *, is_staged: bool) -> tuple[str, str]:
+    if is_staged:
+        return "stale", f"its result expired {values.format_period(-seconds)} ago"
+    if seconds <= 0:
+        return "fresh", "its result has expired and becomes stale when a run starts"
+    return "fresh", f"its result is fresh for {values.format_period(seconds)} more"
+
+
+def _against_outstanding(row: Row[Any], dependencies: list[Row[Any]]) -> Iterator[str]:
+    """Say what keeps the pair out of the worklist."""
+    if not row.is_registered:
+        yield "no spider declares this task any more"
+    elif not _is_called_for(row):
+        yield (
+            f"the item has none of the tags {', '.join(row.tags)}; "
+            f"it has {', '.join(row.item_tags) or 'no tags'}"
+        )
+    if row.is_held:
+        what = f"failure {row.failure_id}: {_error(row)}" if row.failure_id else "a past failure"
+        yield f"it is held by {what}; see scrapy itemgraph handle"
+    elif row.completed_at is not None and _state(row, row.now)[0] == "fresh":
+        yield _state(row, row.now)[1]
+    for dependency in dependencies:
+        state, why = _state(dependency, row.now)
+        if dependency.is_held:
+            yield f"it depends on {dependency.name!r}, which is held by a failure"
+        elif state != "fresh":
+            yield f"it depends on {dependency.name!r}, which is {state}: {why}"
+
+
+def _against_claiming(row: Row[Any]) -> Iterator[str]:
+    """Say what keeps outstanding work from being claimed now."""
+    if row.worker_id is not None:
+        since = values.format_period((row.now - row.claimed_at).total_seconds())
+        yield (
+            f"worker {row.worker_id} (process {row.process_id} on {row.host}) has it since {since}"
+        )
+    if not row.is_enabled:
+        yield f"the task is disabled; scrapy itemgraph enable {row.task}"
+    if row.max_failures is not None and row.open_failures >= row.max_failures:
+        yield (
+            f"the task is stopped by {row.open_failures} open failures "
+            f"(max_failures={row.max_failures}); handle them"
+        )
+    if row.not_before is not None and row.not_before > row.now:
+        wait = values.format_period((row.not_before - row.now).total_seconds())
+        tried = f" after {row.tries} tries" if row.tries else ""
+        yield f"it may not start for another {wait}{tried}"
+    if row.is_outstanding and row.deaths >= work.SUSPECT_DEATHS:
+        yield f"{row.deaths} workers died on it; it runs when a worker holds nothing else"
+    if row.blocked_until is not None and row.blocked_until > row.now:
+        yield f"the slot {row.slot!r} is blocked until {row.blocked_until:%Y-%m-%d %H:%M:%S %Z}"
+    if row.is_swept and not row.is_outstanding:
+        yield "a sweep after a change of the tasks has not reached the item yet"
+
+
+def _error(row: Row[Any]) -> str:
+    error = row.error or {}
+    return f"{error.get('type', 'error')}: {error.get('message', '')}".strip()

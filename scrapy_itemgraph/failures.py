@@ -1,0 +1,136 @@
+"""Failures: attempts that ended in an error, open until somebody handles them.
+
+All functions take a connection and never commit; the items are locked by the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from sqlalchemy import Connection, Row
+
+# Holds results; one that is not there yet is made, never run.
+HOLD = text("""
+    INSERT INTO results (item_id, task_id, task_version, is_successful, is_held)
+    SELECT item_id, task_id, task_version, false, true
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
+        AS failed(item_id, task_id, task_version)
+    ON CONFLICT (item_id, task_id) DO UPDATE SET is_held = true, is_successful = false
+""")
+
+RECORD = text("""
+    INSERT INTO failures (item_id, task_id, is_refusal, error)
+    SELECT item_id, task_id, is_refusal, CAST(error AS json)
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:refusals AS bool[]),
+        CAST(:errors AS text[])) AS failed(item_id, task_id, is_refusal, error)
+""")
+
+SUPERSEDE = text("""
+    UPDATE failures f SET handled_at = now(), handled_by = :by
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS done(item_id, task_id)
+    WHERE f.item_id = done.item_id AND f.task_id = done.task_id AND f.handled_at IS NULL
+""")
+
+REPOINT = text("""
+    UPDATE failures f SET item_id = moved.into_id
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:into AS bigint[]))
+        AS moved(item_id, task_id, into_id)
+    WHERE f.item_id = moved.item_id AND f.task_id = moved.task_id
+""")
+
+# Open failures, the oldest first: of one number, of a task, or of all the crawl's tasks.
+OPEN = text("""
+    SELECT f.id, f.item_id, f.task_id, t.name AS task, i.name AS item, f.is_refusal, f.error,
+        f.occurred_at
+    FROM tasks t
+    JOIN failures f ON f.task_id = t.id AND f.handled_at IS NULL
+    JOIN items i ON i.id = f.item_id
+    WHERE t.crawl_id = :crawl
+        AND (CAST(:task AS text) IS NULL OR t.name = :task)
+        AND (CAST(:failure AS bigint) IS NULL OR f.id = :failure)
+    ORDER BY f.id
+    LIMIT :limit
+""")
+
+UNHOLD = text("""
+    UPDATE results r SET is_held = false
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS handled(item_id, task_id)
+    WHERE r.item_id = handled.item_id AND r.task_id = handled.task_id
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A pair that failed, with its error as JSON."""
+
+    item_id: int
+    task_id: int
+    version: str
+    error: str
+    is_refusal: bool = False
+
+
+def record(connection: Connection, failed: Sequence[Failed]) -> None:
+    """Hold these pairs and write their failures."""
+    if not failed:
+        return
+    pairs = {"items": [f.item_id for f in failed], "tasks": [f.task_id for f in failed]}
+    connection.execute(HOLD, {**pairs, "versions": [f.version for f in failed]})
+    connection.execute(
+        RECORD,
+        {
+            **pairs,
+            "refusals": [f.is_refusal for f in failed],
+            "errors": [f.error for f in failed],
+        },
+    )
+
+
+def supersede(
+    connection: Connection, pairs: Collection[tuple[int, int]], by: str = "superseded"
+) -> None:
+    """Mark the open failures of these pairs as handled."""
+    if pairs:
+        connection.execute(SUPERSEDE, {**_columns(pairs), "by": by})
+
+
+def repoint(connection: Connection, moved: Collection[tuple[int, int, int]]) -> None:
+    """Move the failures of (item, task) to another item, where the result went."""
+    if moved:
+        connection.execute(
+            REPOINT,
+            {
+                "items": [item for item, _, _ in moved],
+                "tasks": [task for _, task, _ in moved],
+                "into": [into for *_, into in moved],
+            },
+        )
+
+
+def unhold(connection: Connection, pairs: Collection[tuple[int, int]]) -> None:
+    """Let these pairs run again where they are outstanding."""
+    if pairs:
+        connection.execute(UNHOLD, _columns(pairs))
+
+
+def opened(
+    connection: Connection,
+    crawl_id: int,
+    *,
+    task: str | None = None,
+    failure: int | None = None,
+    limit: int = 1000,
+) -> Sequence[Row[Any]]:
+    """Return open failures, the oldest first."""
+    given = {"crawl": crawl_id, "task": task, "failure": failure, "limit": limit}
+    return connection.execute(OPEN, given).all()
+
+
+def _columns(pairs: Collection[tuple[int, int]]) -> dict[str, list[int]]:
+    return {"items": [item for item, _ in pairs], "tasks": [task for _, task in pairs]}

@@ -1,0 +1,8 @@
+"""The one door to the graph: it opens transactions and delegates the rest."""
+
+from __future__ import annotations
+
+from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
+from scrapy_itemgraph.graph.item_graph import ItemGraph
+
+__all__ = ["CrawlGraph", "ItemGraph"]

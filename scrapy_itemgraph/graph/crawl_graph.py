@@ -1,0 +1,384 @@
+"""The door of a running crawl: the same functions as everybody's, awaited on the reactor's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy.exc import DBAPIError
+
+from scrapy_itemgraph import (
+    apply,
+    database,
+    liveness,
+    migrate,
+    queries,
+    registry,
+    slots,
+    work,
+)
+from scrapy_itemgraph.embedded import EmbeddedServer
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.operations import Changeset
+from scrapy_itemgraph.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from scrapy_itemgraph.operations import Operation
+    from scrapy_itemgraph.settings import Settings
+    from scrapy_itemgraph.tasks import Task
+    from scrapy_itemgraph.types import Applied, Claim, ItemSnapshot, Remaining
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEADLOCK = "40P01"
+_PATIENCE = 60.0
+_LONGEST_PAUSE = 5.0
+
+
+class CrawlGraph:
+    """What one worker does with its crawl's graph; made by `open`."""
+
+    def __init__(
+        self, settings: Settings, engine: AsyncEngine, server: EmbeddedServer | None
+    ) -> None:
+        self.settings = settings
+        self.worker_id = 0
+        self._engine = engine
+        self._server = server
+        self._crawl_id = 0
+        self._spider = ""
+        self._job: str | None = None
+        self._registration = registry.Registration(tasks={})
+        self._outdated: set[str] = set()
+        self._liveness: liveness.Liveness | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        *,
+        crawl: str,
+        spider: str,
+        tasks: Mapping[str, Task],
+        arguments: Mapping[str, str] | None = None,
+        job: str | None = None,
+    ) -> CrawlGraph:
+        """Find or start the server, migrate if allowed, register crawl, tasks and worker.
+
+        Raises:
+            ItemGraphError: with one clear line.
+
+        """
+        server = None
+        url = settings.database_url
+        if url is None:
+            server = await asyncio.to_thread(EmbeddedServer.start, settings.data_dir)
+            url = server.url
+        graph = cls(settings, database.async_engine(url), server)
+        try:
+            with database.errors(url):
+                await graph._register(crawl, spider, tasks, arguments or {}, job)
+        except BaseException:
+            await graph._dispose()
+            raise
+        return graph
+
+    async def _register(
+        self,
+        crawl: str,
+        spider: str,
+        tasks: Mapping[str, Task],
+        arguments: Mapping[str, str],
+        job: str | None,
+    ) -> None:
+        self._spider, self._job = spider, job
+        await self._run(database.check_version)
+        allowed = self.settings.auto_migrate
+        automatic = self._server is not None if allowed is None else allowed
+        await self._run(migrate.ensure, auto=automatic)
+        renamed = await self._call(registry.rename_tags, self.settings.tag_renames)
+        self._crawl_id, other = await self._call(registry.make_crawl, crawl, arguments)
+        self._registration = await self._call(
+            registry.register_tasks, self._crawl_id, spider, tasks, self.settings.default_ttl
+        )
+        worker = await self._register_worker()
+        self.run_started_at: datetime = worker.started_at
+        self._liveness = liveness.Liveness(
+            self._engine.url.set(drivername="postgresql").render_as_string(hide_password=False),
+            crawl_id=self._crawl_id,
+            worker_id=self.worker_id,
+            lease=self.settings.lease,
+            beat=self._beat,
+        )
+        await self._liveness.start()
+        self._tell(renamed, other, tasks)
+
+    async def _register_worker(self) -> Any:
+        worker = await self._call(
+            registry.register_worker,
+            self._crawl_id,
+            spider=self._spider,
+            host=socket.gethostname(),
+            process_id=os.getpid(),
+            job=self._job,
+            lease=self.settings.lease,
+        )
+        self.worker_id = worker.id
+        return worker
+
+    def _tell(
+        self,
+        renamed: Mapping[str, int],
+        other_arguments: Mapping[str, str] | None,
+        tasks: Mapping[str, Task],
+    ) -> None:
+        for old, count in renamed.items():
+            logger.info("Renamed the tag %r on %d items", old, count)
+            if any(old in one.tags for one in tasks.values()):
+                logger.warning(
+                    "The tag %r is renamed by ITEMGRAPH_TAG_RENAMES, but a task still names it", old
+                )
+        if other_arguments is not None:
+            logger.warning(
+                "The crawl's outstanding work was made with other spider arguments (%s); to keep "
+                'them apart set ITEMGRAPH_CRAWL, for instance to "{name}-{argument}"',
+                other_arguments,
+            )
+        for name in self._registration.vanished:
+            logger.warning(
+                "The task %r has results but is no longer declared; if it was only renamed in "
+                'code, say @task(name="%s")',
+                name,
+                name,
+            )
+
+    async def seed(self, operations: Sequence[Operation]) -> list[Applied]:
+        """Apply checked operations in one transaction of their own; all of them or an error."""
+        return await self.commit([Changeset(operations=tuple(operations), outcome=Outcome.OK)])
+
+    async def claim(self, limit: int, *, alone: bool = False) -> list[Claim]:
+        """Claim up to `limit` pieces of work; with `alone`, one that two workers died on."""
+        return await self._call(
+            work.claim,
+            hot=True,
+            crawl_id=self._crawl_id,
+            worker_id=self.worker_id,
+            tasks=self._registration.tasks,
+            limit=limit,
+            alone=alone,
+        )
+
+    async def commit(self, changesets: Sequence[Changeset]) -> list[Applied]:
+        """Apply changesets in one transaction; one that the database refuses fails alone."""
+        try:
+            return await self._commit(changesets)
+        except DatabaseUnavailableError:
+            raise
+        except Exception as error:
+            if len(changesets) > 1:
+                return [applied for one in changesets for applied in await self.commit([one])]
+            if changesets[0].claim is None or changesets[0].outcome is Outcome.FAILED:
+                raise
+            logger.exception("The database refused a commit", extra={"action": "commit_refused"})
+            described = {"type": type(error).__name__, "message": str(error)}
+            failed = Changeset(
+                operations=(), outcome=Outcome.FAILED, claim=changesets[0].claim, error=described
+            )
+            (applied,) = await self._commit([failed])
+            return [replace(applied, error=described)]
+
+    async def _commit(self, changesets: Sequence[Changeset]) -> list[Applied]:
+        """Commit once, also when the answer to a commit was lost and it is asked for again."""
+        is_again = False
+
+        def commit(connection: Connection) -> list[Applied]:
+            nonlocal is_again
+            now = database.hot_path(connection)
+            registry.share_crawl(connection, self._crawl_id)
+            claims = [one.claim for one in changesets if one.claim is not None]
+            done = work.recorded(connection, claims) if is_again else {}
+            is_again = True
+            return apply.apply(
+                connection,
+                changesets,
+                crawl_id=self._crawl_id,
+                worker_id=self.worker_id,
+                now=now,
+                spider=self._spider,
+                done=done,
+            )
+
+        return await self._patiently(commit)
+
+    async def release(self, claims: Sequence[Claim]) -> int:
+        """Give claims back in their place; return how many were still ours."""
+        if not claims:
+            return 0
+        return await self._call(work.release, claims, self.worker_id, hot=True, share=True)
+
+    async def refile(self, claim: Claim, slot: str) -> bool:
+        """Give a claim back into the queue of the slot that its request really has."""
+
+        def refile(connection: Connection) -> bool:
+            slot_id = slots.intern(connection, [slot])[slot]
+            queue_id = slots.queue(connection, self._crawl_id, slot_id)
+            return work.refile(connection, claim, queue_id, self.worker_id)
+
+        return await self._call(refile, hot=True, share=True)
+
+    async def remaining(self) -> Remaining:
+        """Return what is left for this worker's tasks."""
+        until = await self._due_until()
+
+        def remaining(connection: Connection) -> Remaining:
+            kinds = work.open_kinds(connection, self._crawl_id, self._registration.tasks)
+            numbers = [kind.id for kind in kinds]
+            return queries.remaining(connection, self._crawl_id, kinds=numbers, until=until)
+
+        return await self._call(remaining, hot=True)
+
+    async def tend(self) -> bool:
+        """Take over from the dead, stage what fell due, sweep a step; whether there is more."""
+        await self._call(work.take_over, self._crawl_id, self.worker_id, hot=True, share=True)
+        timers = await self._call(work.stage_timers, self._crawl_id, hot=True)
+        until = await self._due_until()
+        due = await self._call(work.stage_results, self._crawl_id, until, hot=True, share=True)
+        swept = await self._call(registry.sweep, self._crawl_id, hot=True)
+        await self._say_what_is_outdated()
+        return bool(timers or due or swept)
+
+    async def _say_what_is_outdated(self) -> None:
+        outdated = await self._call(registry.redefined, self._registration.tasks, hot=True)
+        for name in outdated - self._outdated:
+            logger.warning(
+                "A later start declares the task %r otherwise; this worker leaves it to that", name
+            )
+        self._outdated |= outdated
+
+    async def _due_until(self) -> datetime:
+        if self.settings.idle == "close":
+            return self.run_started_at
+        return await self._call(lambda connection: connection.scalar(queries.NOW))
+
+    async def get_item(self, name: str) -> ItemSnapshot | None:
+        """Return an item by any of its names, as it is committed."""
+
+        def get(connection: Connection) -> ItemSnapshot | None:
+            item_id = queries.resolve(connection, self._crawl_id, name)
+            return None if item_id is None else work.snapshots(connection, [item_id]).get(item_id)
+
+        return await self._call(get, hot=True)
+
+    async def get_metadata(
+        self, name: str, task: str, *, only_fresh: bool = False
+    ) -> dict[str, Any] | None:
+        """Return a task's metadata of an item, as it is committed; None when there is none."""
+
+        def get(connection: Connection) -> dict[str, Any] | None:
+            item_id = queries.resolve(connection, self._crawl_id, name)
+            if item_id is None:
+                return None
+            for result in queries.results(connection, self._crawl_id, item_id):
+                if result.task == task and result.version is not None:
+                    is_wanted = result.state == "fresh" or not only_fresh
+                    return result.metadata if is_wanted else None
+            return None
+
+        return await self._call(get, hot=True)
+
+    async def summary(self) -> queries.Summary:
+        """Count the crawl for a log line."""
+        return await self._call(queries.summary, self._crawl_id)
+
+    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
+        """Wait for news of the crawl, `timeout` seconds at most."""
+        assert self._liveness is not None
+        await self._liveness.wait(timeout)
+
+    async def close(self, reason: str) -> None:
+        """Give back what is still claimed, and be gone."""
+        try:
+            if self._liveness is not None:
+                await self._liveness.close()
+            await self._call(self._stop, reason, hot=True, share=True)
+        finally:
+            await self._dispose()
+
+    def _stop(self, connection: Connection, reason: str) -> None:
+        work.release_all(connection, self.worker_id)
+        registry.stop_worker(connection, self.worker_id, reason)
+
+    async def _dispose(self) -> None:
+        await self._engine.dispose()
+        if self._server is not None:
+            await asyncio.to_thread(self._server.close)
+
+    async def _beat(self, locked: bool) -> int:
+        lives = await self._call(registry.heartbeat, self.worker_id, self.settings.lease)
+        if not lives:
+            logger.warning(
+                "This worker was given up for dead; it goes on as a new one, and what it was doing "
+                "is done by others"
+            )
+            await self._register_worker()
+        if locked and lives:
+            await self._call(registry.mark_locked, self.worker_id)
+        return self.worker_id
+
+    async def _call(
+        self,
+        function: Callable[Concatenate[Connection, P], T],
+        *args: Any,
+        hot: bool = False,
+        share: bool = False,
+        **kwargs: Any,
+    ) -> T:
+        """Run a function of a connection in a transaction, again when it met a deadlock."""
+
+        def within(connection: Connection) -> T:
+            if hot:
+                database.hot_path(connection)
+            if share:
+                registry.share_crawl(connection, self._crawl_id)
+            return function(connection, *args, **kwargs)
+
+        return await self._patiently(within)
+
+    async def _patiently(self, function: Callable[Concatenate[Connection, P], T], *args: Any) -> T:
+        """Run a transaction; once more after a deadlock, and for a while without a server."""
+        waited, pause = 0.0, 0.1
+        while True:
+            try:
+                with database.errors(self._engine.url):
+                    return await self._run(function, *args)
+            except apply.MovedNamesError:
+                continue
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) != DEADLOCK:
+                    raise
+                await asyncio.sleep(random.uniform(0, 0.05))
+            except DatabaseUnavailableError as error:
+                if waited >= _PATIENCE:
+                    raise
+                logger.warning("%s Trying again in %.1f s", error, pause)
+                await asyncio.sleep(pause)
+                waited += pause
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        async with self._engine.begin() as connection:
+            return await connection.run_sync(function, *args, **kwargs)

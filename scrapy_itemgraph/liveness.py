@@ -1,0 +1,152 @@
+"""How others know that a worker lives: a lock that dies with its process, and a lease.
+
+The lock is an advisory one, held by an idle transaction on a connection of its own: that survives
+a transaction pooler, holds no snapshot, and is free within milliseconds of the process's end. A
+second connection listens, for notifications do not arrive inside a transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import timedelta
+
+logger = logging.getLogger(__name__)
+
+LOCK = """
+    SELECT set_config('idle_in_transaction_session_timeout', '0', true),
+        CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+            THEN set_config('transaction_timeout', '0', true) END,
+        pg_advisory_xact_lock(CAST('workers'::regclass::oid AS int), %s)
+"""
+KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+_BEATS_PER_LEASE = 3
+_LONGEST_PAUSE = 5.0
+
+_open: weakref.WeakSet[Liveness] = weakref.WeakSet()
+
+
+class Liveness:
+    """A worker's lock, lease and ear; all of it runs in the background until `close`."""
+
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        crawl_id: int,
+        worker_id: int,
+        lease: timedelta,
+        beat: Callable[[bool], Awaitable[int]],
+    ) -> None:
+        """Take what it needs; `beat(locked)` renews the lease and returns the worker's number.
+
+        A number that changed means that the worker had been given up for dead and is a new one.
+        """
+        self._conninfo = conninfo
+        self._crawl = str(crawl_id)
+        self._worker_id = worker_id
+        self._interval = lease.total_seconds() / _BEATS_PER_LEASE
+        self._beat = beat
+        self._lock: psycopg.AsyncConnection[Any] | None = None
+        self._ear: psycopg.AsyncConnection[Any] | None = None
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Take the lock, and go on renewing and listening in the background."""
+        await self._take_lock()
+        _open.add(self)
+        self._tasks = [
+            asyncio.create_task(self._keep_beating()),
+            asyncio.create_task(self._keep_listening()),
+        ]
+
+    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
+        """Wait until there is news of the crawl, `timeout` seconds at most."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), timeout)
+        self._news.clear()
+
+    async def close(self) -> None:
+        """Give the lock up."""
+        _open.discard(self)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in (self._lock, self._ear):
+            if connection is not None:
+                with contextlib.suppress(psycopg.Error):
+                    await connection.close()
+
+    def abandon(self) -> None:
+        """Point our sockets elsewhere, in a forked child: it must not keep the lock alive."""
+        for connection in (self._lock, self._ear):
+            if connection is not None and not connection.closed:
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                os.dup2(nowhere, connection.fileno())
+                os.close(nowhere)
+
+    async def _take_lock(self) -> None:
+        if self._lock is not None:
+            await self._lock.close()
+        self._lock = await psycopg.AsyncConnection.connect(self._conninfo, **KEEPALIVES)  # type: ignore[arg-type]  # libpq's own
+        await self._lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+        await self._lock.execute(LOCK, [self._worker_id])
+        await self._follow(await self._beat(True))
+
+    async def _follow(self, worker_id: int) -> None:
+        """Lock the number that the worker has now."""
+        if worker_id != self._worker_id:
+            self._worker_id = worker_id
+            await self._take_lock()
+
+    async def _keep_beating(self) -> None:
+        pause = self._interval
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await self._check_lock()
+                await self._follow(await self._beat(False))
+                pause = self._interval
+            except Exception as error:  # noqa: BLE001 - the lease tells others, we go on trying
+                logger.warning("No heartbeat: %s", error, extra={"action": "heartbeat_failed"})
+                pause = min(self._interval, _LONGEST_PAUSE)
+
+    async def _check_lock(self) -> None:
+        try:
+            assert self._lock is not None
+            await self._lock.execute("SELECT")
+        except psycopg.Error:
+            await self._take_lock()
+
+    async def _keep_listening(self) -> None:
+        while True:
+            try:
+                self._ear = await psycopg.AsyncConnection.connect(
+                    self._conninfo,
+                    autocommit=True,
+                    **KEEPALIVES,  # type: ignore[arg-type]  # libpq's own
+                )
+                await self._ear.execute("LISTEN itemgraph")
+                async for notification in self._ear.notifies():
+                    if notification.payload == self._crawl:
+                        self._news.set()
+            except psycopg.Error:
+                await asyncio.sleep(_LONGEST_PAUSE)
+
+
+def _abandon_all() -> None:
+    for liveness in list(_open):
+        liveness.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,296 @@
+"""What people ask of the graph: reads, none of which locks or changes anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph import values
+from scrapy_itemgraph.types import Remaining, ResultSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Row
+
+MANY = 100_000
+
+RESOLVE = text("SELECT name, item_id FROM aliases WHERE crawl_id = :crawl AND key = :key")
+
+# Every task that an item's tags call for, or that has a result of it, with its state.
+RESULTS = text("""
+    SELECT t.name AS task, r.task_version AS version, r.metadata, r.is_successful,
+        coalesce(r.is_held, false) AS is_held, r.invalidated_at IS NOT NULL AS is_invalidated,
+        r.completed_at, r.expires_at,
+        CASE
+            WHEN coalesce(r.is_held, false) THEN 'held'
+            WHEN r.completed_at IS NULL THEN 'never run'
+            WHEN r.task_version <> t.version OR r.invalidated_at IS NOT NULL
+                OR (r.expires_at IS NOT NULL AND r.due_at IS NULL) THEN 'stale'
+            ELSE 'fresh'
+        END AS state
+    FROM tasks t
+    LEFT JOIN results r ON r.task_id = t.id AND r.item_id = :item
+    WHERE t.crawl_id = :crawl AND (r.item_id IS NOT NULL OR (t.is_registered AND EXISTS (
+        SELECT FROM task_tags tt JOIN tags g ON g.tag_name = tt.tag_name
+        WHERE tt.task_id = t.id AND g.item_id = :item)))
+    ORDER BY t.name
+""")
+
+# Outstanding work in the order in which it would be claimed, were all of it in one queue.
+WORKLIST = text("""
+    SELECT i.name AS item, t.name AS task, w.is_stale, w.nice, w.tries, w.deaths, w.not_before,
+        s.name AS slot
+    FROM work w
+    JOIN tasks t ON t.id = w.task_id
+    JOIN items i ON i.id = w.item_id
+    JOIN queues q ON q.id = w.queue_id
+    JOIN slots s ON s.id = q.slot_id
+    WHERE w.crawl_id = :crawl AND w.token IS NULL
+        AND (CAST(:task AS text) IS NULL OR t.name = :task)
+    ORDER BY w.is_stale, w.nice, w.seq
+    LIMIT :limit
+""")
+
+TASKS = text("""
+    SELECT t.name, t.spider, t.version, t.ttl, t.nice, t.is_enabled, t.is_registered,
+        t.max_failures,
+        ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
+        ARRAY(SELECT d.name FROM task_dependencies td JOIN tasks d ON d.id = td.depends_on_id
+            WHERE td.task_id = t.id ORDER BY 1) AS depends_on,
+        coalesce(w.waiting, 0) AS waiting, coalesce(w.delayed, 0) AS delayed,
+        coalesce(w.claimed, 0) AS claimed,
+        coalesce(r.completed, 0) AS completed, coalesce(r.fresh, 0) AS fresh,
+        coalesce(r.held, 0) AS held,
+        coalesce(f.failures, 0) AS failures, coalesce(f.refusals, 0) AS refusals
+    FROM tasks t
+    LEFT JOIN (
+        SELECT task_id, count(*) FILTER (WHERE token IS NULL AND not_before IS NULL) AS waiting,
+            count(*) FILTER (WHERE not_before IS NOT NULL) AS delayed,
+            count(*) FILTER (WHERE token IS NOT NULL) AS claimed
+        FROM work WHERE crawl_id = :crawl GROUP BY task_id) w ON w.task_id = t.id
+    LEFT JOIN (
+        SELECT r.task_id, count(r.completed_at) AS completed,
+            count(*) FILTER (WHERE r.completed_at IS NOT NULL AND NOT r.is_held
+                AND r.task_version = t.version AND r.invalidated_at IS NULL
+                AND (r.expires_at IS NULL OR r.due_at IS NOT NULL)) AS fresh,
+            count(*) FILTER (WHERE r.is_held) AS held
+        FROM results r JOIN tasks t ON t.id = r.task_id
+        WHERE t.crawl_id = :crawl GROUP BY r.task_id) r ON r.task_id = t.id
+    LEFT JOIN (
+        SELECT f.task_id, count(*) FILTER (WHERE NOT f.is_refusal) AS failures,
+            count(*) FILTER (WHERE f.is_refusal) AS refusals
+        FROM failures f JOIN tasks t ON t.id = f.task_id
+        WHERE t.crawl_id = :crawl AND f.handled_at IS NULL GROUP BY f.task_id) f
+        ON f.task_id = t.id
+    WHERE t.crawl_id = :crawl
+    ORDER BY t.name
+""")
+
+CRAWLS = text("SELECT id, name, created_at FROM crawls ORDER BY name")
+ITEMS = text("SELECT count(*) FROM items WHERE crawl_id = :crawl")
+WORKERS = text("""
+    SELECT id, spider, host, process_id, job, started_at, lease_until,
+        lease_until < clock_timestamp() AS is_late,
+        (SELECT count(*) FROM work WHERE work.worker_id = workers.id) AS claims
+    FROM workers WHERE crawl_id = :crawl AND stopped_at IS NULL ORDER BY id
+""")
+SWEEPS = text("""
+    SELECT s.id, t.name AS task, s.tags, s.opened_at FROM sweeps s
+    LEFT JOIN tasks t ON t.id = s.task_id WHERE s.crawl_id = :crawl ORDER BY s.id
+""")
+NEXT_DUE = text("""
+    SELECT min(first.due_at) FROM tasks t
+    CROSS JOIN LATERAL (
+        SELECT r.due_at FROM results r
+        WHERE r.task_id = t.id AND r.due_at IS NOT NULL
+        ORDER BY r.due_at LIMIT 1) AS first
+    WHERE t.crawl_id = :crawl AND t.is_registered
+""")
+OLD_SNAPSHOT = text("""
+    SELECT pid, application_name, now() - xact_start AS age FROM pg_stat_activity
+    WHERE backend_xmin IS NOT NULL AND xact_start < now() - interval '10 minutes'
+    ORDER BY xact_start LIMIT 1
+""")
+NOW = text("SELECT clock_timestamp()")
+
+REMAINING = text("""
+    WITH kind AS (SELECT unnest(CAST(:kinds AS int[])) AS id)
+    SELECT
+        EXISTS (
+            SELECT FROM queues q CROSS JOIN kind CROSS JOIN LATERAL (
+                SELECT FROM work w
+                WHERE w.queue_id = q.id AND w.kind_id = kind.id AND w.token IS NULL
+                    AND w.not_before IS NULL AND w.deaths < 2
+                LIMIT 1) AS head
+            WHERE q.crawl_id = :crawl AND q.is_live)
+        OR EXISTS (
+            SELECT FROM work w JOIN kind ON kind.id = w.kind_id
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+                AND w.deaths >= 2)
+        OR EXISTS (
+            SELECT FROM work w JOIN kind ON kind.id = w.kind_id
+            WHERE w.crawl_id = :crawl AND w.not_before <= clock_timestamp())
+        OR EXISTS (
+            SELECT FROM tasks t CROSS JOIN LATERAL (
+                SELECT FROM results r WHERE r.task_id = t.id AND r.due_at <= :until LIMIT 1) AS due
+            WHERE t.crawl_id = :crawl) AS claimable,
+        EXISTS (
+            SELECT FROM workers o JOIN work w ON w.worker_id = o.id AND w.token IS NOT NULL
+            WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL) AS claimed,
+        EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl) AS sweeping,
+        (SELECT extract(epoch FROM w.not_before - clock_timestamp())
+            FROM work w JOIN kind ON kind.id = w.kind_id
+            WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL AND w.tries > 0
+            ORDER BY w.not_before LIMIT 1) AS next_retry
+""")
+
+# Counts for a log line; each stops at a number that nobody reads to the end.
+SUMMARY = text("""
+    SELECT
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
+            WHERE t.crawl_id = :crawl AND t.is_registered AND r.completed_at IS NOT NULL
+                AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
+                AND (r.expires_at IS NULL OR r.due_at IS NOT NULL) LIMIT :many) AS a) AS fresh,
+        (SELECT count(*) FROM (SELECT FROM work w
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+            LIMIT :many) AS a) AS waiting,
+        (SELECT count(*) FROM (SELECT FROM work w JOIN tasks t ON t.id = w.task_id
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND NOT t.is_enabled
+            LIMIT :many) AS a) AS disabled,
+        (SELECT count(*) FROM (SELECT FROM work w
+            WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL LIMIT :many) AS a) AS later,
+        (SELECT count(*) FROM (SELECT FROM work w JOIN workers o ON o.id = w.worker_id
+            WHERE o.crawl_id = :crawl AND w.token IS NOT NULL LIMIT :many) AS a) AS claimed,
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN failures f ON f.task_id = t.id
+            WHERE t.crawl_id = :crawl AND f.handled_at IS NULL AND NOT f.is_refusal
+            LIMIT :many) AS a) AS failures,
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN failures f ON f.task_id = t.id
+            WHERE t.crawl_id = :crawl AND f.handled_at IS NULL AND f.is_refusal
+            LIMIT :many) AS a) AS refusals,
+        clock_timestamp() AS now
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a crawl has and lacks, counted up to a hundred thousand each."""
+
+    fresh: int
+    waiting: int
+    disabled: int
+    later: int
+    claimed: int
+    failures: int
+    refusals: int
+    next_due: datetime | None
+    now: datetime
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is work that a run could claim now or waits for."""
+        return self.waiting > self.disabled or self.claimed > 0
+
+    def lines(self) -> list[str]:
+        """Return what a person should know, a line each."""
+        lines = [f"{_count(self.fresh)} results are fresh"]
+        if self.next_due is not None:
+            seconds = (self.next_due - self.now).total_seconds()
+            when = "fell due" if seconds <= 0 else f"falls due in {values.format_period(seconds)}"
+            lines[0] += f"; the next {when}"
+        left = {
+            "waiting": self.waiting - self.disabled,
+            "of disabled tasks (scrapy itemgraph enable TASK)": self.disabled,
+            "not before a later time": self.later,
+            "claimed by others": self.claimed,
+            "held by a failure (scrapy itemgraph failures, handle)": self.failures,
+            "refused by offsite, robots.txt or a middleware": self.refusals,
+        }
+        found = [f"{_count(number)} {why}" for why, number in left.items() if number > 0]
+        lines.append("left: " + ("; ".join(found) if found else "nothing"))
+        return lines
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number < MANY else f"more than {MANY:,}"
+
+
+def resolve(connection: Connection, crawl_id: int, name: str) -> int | None:
+    """Return the number of the item that has a name; None for an unknown or deleted one."""
+    row = connection.execute(RESOLVE, {"crawl": crawl_id, "key": values.name_key(name)}).first()
+    return row.item_id if row is not None and row.name == name else None
+
+
+def is_taken(connection: Connection, crawl_id: int, name: str) -> bool:
+    """Whether a name is taken, be it by a deleted item."""
+    key = {"crawl": crawl_id, "key": values.name_key(name)}
+    return connection.execute(RESOLVE, key).first() is not None
+
+
+def results(connection: Connection, crawl_id: int, item_id: int) -> list[ResultSnapshot]:
+    """Return what each task of an item produced, and those that have not run yet."""
+    rows = connection.execute(RESULTS, {"crawl": crawl_id, "item": item_id})
+    return [
+        ResultSnapshot(**{**row._mapping, "metadata": row.metadata or {}})  # noqa: SLF001 - public
+        for row in rows
+    ]
+
+
+def worklist(
+    connection: Connection, crawl_id: int, *, task: str | None, limit: int
+) -> Sequence[Row[Any]]:
+    """Return outstanding, unclaimed work."""
+    given = {"crawl": crawl_id, "task": task, "limit": limit}
+    return connection.execute(WORKLIST, given).all()
+
+
+def tasks(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
+    """Return every task with what is done, waiting and failed of it."""
+    return connection.execute(TASKS, {"crawl": crawl_id}).all()
+
+
+def crawls(connection: Connection) -> Sequence[Row[Any]]:
+    """Return all crawls."""
+    return connection.execute(CRAWLS).all()
+
+
+def remaining(
+    connection: Connection, crawl_id: int, *, kinds: Collection[int], until: datetime
+) -> Remaining:
+    """Return what is left for workers of these kinds, with results due by `until`."""
+    row = connection.execute(
+        REMAINING, {"crawl": crawl_id, "kinds": list(kinds), "until": until}
+    ).one()
+    return Remaining(
+        claimable=row.claimable,
+        claimed=row.claimed,
+        sweeping=row.sweeping,
+        next_retry=None if row.next_retry is None else max(0.0, float(row.next_retry)),
+    )
+
+
+def summary(connection: Connection, crawl_id: int) -> Summary:
+    """Count a crawl for a log line."""
+    row = connection.execute(SUMMARY, {"crawl": crawl_id, "many": MANY}).one()
+    due = connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar()
+    return Summary(**row._mapping, next_due=due)  # noqa: SLF001 - public, underscored for columns
+
+
+def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
+    """Return a crawl's numbers: items, tasks, workers, sweeps, and what hinders vacuum."""
+    old = connection.execute(OLD_SNAPSHOT).first()
+    return {
+        "items": connection.execute(ITEMS, {"crawl": crawl_id}).scalar_one(),
+        "tasks": [dict(row._mapping) for row in tasks(connection, crawl_id)],  # noqa: SLF001
+        "workers": _dicts(connection.execute(WORKERS, {"crawl": crawl_id}).all()),
+        "sweeps": _dicts(connection.execute(SWEEPS, {"crawl": crawl_id}).all()),
+        "next_due": connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
+        "old_snapshot": None if old is None else dict(old._mapping),  # noqa: SLF001
+    }
+
+
+def _dicts(rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
+    return [dict(row._mapping) for row in rows]  # noqa: SLF001

@@ -1,0 +1,438 @@
+"""What a start registers: the crawl, its tasks, the worker; and the sweeps that follow changes.
+
+All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph import failures, refresh, slots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import timedelta
+
+    from sqlalchemy import Connection, Row
+
+    from scrapy_itemgraph.tasks import Task
+
+SWEEP_STEP = 1000
+
+# A commit shares the crawl's lock; who changes what tasks mean has it alone, so that no commit
+# works by the old meaning and ends after the sweep has passed its items.
+SHARE_CRAWL = text(
+    "SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl)"
+)
+OWN_CRAWL = text("SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), :crawl)")
+OWN_ALL_CRAWLS = text("""
+    SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), id)
+    FROM (SELECT id FROM crawls ORDER BY id) AS ordered
+""")
+
+MAKE_CRAWL = text("""
+    INSERT INTO crawls (name, arguments) VALUES (:name, CAST(:arguments AS json))
+    ON CONFLICT (name) DO NOTHING
+""")
+FIND_CRAWL = text("SELECT id, arguments FROM crawls WHERE name = :name")
+SET_ARGUMENTS = text("UPDATE crawls SET arguments = CAST(:arguments AS json) WHERE id = :crawl")
+HAS_WORK = text(
+    "SELECT EXISTS (SELECT FROM queues q JOIN work w ON w.queue_id = q.id "
+    "WHERE q.crawl_id = :crawl)"
+)
+
+TASKS = text("""
+    SELECT t.*, ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id) AS tags
+    FROM tasks t WHERE t.crawl_id = :crawl ORDER BY t.id
+""")
+
+SAVE_TASK = text("""
+    INSERT INTO tasks (crawl_id, name, spider, version, ttl, nice, slot_id, max_failures,
+        is_item_exclusive, definition)
+    VALUES (:crawl, :name, :spider, :version, :ttl, :nice, :slot, :max_failures, :exclusive,
+        :definition)
+    ON CONFLICT (crawl_id, name) DO UPDATE SET spider = excluded.spider,
+        version = excluded.version, ttl = excluded.ttl, nice = excluded.nice,
+        slot_id = excluded.slot_id, max_failures = excluded.max_failures,
+        is_item_exclusive = excluded.is_item_exclusive, definition = excluded.definition,
+        is_registered = true
+    RETURNING id
+""")
+DROP_TAGS = text("DELETE FROM task_tags WHERE task_id = :task")
+ADD_TAGS = text("""
+    INSERT INTO task_tags (crawl_id, tag_name, task_id)
+    SELECT :crawl, unnest(CAST(:tags AS text[])), :task
+""")
+DROP_DEPENDENCIES = text("DELETE FROM task_dependencies WHERE task_id = :task")
+ADD_DEPENDENCIES = text("""
+    INSERT INTO task_dependencies (task_id, depends_on_id)
+    SELECT :task, unnest(CAST(:on AS int[]))
+""")
+# Where a task's change shows: its own tags, and those of the tasks that depend on it.
+AFFECTED_TAGS = text("""
+    SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = :task
+    UNION
+    SELECT tt.tag_name FROM task_dependencies d JOIN task_tags tt ON tt.task_id = d.task_id
+    WHERE d.depends_on_id = :task
+""")
+MAKE_KIND = text("INSERT INTO kinds (task_id) VALUES (:task) ON CONFLICT DO NOTHING")
+UNREGISTER = text("UPDATE tasks SET is_registered = false WHERE id = :task")
+HAS_RESULTS = text("""
+    SELECT EXISTS (SELECT FROM task_tags tt
+        JOIN tags g ON g.crawl_id = tt.crawl_id AND g.tag_name = tt.tag_name
+        JOIN results r ON r.item_id = g.item_id AND r.task_id = tt.task_id
+        WHERE tt.task_id = :task)
+""")
+SET_ENABLED = text("UPDATE tasks SET is_enabled = :enabled WHERE id = :task")
+WAKE_ALL = text("UPDATE queues SET is_live = true WHERE crawl_id = :crawl AND NOT is_live")
+
+OPEN_SWEEP = text("""
+    INSERT INTO sweeps (crawl_id, task_id, tags, unhold) VALUES (:crawl, :task, :tags, :unhold)
+""")
+NEXT_SWEEP = text("""
+    SELECT * FROM sweeps WHERE crawl_id = :crawl ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
+""")
+SWEPT_ITEMS = text("""
+    SELECT DISTINCT g.item_id
+    FROM unnest(CAST(:tags AS text[])) AS swept(tag_name)
+    CROSS JOIN LATERAL (
+        SELECT tags.item_id FROM tags
+        WHERE tags.crawl_id = :crawl AND tags.tag_name = swept.tag_name AND tags.item_id > :after
+        ORDER BY tags.item_id LIMIT :limit) AS g
+    ORDER BY g.item_id LIMIT :limit
+""")
+HELD_PAIRS = text("""
+    SELECT r.item_id, r.task_id FROM unnest(CAST(:items AS bigint[])) AS swept(id)
+    JOIN results r ON r.item_id = swept.id AND r.task_id = :task
+    WHERE r.is_held
+""")
+ADVANCE_SWEEP = text("UPDATE sweeps SET after_item_id = :after WHERE id = :sweep")
+CLOSE_SWEEP = text("DELETE FROM sweeps WHERE id = :sweep")
+
+RENAME_TAG = text("""
+    UPDATE tags g SET tag_name = :new
+    WHERE g.crawl_id = :crawl AND g.tag_name = :old AND NOT EXISTS (
+        SELECT FROM tags there WHERE there.item_id = g.item_id AND there.tag_name = :new)
+""")
+DROP_TAG = text("DELETE FROM tags WHERE crawl_id = :crawl AND tag_name = :old")
+CRAWLS = text("SELECT id FROM crawls ORDER BY id")
+
+REDEFINED = text("""
+    SELECT t.name FROM unnest(CAST(:tasks AS int[]), CAST(:definitions AS uuid[]))
+        AS mine(task_id, definition)
+    JOIN tasks t ON t.id = mine.task_id
+    WHERE t.definition <> mine.definition OR NOT t.is_registered
+""")
+
+REGISTER_WORKER = text("""
+    INSERT INTO workers (crawl_id, spider, host, process_id, job, lease_until)
+    VALUES (:crawl, :spider, :host, :process, :job,
+        clock_timestamp() + CAST(:lease AS interval))
+    RETURNING id, started_at
+""")
+LOCKED_WORKER = text("UPDATE workers SET locked_at = clock_timestamp() WHERE id = :worker")
+HEARTBEAT = text("""
+    UPDATE workers SET lease_until = clock_timestamp() + CAST(:lease AS interval)
+    WHERE id = :worker AND stopped_at IS NULL
+    RETURNING id
+""")
+STOP_WORKER = text("""
+    UPDATE workers SET stopped_at = clock_timestamp(), reason = :reason
+    WHERE id = :worker AND stopped_at IS NULL
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """What registering a spider's tasks gave: ids by name, and what a person should know."""
+
+    tasks: dict[int, tuple[str, str, uuid.UUID]]
+    changed: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = field(default=())
+
+
+def share_crawl(connection: Connection, crawl_id: int) -> None:
+    """Keep what the crawl's tasks mean as it is until the transaction ends."""
+    connection.execute(SHARE_CRAWL, {"crawl": crawl_id})
+
+
+def own_crawl(connection: Connection, crawl_id: int) -> None:
+    """Wait for the crawl's commits to end, and keep new ones out until the transaction ends."""
+    connection.execute(OWN_CRAWL, {"crawl": crawl_id})
+
+
+def known_tasks(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
+    """Return the crawl's tasks, with their tags."""
+    return connection.execute(TASKS, {"crawl": crawl_id}).all()
+
+
+def set_enabled(connection: Connection, crawl_id: int, task_id: int, *, enabled: bool) -> None:
+    """Let a task's work be claimed, or not."""
+    connection.execute(SET_ENABLED, {"task": task_id, "enabled": enabled})
+    if enabled:
+        wake_crawl(connection, crawl_id)
+
+
+def wake_crawl(connection: Connection, crawl_id: int) -> None:
+    """Let claims look into all queues of a crawl again."""
+    connection.execute(WAKE_ALL, {"crawl": crawl_id})
+    connection.execute(refresh.NOTIFY, {"crawl": crawl_id})
+
+
+def find_crawl(connection: Connection, name: str) -> int | None:
+    """Return a crawl's number."""
+    row = connection.execute(FIND_CRAWL, {"name": name}).first()
+    return None if row is None else int(row.id)
+
+
+def make_crawl(
+    connection: Connection, name: str, arguments: Mapping[str, str] | None = None
+) -> tuple[int, dict[str, str] | None]:
+    """Return a crawl's number, and the other arguments that its outstanding work was made with."""
+    given = dict(sorted((arguments or {}).items()))
+    connection.execute(MAKE_CRAWL, {"name": name, "arguments": json.dumps(given)})
+    row = connection.execute(FIND_CRAWL, {"name": name}).one()
+    if arguments is None or row.arguments == given:
+        return row.id, None
+    differs = connection.execute(HAS_WORK, {"crawl": row.id}).scalar_one()
+    connection.execute(SET_ARGUMENTS, {"crawl": row.id, "arguments": json.dumps(given)})
+    return row.id, row.arguments if differs else None
+
+
+def register_tasks(
+    connection: Connection,
+    crawl_id: int,
+    spider: str,
+    tasks: Mapping[str, Task],
+    default_ttl: timedelta | None,
+) -> Registration:
+    """Make the tasks in force those that the code declares, and open sweeps for what changed."""
+    own_crawl(connection, crawl_id)
+    known = {row.name: row for row in known_tasks(connection, crawl_id)}
+    pinned = [_slot(one) for one in tasks.values()]
+    slot_ids = slots.intern(connection, [slot for slot in pinned if slot is not None])
+    registered: dict[int, tuple[str, str, uuid.UUID]] = {}
+    changed: list[str] = []
+    for one in _dependencies_first(tasks):
+        definition = _definition(one, spider, default_ttl)
+        before = known.get(one.name)
+        if before is not None and before.definition == definition and before.is_registered:
+            registered[before.id] = (one.name, one.version, definition)
+            continue
+        columns = _columns(one, default_ttl, slot_ids)
+        columns |= {"crawl": crawl_id, "spider": spider, "definition": definition}
+        task_id = connection.execute(SAVE_TASK, columns).scalar_one()
+        registered[task_id] = (one.name, one.version, definition)
+        _connect(connection, crawl_id, task_id, one, registered)
+        _sweep_change(connection, crawl_id, task_id, one, before)
+        changed.append(one.name)
+    vanished = []
+    for row in known.values():
+        if row.spider == spider and row.is_registered and row.name not in tasks:
+            _unregister(connection, crawl_id, row)
+            if connection.execute(HAS_RESULTS, {"task": row.id}).scalar_one():
+                vanished.append(row.name)
+    if changed or vanished:
+        wake_crawl(connection, crawl_id)
+    return Registration(tasks=registered, changed=tuple(changed), vanished=tuple(vanished))
+
+
+def _dependencies_first(tasks: Mapping[str, Task]) -> list[Task]:
+    ordered: dict[str, Task] = {}
+
+    def visit(one: Task) -> None:
+        for name in one.depends_on:
+            visit(tasks[name])
+        ordered[one.name] = one
+
+    for one in tasks.values():
+        visit(one)
+    return list(ordered.values())
+
+
+def _slot(one: Task) -> str | None:
+    """Return the slot that a task fixes; without a download there is none to be polite to."""
+    return one.slot if one.download else slots.NONE
+
+
+def _definition(one: Task, spider: str, default_ttl: timedelta | None) -> uuid.UUID:
+    declared = [
+        spider,
+        one.name,
+        one.version,
+        sorted(one.tags),
+        sorted(one.depends_on),
+        str(_ttl(one, default_ttl)),
+        one.nice,
+        _slot(one),
+        one.max_failures,
+        one.exclusive,
+    ]
+    return uuid.UUID(bytes=hashlib.sha256(json.dumps(declared).encode()).digest()[:16])
+
+
+def _ttl(one: Task, default_ttl: timedelta | None) -> timedelta | None:
+    if one.ttl is None:
+        return default_ttl
+    return None if one.ttl == "never" else one.ttl
+
+
+def _columns(
+    one: Task, default_ttl: timedelta | None, slot_ids: Mapping[str, int]
+) -> dict[str, Any]:
+    slot = _slot(one)
+    return {
+        "name": one.name,
+        "version": one.version,
+        "ttl": _ttl(one, default_ttl),
+        "nice": one.nice,
+        "slot": None if slot is None else slot_ids[slot],
+        "max_failures": one.max_failures,
+        "exclusive": one.exclusive == "item",
+    }
+
+
+def _connect(
+    connection: Connection,
+    crawl_id: int,
+    task_id: int,
+    one: Task,
+    registered: Mapping[int, tuple[str, str, uuid.UUID]],
+) -> None:
+    ids = {name: known_id for known_id, (name, _, _) in registered.items()}
+    connection.execute(DROP_TAGS, {"task": task_id})
+    connection.execute(ADD_TAGS, {"crawl": crawl_id, "task": task_id, "tags": list(one.tags)})
+    connection.execute(DROP_DEPENDENCIES, {"task": task_id})
+    connection.execute(
+        ADD_DEPENDENCIES, {"task": task_id, "on": [ids[name] for name in one.depends_on]}
+    )
+    connection.execute(MAKE_KIND, {"task": task_id})
+
+
+def _sweep_change(
+    connection: Connection, crawl_id: int, task_id: int, one: Task, before: Row[Any] | None
+) -> None:
+    bumped = before is not None and before.version != one.version
+    open_sweep(
+        connection,
+        crawl_id,
+        task_id,
+        tags=() if before is None else before.tags,
+        unhold=bumped and one.retry_failed_on_version_bump,
+    )
+
+
+def open_sweep(
+    connection: Connection,
+    crawl_id: int,
+    task_id: int,
+    *,
+    tags: Iterable[str] = (),
+    unhold: bool = False,
+) -> None:
+    """Have the items refreshed that a task or its dependents are called for on, or `tags` are on.
+
+    With `unhold`, failures of the task are handled and it may run again.
+    """
+    affected = connection.execute(AFFECTED_TAGS, {"task": task_id}).scalars()
+    swept = sorted({*tags, *affected})
+    row = {"crawl": crawl_id, "task": task_id, "tags": swept, "unhold": unhold}
+    connection.execute(OPEN_SWEEP, row)
+
+
+def _unregister(connection: Connection, crawl_id: int, row: Row[Any]) -> None:
+    connection.execute(UNREGISTER, {"task": row.id})
+    open_sweep(connection, crawl_id, row.id)
+
+
+def redefined(connection: Connection, tasks: Mapping[int, tuple[str, str, uuid.UUID]]) -> set[str]:
+    """Return the names of tasks that a later start declares otherwise than this worker."""
+    definitions = [definition for _, _, definition in tasks.values()]
+    given = {"tasks": list(tasks), "definitions": definitions}
+    return set(connection.execute(REDEFINED, given).scalars())
+
+
+def sweep(connection: Connection, crawl_id: int) -> bool:
+    """Do one step of the crawl's first open sweep; return whether there was one to do."""
+    share_crawl(connection, crawl_id)
+    row = connection.execute(NEXT_SWEEP, {"crawl": crawl_id}).first()
+    if row is None:
+        return False
+    step = {"crawl": crawl_id, "tags": row.tags, "after": row.after_item_id, "limit": SWEEP_STEP}
+    items = list(connection.execute(SWEPT_ITEMS, step).scalars())
+    locked = refresh.lock_items(connection, items)
+    if row.unhold and locked:
+        held = connection.execute(HELD_PAIRS, {"items": locked, "task": row.task_id}).all()
+        pairs = [(pair.item_id, pair.task_id) for pair in held]
+        failures.unhold(connection, pairs)
+        failures.supersede(connection, pairs, by="version bump")
+    refresh.refresh(connection, locked)
+    if len(items) < SWEEP_STEP:
+        connection.execute(CLOSE_SWEEP, {"sweep": row.id})
+    else:
+        connection.execute(ADVANCE_SWEEP, {"sweep": row.id, "after": items[-1]})
+    return True
+
+
+def rename_tags(connection: Connection, renames: Mapping[str, str]) -> dict[str, int]:
+    """Rename tags in the whole database; return how many items each old name was on."""
+    if not renames:
+        return {}
+    connection.execute(OWN_ALL_CRAWLS)
+    counts = dict.fromkeys(renames, 0)
+    for crawl_id in connection.execute(CRAWLS).scalars().all():
+        for old, new in renames.items():
+            names = {"crawl": crawl_id, "old": old, "new": new}
+            moved = connection.execute(RENAME_TAG, names).rowcount
+            moved += connection.execute(DROP_TAG, names).rowcount
+            counts[old] += moved
+            if moved:
+                sweep_row = {"crawl": crawl_id, "task": None, "tags": [new], "unhold": False}
+                connection.execute(OPEN_SWEEP, sweep_row)
+    return counts
+
+
+def register_worker(
+    connection: Connection,
+    crawl_id: int,
+    *,
+    spider: str,
+    host: str,
+    process_id: int,
+    job: str | None,
+    lease: timedelta,
+) -> Row[Any]:
+    """Register a running crawl process; returns its id and when the database says it started."""
+    return connection.execute(
+        REGISTER_WORKER,
+        {
+            "crawl": crawl_id,
+            "spider": spider,
+            "host": host,
+            "process": process_id,
+            "job": job,
+            "lease": lease,
+        },
+    ).one()
+
+
+def heartbeat(connection: Connection, worker_id: int, lease: timedelta) -> bool:
+    """Renew a worker's lease; False when it was given up for dead."""
+    row = connection.execute(HEARTBEAT, {"worker": worker_id, "lease": lease}).first()
+    return row is not None
+
+
+def mark_locked(connection: Connection, worker_id: int) -> None:
+    """Note that the worker's advisory lock is held from now on."""
+    connection.execute(LOCKED_WORKER, {"worker": worker_id})
+
+
+def stop_worker(connection: Connection, worker_id: int, reason: str) -> None:
+    """Note that a worker ended, and why."""
+    connection.execute(STOP_WORKER, {"worker": worker_id, "reason": reason})

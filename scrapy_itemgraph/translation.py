@@ -1,0 +1,265 @@
+"""Between work and Scrapy: requests from claims, and what a failed download means."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import time
+import traceback
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
+from scrapy.spidermiddlewares.httperror import HttpError
+from scrapy.utils.conf import closest_scrapy_cfg
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import load_object
+
+from scrapy_itemgraph import tasks
+from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError
+from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from scrapy import Spider
+    from scrapy.http import Response
+    from scrapy.settings import BaseSettings
+
+    from scrapy_itemgraph.context import Item
+    from scrapy_itemgraph.tasks import Task
+
+LEG = "_itemgraph_leg"
+NO_DOWNLOAD = "_itemgraph_no_download"
+_MAX_TRACEBACK = 8000
+_JITTER = 0.25
+
+
+def read_settings(settings: BaseSettings) -> Settings:
+    """Read the project's `ITEMGRAPH_*` settings; the data directory becomes absolute."""
+    read = Settings.read(settings.get)
+    config = closest_scrapy_cfg()
+    base = Path(config).parent if config else Path.cwd()
+    return replace(read, data_dir=base / read.data_dir)
+
+
+def spider_arguments(spider: Spider) -> dict[str, str]:
+    """Return what a spider was started with, as far as it keeps it in its attributes."""
+    return {
+        name: value
+        for name, value in vars(spider).items()
+        if isinstance(value, str) and name != "name" and not name.startswith("_")
+    }
+
+
+def crawl_name(template: str, spider: Spider) -> str:
+    """Return the name of the crawl, from `ITEMGRAPH_CRAWL`."""
+    known = spider_arguments(spider) | {"name": spider.name}
+    try:
+        return template.format_map(known)
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise ConfigurationError(
+            f"ITEMGRAPH_CRAWL = {template!r} needs {error}, which is no argument of this run; "
+            f"there are {', '.join(sorted(known))}"
+        ) from None
+
+
+def slot_of(request: Request) -> str:
+    """Return a request's slot, as Scrapy's downloader names it; none without a download."""
+    if NO_DOWNLOAD in request.meta:
+        return ""
+    slot = request.meta.get("download_slot")
+    return slot if slot is not None else urlparse_cached(request).hostname or ""
+
+
+class WithoutResponse:
+    """A callback that gets None for its response, for a task that downloads nothing."""
+
+    def __init__(self, callback: Callable[..., Any]) -> None:
+        self.callback = callback
+
+    def __call__(self, _response: Response, **kwargs: Any) -> Any:
+        """Call the callback."""
+        return self.callback(None, **kwargs)
+
+
+def unwrapped(callback: Any) -> Any:
+    """Return the user's own callback or errback."""
+    while isinstance(callback, WithoutResponse) or hasattr(callback, "itemgraph_wrapped"):
+        callback = (
+            callback.callback
+            if isinstance(callback, WithoutResponse)
+            else callback.itemgraph_wrapped
+        )
+    return callback
+
+
+def callback_of(request: Request, spider: Spider) -> Any:
+    """Return the user's callback that will get the response of `request`."""
+    return unwrapped(request.callback) or spider._parse  # noqa: SLF001 - what the engine calls
+
+
+def task_of(callback: Any) -> Task | None:
+    """Return the task that a callback is, if it is one."""
+    return getattr(callback, tasks.MARK, None)
+
+
+def takes_item(callback: Any) -> bool:
+    """Tell whether a callback's signature asks for the `item`."""
+    function = getattr(callback, "__func__", callback)
+    try:
+        return _takes_item(function)
+    except TypeError:  # not hashable
+        return _takes_item.__wrapped__(function)
+
+
+@lru_cache(maxsize=1000)
+def _takes_item(function: Any) -> bool:
+    try:
+        parameter = inspect.signature(function).parameters.get("item")
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.kind in {
+        parameter.POSITIONAL_OR_KEYWORD,
+        parameter.KEYWORD_ONLY,
+    }
+
+
+def build_request(spider: Spider, task: Task, item: Item) -> Request:
+    """Build the request of work that was claimed.
+
+    Raises:
+        ItemGraphError: saying what the item or the task's `request=` lacks.
+
+    """
+    request = _user_request(spider, task, item)
+    callback = unwrapped(request.callback) or getattr(spider, task.method)
+    if takes_item(callback):
+        request.cb_kwargs.setdefault("item", item)
+    request.callback = callback if task.download else WithoutResponse(callback)
+    if not task.download:
+        request.meta |= {NO_DOWNLOAD: True, "dont_cache": True, "allow_offsite": True}
+        request.dont_filter = True
+    elif task.slot is not None:
+        request.meta.setdefault("download_slot", task.slot)
+    return request
+
+
+def _user_request(spider: Spider, task: Task, item: Item) -> Request:
+    if task.request is not None:
+        request = _call_request(spider, task, item)
+        if not isinstance(request, Request):
+            raise ItemGraphError(
+                f"request= of the task returned {request!r:.80}, not a scrapy.Request"
+            )
+        return request.copy() if LEG in request.meta else request
+    url = item.data.get("url")
+    if isinstance(url, str) and (task.download or ":" in url):
+        return Request(url)
+    if not task.download:
+        return Request(f"itemgraph://{quote(task.name)}/{quote(item.id, safe='')[:2000]}")
+    raise ItemGraphError(
+        f"data['url'] is {url!r:.80}; give the item a url, or the task request= or download=False"
+    )
+
+
+def _call_request(spider: Spider, task: Task, item: Item) -> Any:
+    given = task.request
+    if isinstance(given, str):
+        return getattr(spider, given)(item)
+    assert given is not None
+    name = getattr(given, "__name__", "")
+    if inspect.isfunction(given) and inspect.getattr_static(type(spider), name, None) is given:
+        return getattr(spider, name)(item)
+    return given(item)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a download that brought no page to its callback means for the work."""
+
+    outcome: Outcome
+    kind: str
+    delay: timedelta | None = None
+
+
+class Judge:
+    """Tells errors that are retried from refusals and failures, as the project's settings say."""
+
+    def __init__(self, settings: BaseSettings) -> None:
+        enabled = settings.getbool("RETRY_ENABLED")
+        self._codes = {int(c) for c in settings.getlist("RETRY_HTTP_CODES")} if enabled else set()
+        self._exceptions = (
+            tuple(load_object(e) for e in settings.getlist("RETRY_EXCEPTIONS")) if enabled else ()
+        )
+        self._max_retry_after = settings.getfloat("ITEMGRAPH_MAX_RETRY_AFTER", 3600)
+
+    def judge(self, error: BaseException, task: Task | None, attempt: int) -> Verdict:
+        """Judge the error that a request's errback gets; `task` is None when it has no retry."""
+        retry_after = None
+        if isinstance(error, HttpError):
+            kind = f"http {error.response.status}"
+            is_retryable = error.response.status in self._codes
+            retry_after = self._retry_after(error.response)
+        elif isinstance(error, IgnoreRequest):
+            return Verdict(Outcome.REFUSED, type_name(error))
+        else:
+            kind = type_name(error)
+            is_retryable = isinstance(error, self._exceptions)
+        if not is_retryable or task is None or attempt >= task.max_attempts:
+            return Verdict(Outcome.FAILED, kind)
+        delay = retry_after or jittered(task.retry_delay(attempt))
+        return Verdict(Outcome.RETRY, kind, delay)
+
+    def _retry_after(self, response: Response) -> timedelta | None:
+        header = response.headers.get("Retry-After")
+        if header is None:
+            return None
+        text = header.decode("latin-1").strip()
+        try:
+            seconds = float(text) if text.isdigit() else _until(text)
+        except (ValueError, TypeError, OverflowError):
+            return None
+        return timedelta(seconds=min(max(seconds, 0.001), self._max_retry_after))
+
+
+def _until(date: str) -> float:
+    return parsedate_to_datetime(date).timestamp() - time.time()
+
+
+def jittered(delay: timedelta) -> timedelta:
+    """Return a delay a quarter shorter to a quarter longer."""
+    return delay * random.uniform(1 - _JITTER, 1 + _JITTER)
+
+
+def type_name(error: BaseException) -> str:
+    """Return the name of an error's class, with its module unless that is built in."""
+    cls = type(error)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def describe(
+    error: BaseException, where: Mapping[str, Any], *, kind: str | None = None, url: str = ""
+) -> dict[str, Any]:
+    """Return an error as it is recorded with a failed attempt."""
+    frames = ""
+    if kind is None:
+        frames = "".join(traceback.format_exception(error, limit=-10))[-_MAX_TRACEBACK:]
+    return {
+        "type": kind or type_name(error),
+        "message": _clean(str(error))[:2000],
+        "traceback": _clean(frames),
+        "url": url,
+        **where,
+    }
+
+
+def _clean(text: str) -> str:
+    return text.replace("\0", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()

@@ -1,0 +1,84 @@
+"""What is done to a whole crawl at once, by a person: starting anew, ageing, new times to live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from scrapy_itemgraph import registry
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from sqlalchemy import Connection
+
+STEP = 1000
+
+RECOMPUTE = text("""
+    UPDATE results r
+    SET expires_at = r.completed_at + t.ttl, due_at = r.completed_at + t.ttl
+    FROM tasks t
+    WHERE t.id = :task AND r.task_id = t.id AND r.completed_at IS NOT NULL
+        AND NOT r.ttl_overridden AND r.expires_at IS DISTINCT FROM r.completed_at + t.ttl
+""")
+
+# What a restart deletes, in this order; results, tags and failures go with their items.
+OF_CRAWL = {
+    "work": "work WHERE crawl_id = :crawl",
+    "attempts": "attempts WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
+    "failures": "failures WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
+    "results": "results WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
+    "tags": "tags WHERE crawl_id = :crawl",
+    "aliases": "aliases WHERE crawl_id = :crawl",
+    "items": "items WHERE crawl_id = :crawl",
+    "sweeps": "sweeps WHERE crawl_id = :crawl",
+}
+
+AGED = {
+    "items": ("crawl_id = :crawl", ("not_before", "created_at", "updated_at")),
+    "results": (
+        "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
+        ("created_at", "completed_at", "invalidated_at", "expires_at", "due_at"),
+    ),
+    "failures": (
+        "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
+        ("occurred_at", "handled_at"),
+    ),
+    "attempts": (
+        "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
+        ("started_at", "ended_at"),
+    ),
+    "work": ("crawl_id = :crawl", ("not_before",)),
+}
+
+
+def recompute_ttl(connection: Connection, crawl_id: int, task_id: int) -> int:
+    """Set when a task's results expire from its present time to live; return how many changed."""
+    registry.own_crawl(connection, crawl_id)
+    changed = connection.execute(RECOMPUTE, {"task": task_id}).rowcount
+    if changed:
+        registry.open_sweep(connection, crawl_id, task_id)
+    return changed
+
+
+def restart(connection: Connection, crawl_id: int, *, dry_run: bool) -> dict[str, int]:
+    """Delete a crawl's items and all that hangs on them, or count them; crawl and tasks stay."""
+    counts = {}
+    for name, where in OF_CRAWL.items():
+        if dry_run:
+            counted = text(f"SELECT count(*) FROM {where}")  # noqa: S608 - our own constants
+            counts[name] = connection.execute(counted, {"crawl": crawl_id}).scalar_one()
+        else:
+            deleted = text(f"DELETE FROM {where}")  # noqa: S608
+            counts[name] = connection.execute(deleted, {"crawl": crawl_id}).rowcount
+    return counts
+
+
+def age(connection: Connection, crawl_id: int, period: timedelta) -> None:
+    """Move every time of a crawl back by `period`."""
+    registry.own_crawl(connection, crawl_id)
+    for table, (where, columns) in AGED.items():
+        moved = ", ".join(f"{column} = {column} - :period" for column in columns)
+        statement = text(f"UPDATE {table} SET {moved} WHERE {where}")  # noqa: S608
+        connection.execute(statement, {"crawl": crawl_id, "period": period})

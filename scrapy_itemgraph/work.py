@@ -1,0 +1,617 @@
+"""Claims: work taken by workers, given back, and taken over from the dead.
+
+All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph import failures, refresh
+from scrapy_itemgraph.types import Claim, ItemSnapshot, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Row
+
+SUSPECT_DEATHS = 2
+_ROUNDS = 10
+
+# Queues whose turn it is, the first of them first; a single one is not moved on.
+TURNS = text("""
+    SELECT q.id FROM queues q
+    WHERE q.crawl_id = :crawl AND q.is_live AND q.next_at <= clock_timestamp()
+    ORDER BY q.next_at
+    LIMIT :limit
+""")
+
+# What this worker may claim now: kinds of its tasks, declared as it knows them, not stopped.
+OPEN_KINDS = text("""
+    SELECT k.id, k.task_id,
+        EXISTS (SELECT FROM tasks x WHERE x.crawl_id = :crawl AND x.is_item_exclusive
+            AND x.is_registered) AS any_exclusive,
+        t.is_item_exclusive
+    FROM unnest(CAST(:tasks AS int[]), CAST(:definitions AS uuid[])) AS mine(task_id, definition)
+    JOIN tasks t ON t.id = mine.task_id AND t.definition = mine.definition
+    JOIN kinds k ON k.task_id = t.id
+    WHERE t.is_enabled AND t.is_registered
+        AND (t.max_failures IS NULL OR t.max_failures > (
+            SELECT count(*) FROM (
+                SELECT FROM failures f
+                WHERE f.task_id = t.id AND f.handled_at IS NULL AND NOT f.is_refusal
+                    AND EXISTS (
+                        SELECT FROM tags g JOIN task_tags tt
+                            ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
+                        WHERE g.item_id = f.item_id AND tt.task_id = t.id)
+                LIMIT t.max_failures) AS counted))
+""")
+
+# The first work of each (queue, kind), locked.
+HEADS = text("""
+    SELECT w.item_id, w.task_id, w.queue_id, w.is_stale, w.nice, w.seq, w.tries, w.deaths
+    FROM unnest(CAST(:queues AS int[])) AS turn(queue_id)
+    CROSS JOIN unnest(CAST(:kinds AS int[])) AS open(kind_id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM work
+        WHERE work.queue_id = turn.queue_id AND work.kind_id = open.kind_id
+            AND work.token IS NULL AND work.not_before IS NULL AND work.deaths < 2
+        ORDER BY work.is_stale, work.nice, work.seq
+        LIMIT :share
+        FOR UPDATE SKIP LOCKED) AS w
+""")
+
+# The first work that two workers died on.
+SUSPECT = text("""
+    SELECT w.item_id, w.task_id, w.queue_id, w.is_stale, w.nice, w.seq, w.tries, w.deaths
+    FROM work w
+    WHERE w.crawl_id = :crawl AND w.kind_id = ANY (CAST(:kinds AS int[]))
+        AND w.token IS NULL AND w.not_before IS NULL AND w.deaths >= 2
+    ORDER BY w.is_stale, w.nice, w.seq
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+""")
+
+# Items that nobody else is deciding about, for tasks that want an item for themselves.
+FREE_ITEMS = text("""
+    SELECT i.id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN items i ON i.id = wanted.id
+    FOR NO KEY UPDATE OF i SKIP LOCKED
+""")
+
+# Claims that stand on these items; read after FREE_ITEMS, in a statement of its own.
+STANDING_CLAIMS = text("""
+    SELECT w.item_id, bool_or(t.is_item_exclusive) AS is_exclusive
+    FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN work w ON w.item_id = wanted.id AND w.token IS NOT NULL
+    JOIN tasks t ON t.id = w.task_id
+    GROUP BY w.item_id
+""")
+
+TAKE = text("""
+    UPDATE work w
+    SET token = :token, worker_id = :worker, claimed_at = clock_timestamp()
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS taken(item_id, task_id)
+    WHERE w.item_id = taken.item_id AND w.task_id = taken.task_id
+    RETURNING w.item_id, w.task_id, w.claimed_at
+""")
+
+# The items of claims, as they are committed.
+SNAPSHOTS = text("""
+    SELECT i.id, i.name, i.data, i.created_by, i.created_at, i.updated_at,
+        ARRAY(SELECT a.name FROM aliases a WHERE a.item_id = i.id ORDER BY a.name) AS names,
+        (SELECT json_object_agg(g.tag_name, g.value) FROM tags g WHERE g.item_id = i.id) AS tags
+    FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN items i ON i.id = wanted.id
+""")
+
+SLOT_NAMES = text("""
+    SELECT q.id, s.name FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id JOIN slots s ON s.id = q.slot_id
+""")
+
+# Moves the turn of queues on; one that another claim moves just now is left to it.
+MOVE_TURNS = text("""
+    UPDATE queues SET next_at = clock_timestamp() WHERE ctid = ANY (ARRAY(
+        SELECT q.ctid FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+        JOIN queues q ON q.id = wanted.id
+        FOR NO KEY UPDATE OF q SKIP LOCKED))
+""")
+
+# Queues that seem empty and that nobody is putting work into.
+LOCK_EMPTY = text("""
+    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id
+    FOR UPDATE OF q SKIP LOCKED
+""")
+
+# Parks queues without work of an open kind; looks again, in a statement of its own.
+PARK = text("""
+    UPDATE queues q SET is_live = false
+    FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    WHERE q.id = wanted.id AND NOT EXISTS (
+        SELECT FROM tasks t JOIN kinds k ON k.task_id = t.id
+        CROSS JOIN LATERAL (
+            SELECT FROM work w
+            WHERE w.queue_id = q.id AND w.kind_id = k.id
+                AND w.token IS NULL AND w.not_before IS NULL AND w.deaths < 2
+            LIMIT 1) AS first
+        WHERE t.crawl_id = q.crawl_id AND t.is_enabled AND t.is_registered)
+""")
+
+# Takes the token off claims that are given back or tried again; the fence is in the row itself.
+GIVE_BACK = text("""
+    UPDATE work w
+    SET token = NULL, worker_id = NULL, claimed_at = NULL,
+        tries = w.tries + ended.tries, not_before = ended.not_before
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]),
+        CAST(:tries AS int[]), CAST(:not_before AS timestamptz[]))
+        AS ended(item_id, task_id, token, tries, not_before)
+    WHERE w.item_id = ended.item_id AND w.task_id = ended.task_id AND w.token = ended.token
+    RETURNING w.item_id, w.task_id, w.queue_id
+""")
+
+REFILE = text("""
+    UPDATE work w
+    SET token = NULL, worker_id = NULL, claimed_at = NULL, queue_id = :queue, is_refiled = true
+    WHERE w.item_id = :item AND w.task_id = :task AND w.token = :token
+""")
+
+STAGE_TIMERS = text("""
+    SELECT w.item_id, w.task_id, w.queue_id FROM work w
+    WHERE w.crawl_id = :crawl AND w.not_before <= clock_timestamp()
+    ORDER BY w.not_before
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+""")
+
+CLEAR_TIMERS = text("""
+    UPDATE work w SET not_before = NULL
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS due(item_id, task_id)
+    WHERE w.item_id = due.item_id AND w.task_id = due.task_id
+""")
+
+# Results that fell due, of each task of the crawl.
+DUE_RESULTS = text("""
+    SELECT due.item_id FROM tasks t
+    CROSS JOIN LATERAL (
+        SELECT r.item_id FROM results r
+        WHERE r.task_id = t.id AND r.due_at <= :until
+        ORDER BY r.due_at
+        LIMIT :limit) AS due
+    WHERE t.crawl_id = :crawl
+    LIMIT :limit
+""")
+
+STAGE_RESULTS = text("""
+    UPDATE results r SET due_at = NULL
+    FROM unnest(CAST(:items AS bigint[])) AS due(id)
+    WHERE r.item_id = due.id AND r.due_at <= :until
+""")
+
+# Workers whose lease is over, or whose lock is free although taken since the server started.
+DEAD_WORKERS = text("""
+    SELECT w.id FROM workers w
+    WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND w.id <> :worker
+        AND (w.lease_until < clock_timestamp()
+            OR (w.locked_at > pg_postmaster_start_time()
+                AND pg_try_advisory_xact_lock_shared(CAST('workers'::regclass::oid AS int), w.id)))
+    FOR NO KEY UPDATE OF w SKIP LOCKED
+""")
+
+BURY_WORKERS = text("""
+    UPDATE workers SET stopped_at = clock_timestamp(), reason = 'died'
+    WHERE id = ANY (CAST(:workers AS int[]))
+""")
+
+# Their claims. Not SKIP LOCKED: a commit of theirs that still runs ends its own.
+ORPHANS = text("""
+    SELECT w.item_id, w.task_id, w.token, w.worker_id, w.queue_id, w.deaths, w.tries,
+        w.claimed_at, t.version, t.name AS task
+    FROM unnest(CAST(:workers AS int[])) AS dead(id)
+    JOIN work w ON w.worker_id = dead.id AND w.token IS NOT NULL
+    JOIN tasks t ON t.id = w.task_id
+    FOR UPDATE OF w
+""")
+
+FREE_ORPHANS = text("""
+    UPDATE work w
+    SET token = NULL, worker_id = NULL, claimed_at = NULL, deaths = w.deaths + 1
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS orphan(item_id, task_id)
+    WHERE w.item_id = orphan.item_id AND w.task_id = orphan.task_id
+""")
+
+DROP = text("""
+    DELETE FROM work w
+    USING unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS gone(item_id, task_id)
+    WHERE w.item_id = gone.item_id AND w.task_id = gone.task_id
+""")
+
+RECORD_ATTEMPTS = text("""
+    INSERT INTO attempts
+        (item_id, task_id, worker_id, token, task_version, number, outcome, error, started_at)
+    SELECT item_id, task_id, worker_id, token, task_version, number, outcome,
+        CAST(error AS json), started_at
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:workers AS int[]),
+        CAST(:tokens AS uuid[]), CAST(:versions AS text[]), CAST(:numbers AS int[]),
+        CAST(:outcomes AS text[]), CAST(:errors AS text[]), CAST(:started AS timestamptz[]))
+        AS ended(item_id, task_id, worker_id, token, task_version, number, outcome, error,
+            started_at)
+""")
+
+# Claims whose end is on record: asked when the answer to a commit was lost.
+RECORDED = text("""
+    SELECT a.item_id, a.task_id, a.outcome
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
+        AS ended(item_id, task_id, token)
+    JOIN attempts a ON a.item_id = ended.item_id AND a.task_id = ended.task_id
+        AND a.token = ended.token
+""")
+
+RELEASE_ALL = text("""
+    UPDATE work w SET token = NULL, worker_id = NULL, claimed_at = NULL
+    WHERE w.worker_id = :worker AND w.token IS NOT NULL
+    RETURNING w.item_id, w.queue_id
+""")
+
+# Of each pair the last ten attempts are kept.
+PRUNE_ATTEMPTS = text("""
+    DELETE FROM attempts WHERE id = ANY (ARRAY(
+        SELECT old.id
+        FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS ended(item_id, task_id)
+        CROSS JOIN LATERAL (
+            SELECT a.id FROM attempts a
+            WHERE a.item_id = ended.item_id AND a.task_id = ended.task_id
+            ORDER BY a.id DESC OFFSET 10) AS old))
+""")
+
+
+def claim(
+    connection: Connection,
+    *,
+    crawl_id: int,
+    worker_id: int,
+    tasks: Mapping[int, tuple[str, str, uuid.UUID]],
+    limit: int,
+    alone: bool = False,
+) -> list[Claim]:
+    """Claim up to `limit` pieces of work, round robin over the crawl's queues.
+
+    `tasks` maps the ids of the worker's tasks to (name, version, definition). With `alone`, one
+    piece that two workers died on.
+    """
+    kinds = open_kinds(connection, crawl_id, tasks)
+    if not kinds:
+        return []
+    if alone:
+        found = connection.execute(
+            SUSPECT, {"crawl": crawl_id, "kinds": [kind.id for kind in kinds]}
+        ).all()
+    else:
+        found = _find(connection, crawl_id, [kind.id for kind in kinds], limit)
+    if any(kind.any_exclusive for kind in kinds):
+        found = _exclusive(connection, found, {k.task_id for k in kinds if k.is_item_exclusive})
+    return _take(connection, found, worker_id, tasks)
+
+
+def open_kinds(
+    connection: Connection, crawl_id: int, tasks: Mapping[int, tuple[str, str, uuid.UUID]]
+) -> Sequence[Row[Any]]:
+    """Return the kinds of work that a worker with these tasks may claim now."""
+    definitions = [definition for _, _, definition in tasks.values()]
+    given = {"crawl": crawl_id, "tasks": list(tasks), "definitions": definitions}
+    return connection.execute(OPEN_KINDS, given).all()
+
+
+def _find(
+    connection: Connection, crawl_id: int, kinds: Sequence[int], limit: int
+) -> Sequence[Row[Any]]:
+    """Return locked candidates in the order in which they should start."""
+    for _ in range(_ROUNDS):
+        queues = list(connection.execute(TURNS, {"crawl": crawl_id, "limit": limit}).scalars())
+        if not queues:
+            return []
+        share = -(-limit // len(queues))
+        heads = connection.execute(
+            HEADS, {"queues": queues, "kinds": list(kinds), "share": share}
+        ).all()
+        found = _round_robin(heads, queues, share)[:limit]
+        used = {row.queue_id for row in found}
+        empty = [queue for queue in queues if queue not in used]
+        if empty:
+            _park(connection, empty)
+        if len(queues) > 1:
+            connection.execute(MOVE_TURNS, {"queues": queues})
+        if found or len(queues) < limit:
+            return found
+    return []
+
+
+def _round_robin(heads: Sequence[Row[Any]], queues: Sequence[int], share: int) -> list[Row[Any]]:
+    """Order candidates: each queue's first, then each queue's second, and so on."""
+    by_queue: dict[int, list[Row[Any]]] = {queue: [] for queue in queues}
+    for row in sorted(heads, key=lambda row: (row.is_stale, row.nice, row.seq)):
+        by_queue[row.queue_id].append(row)
+    return [rows[turn] for turn in range(share) for rows in by_queue.values() if turn < len(rows)]
+
+
+def _park(connection: Connection, queues: Sequence[int]) -> None:
+    locked = list(connection.execute(LOCK_EMPTY, {"queues": list(queues)}).scalars())
+    if locked:
+        connection.execute(PARK, {"queues": locked})
+
+
+def _exclusive(
+    connection: Connection, found: Sequence[Row[Any]], exclusive: Collection[int]
+) -> list[Row[Any]]:
+    """Keep candidates that do not run beside others of their item where one wants it alone."""
+    items = sorted({row.item_id for row in found})
+    free = set(connection.execute(FREE_ITEMS, {"items": items}).scalars())
+    claimed = {
+        row.item_id: row.is_exclusive
+        for row in connection.execute(STANDING_CLAIMS, {"items": items})
+    }
+    kept = []
+    for row in found:
+        wants_alone = row.task_id in exclusive
+        others = claimed.get(row.item_id)
+        if row.item_id in free and (others is None or not (others or wants_alone)):
+            kept.append(row)
+            claimed[row.item_id] = wants_alone
+    return kept
+
+
+def _take(
+    connection: Connection,
+    found: Sequence[Row[Any]],
+    worker_id: int,
+    tasks: Mapping[int, tuple[str, str, uuid.UUID]],
+) -> list[Claim]:
+    if not found:
+        return []
+    token = uuid.uuid4()
+    pairs = {"items": [r.item_id for r in found], "tasks": [r.task_id for r in found]}
+    taken = connection.execute(TAKE, {"token": token, "worker": worker_id, **pairs})
+    claimed_at = {(row.item_id, row.task_id): row.claimed_at for row in taken}
+    items = snapshots(connection, pairs["items"])
+    named = connection.execute(SLOT_NAMES, {"queues": sorted({r.queue_id for r in found})})
+    slots = {row.id: row.name for row in named}
+    gone = [row for row in found if row.item_id not in items]
+    if gone:
+        connection.execute(
+            DROP, {"items": [r.item_id for r in gone], "tasks": [r.task_id for r in gone]}
+        )
+    return [
+        Claim(
+            item_id=row.item_id,
+            task_id=row.task_id,
+            task=tasks[row.task_id][0],
+            version=tasks[row.task_id][1],
+            token=token,
+            attempt=row.tries + 1,
+            claimed_at=claimed_at[row.item_id, row.task_id],
+            slot=slots[row.queue_id],
+            is_alone=row.deaths >= SUSPECT_DEATHS,
+            item=items[row.item_id],
+        )
+        for row in found
+        if row.item_id in items
+    ]
+
+
+def snapshots(connection: Connection, item_ids: Iterable[int]) -> dict[int, ItemSnapshot]:
+    """Read items as they are committed, by id."""
+    rows = connection.execute(SNAPSHOTS, {"items": sorted(set(item_ids))})
+    return {
+        row.id: ItemSnapshot(
+            id=row.name,
+            aliases=tuple(name for name in row.names if name != row.name),
+            tags=row.tags or {},
+            data=row.data,
+            created_by=row.created_by,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+        )
+        for row in rows
+    }
+
+
+def release(connection: Connection, claims: Sequence[Claim], worker_id: int) -> int:
+    """Give claims back in their place, with their tries; return how many were still ours."""
+    given = give_back(
+        connection, [Return(claim=one, outcome=Outcome.RELEASED) for one in claims], worker_id
+    )
+    reopen(connection, [row.item_id for row in given], [row.queue_id for row in given])
+    return len(given)
+
+
+def release_all(connection: Connection, worker_id: int) -> int:
+    """Give back whatever a worker still has; return how much that was."""
+    rows = connection.execute(RELEASE_ALL, {"worker": worker_id}).all()
+    reopen(connection, [row.item_id for row in rows], [row.queue_id for row in rows])
+    return len(rows)
+
+
+def recorded(connection: Connection, claims: Sequence[Claim]) -> dict[tuple[int, int], Outcome]:
+    """Return how claims ended whose end is on record."""
+    given = {
+        "items": [one.item_id for one in claims],
+        "tasks": [one.task_id for one in claims],
+        "tokens": [one.token for one in claims],
+    }
+    return {
+        (row.item_id, row.task_id): Outcome(row.outcome)
+        for row in connection.execute(RECORDED, given)
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return:
+    """A claim that is given back, or tried again from a moment on; the error is JSON."""
+
+    claim: Claim
+    outcome: Outcome
+    error: str | None = None
+    not_before: datetime | None = None
+
+
+def give_back(
+    connection: Connection, returns: Sequence[Return], worker_id: int | None
+) -> Sequence[Row[Any]]:
+    """Take the token off claims; return (item, task, queue) of those that were still ours.
+
+    The caller locks and refreshes their items and wakes their queues: see `reopen`.
+    """
+    if not returns:
+        return []
+    rows = connection.execute(
+        GIVE_BACK,
+        {
+            "items": [one.claim.item_id for one in returns],
+            "tasks": [one.claim.task_id for one in returns],
+            "tokens": [one.claim.token for one in returns],
+            "tries": [int(one.outcome is Outcome.RETRY) for one in returns],
+            "not_before": [one.not_before for one in returns],
+        },
+    ).all()
+    ours = {(row.item_id, row.task_id) for row in rows}
+    record_attempts(
+        connection,
+        [
+            (one.claim, one.outcome, one.error)
+            for one in returns
+            if (one.claim.item_id, one.claim.task_id) in ours
+        ],
+        worker_id,
+    )
+    return rows
+
+
+def reopen(connection: Connection, item_ids: Sequence[int], queue_ids: Iterable[int]) -> None:
+    """Let work that lost its token be found again, or be gone if it no longer stands."""
+    refresh.lock_items(connection, item_ids)
+    refresh.refresh(connection, item_ids)
+    refresh.wake(connection, queue_ids)
+
+
+def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) -> bool:
+    """Give a claim back into another queue, that of the slot its request really has."""
+    row = {"item": one.item_id, "task": one.task_id, "token": one.token, "queue": queue_id}
+    if not connection.execute(REFILE, row).rowcount:
+        return False
+    record_attempts(connection, [(one, Outcome.RELEASED, None)], worker_id)
+    reopen(connection, [one.item_id], [queue_id])
+    return True
+
+
+def stage_timers(connection: Connection, crawl_id: int, limit: int = 1000) -> int:
+    """Make work claimable whose `not_before` has passed; return how many."""
+    rows = connection.execute(STAGE_TIMERS, {"crawl": crawl_id, "limit": limit}).all()
+    if rows:
+        queues = sorted({row.queue_id for row in rows})
+        connection.execute(
+            CLEAR_TIMERS,
+            {"items": [row.item_id for row in rows], "tasks": [row.task_id for row in rows]},
+        )
+        refresh.wake(connection, queues)
+    return len(rows)
+
+
+def stage_results(connection: Connection, crawl_id: int, until: datetime, limit: int = 1000) -> int:
+    """Make results stale that fell due by `until`; return how many items were looked at."""
+    due = {"crawl": crawl_id, "until": until, "limit": limit}
+    items = list(connection.execute(DUE_RESULTS, due).scalars())
+    if items:
+        locked = refresh.lock_items(connection, items)
+        connection.execute(STAGE_RESULTS, {"items": locked, "until": until})
+        refresh.refresh(connection, locked)
+    return len(items)
+
+
+def take_over(connection: Connection, crawl_id: int, worker_id: int) -> int:
+    """Free the claims of a crawl's dead workers; return how many there were.
+
+    Work that killed its third worker while it ran alone becomes a failure.
+    """
+    dead = list(
+        connection.execute(DEAD_WORKERS, {"crawl": crawl_id, "worker": worker_id}).scalars()
+    )
+    if not dead:
+        return 0
+    connection.execute(BURY_WORKERS, {"workers": dead})
+    orphans = connection.execute(ORPHANS, {"workers": dead}).all()
+    fatal = [row for row in orphans if row.deaths >= SUSPECT_DEATHS]
+    freed = [row for row in orphans if row.deaths < SUSPECT_DEATHS]
+    if fatal:
+        connection.execute(DROP, _pairs(fatal))
+    if freed:
+        connection.execute(FREE_ORPHANS, _pairs(freed))
+    if orphans:
+        _record_deaths(connection, orphans)
+        there = set(refresh.lock_items(connection, [row.item_id for row in orphans]))
+        failures.record(connection, [_killer(row) for row in fatal if row.item_id in there])
+        reopen(connection, [row.item_id for row in orphans], [row.queue_id for row in freed])
+    return len(orphans)
+
+
+def _killer(row: Row[Any]) -> failures.Failed:
+    error = {
+        "type": "worker died",
+        "message": f"{row.deaths + 1} workers died while they ran {row.task} on this item",
+    }
+    return failures.Failed(
+        item_id=row.item_id, task_id=row.task_id, version=row.version, error=json.dumps(error)
+    )
+
+
+def record_attempts(
+    connection: Connection,
+    ended: Sequence[tuple[Claim, Outcome, str | None]],
+    worker_id: int | None,
+) -> None:
+    """Write one attempt for each claim that ended: (claim, outcome, error as JSON)."""
+    if not ended:
+        return
+    claims = [one for one, *_ in ended]
+    pairs = {"items": [c.item_id for c in claims], "tasks": [c.task_id for c in claims]}
+    connection.execute(
+        RECORD_ATTEMPTS,
+        {
+            **pairs,
+            "workers": [worker_id] * len(claims),
+            "tokens": [c.token for c in claims],
+            "versions": [c.version for c in claims],
+            "numbers": [c.attempt for c in claims],
+            "outcomes": [str(outcome) for _, outcome, _ in ended],
+            "errors": [error for *_, error in ended],
+            "started": [c.claimed_at for c in claims],
+        },
+    )
+    connection.execute(PRUNE_ATTEMPTS, pairs)
+
+
+def _record_deaths(connection: Connection, orphans: Sequence[Row[Any]]) -> None:
+    connection.execute(
+        RECORD_ATTEMPTS,
+        {
+            **_pairs(orphans),
+            "workers": [row.worker_id for row in orphans],
+            "tokens": [row.token for row in orphans],
+            "versions": [row.version for row in orphans],
+            "numbers": [row.tries + 1 for row in orphans],
+            "outcomes": [str(Outcome.DIED)] * len(orphans),
+            "errors": [None] * len(orphans),
+            "started": [row.claimed_at for row in orphans],
+        },
+    )
+    connection.execute(PRUNE_ATTEMPTS, _pairs(orphans))
+
+
+def _pairs(rows: Sequence[Row[Any]]) -> dict[str, list[int]]:
+    return {"items": [row.item_id for row in rows], "tasks": [row.task_id for row in rows]}

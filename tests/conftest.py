@@ -1,0 +1,95 @@
+"""The ladder of databases that tests stand on.
+
+`server_url` → `template` (migrated once) → `database` (a clone of one's own) → `engine`; and
+`connection`, a transaction that is rolled back, where nothing has to be committed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import servers
+import sqlalchemy as sa
+
+from scrapy_itemgraph import database as databases
+from scrapy_itemgraph import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    """Where the server is, by the environment or embedded."""
+    with servers.server() as url:
+        yield url
+
+
+@contextmanager
+def new_database(server_url: str, template: str | None = None) -> Iterator[str]:
+    """Make a database, by default an empty one, yield its URL, and drop it."""
+    url = databases.normalise_url(server_url)
+    name = f"itemgraph_test_{uuid.uuid4().hex}"
+    origin = f"TEMPLATE {databases.normalise_url(template).database}" if template else ""
+    admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+    with admin.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name} {origin}")
+    try:
+        yield url.set(database=name).render_as_string(hide_password=False)
+    finally:
+        with admin.connect() as connection:
+            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def empty_database(server_url) -> Iterator[str]:
+    """Yield a database without our schema."""
+    with new_database(server_url) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def template(server_url) -> Iterator[str]:
+    """Yield a migrated database, to be cloned and not to be used."""
+    with new_database(server_url) as url:
+        engine = databases.sync_engine(url)
+        with engine.begin() as connection:
+            migrate.ensure(connection, auto=True)
+        engine.dispose()
+        yield url
+
+
+@pytest.fixture
+def database(server_url, template) -> Iterator[str]:
+    """Yield a database of the test's own, for commits and concurrency."""
+    with new_database(server_url, template) as url:
+        yield url
+
+
+@pytest.fixture
+def engine(database) -> Iterator[sa.Engine]:
+    """Yield an engine on the test's own database."""
+    engine = databases.sync_engine(database)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def shared_engine(server_url, template) -> Iterator[sa.Engine]:
+    """Yield an engine on the database that tests share and leave unchanged."""
+    with new_database(server_url, template) as url:
+        engine = databases.sync_engine(url)
+        yield engine
+        engine.dispose()
+
+
+@pytest.fixture
+def connection(shared_engine) -> Iterator[sa.Connection]:
+    """Yield a connection whose transaction is rolled back."""
+    with shared_engine.connect() as connection, connection.begin() as transaction:
+        yield connection
+        if transaction.is_active:
+            transaction.rollback()

@@ -1,0 +1,257 @@
+"""What every connection and transaction has set, and one clear line for each way to have none."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import psycopg
+import pytest
+import servers
+import sqlalchemy as sa
+
+from scrapy_itemgraph import database as databases
+from scrapy_itemgraph.exceptions import (
+    ConfigurationError,
+    DatabaseError,
+    DatabaseUnavailableError,
+)
+
+SHOW = sa.text(
+    "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'),"
+    " current_setting('TimeZone'), current_setting('application_name')"
+)
+EXPECTED = ("read committed", "on", "UTC", "scrapy-itemgraph")
+
+
+@pytest.fixture(scope="module")
+def debian():
+    """Debian's PostgreSQL 15, which wants a password."""
+    with servers.debian_postgres() as server:
+        yield server
+
+
+def refusal(url: str) -> str:
+    """Return the error of a connection that must fail."""
+    engine = databases.sync_engine(url)
+    with pytest.raises(DatabaseUnavailableError) as caught, databases.errors(url), engine.connect():
+        pass
+    engine.dispose()
+    assert caught.value.__suppress_context__
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "sesame" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:p@h/d", "postgres://u:p@h/d", "postgresql+psycopg://u:p@h/d"],
+)
+def test_postgresql_urls_are_taken_in_every_spelling(url):
+    """All usual schemes mean the one driver that we use."""
+    parsed = databases.normalise_url(url)
+
+    assert parsed.render_as_string(hide_password=False) == "postgresql+psycopg://u:p@h/d"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://u:sesame@h/d",
+        "sqlite:///x?password=sesame",
+        "postgresql+asyncpg://u:sesame@h/d",
+        "postgresql//u:sesame@h/d",
+        "postgresql://u:sesame@h:port/d",
+        "",
+    ],
+)
+def test_other_urls_are_refused_without_showing_the_password(url):
+    """The error names what is accepted and never quotes the password."""
+    with pytest.raises(ConfigurationError, match="postgresql://user:password@host") as caught:
+        databases.normalise_url(url)
+
+    assert "sesame" not in str(caught.value)
+
+
+def test_every_transaction_sets_what_it_relies_on(database):
+    """Other defaults of the database change nothing, and none of ours outlives the transaction."""
+    defaults = {
+        "synchronous_commit": "off",
+        "TimeZone": "Asia/Tokyo",
+        "default_transaction_isolation": "serializable",
+    }
+    name = databases.normalise_url(database).database
+    engine = databases.sync_engine(database)
+    with engine.begin() as connection:
+        for key, value in defaults.items():
+            connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET {key} = '{value}'")
+    engine.dispose()
+
+    with engine.connect() as connection:
+        for _ in range(2):
+            with connection.begin():
+                assert connection.execute(SHOW).one() == EXPECTED
+        raw = connection.connection.dbapi_connection
+        assert raw.execute("SHOW synchronous_commit").fetchone() == ("off",)
+        raw.rollback()
+    engine.dispose()
+
+
+def test_the_async_engine_sets_the_same(database):
+    """The crawl's connections have it too, and see times in UTC."""
+
+    async def show():
+        engine = databases.async_engine(database, pool_size=1)
+        async with engine.begin() as connection:
+            row = (await connection.execute(SHOW)).one()
+            now = await connection.run_sync(databases.hot_path)
+        await engine.dispose()
+        return row, now
+
+    row, now = asyncio.run(show())
+
+    assert row == EXPECTED
+    assert now.utcoffset().total_seconds() == 0
+
+
+def test_nothing_is_asked_for_at_start_up(engine):
+    """A pooler in transaction mode, which refuses `options`, can stand between."""
+    with engine.connect() as connection:
+        raw = connection.connection.dbapi_connection
+
+        assert "options" not in raw.info.get_parameters()
+        assert raw.prepare_threshold is None
+
+
+def test_the_hot_path_is_local_to_its_transaction(engine):
+    """Its planner settings hold until the commit and no longer."""
+    setting = "SELECT current_setting('enable_sort'), current_setting('plan_cache_mode')"
+
+    with engine.connect() as connection:
+        databases.hot_path(connection)
+        during = connection.exec_driver_sql(setting).one()
+        connection.commit()
+        after = connection.exec_driver_sql(setting).one()
+
+    assert during == ("off", "force_custom_plan")
+    assert after == ("on", "auto")
+
+
+def test_an_old_server_is_refused_and_a_new_one_only_noted(connection, monkeypatch, caplog):
+    """Versions 15 to 18 pass in silence, older ones are an error, newer ones a warning."""
+    assert databases.check_version(connection) in range(15, 19)
+    assert caplog.messages == []
+
+    monkeypatch.setattr(databases, "server_version", lambda _: 19)
+    assert databases.check_version(connection) == 19
+    assert "PostgreSQL 19" in caplog.messages[0]
+
+    monkeypatch.setattr(databases, "server_version", lambda _: 14)
+    with pytest.raises(DatabaseError, match="PostgreSQL 14"):
+        databases.check_version(connection)
+
+
+def test_a_wrong_password_is_one_clear_line(debian):
+    """The line names server and user, and what to check."""
+    message = refusal(debian.url_for(password="not sesame"))
+
+    assert "refuses the password" in message
+    assert f"127.0.0.1:{debian.port}" in message
+    assert "'postgres'" in message
+
+
+def test_a_wrong_password_is_one_clear_line_in_async_code_too(debian):
+    """`errors` suits the body of an `async with`, and works without a URL."""
+
+    async def connect():
+        engine = databases.async_engine(debian.url_for(password="not sesame"))
+        with databases.errors():
+            async with engine.connect():
+                pass
+
+    with pytest.raises(DatabaseUnavailableError, match="refuses the password"):
+        asyncio.run(connect())
+
+
+@pytest.mark.parametrize(
+    ("login", "expected"),
+    [
+        ({"database": "nowhere"}, "no such database"),
+        ({"user": "stranger"}, "refuses the password"),  # PostgreSQL does not tell who exists
+    ],
+)
+def test_an_unknown_database_or_user_is_one_clear_line(debian, login, expected):
+    """Each wrong part of the URL is named for what it is."""
+    assert expected in refusal(debian.url_for(**login))
+
+
+def test_a_full_server_is_one_clear_line(debian):
+    """Too many connections are said to be that."""
+    admin = psycopg.connect(debian.url, autocommit=True)
+    admin.execute(f"CREATE ROLE guest LOGIN CONNECTION LIMIT 0 PASSWORD '{servers.PASSWORD}'")
+
+    message = refusal(debian.url_for(user="guest"))
+
+    admin.execute("DROP ROLE guest")
+    admin.close()
+    assert "too many connections" in message
+
+
+def test_a_closed_port_is_one_clear_line():
+    """Where nothing listens the line says so."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+
+        message = refusal(f"postgresql://u:sesame@127.0.0.1:{probe.getsockname()[1]}/d")
+
+    assert "refuses connections" in message
+
+
+def test_a_silent_host_is_one_clear_line():
+    """A host that takes the connection and never answers is given up."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+
+        message = refusal(
+            f"postgresql://u:sesame@127.0.0.1:{silent.getsockname()[1]}/d?connect_timeout=2"
+        )
+
+    assert "cannot be reached" in message
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u:sesame@host.invalid/d", "unknown host name"),
+        ("postgresql:///d?host=/nonexistent", "cannot be reached"),
+    ],
+)
+def test_a_wrong_host_is_one_clear_line(url, expected):
+    """Names that do not resolve and sockets that do not exist are told apart."""
+    assert expected in refusal(url)
+
+
+def test_a_lost_connection_is_one_clear_line(engine, database):
+    """A server that ends the connection amid a transaction is an error of ours too."""
+    with engine.connect() as connection:
+        with pytest.raises(DatabaseUnavailableError, match="broke the connection") as caught:
+            with databases.errors(database):
+                connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+        connection.invalidate()
+
+    assert "\n" not in str(caught.value)
+
+
+def test_errors_of_a_statement_pass_through(engine):
+    """What concerns one statement, as a deadlock or a lock, stays the driver's error."""
+    waiting = "SET LOCAL lock_timeout = 1; LOCK TABLE items"
+
+    with engine.begin() as holder, engine.begin() as waiter:
+        holder.exec_driver_sql("LOCK TABLE items")
+        with pytest.raises(sa.exc.OperationalError), databases.errors():
+            waiter.exec_driver_sql(waiting)
+        waiter.rollback()
+    with engine.connect() as connection, pytest.raises(sa.exc.ProgrammingError), databases.errors():
+        connection.exec_driver_sql("SELECT nothing")

@@ -1,0 +1,230 @@
+"""The migrations make what `tables.py` declares, and guard the database's version."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from scrapy_itemgraph import database, migrate, tables
+from scrapy_itemgraph.exceptions import DatabaseError, SchemaVersionError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CATALOG = {
+    "relations": """
+        SELECT relname, relkind, relpersistence, reloptions, obj_description(oid, 'pg_class')
+        FROM pg_class WHERE relnamespace = 'public'::regnamespace""",
+    "columns": """
+        SELECT relname, attname, format_type(atttypid, atttypmod), attnotnull, attidentity,
+            attgenerated, attstorage, attcollation::regcollation::text,
+            pg_get_expr(adbin, adrelid), col_description(attrelid, attnum)
+        FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+            LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0""",
+    "constraints": """
+        SELECT conrelid::regclass::text, conname, contype, condeferrable, condeferred,
+            convalidated, pg_get_constraintdef(oid)
+        FROM pg_constraint WHERE connamespace = 'public'::regnamespace""",
+    "indexes": """
+        SELECT indrelid::regclass::text, pg_get_indexdef(indexrelid), indisunique, indisvalid
+        FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+        WHERE relnamespace = 'public'::regnamespace""",
+    "sequences": """
+        SELECT sequencename, data_type::text, start_value, min_value, max_value, increment_by,
+            cycle, cache_size
+        FROM pg_sequences WHERE schemaname = 'public'""",
+}
+
+
+def dump(connection: sa.Connection) -> dict[str, list[str]]:
+    """Return what the catalogs say of our tables, apart from the version table."""
+    return {
+        name: sorted(
+            repr(row)
+            for row in connection.exec_driver_sql(query)
+            if not str(row[0]).startswith(migrate.VERSION_TABLE)
+        )
+        for name, query in CATALOG.items()
+    }
+
+
+@pytest.fixture
+def empty_engine(empty_database):
+    """Yield an engine on a database without our schema."""
+    engine = database.sync_engine(empty_database)
+    yield engine
+    engine.dispose()
+
+
+def test_migrations_make_what_the_metadata_declares(connection, empty_engine):
+    """A migrated database and one made from the metadata have the same catalogs."""
+    with empty_engine.begin() as other:
+        tables.metadata.create_all(other)
+        declared = dump(other)
+
+    migrated = dump(connection)
+
+    for name in CATALOG:
+        assert migrated[name] == declared[name], name
+    assert declared["relations"]
+
+
+def test_alembic_finds_no_difference(connection):
+    """Alembic's own comparison has nothing to add either."""
+    options = {"version_table": migrate.VERSION_TABLE}
+    context = MigrationContext.configure(connection, opts=options)
+
+    assert compare_metadata(context, tables.metadata) == []
+
+
+def test_the_caller_owns_the_transaction(empty_engine):
+    """Rolling back an upgrade leaves the database empty."""
+    with empty_engine.connect() as connection:
+        migrate.upgrade(connection)
+        assert migrate.current(connection) == migrate.head()
+        connection.rollback()
+
+        assert migrate.current(connection) is None
+        assert sa.inspect(connection).get_table_names() == []
+
+
+def test_an_empty_database_is_migrated_unasked(empty_engine):
+    """Without `auto` too, an empty database gets the schema, and the next start finds it."""
+    for _ in range(2):
+        with empty_engine.begin() as connection:
+            migrate.ensure(connection, auto=False)
+
+    with empty_engine.connect() as connection:
+        assert migrate.current(connection) == migrate.head()
+
+
+def test_it_runs_inside_an_async_connection(empty_database):
+    """The same function serves the crawl through `run_sync`."""
+    import asyncio
+
+    async def ensure():
+        engine = database.async_engine(empty_database)
+        async with engine.begin() as connection:
+            await connection.run_sync(lambda c: migrate.ensure(c, auto=True))
+            found = await connection.run_sync(migrate.current)
+        await engine.dispose()
+        return found
+
+    assert asyncio.run(ensure()) == migrate.head()
+
+
+def test_two_upgrades_at_once_are_safe(empty_engine):
+    """The second start waits for the first one's commit, and then finds nothing left to do."""
+    failures = []
+
+    def start():
+        try:
+            with empty_engine.begin() as connection:
+                migrate.ensure(connection, auto=True)
+        except Exception as error:
+            failures.append(error)
+
+    with empty_engine.begin() as first:
+        migrate.ensure(first, auto=True)
+        second = threading.Thread(target=start)
+        second.start()
+        # Wait until the second one stands before the lock, which the first still holds.
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while second.is_alive() and not first.exec_driver_sql(waiting).scalar_one():
+            pass
+        assert second.is_alive()
+    second.join()
+
+    assert failures == []
+    with empty_engine.connect() as connection:
+        assert migrate.current(connection) == migrate.head()
+
+
+def test_an_older_schema_is_refused_with_the_line_to_run(engine, monkeypatch):
+    """Without `auto` an older schema stays as it is, and the error names the command."""
+    monkeypatch.setattr(migrate, "head", lambda: "9999")
+
+    with engine.begin() as connection, pytest.raises(SchemaVersionError) as caught:
+        migrate.ensure(connection, auto=False)
+
+    assert "scrapy itemgraph migrate" in str(caught.value)
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_a_newer_schema_is_refused(engine, auto):
+    """A schema that this code does not know is left alone, and the error says to upgrade."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '9999'")
+
+        with pytest.raises(SchemaVersionError, match="newer scrapy-itemgraph.*upgrade the package"):
+            migrate.ensure(connection, auto=auto)
+        with pytest.raises(SchemaVersionError, match="newer"):
+            migrate.upgrade(connection)
+
+
+def test_a_database_with_other_tables_is_not_taken_unasked(empty_engine):
+    """Somebody's database gets our tables only on request."""
+    with empty_engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE customers ()")
+
+        with pytest.raises(SchemaVersionError, match="scrapy itemgraph migrate"):
+            migrate.ensure(connection, auto=False)
+        migrate.upgrade(connection)
+
+        assert migrate.current(connection) == migrate.head()
+
+
+def test_tables_of_other_origin_are_named(empty_engine):
+    """A table of our name that is not ours is an error that says what to do."""
+    with empty_engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE items ()")
+
+        with pytest.raises(DatabaseError, match=r"items.*a database of its own"):
+            migrate.upgrade(connection)
+
+
+def test_an_installed_wheel_carries_its_migrations(empty_database, tmp_path):
+    """A wheel, built and installed elsewhere, migrates a database without the checkout."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+    def run(*command, **variables):
+        run = subprocess.run(
+            command, cwd=tmp_path, env=environment | variables, capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
+
+    build = f"from hatchling.build import build_wheel; print(build_wheel({str(tmp_path)!r}))"
+    wheel = subprocess.run(
+        [sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()[-1]
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", tmp_path / wheel)
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    # Only the dependencies come from here; a `.pth` of an editable install is not followed.
+    dependencies = str(Path(sa.__file__).parents[1])
+
+    output = run(
+        python,
+        "-c",
+        "import sys; from scrapy_itemgraph import database, migrate\n"
+        "with database.sync_engine(sys.argv[1]).begin() as connection:\n"
+        "    migrate.ensure(connection, auto=False)\n"
+        "    print(migrate.__file__, migrate._directory(), migrate.current(connection))",
+        empty_database,
+        PYTHONPATH=f"{site}{os.pathsep}{dependencies}",
+    )
+
+    module, directory, version = output.split()
+    assert Path(module).is_relative_to(site)
+    assert directory == str(site / "scrapy_itemgraph" / "migrations")
+    assert version == migrate.head()

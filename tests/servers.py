@@ -1,0 +1,131 @@
+"""PostgreSQL servers for tests."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_itemgraph.embedded import EmbeddedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEBIAN_PROGRAMS = Path("/usr/lib/postgresql/15/bin")
+PASSWORD = "open sesame"
+# Tests do not survive a power cut.
+UNSAFE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that listens on TCP, where it wants the password."""
+
+    port: int
+    directory: Path
+
+    @property
+    def url(self) -> str:
+        return self.url_for()
+
+    def url_for(self, *, user="postgres", password=PASSWORD, database="postgres") -> str:
+        """Return the URL of a login and database of this server."""
+        quoted = password.replace(" ", "%20")
+        return f"postgresql://{user}:{quoted}@127.0.0.1:{self.port}/{database}"
+
+
+@contextmanager
+def debian_postgres() -> Iterator[Server]:
+    """Run Debian's PostgreSQL 15 on a free port, or skip the test where it is not installed."""
+    if not (DEBIAN_PROGRAMS / "postgres").exists():
+        pytest.skip(f"Debian's postgresql-15 is not installed ({DEBIAN_PROGRAMS})")
+    with tempfile.TemporaryDirectory(prefix="itemgraph-debian-") as name:
+        directory = Path(name)
+        (directory / "password").write_text(PASSWORD)
+        account = _account(directory)
+
+        def run(program, *arguments, **options):
+            command = [DEBIAN_PROGRAMS / program, "-D", directory / "data", *arguments]
+            subprocess.run(command, check=True, cwd=directory, **account, **options)
+
+        quiet = {"stdout": subprocess.DEVNULL}
+        run(
+            "initdb",
+            *("-U", "postgres", "-E", "UTF8", "--no-locale", "--no-sync"),
+            *("--auth-local=trust", "--auth-host=scram-sha-256"),
+            f"--pwfile={directory / 'password'}",
+            **quiet,
+        )
+        port = _free_port()
+        settings = {
+            "port": port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": directory,
+            "max_connections": 100,
+            **UNSAFE,
+        }
+        with (directory / "data" / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        run("pg_ctl", "-w", "-l", directory / "data" / "log", "start", **quiet)
+        try:
+            yield Server(port, directory)
+        finally:
+            run("pg_ctl", "-w", "-m", "immediate", "stop", **quiet)
+
+
+@contextmanager
+def embedded_postgres() -> Iterator[str]:
+    """Run our embedded server in a directory of its own, and yield its URL."""
+    import psycopg
+
+    with tempfile.TemporaryDirectory(prefix="itemgraph-") as directory:
+        server = EmbeddedServer.start(Path(directory))
+        plain = server.url.replace("+psycopg", "")
+        with psycopg.connect(plain, autocommit=True) as connection:
+            for name, value in UNSAFE.items():
+                connection.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+            connection.execute("SELECT pg_reload_conf()")
+        try:
+            yield server.url
+        finally:
+            server.close()
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """Yield the URL of the server that the environment asks for: by default the embedded one."""
+    if url := os.environ.get("ITEMGRAPH_TEST_DATABASE_URL"):
+        yield url
+    elif os.environ.get("ITEMGRAPH_TEST_SERVER") == "debian15":
+        with debian_postgres() as debian:
+            yield debian.url
+    elif "PGHOST" in os.environ or "PGSERVICE" in os.environ:
+        yield f"postgresql:///{os.environ.get('PGDATABASE', 'postgres')}"
+    else:
+        with embedded_postgres() as url:
+            yield url
+
+
+def _account(directory: Path) -> dict:
+    """Give the directory to an unprivileged user when we are root, which PostgreSQL refuses."""
+    if os.geteuid() != 0:
+        return {}
+    entry = pwd.getpwnam("postgres")
+    for path in (directory, *directory.iterdir()):
+        os.chown(path, entry.pw_uid, entry.pw_gid)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
