@@ -64,6 +64,7 @@ class Crawl:
         self.is_over = False
         self.failure: str | None = None
         self.ended = asyncio.Event()
+        self.on_fetched: Callable[[Leg], None] = lambda _: None  # the scheduler's
         self._graph: CrawlGraph | None = None
         self._wake = asyncio.Event()
         self._is_dry = False
@@ -153,13 +154,14 @@ class Crawl:
             await duty
         except ItemGraphError as error:
             self.fail(str(error))
-            self._close_spider()
+            self.close_spider()
         except Exception as error:
             logger.exception("itemgraph: the crawl cannot go on")
             self.fail(f"unexpected {type(error).__name__}: {error}")
-            self._close_spider()
+            self.close_spider()
 
-    def _close_spider(self) -> None:
+    def close_spider(self) -> None:
+        """Close the spider because of the failure."""
         engine = self.crawler.engine
         if engine is not None and engine.spider is not None:
             self._closing = asyncio.ensure_future(engine.close_spider_async(reason=ERROR_REASON))

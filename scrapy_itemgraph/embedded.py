@@ -248,7 +248,7 @@ class _Cluster:
         )
         with (new / "postgresql.conf").open("a") as file:
             file.write("\ninclude '../itemgraph.conf'\n")
-        self._configure(new)
+        self._configure(Path())  # no sockets yet
         output = self._check_run(
             *("postgres", "--single", "-D", ".", ROLE),
             directory=new,

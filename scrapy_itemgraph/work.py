@@ -484,7 +484,7 @@ def give_back(
     record_attempts(
         connection,
         [
-            (one.claim, one.outcome, one.error)
+            Ended(claim=one.claim, outcome=one.outcome, error=one.error)
             for one in returns
             if (one.claim.item_id, one.claim.task_id) in ours
         ],
@@ -505,7 +505,7 @@ def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) ->
     row = {"item": one.item_id, "task": one.task_id, "token": one.token, "queue": queue_id}
     if not connection.execute(REFILE, row).rowcount:
         return False
-    record_attempts(connection, [(one, Outcome.RELEASED, None)], worker_id)
+    record_attempts(connection, [Ended(claim=one, outcome=Outcome.RELEASED)], worker_id)
     reopen(connection, [one.item_id], [queue_id])
     return True
 
@@ -570,27 +570,36 @@ def _killer(row: Row[Any]) -> failures.Failed:
     )
 
 
-def record_attempts(
-    connection: Connection,
-    ended: Sequence[tuple[Claim, Outcome, str | None]],
-    worker_id: int | None,
-) -> None:
-    """Write one attempt for each claim that ended: (claim, outcome, error as JSON)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A claim that ended, on the item that survived it; the error is JSON."""
+
+    claim: Claim
+    outcome: Outcome
+    error: str | None = None
+    item_id: int | None = None
+
+
+def record_attempts(connection: Connection, ended: Sequence[Ended], worker_id: int | None) -> None:
+    """Write one attempt for each claim that ended."""
     if not ended:
         return
-    claims = [one for one, *_ in ended]
-    pairs = {"items": [c.item_id for c in claims], "tasks": [c.task_id for c in claims]}
+    claims = [one.claim for one in ended]
+    pairs = {
+        "items": [one.claim.item_id if one.item_id is None else one.item_id for one in ended],
+        "tasks": [claim.task_id for claim in claims],
+    }
     connection.execute(
         RECORD_ATTEMPTS,
         {
             **pairs,
             "workers": [worker_id] * len(claims),
-            "tokens": [c.token for c in claims],
-            "versions": [c.version for c in claims],
-            "numbers": [c.attempt for c in claims],
-            "outcomes": [str(outcome) for _, outcome, _ in ended],
-            "errors": [error for *_, error in ended],
-            "started": [c.claimed_at for c in claims],
+            "tokens": [claim.token for claim in claims],
+            "versions": [claim.version for claim in claims],
+            "numbers": [claim.attempt for claim in claims],
+            "outcomes": [str(one.outcome) for one in ended],
+            "errors": [one.error for one in ended],
+            "started": [claim.claimed_at for claim in claims],
         },
     )
     connection.execute(PRUNE_ATTEMPTS, pairs)

@@ -172,14 +172,18 @@ def _record(
     worker_id: int | None,
 ) -> None:
     """Write the attempts that ended, and the failures that were found."""
-    ended: list[tuple[Claim, Outcome, str | None]] = []
+    ended: list[work.Ended] = []
     failed: list[failures.Failed] = []
     for changeset in running:
         ending, claim = endings[id(changeset)], changeset.claim
         if claim is None or ending.outcome is None:
             continue
         error = None if ending.error is None else json.dumps(ending.error)
-        ended.append((claim, ending.outcome, error))
+        ended.append(
+            work.Ended(
+                claim=claim, outcome=ending.outcome, error=error, item_id=ending.item_id
+            )
+        )
         item = state.items.get(ending.item_id) if ending.item_id is not None else None
         if ending.outcome is Outcome.OK or item is None or item.is_deleted:
             continue

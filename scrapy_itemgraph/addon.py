@@ -1,0 +1,134 @@
+"""The add-on: one line in a project's settings switches everything on."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy.exceptions import NotConfigured
+from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.utils.misc import load_object
+
+from scrapy_itemgraph import translation
+from scrapy_itemgraph.downloadermiddlewares import ItemGraphDownloaderMiddleware
+from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.extensions import ItemGraphExtension
+from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
+from scrapy_itemgraph.scheduler import Scheduler
+from scrapy_itemgraph.spidermiddlewares import ItemGraphSpiderMiddleware, LookingSpiderMiddleware
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
+
+SCHEDULER = "scrapy_itemgraph.scheduler.Scheduler"
+CONCURRENT_ITEMS = 16
+_ASYNCIO_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
+_FIRST = -100
+_LAST = 100_000
+_COMPONENTS: dict[str, tuple[type, int]] = {
+    "DOWNLOADER_MIDDLEWARES": (ItemGraphDownloaderMiddleware, _FIRST),
+    "SPIDER_MIDDLEWARES": (ItemGraphSpiderMiddleware, _FIRST),
+    "ITEM_PIPELINES": (ItemGraphPipeline, _LAST),
+    "EXTENSIONS": (ItemGraphExtension, _FIRST),
+}
+
+
+class RefusedError(ConfigurationError):
+    """A start that the settings make impossible; Scrapy prints its message without our frames."""
+
+    @property
+    def __traceback__(self) -> None:  # type: ignore[override]
+        """Nothing: the message says it all, and Scrapy has nowhere else to print it."""
+        return None
+
+
+class Addon:
+    """Installs the components of scrapy-itemgraph, overriding nothing that the user says."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the add-on of a crawler."""
+        return cls(crawler)
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Install the components, or refuse the start with an error that says why."""
+        try:
+            if not translation.read_settings(settings).enabled:
+                raise NotConfigured
+            if self._is_looking(settings):
+                settings.setdefault_in_component_priority_dict(
+                    "SPIDER_MIDDLEWARES", LookingSpiderMiddleware, _FIRST
+                )
+                return
+            self._install(settings)
+        except ConfigurationError as error:
+            self._crawler.spider = None  # makes `scrapy crawl` exit with 1, also on 2.14
+            raise RefusedError(str(error)) from None
+
+    def _is_looking(self, settings: BaseSettings) -> bool:
+        """Tell whether a command such as `scrapy parse` or `scrapy shell` only looks at pages."""
+        start = getattr(self._crawler.spidercls, "start", None)
+        module = getattr(start, "__module__", None) or ""
+        priority = settings.getpriority("DUPEFILTER_CLASS")
+        return module.startswith("scrapy.commands") or priority == SETTINGS_PRIORITIES["command"]
+
+    def _install(self, settings: BaseSettings) -> None:
+        settings.set("SCHEDULER", SCHEDULER, "addon")
+        _check(settings)
+        read_rules(translation.read_settings(settings).items)
+        for name, (cls, order) in _COMPONENTS.items():
+            settings.setdefault_in_component_priority_dict(name, cls, order)
+        _check_components(settings)
+        default = SETTINGS_PRIORITIES["default"]
+        if settings.getpriority("CONCURRENT_ITEMS") == default:
+            settings.set("CONCURRENT_ITEMS", CONCURRENT_ITEMS, "addon")
+            logger.info(
+                "CONCURRENT_ITEMS is %d instead of Scrapy's 100, which costs CPU on every page; "
+                "set it yourself to have another",
+                CONCURRENT_ITEMS,
+                extra={"action": "concurrent_items"},
+            )
+
+
+def _check(settings: BaseSettings) -> None:
+    scheduler = load_object(settings["SCHEDULER"])
+    if scheduler is not Scheduler:
+        raise ConfigurationError(
+            f"SCHEDULER is {settings['SCHEDULER']!r} in this project, so the crawl would not be "
+            "durable; remove it for scrapy-itemgraph, or set ITEMGRAPH_ENABLED = False"
+        )
+    if settings.get("JOBDIR"):
+        raise ConfigurationError(
+            f"JOBDIR is {settings['JOBDIR']!r}, but the item graph keeps the crawl's state; "
+            "remove JOBDIR, or set ITEMGRAPH_ENABLED = False"
+        )
+    if settings.getbool("TWISTED_REACTOR_ENABLED", True) and (
+        settings["TWISTED_REACTOR"] != _ASYNCIO_REACTOR
+    ):
+        raise ConfigurationError(
+            f"TWISTED_REACTOR is {settings['TWISTED_REACTOR']!r}, but scrapy-itemgraph needs "
+            f"asyncio: leave it out, or set it to {_ASYNCIO_REACTOR!r}"
+        )
+    if settings.getpriority("DUPEFILTER_CLASS") != SETTINGS_PRIORITIES["default"]:
+        logger.warning(
+            "DUPEFILTER_CLASS filters only requests outside of tasks: work is named by its item",
+            extra={"action": "dupefilter"},
+        )
+
+
+def _check_components(settings: BaseSettings) -> None:
+    for name, (cls, _) in _COMPONENTS.items():
+        for key, order in settings.getdict(name).items():
+            if order is None and load_object(key) is cls:
+                raise ConfigurationError(
+                    f"{name} switches {cls.__name__} off, and scrapy-itemgraph works whole or not "
+                    "at all; remove that line, or set ITEMGRAPH_ENABLED = False"
+                )

@@ -1,0 +1,66 @@
+"""The first downloader middleware: sees every fetch begin and end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.http import Response
+
+from scrapy_itemgraph import crawl as crawls
+from scrapy_itemgraph.executions import Leg, LegState
+from scrapy_itemgraph.translation import LEG, NO_DOWNLOAD
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from scrapy.crawler import Crawler
+
+    from scrapy_itemgraph.crawl import Crawl
+
+
+class ItemGraphDownloaderMiddleware:
+    """Watches the asyncio task of each fetch, and answers for tasks that download nothing."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the middleware of a crawler."""
+        return cls(crawls.of(crawler))
+
+    def process_request(self, request: Request) -> Response | None:
+        """Watch the fetch; stand in for the response of a task without a download."""
+        leg = request.meta.get(LEG)
+        if not isinstance(leg, Leg) or leg.request is not request:
+            return None
+        leg.fetch = asyncio.current_task()
+        assert leg.fetch is not None
+        leg.fetch.add_done_callback(lambda task: self._fetched(leg, task))
+        return Response(request.url, request=request) if NO_DOWNLOAD in request.meta else None
+
+    def _fetched(self, leg: Leg, task: asyncio.Task[Any]) -> None:
+        self._crawl.on_fetched(leg)
+        if task.cancelled():
+            leg.execution.release()
+            leg.close()
+        elif (
+            task.exception() is None
+            and isinstance(task.result(), Request)
+            and leg.state is LegState.RUNNING
+        ):
+            self._refused(leg, task.result())
+
+    def _refused(self, leg: Leg, request: Request) -> None:
+        """Close a leg whose redirect or retry was not let into the scheduler."""
+        if leg.is_own:
+            leg.execution.refuse(
+                {
+                    "type": "refused",
+                    "message": f"the request that {leg.request.url} led to was refused",
+                    "url": request.url,
+                }
+            )
+        leg.close()

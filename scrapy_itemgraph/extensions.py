@@ -1,0 +1,47 @@
+"""The extension: listens to what reaches no middleware."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+
+from scrapy_itemgraph import crawl as crawls
+from scrapy_itemgraph.executions import current
+from scrapy_itemgraph.outputs import Outputs
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from scrapy.crawler import Crawler
+    from twisted.python.failure import Failure
+
+    from scrapy_itemgraph.crawl import Crawl
+
+
+class ItemGraphExtension:
+    """Fails the execution whose item broke a pipeline, and the process that could not start."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+        self._outputs = Outputs(crawl)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the extension of a crawler."""
+        extension = cls(crawls.of(crawler))
+        crawler.signals.connect(extension.item_error, signal=signals.item_error)
+        crawler.signals.connect(extension.engine_stopped, signal=signals.engine_stopped)
+        return extension
+
+    def item_error(self, response: Any, failure: Failure) -> None:
+        """Fail the execution that scraped the item."""
+        execution = current.get()
+        if execution is not None:
+            url = getattr(response, "url", "")
+            self._outputs.broke(execution, failure.value, url=url)
+
+    def engine_stopped(self) -> None:
+        """Make the process's exit code tell that the crawl could not go on."""
+        if self._crawl.failure is not None:
+            self._crawl.crawler.spider = None  # Scrapy takes this for a failed start

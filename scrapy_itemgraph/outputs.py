@@ -1,0 +1,240 @@
+"""What callbacks and errbacks give back: operations are taken, requests stamped, items passed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from itemadapter import is_item
+from scrapy import Request
+from scrapy.exceptions import CloseSpider
+from scrapy.utils.spider import iterate_spider_output
+from twisted.python.failure import Failure
+
+from scrapy_itemgraph import translation
+from scrapy_itemgraph.exceptions import ForeignOutputError
+from scrapy_itemgraph.executions import Execution, Leg, current
+from scrapy_itemgraph.operations import Operation
+from scrapy_itemgraph.translation import LEG, NO_DOWNLOAD
+from scrapy_itemgraph.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from scrapy_itemgraph.crawl import Crawl
+
+_OWN_META = (LEG, NO_DOWNLOAD, "dont_retry")
+_NO_DOWNLOAD_META = ("dont_cache", "allow_offsite")
+
+
+class Errback:
+    """The errback of every request that we hand to the engine; it knows the request's leg."""
+
+    def __init__(self, outputs: Outputs, leg: Leg, errback: Callable[..., Any] | None) -> None:
+        self.itemgraph_wrapped = errback
+        self._outputs = outputs
+        self._leg = leg
+
+    def __call__(self, failure: Failure) -> Any:
+        """Judge the failure, and ask the user's errback where that is its business."""
+        return self._outputs.failed(self._leg, self.itemgraph_wrapped, failure)
+
+
+class Outputs:
+    """Sorts what one crawl's callbacks give back."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+
+    # Scrapes
+
+    def enter(self, leg: Leg) -> bool:
+        """Mark this asyncio task as the scrape of `leg`; it closes the leg when it is done.
+
+        Return whether it was marked before.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        current.set(leg.execution)
+        if task in leg.scrapes:
+            return True
+        leg.scrapes.add(task)
+        task.add_done_callback(lambda _: leg.close())
+        return False
+
+    async def taken(
+        self, leg: Leg, callback: Any, result: AsyncIterator[Any]
+    ) -> AsyncIterator[Any]:
+        """Pass on the items and requests of a callback; of a task's only when it has ended."""
+        execution = leg.execution
+        is_owner = execution.claim is not None and _continues(callback)
+        held: list[Any] = []
+        error: Exception | None = None
+        try:
+            async for output in result:
+                kept = self._take(execution, callback, output)
+                if kept is None:
+                    continue
+                if execution.claim is None:
+                    yield self._stamped(leg, kept, continues=False)
+                else:
+                    held.append(kept)
+        except Exception as raised:
+            error = raised
+            self.broke(execution, raised, url=_url(leg))
+            if execution.is_doomed:
+                raise
+        for kept in held:
+            yield self._stamped(leg, kept, continues=is_owner)
+        if error is not None:
+            raise error
+
+    def broke(self, execution: Execution, error: BaseException, *, url: str) -> None:
+        """Take note that a callback, an errback or a pipeline raised an error."""
+        if isinstance(error, CloseSpider):
+            execution.release()
+        elif execution.error is None:
+            execution.fail(self._crawl.error_of(execution, error, url=url))
+
+    def _take(self, execution: Execution, callback: Any, output: Any) -> Any:
+        where = execution.where
+        if output is None:
+            return None
+        if isinstance(output, Operation):
+            execution.add(self._crawl.checked(output, execution, where))
+            return None
+        if isinstance(output, Request):
+            if execution.claim is None or not _continues(callback):
+                self._check_target(output, where)
+            return output
+        if not is_item(output):
+            raise foreign(output, f"{where}: {_name(callback)}")
+        return output
+
+    def _check_target(self, request: Request, where: str) -> None:
+        task = translation.task_of(translation.callback_of(request, self._crawl.spider))
+        if task is not None:
+            raise ForeignOutputError(
+                f"{where}: a Request to the task {task.name!r} ({request.url}); a task runs when "
+                "an item's tag calls for it: yield CreateItem(id=…, tags="
+                f"{list(task.tags)!r}, data={{'url': …}}) instead"
+            )
+
+    def _stamped(self, leg: Leg, output: Any, *, continues: bool) -> Any:
+        if not isinstance(output, Request):
+            return output
+        request = _cleared(output)
+        if continues:
+            request.meta[LEG] = leg.open_child()
+            callback = translation.callback_of(request, self._crawl.spider)
+            if translation.takes_item(callback):
+                request.cb_kwargs.setdefault("item", leg.execution.item)
+        return request
+
+    # Failed downloads and refused responses
+
+    def failed(self, leg: Leg, errback: Callable[..., Any] | None, failure: Failure) -> Any:
+        """Answer a failure in the place of a request's errback."""
+        has_response = self.enter(leg)
+        execution = leg.execution
+        claim = execution.claim
+        task = execution.task if leg.is_retryable else None
+        verdict = self._crawl.judge.judge(failure.value, task, claim.attempt if claim else 1)
+        error = self._crawl.error_of(execution, failure.value, kind=verdict.kind, url=_url(leg))
+        if verdict.outcome is Outcome.RETRY:
+            assert verdict.delay is not None
+            execution.retry(error, verdict.delay)
+            return []
+        if errback is None:
+            self._settle(leg, verdict.outcome, error)
+            return failure
+        try:
+            result = errback(failure)
+        except Exception as raised:
+            self.broke(execution, raised, url=_url(leg))
+            raise
+        if isinstance(result, Failure):
+            self._settle(leg, verdict.outcome, error)
+            return result
+        return result if has_response else self._taken_from_errback(leg, result)
+
+    def _taken_from_errback(self, leg: Leg, result: Any) -> Any:
+        callback = translation.callback_of(leg.request, self._crawl.spider)
+        if inspect.iscoroutine(result):
+
+            async def awaited() -> AsyncIterator[Any]:
+                return self.taken(leg, callback, _async(iterate_spider_output(await result)))
+
+            return self._watched(leg, awaited())
+        return self.taken(leg, callback, _async(iterate_spider_output(result)))
+
+    async def _watched(self, leg: Leg, coroutine: Any) -> Any:
+        try:
+            return await coroutine
+        except Exception as raised:
+            self.broke(leg.execution, raised, url=_url(leg))
+            raise
+
+    def _settle(self, leg: Leg, outcome: Outcome, error: dict[str, Any]) -> None:
+        if outcome is Outcome.FAILED:
+            leg.execution.fail(error)
+        elif leg.is_own:
+            leg.execution.refuse(error)
+
+    # start()
+
+    def from_start(self, output: Any) -> Any:
+        """Pass on an item or a request of `start()`; an operation is committed by itself."""
+        where = f"spider {self._crawl.spider.name}, start()"
+        if isinstance(output, Operation):
+            self._crawl.apply([self._crawl.checked(output, None, where)], where)
+            return None
+        if isinstance(output, Request):
+            self._check_target(output, where)
+            return output
+        if output is not None and not is_item(output):
+            raise foreign(output, where)
+        return output
+
+
+def foreign(output: Any, where: str) -> ForeignOutputError:
+    """Return the error for something that no callback may yield."""
+    return ForeignOutputError(
+        f"{where}: yielded {type(output).__name__} {output!r:.80}; a callback yields operations, "
+        "Requests, items (dict, scrapy.Item, dataclass, attrs, pydantic) or None"
+    )
+
+
+def _continues(callback: Any) -> bool:
+    return translation.takes_item(callback) or translation.task_of(callback) is not None
+
+
+def _cleared(request: Request) -> Request:
+    """Return a request without what a copy of another one took over from it."""
+    if LEG not in request.meta:
+        return request
+    request = request.copy()
+    names = _OWN_META + (_NO_DOWNLOAD_META if NO_DOWNLOAD in request.meta else ())
+    for name in names:
+        request.meta.pop(name, None)
+    request.callback = translation.unwrapped(request.callback)
+    request.errback = translation.unwrapped(request.errback)
+    return request
+
+
+def _name(callback: Any) -> str:
+    return getattr(callback, "__name__", None) or repr(callback)
+
+
+def _url(leg: Leg) -> str:
+    return leg.request.url if leg.request is not None else ""
+
+
+async def _async(result: Any) -> AsyncIterator[Any]:
+    if hasattr(result, "__aiter__"):
+        async for output in result:
+            yield output
+    else:
+        for output in result:
+            yield output

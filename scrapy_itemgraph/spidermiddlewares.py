@@ -1,0 +1,124 @@
+"""The first spider middleware: takes operations, stamps requests, and holds the crawl open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+
+from scrapy_itemgraph import crawl as crawls
+from scrapy_itemgraph import translation
+from scrapy_itemgraph.context import Item
+from scrapy_itemgraph.executions import Leg, current
+from scrapy_itemgraph.operations import Operation
+from scrapy_itemgraph.outputs import Outputs
+from scrapy_itemgraph.translation import LEG
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from typing import Self
+
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+    from scrapy_itemgraph.crawl import Crawl
+
+
+class ItemGraphSpiderMiddleware:
+    """Stands between the engine and everything that callbacks yield."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+        self._outputs = Outputs(crawl)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the middleware of a crawler."""
+        return cls(crawls.of(crawler))
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Pass on what `start()` yields, then keep the spider open to the end of the crawl."""
+        crawl = self._crawl
+        if crawl.failure is None:
+            try:
+                async for output in start:
+                    kept = self._outputs.from_start(output)
+                    if kept is not None:
+                        yield kept
+                    if crawl.failure is not None:
+                        break
+            finally:
+                crawl.has_started = True
+                crawl.wake()
+            await crawl.ended.wait()
+        if crawl.failure is not None:
+            crawl.close_spider()
+
+    def process_spider_input(self, response: Response) -> None:
+        """Watch the scrape."""
+        request = response.request
+        assert request is not None
+        leg = request.meta.get(LEG)
+        if not isinstance(leg, Leg) or not leg.is_open:
+            leg = self._crawl.begin(url=response.url).open_leg()
+            leg.request = request
+            request.meta[LEG] = leg
+        self._outputs.enter(leg)
+
+    async def process_spider_output(
+        self, response: Response, result: AsyncIterator[Any]
+    ) -> AsyncIterator[Any]:
+        """Take the operations, and pass on the rest when the callback has ended."""
+        request = response.request
+        assert request is not None
+        callback = translation.callback_of(request, self._crawl.spider)
+        async for output in self._outputs.taken(request.meta[LEG], callback, result):
+            yield output
+
+    def process_spider_exception(self, response: Response, exception: Exception) -> None:
+        """Take note of an error that nobody has handled."""
+        execution = current.get()
+        if execution is not None and not getattr(exception, "itemgraph_is_settled", False):
+            self._outputs.broke(execution, exception, url=response.url)
+
+
+class LookingSpiderMiddleware:
+    """Under `scrapy parse`, `check` and `shell`: a blank item, no database, no operations."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the middleware of a crawler."""
+        return cls(crawler)
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Give start requests a blank item where their callback wants one."""
+        async for output in start:
+            if not isinstance(output, Operation):
+                yield self._with_item(output)
+
+    async def process_spider_output(
+        self,
+        response: Response,  # noqa: ARG002 - Scrapy's signature
+        result: AsyncIterator[Any],
+    ) -> AsyncIterator[Any]:
+        """Give follow-ups a blank item, and drop operations, which have no graph to go to."""
+        async for output in result:
+            if not isinstance(output, Operation):
+                yield self._with_item(output)
+
+    def _with_item(self, output: Any) -> Any:
+        if isinstance(output, Request):
+            spider: Spider | None = self._crawler.spider
+            callback = output.meta.get("_callback") or output.callback
+            if isinstance(callback, str):
+                callback = getattr(spider, callback, None)
+            if callback is None and spider is not None:
+                callback = spider._parse  # noqa: SLF001 - what the engine calls
+            if translation.takes_item(callback):
+                task = translation.task_of(callback)
+                output.cb_kwargs.setdefault("item", Item.blank(task.name if task else ""))
+        return output
