@@ -56,6 +56,7 @@ test-matrix: $(READY) $(READY214) ## everything on every edge (slow)
 	ITEMGRAPH_TEST_SERVER=debian15 $(VENV214)/bin/python -m pytest -q
 
 bench: $(READY) ## figures, as ratios measured side by side
+	$(BIN)/python tests/benchmarks/bench_manuals.py
 	$(BIN)/python tests/benchmarks/bench_hot_path.py
 
 clean: ## forget what was installed and made

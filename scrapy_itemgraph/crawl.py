@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from scrapy_itemgraph import operations, tasks, translation
 from scrapy_itemgraph.committer import Committer
 from scrapy_itemgraph.context import Item
 from scrapy_itemgraph.exceptions import (
-    DatabaseUnavailableError,
     ForeignOutputError,
     ItemGraphError,
     OperationError,
@@ -23,7 +22,7 @@ from scrapy_itemgraph.operations import Changeset, CreateItem, Operation
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -38,7 +37,6 @@ _SEED_CHUNK = 500
 _POLL = {"close": 1.0, "wait": 5.0}
 _TEND_EVERY = 1.0
 _SWEEP_EVERY = 10.0
-_T = TypeVar("_T")
 
 _crawls: WeakKeyDictionary[Crawler, Crawl] = WeakKeyDictionary()
 
@@ -213,21 +211,7 @@ class Crawl:
         self.wake()
 
     async def _commit(self, changesets: Sequence[Changeset]) -> list[Applied]:
-        return await self._patiently(lambda: self.graph.commit(changesets))
-
-    async def _patiently(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Call the database; while it does not answer, try again for as long as a lease lasts."""
-        deadline = time.monotonic() + self.settings.lease.total_seconds()
-        delay = 0.25
-        while True:
-            try:
-                return await call()
-            except DatabaseUnavailableError as error:
-                if time.monotonic() + delay > deadline:
-                    raise
-                logger.warning("%s; trying again in %.1f s", error, delay)
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, 5)
+        return await self.graph.commit(changesets)
 
     # Checking what spiders yield
 
@@ -274,7 +258,7 @@ class Crawl:
 
     async def _apply_seeds(self, chunk: list[Operation]) -> None:
         if chunk:
-            await self._patiently(lambda: self.graph.seed(chunk))
+            await self.graph.seed(chunk)
 
     def _checked_seed(self, seed: Any) -> Operation:
         where = f"spider {self.spider.name}, seeds"
@@ -322,9 +306,9 @@ class Crawl:
         room = self._room()
         if room <= 0:
             return False
-        claims = await self._patiently(lambda: self.graph.claim(room))
+        claims = await self.graph.claim(room)
         if not claims and self._is_quiet:
-            claims = await self._patiently(lambda: self.graph.claim(1, alone=True))
+            claims = await self.graph.claim(1, alone=True)
         for claim in claims:
             await self._start(claim)
         self._is_dry = not claims
@@ -348,13 +332,13 @@ class Crawl:
         if slot != claim.slot:
             self.executions.discard(execution)
             self.crawler.stats.inc_value("itemgraph/refiled")
-            await self._patiently(lambda: self.graph.refile(claim, slot))
+            await self.graph.refile(claim, slot)
             return
         self._hand(request, leg)
 
     def _hand(self, request: Request, leg: Leg) -> None:
         leg.is_retryable = not request.meta.get("dont_retry")
-        request.meta |= {"dont_retry": True, translation.LEG: leg}
+        request.meta.update({"dont_retry": True, translation.LEG: leg})
         self.crawler.engine.crawl(request)
         if leg.state is LegState.OFFERED:
             leg.execution.refuse(
@@ -367,10 +351,10 @@ class Crawl:
             )
             leg.close()
 
-    async def _pause(self, timeout: float) -> None:
+    async def _pause(self, longest: float) -> None:
         """Wait until there is something to look at: our own doing, a NOTIFY, or the time."""
         own = asyncio.ensure_future(self._wake.wait())
-        others = asyncio.ensure_future(self.graph.wait(timeout))
+        others = asyncio.ensure_future(self.graph.wait(longest))
         try:
             await asyncio.wait({own, others}, return_when=asyncio.FIRST_COMPLETED)
             if others.done():
@@ -384,7 +368,7 @@ class Crawl:
         poll = _POLL[self.settings.idle]
         if not self.has_started or not self._is_quiet or not self._is_dry or self.is_over:
             return poll
-        remaining = await self._patiently(self.graph.remaining)
+        remaining = await self.graph.remaining()
         if not self._claimed and not self._has_said_idle:
             self._has_said_idle = True
             await self._log_summary()
@@ -407,7 +391,7 @@ class Crawl:
     async def _tend(self) -> None:
         swept = time.monotonic()
         while True:
-            if await self._patiently(self.graph.tend):
+            if await self.graph.tend():
                 self._is_dry = False
                 self.wake()
                 await asyncio.sleep(0)

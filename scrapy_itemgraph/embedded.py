@@ -18,6 +18,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -115,6 +116,12 @@ class EmbeddedServer:
             self._cluster.stop()
         except BlockingIOError:
             logger.debug("PostgreSQL is left running for others", extra={"action": "embedded_left"})
+        except FileNotFoundError:  # the directory is gone; PostgreSQL notices within a minute
+            logger.warning(
+                "%s was removed, and its PostgreSQL ends by itself",
+                self._cluster.directory,
+                extra={"action": "embedded_removed"},
+            )
         finally:
             os.close(hold)
 
@@ -202,11 +209,7 @@ class _Cluster:
                 self._create()
             deadline = time.monotonic() + SILENCE_TIMEOUT
             while (postmaster := self._answering()) is None:
-                try:
-                    server_lock = _lock(
-                        self.directory / "server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB
-                    )
-                except BlockingIOError:
+                if (server_lock := self._try_server_lock()) is None:
                     self._wait(deadline)
                     continue
                 try:
@@ -216,21 +219,32 @@ class _Cluster:
         return postmaster
 
     def stop(self) -> None:
-        """Stop the server, if it runs, and wait until it has ended."""
-        if not (postmaster := self._postmaster()):
-            return
-        arguments = ("-D", ".", "-m", "fast", "-w", "-t", str(STOP_TIMEOUT), "stop")
-        code, output = self._run("pg_ctl", *arguments, directory=self.data)
-        if code and self._postmaster():
-            logger.warning(
-                "PostgreSQL (process %d) did not stop: %s",
-                postmaster.pid,
-                output.strip(),
-                extra={"action": "embedded_stop_failed"},
-            )
-        elif postmaster.socket_directory != str(self.data):
+        """Stop the server, if it runs, and wait until the last of its processes has ended."""
+        postmaster = self._postmaster()
+        deadline = time.monotonic() + STOP_TIMEOUT
+        asked = False
+        while (server_lock := self._try_server_lock()) is None:
+            if postmaster and not asked:
+                asked = True
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(postmaster.pid, signal.SIGINT)  # a fast shutdown
+            if postmaster is None or time.monotonic() > deadline:
+                logger.warning(
+                    "PostgreSQL in %s did not stop", self.directory, extra={"action": "stop_failed"}
+                )
+                return
+            time.sleep(0.01)
+        os.close(server_lock)
+        if postmaster and postmaster.socket_directory != str(self.data):
             with suppress(OSError):
                 Path(postmaster.socket_directory).rmdir()
+
+    def _try_server_lock(self) -> int | None:
+        """Lock `server.lock`, unless a process of PostgreSQL lives."""
+        try:
+            return _lock(self.directory / "server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
 
     def _create(self) -> None:
         """Make the cluster and its database under another name, so that a kill leaves no half."""
@@ -284,31 +298,25 @@ class _Cluster:
             inherit=(server_lock,),
         )
         if code:
+            if self.log.exists():
+                output = "\n".join(self.log.read_text(errors="replace").splitlines()[-10:])
             raise exceptions.EmbeddedServerError(
-                f"PostgreSQL does not start; the end of {self.log} says:\n{self._log_end(output)}"
+                f"PostgreSQL does not start; the end of {self.log} says:\n{output}"
             )
         logger.info(
             "PostgreSQL started in %s", self.directory, extra={"action": "embedded_started"}
         )
 
-    def _log_end(self, otherwise: str) -> str:
-        try:
-            lines = self.log.read_text(errors="replace").splitlines()
-        except FileNotFoundError:
-            lines = otherwise.splitlines()
-        return "\n".join(lines[-10:])
-
     def _wait(self, deadline: float) -> None:
         """Wait a little for a server that is starting or stopping, or give up."""
-        postmaster = self._postmaster()
-        if postmaster is None and not (self.data / "postmaster.pid").exists():
-            found = "Processes of a PostgreSQL server"
-        else:
-            found = f"A PostgreSQL server (process {postmaster.pid if postmaster else 'unknown'})"
         if time.monotonic() > deadline:
+            process = "process unknown"
+            with suppress(OSError, IndexError):
+                process = f"process {(self.data / 'postmaster.pid').read_text().split()[0]}"
             raise exceptions.EmbeddedServerError(
-                f"{found} of {self.directory} run, but do not answer. Was the directory moved, or "
-                "is it used from another container? End that server with `kill -INT`, then retry."
+                f"A PostgreSQL server ({process}) of {self.directory} runs, but does not answer. "
+                "Was the directory moved, or is it used from another container? End that server "
+                "with `kill -INT`, then try again."
             )
         time.sleep(0.05)
 
@@ -316,7 +324,8 @@ class _Cluster:
         if not (postmaster := self._postmaster()):
             return None
         host = ("-h", postmaster.socket_directory, "-p", postmaster.port, "-t", "3")
-        code, _ = self._run("pg_isready", *host, directory=self.data)
+        login = ("-U", ROLE, "-d", DATABASE)
+        code, _ = self._run("pg_isready", *host, *login, directory=self.data)
         return None if code else postmaster
 
     def _postmaster(self) -> _Postmaster | None:

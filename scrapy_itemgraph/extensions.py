@@ -37,7 +37,7 @@ class ItemGraphExtension:
     def item_error(self, response: Any, failure: Failure) -> None:
         """Fail the execution that scraped the item."""
         execution = current.get()
-        if execution is not None:
+        if execution is not None and failure.value is not None:
             url = getattr(response, "url", "")
             self._outputs.broke(execution, failure.value, url=url)
 

@@ -140,8 +140,10 @@ class Outputs:
         execution = leg.execution
         claim = execution.claim
         task = execution.task if leg.is_retryable else None
-        verdict = self._crawl.judge.judge(failure.value, task, claim.attempt if claim else 1)
-        error = self._crawl.error_of(execution, failure.value, kind=verdict.kind, url=_url(leg))
+        reason = failure.value
+        assert reason is not None
+        verdict = self._crawl.judge.judge(reason, task, claim.attempt if claim else 1)
+        error = self._crawl.error_of(execution, reason, kind=verdict.kind, url=_url(leg))
         if verdict.outcome is Outcome.RETRY:
             assert verdict.delay is not None
             execution.retry(error, verdict.delay)
@@ -182,7 +184,7 @@ class Outputs:
         elif leg.is_own:
             leg.execution.refuse(error)
 
-    # start()
+    # Outside of callbacks
 
     def from_start(self, output: Any) -> Any:
         """Pass on an item or a request of `start()`; an operation is committed by itself."""

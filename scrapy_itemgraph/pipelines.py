@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.crawl import Crawl
 
 _FIELDS = {"id", "tags", "aliases"}
-_EMPTY = (None, "", [], {}, ())
+_EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
 
 
 class ItemGraphPipeline:

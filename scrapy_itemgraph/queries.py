@@ -20,6 +20,10 @@ MANY = 100_000
 
 RESOLVE = text("SELECT name, item_id FROM aliases WHERE crawl_id = :crawl AND key = :key")
 
+ITEM_IDS = text("""
+    SELECT id FROM items WHERE crawl_id = :crawl AND id > :after ORDER BY id LIMIT :limit
+""")
+
 # Every task that an item's tags call for, or that has a result of it, with its state.
 RESULTS = text("""
     SELECT t.name AS task, r.task_version AS version, r.metadata, r.is_successful,
@@ -38,6 +42,16 @@ RESULTS = text("""
         SELECT FROM task_tags tt JOIN tags g ON g.tag_name = tt.tag_name
         WHERE tt.task_id = t.id AND g.item_id = :item)))
     ORDER BY t.name
+""")
+
+# The last attempts at an item's tasks.
+ATTEMPTS = text("""
+    SELECT t.name AS task, a.task_version AS version, a.number, a.outcome, a.error,
+        a.started_at, a.ended_at, a.worker_id AS worker, w.process_id, w.host
+    FROM attempts a
+    JOIN tasks t ON t.id = a.task_id
+    LEFT JOIN workers w ON w.id = a.worker_id
+    WHERE a.item_id = :item ORDER BY a.id DESC LIMIT :limit
 """)
 
 # Outstanding work in the order in which it would be claimed, were all of it in one queue.
@@ -230,6 +244,12 @@ def is_taken(connection: Connection, crawl_id: int, name: str) -> bool:
     return connection.execute(RESOLVE, key).first() is not None
 
 
+def item_ids(connection: Connection, crawl_id: int, *, after: int, limit: int) -> list[int]:
+    """Return the numbers of a crawl's items, from one on."""
+    given = {"crawl": crawl_id, "after": after, "limit": limit}
+    return list(connection.execute(ITEM_IDS, given).scalars())
+
+
 def results(connection: Connection, crawl_id: int, item_id: int) -> list[ResultSnapshot]:
     """Return what each task of an item produced, and those that have not run yet."""
     rows = connection.execute(RESULTS, {"crawl": crawl_id, "item": item_id})
@@ -237,6 +257,11 @@ def results(connection: Connection, crawl_id: int, item_id: int) -> list[ResultS
         ResultSnapshot(**{**row._mapping, "metadata": row.metadata or {}})  # noqa: SLF001 - public
         for row in rows
     ]
+
+
+def attempts(connection: Connection, item_id: int, *, limit: int) -> Sequence[Row[Any]]:
+    """Return the last attempts at an item's tasks, the latest first."""
+    return connection.execute(ATTEMPTS, {"item": item_id, "limit": limit}).all()
 
 
 def worklist(

@@ -145,7 +145,7 @@ def build_request(spider: Spider, task: Task, item: Item) -> Request:
         request.cb_kwargs.setdefault("item", item)
     request.callback = callback if task.download else WithoutResponse(callback)
     if not task.download:
-        request.meta |= {NO_DOWNLOAD: True, "dont_cache": True, "allow_offsite": True}
+        request.meta.update({NO_DOWNLOAD: True, "dont_cache": True, "allow_offsite": True})
         request.dont_filter = True
     elif task.slot is not None:
         request.meta.setdefault("download_slot", task.slot)

@@ -180,9 +180,7 @@ def _record(
             continue
         error = None if ending.error is None else json.dumps(ending.error)
         ended.append(
-            work.Ended(
-                claim=claim, outcome=ending.outcome, error=error, item_id=ending.item_id
-            )
+            work.Ended(claim=claim, outcome=ending.outcome, error=error, item_id=ending.item_id)
         )
         item = state.items.get(ending.item_id) if ending.item_id is not None else None
         if ending.outcome is Outcome.OK or item is None or item.is_deleted:

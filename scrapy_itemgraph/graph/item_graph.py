@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import time
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph import (
     apply,
@@ -20,7 +26,7 @@ from scrapy_itemgraph import (
     work,
 )
 from scrapy_itemgraph.embedded import EmbeddedServer
-from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationError
 from scrapy_itemgraph.tasks import closest
 from scrapy_itemgraph.types import Outcome
 
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
 
-    from sqlalchemy import Connection, Engine, Row
+    from sqlalchemy import URL, Connection, Engine, Row
 
     from scrapy_itemgraph.types import ItemSnapshot, Note, ResultSnapshot
 
@@ -36,6 +42,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 HANDLED_BY = "a person"
+DEADLOCK = "40P01"
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migrated:
+    """Where a database is, and its schema's versions before and after a migration."""
+
+    location: str
+    is_embedded: bool
+    before: str | None
+    after: str
 
 
 class ItemGraph:
@@ -63,24 +81,31 @@ class ItemGraph:
             DatabaseError: when the server or its schema cannot be used, in one clear line.
 
         """
-        server = None
-        if url is None:
-            server = EmbeddedServer.start(Path(data_dir))
-            url = server.url
-        engine = None
-        try:
-            engine = database.sync_engine(url)
-            with database.errors(engine.url):
-                automatic = server is not None if auto_migrate is None else auto_migrate
-                with engine.begin() as connection:
-                    database.check_version(connection)
-                    migrate.ensure(connection, auto=automatic)
-                yield cls(engine, crawl)
-        finally:
-            if engine is not None:
-                engine.dispose()
-            if server is not None:
-                server.close()
+        with _engine(url, Path(data_dir)) as engine, database.errors(engine.url):
+            automatic = url is None if auto_migrate is None else auto_migrate
+            with _errors(engine.url), engine.begin() as connection:
+                database.check_version(connection)
+                migrate.ensure(connection, auto=automatic)
+            yield cls(engine, crawl)
+
+    @staticmethod
+    def migrate(url: str | None = None, *, data_dir: str | Path = ".scrapy/itemgraph") -> Migrated:
+        """Make the schema at `url`, or in the embedded server, or bring it up to date."""
+        with (
+            _engine(url, Path(data_dir)) as engine,
+            _errors(engine.url),
+            engine.begin() as connection,
+        ):
+            database.check_version(connection)
+            before = migrate.current(connection)
+            migrate.upgrade(connection)
+            shown = engine.url.set(drivername="postgresql").render_as_string(hide_password=True)
+            return Migrated(
+                location=str(Path(data_dir).expanduser().resolve()) if url is None else shown,
+                is_embedded=url is None,
+                before=before,
+                after=migrate.head(),
+            )
 
     @property
     def crawl(self) -> str:
@@ -100,16 +125,31 @@ class ItemGraph:
         """Return the names of all crawls."""
         return [row.name for row in self._call(queries.crawls)]
 
-    def apply(self, given: Iterable[operations.Operation]) -> list[Note]:
+    def check_crawl(self) -> None:
+        """Make sure that the crawl exists.
+
+        Raises:
+            NotFoundError: naming the crawls that do.
+
+        """
+        self._of_crawl(lambda *_: None)
+
+    def apply(
+        self, given: Iterable[operations.Operation], *, names: Sequence[str] = ()
+    ) -> list[Note]:
         """Apply operations in one transaction; a crawl that does not exist yet is made.
+
+        `names` are what errors call the operations, such as "line 7".
 
         Raises:
             OperationError: naming the operation; then nothing is changed.
 
         """
-        checked = tuple(
-            operations.checked(operation, f"operation {number}")
-            for number, operation in enumerate(given, 1)
+        given = list(given)
+        names = names or [f"operation {number}" for number in range(1, len(given) + 1)]
+        checked = _Followed(
+            operations.checked(operation, name)
+            for operation, name in zip(given, names, strict=True)
         )
         changeset = operations.Changeset(operations=checked, outcome=Outcome.OK)
 
@@ -124,7 +164,7 @@ class ItemGraph:
                 now=database.hot_path(connection),
             )
             if applied.error is not None:
-                raise OperationError(applied.error["message"])
+                raise OperationError(f"{names[checked.at]}: {applied.error['message']}")
             return list(applied.notes)
 
         while True:
@@ -142,6 +182,13 @@ class ItemGraph:
 
         return self._of_crawl(get)
 
+    def items(self) -> Iterator[ItemSnapshot]:
+        """Go through all items, a thousand at a time, in the order in which they were made."""
+        after = 0
+        while numbers := self._of_crawl(queries.item_ids, after=after, limit=upkeep.STEP):
+            yield from self._call(partial(work.snapshots, item_ids=numbers)).values()
+            after = numbers[-1]
+
     def results(self, name: str) -> list[ResultSnapshot]:
         """Return what each task of an item produced, and those that have not run yet."""
         return self._of_crawl(
@@ -150,13 +197,33 @@ class ItemGraph:
             )
         )
 
+    def attempts(self, name: str, limit: int = 10) -> Sequence[Row[Any]]:
+        """Return the last attempts at an item's tasks, the latest first."""
+        return self._of_crawl(
+            lambda connection, crawl_id: queries.attempts(
+                connection, self._item(connection, crawl_id, name), limit=limit
+            )
+        )
+
     def worklist(self, task: str | None = None, limit: int = 100) -> Sequence[Row[Any]]:
         """Return outstanding work, what was never run first."""
-        return self._of_crawl(queries.worklist, task=task, limit=limit)
+
+        def worklist(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
+            if task is not None:
+                self._task_id(connection, crawl_id, task)
+            return queries.worklist(connection, crawl_id, task=task, limit=limit)
+
+        return self._of_crawl(worklist)
 
     def failures(self, task: str | None = None, limit: int = 1000) -> Sequence[Row[Any]]:
         """Return open failures, the oldest first."""
-        return self._of_crawl(failures.opened, task=task, limit=limit)
+
+        def opened(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
+            if task is not None:
+                self._task_id(connection, crawl_id, task)
+            return failures.opened(connection, crawl_id, task=task, limit=limit)
+
+        return self._of_crawl(opened)
 
     def handle(
         self, failure: int | None = None, *, task: str | None = None, retry: bool = True
@@ -242,13 +309,9 @@ class ItemGraph:
         """
 
         def run(connection: Connection, crawl_id: int) -> dict[str, int]:
-            registry.own_crawl(connection, crawl_id)
-            living = connection.execute(queries.WORKERS, {"crawl": crawl_id}).all()
-            if any(not row.is_late for row in living) and not dry_run:
-                raise OperationError(
-                    f"worker {living[0].id} (process {living[0].process_id} on {living[0].host}) "
-                    "runs this crawl; stop it first"
-                )
+            if not dry_run:
+                registry.own_crawl(connection, crawl_id)
+                _refuse_workers(connection, crawl_id)
             return upkeep.restart(connection, crawl_id, dry_run=dry_run)
 
         return self._of_crawl(run)
@@ -279,7 +342,18 @@ class ItemGraph:
         return self._call(within)
 
     def _call(self, function: Callable[[Connection], T]) -> T:
-        with database.errors(self._engine.url), self._engine.begin() as connection:
+        with _errors(self._engine.url):
+            for _ in range(_TRIES):
+                try:
+                    return self._run(function)
+                except DBAPIError as error:
+                    if getattr(error.orig, "sqlstate", None) != DEADLOCK:
+                        raise
+                    time.sleep(random.uniform(0, 0.05))
+            return self._run(function)
+
+    def _run(self, function: Callable[[Connection], T]) -> T:
+        with self._engine.begin() as connection:
             return function(connection)
 
     def _item(self, connection: Connection, crawl_id: int, name: str) -> int:
@@ -295,3 +369,50 @@ class ItemGraph:
         if task not in ids:
             raise NotFoundError(f"there is no task {task!r}{closest(task, ids)}")
         return int(ids[task])
+
+
+class _Followed(tuple[operations.Operation, ...]):
+    """Operations, and which of them was given out last: the one that an error is about."""
+
+    at = 0
+
+    def __iter__(self) -> Iterator[operations.Operation]:
+        for self.at, operation in enumerate(super().__iter__()):  # noqa: B020 - followed, indeed
+            yield operation
+
+
+@contextmanager
+def _engine(url: str | None, data_dir: Path) -> Iterator[Engine]:
+    """Connect to the server at `url`, or to the embedded one, which stays up meanwhile."""
+    server = EmbeddedServer.start(data_dir) if url is None else None
+    try:
+        engine = database.sync_engine(url if server is None else server.url)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+    finally:
+        if server is not None:
+            server.close()
+
+
+@contextmanager
+def _errors(url: URL) -> Iterator[None]:
+    """Turn every error of the driver into one clear line, also one about a statement."""
+    try:
+        with database.errors(url):
+            yield
+    except DBAPIError as error:
+        said = str(error.orig).strip().partition("\n")[0]
+        raise DatabaseError(f"The database refuses: {said}") from error
+
+
+def _refuse_workers(connection: Connection, crawl_id: int) -> None:
+    """Refuse what cannot be done while a worker of the crawl lives."""
+    dead = connection.execute(work.DEAD_WORKERS, {"crawl": crawl_id, "worker": 0}).scalars().all()
+    for row in connection.execute(queries.WORKERS, {"crawl": crawl_id}):
+        if row.id not in dead:
+            raise OperationError(
+                f"worker {row.id} (process {row.process_id} on {row.host}) runs this crawl; "
+                "stop it first"
+            )

@@ -423,6 +423,21 @@ def test_a_start_that_fails_shows_the_log_and_keeps_no_hold(directory):
     EmbeddedServer.start(directory).close()
 
 
+def test_a_moved_directory_is_told_from_a_stopped_one(directory, monkeypatch):
+    """While the server of the old path runs, a start at the new one names it and does not hang."""
+    monkeypatch.setattr(embedded, "SILENCE_TIMEOUT", 0)
+    server = EmbeddedServer.start(directory)
+    process = postmaster(directory)
+    moved = directory.rename(directory.with_name("moved"))
+
+    with pytest.raises(EmbeddedServerError, match=f"process {process}"):
+        EmbeddedServer.start(moved)
+
+    moved.rename(directory)
+    server.close()
+    assert postmaster(directory) is None
+
+
 def test_without_the_extra_both_ways_out_are_named(directory, monkeypatch):
     """The error says how to install PostgreSQL and how to name a server."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)

@@ -1,0 +1,34 @@
+"""A project on a database of its own, and a site for it to crawl."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+import sites
+from conftest import new_database
+from projects import Project
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def site() -> Iterator[sites.Site]:
+    """Serve a site of the test's own."""
+    with sites.site() as one:
+        yield one
+
+
+@pytest.fixture
+def project(tmp_path, database, site) -> Project:
+    """Return an empty project on the test's own database."""
+    return Project(tmp_path, database, site.url)
+
+
+@pytest.fixture
+def new_clone(server_url, template) -> Iterator[Callable[[], str]]:
+    """Return a maker of further databases, dropped at the end."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(new_database(server_url, template))

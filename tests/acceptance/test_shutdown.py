@@ -1,0 +1,122 @@
+"""How a crawl is stopped: what has ended is committed, the rest is released."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.edge
+
+SPIDER = """
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        yield seed("GATE", "/gate", tags=["gate"])
+        yield seed("FOLLOWS", "/gate/follows", tags=["follows"])
+        for n in range(60):
+            yield seed(f"PAGE:{n}", f"/gate/{n}")
+
+    @task(tags=["gate"], nice=-1)
+    def parse_gate(self, response, item):
+        yield UpdateData({"done": True})
+
+    @task(tags=["follows"], nice=-1)
+    def parse_follows(self, response, item):
+        yield UpdateData({"done": True})
+        yield scrapy.Request(response.url + "/more", self.parse_more)
+
+    def parse_more(self, response, item):
+        yield UpdateData({"more": True})
+
+    @task(tags=["page"])
+    def parse_page(self, response, item):
+        yield UpdateData({"done": True})
+"""
+
+
+def test_one_interrupt_finishes_what_is_under_way(project, site):
+    """SIGINT: in-flight pages are committed; unstarted and half-done work is released."""
+    project.write(SPIDER)
+    process = project.start("crawl", "s")
+    assert site.arrived.wait(30), project.log()
+
+    process.send_signal(signal.SIGINT)
+    wait_for(project, "shutting down gracefully")
+    site.may_answer.set()
+    run = project.finish(process)
+
+    assert run.stats["reason"] == "shutdown", run.log
+    assert project.claimed() == 0
+    outcomes = project.outcomes()
+    assert outcomes["GATE"] == ["ok"]
+    assert outcomes["FOLLOWS"] == ["released"]
+    assert "done" not in project.data()["FOLLOWS"]
+    assert run.stats["itemgraph/claimed"] == (
+        run.stats["itemgraph/committed"] + run.stats["itemgraph/released"]
+    )
+    assert run.stats["itemgraph/committed"] <= 8
+
+    again = project.crawl()
+
+    assert again.code == 0
+    assert all(ends[-1] == "ok" for ends in project.outcomes().values())
+    assert len(project.outcomes()) == 62
+
+
+def test_two_interrupts_leave_the_work_to_the_next_run(project, site):
+    """After a second SIGINT nothing of ours runs; the next start takes the work over at once."""
+    project.write(SPIDER)
+    process = project.start("crawl", "s")
+    assert site.arrived.wait(30), project.log()
+
+    process.send_signal(signal.SIGINT)
+    wait_for(project, "shutting down gracefully")
+    process.send_signal(signal.SIGINT)
+    project.finish(process)
+
+    assert project.claimed() > 0
+    site.may_answer.set()
+    again = project.crawl()
+    assert again.code == 0, again.log
+    assert project.claimed() == 0
+    assert all(ends[-1] == "ok" for ends in project.outcomes().values())
+    assert again.stats["elapsed_time_seconds"] < 20
+
+
+def test_close_spider_in_a_callback_releases_its_work(project):
+    """CloseSpider commits nothing of its execution, which runs again at the next start."""
+    spider = """
+    class S(scrapy.Spider):
+        name = "s"
+
+        def seeds(self):
+            yield seed("PAGE")
+
+        @task(tags=["page"])
+        def parse_page(self, response, item):
+            yield UpdateData({"done": True})
+            if not hasattr(self, "go"):
+                raise CloseSpider("enough")
+    """
+    project.write(spider)
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "enough"
+    assert project.outcomes() == {"PAGE": ["released"]}
+    assert "done" not in project.data()["PAGE"]
+
+    project.crawl("-a", "go=1")
+
+    assert project.outcomes() == {"PAGE": ["released", "ok"]}
+
+
+def wait_for(project, text):
+    """Wait until the log has `text`; the log file is the only sign of a signal's arrival."""
+    for _ in range(3000):
+        if text in project.log():
+            return
+        signal.sigtimedwait([], 0.01)
+    raise AssertionError(project.log())

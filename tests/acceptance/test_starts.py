@@ -1,0 +1,240 @@
+"""How a crawl starts: what is refused, what only looks, what seeds do, and how it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+SPIDER = """
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        yield seed("PAGE")
+
+    @task(tags=["page"])
+    def parse_page(self, response, item):
+        yield UpdateData({"title": response.css("title::text").get()})
+        yield {"item": item.id, "title": response.css("title::text").get()}
+        yield scrapy.Request(response.url + "/more", self.parse_more)
+
+    def parse_more(self, response, item):
+        yield {"more": response.url}
+"""
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ('SCHEDULER = "scrapy.core.scheduler.Scheduler"', "SCHEDULER is 'scrapy.core"),
+        ('JOBDIR = "job"', "JOBDIR is 'job'"),
+        (
+            'TWISTED_REACTOR = "twisted.internet.selectreactor.SelectReactor"\n'
+            "TWISTED_REACTOR_ENABLED = True",
+            "needs asyncio",
+        ),
+        (
+            "SPIDER_MIDDLEWARES = "
+            '{"scrapy_itemgraph.spidermiddlewares.ItemGraphSpiderMiddleware": None}',
+            "SPIDER_MIDDLEWARES switches ItemGraphSpiderMiddleware off",
+        ),
+        ('ITEMGRAPH_IDLE = "maybe"', "ITEMGRAPH_IDLE: write"),
+        ('ITEMGRAPH_ITEMS = {"no.such.Class": {"id": "x"}}', "ITEMGRAPH_ITEMS['no.such.Class']"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(project, site, setting, words):
+    """The process ends with code 1 and one message that says why, without frames of ours."""
+    project.write(SPIDER, settings=setting)
+
+    run = project.crawl()
+
+    assert run.code == 1, run.log
+    assert words in run.log
+    assert "scrapy_itemgraph/addon.py" not in run.log
+    assert not site.hits
+
+
+@pytest.mark.edge
+def test_disabled_it_is_not_there(project):
+    """With ITEMGRAPH_ENABLED = False Scrapy's own scheduler runs, and JOBDIR is fine."""
+    project.write(
+        SPIDER.replace("def parse_more", "start_urls = [SITE + '/page']\n\n    def parse_more")
+        + "\n    def parse(self, response):\n        yield {'plain': True}\n",
+        settings='ITEMGRAPH_ENABLED = False\nJOBDIR = "job"',
+    )
+
+    run = project.crawl()
+
+    assert run.code == 0
+    assert run.stats["item_scraped_count"] == 1
+    assert not any(name.startswith("itemgraph/") for name in run.stats)
+    assert project.rows("SELECT count(*) FROM workers") == [(0,)]
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize(
+    ("spider", "settings", "words"),
+    [
+        (SPIDER, 'ITEMGRAPH_DATABASE_URL = "postgresql://a@127.0.0.1:1/x"', "127.0.0.1"),
+        (SPIDER, 'ITEMGRAPH_CRAWL = "{name}-{category}"', "category"),
+        (
+            SPIDER.replace('tags=["page"]', 'tags=["page"], depends_on=["parse_pag"]'),
+            "",
+            "depends on 'parse_pag'",
+        ),
+        (SPIDER.replace('seed("PAGE")', "CreateItem(tags=['page'])"), "", "CreateItem without an"),
+        (SPIDER.replace('seed("PAGE")', "42"), "", "seeds: yielded int 42"),
+        (SPIDER.replace('seed("PAGE")', "1 / 0"), "", "ZeroDivisionError"),
+    ],
+)
+def test_errors_at_the_start_close_the_spider(project, site, spider, settings, words):
+    """One ERROR line, reason itemgraph_error, code 1, and nothing is fetched."""
+    project.write(spider, settings=settings)
+
+    run = project.crawl()
+
+    assert run.code == 1, run.log
+    assert run.stats["reason"] == "itemgraph_error"
+    errors = [line for line in run.log.splitlines() if "] ERROR:" in line]
+    assert any(words in line for line in errors), run.log
+    assert "psycopg" not in "".join(run.log.split("Traceback")[1:])
+    assert not site.hits
+
+
+@pytest.mark.edge
+def test_parse_gives_a_blank_item(project):
+    """`scrapy parse --callback` runs a task on a page without touching the database."""
+    project.write(SPIDER)
+
+    run = project.scrapy(
+        "parse", "--spider", "s", "--callback", "parse_page", "--depth", "2",
+        project.site_url + "/page/1",
+    )  # fmt: skip
+
+    assert run.code == 0, run.log
+    assert "'title': '/page/1'" in run.output
+    assert "/page/1/more" in run.output
+    assert "Traceback" not in run.log
+    assert project.rows("SELECT count(*) FROM workers") == [(0,)]
+
+
+@pytest.mark.edge
+def test_shell_fetch_and_check_leave_the_database_alone(project):
+    """The other commands that look at pages work as ever."""
+    contract = (
+        f'"""Parse.\n\n        @url {project.site_url}/page\n        @returns items 1\n        """'
+    )
+    project.write(
+        SPIDER.replace(
+            "item):\n        yield Up", f"item):\n        {contract}\n        yield Up", 1
+        )
+    )
+    url = project.site_url + "/page/1"
+
+    shell = project.scrapy("shell", url, "-c", "response.css('h1::text').get()")
+    fetched = project.scrapy("fetch", "--spider", "s", url)
+    checked = project.scrapy("check", "s")
+
+    assert "/page/1" in shell.output, shell.log
+    assert "<h1>/page/1</h1>" in fetched.output, fetched.log
+    assert checked.code == 0, checked.log
+    assert "OK" in checked.log + checked.output
+    assert project.rows("SELECT count(*) FROM workers") == [(0,)]
+
+
+@pytest.mark.edge
+def test_a_second_run_has_nothing_to_do_and_says_so(project, site):
+    """The second run fetches nothing, ends at once, and names what would make it run."""
+    project.write(SPIDER)
+    project.crawl()
+    before = sum(site.hits.values())
+
+    run = project.crawl()
+
+    assert run.code == 0
+    assert sum(site.hits.values()) == before
+    assert "itemgraph/claimed" not in run.stats
+    assert run.stats["elapsed_time_seconds"] < 3
+    assert "fresh" in run.log
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        "def seeds(self):\n        return [seed('PAGE')]",
+        "async def seeds(self):\n        return [seed('PAGE')]",
+        "async def seeds(self):\n        yield seed('PAGE')",
+    ],
+)
+def test_seeds_of_any_shape(project, seeds):
+    """Seeds may be a list, a coroutine, or an async generator."""
+    project.write(SPIDER.replace('def seeds(self):\n        yield seed("PAGE")', seeds))
+
+    project.crawl()
+
+    assert project.outcomes() == {"PAGE": ["ok"]}
+
+
+@pytest.mark.edge
+def test_waiting_for_what_falls_due(project):
+    """With ITEMGRAPH_IDLE = "wait" a run takes up what falls due, and ends only when told."""
+    spider = SPIDER.replace('tags=["page"]', 'tags=["page"], ttl=1').replace(
+        'yield {"item"',
+        'self.runs = getattr(self, "runs", 0) + 1\n'
+        "        if self.runs == 3:\n"
+        '            self.crawler.signals.send_catch_log("enough")\n'
+        '        yield {"item"',
+    )
+    project.write(
+        spider,
+        settings='ITEMGRAPH_IDLE = "wait"\nEXTENSIONS["proj.enough.Enough"] = 0',
+        enough="""
+        import asyncio
+
+
+        class Enough:
+            def __init__(self, crawler):
+                self.crawler = crawler
+                crawler.signals.connect(self.enough, signal="enough")
+
+            @classmethod
+            def from_crawler(cls, crawler):
+                return cls(crawler)
+
+            def enough(self):
+                engine = self.crawler.engine
+                self.closing = asyncio.ensure_future(engine.close_spider_async(reason="enough"))
+        """,
+    )
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "enough", run.log
+    assert project.outcomes()["PAGE"][:3] == ["ok"] * 3
+
+
+@pytest.mark.edge
+def test_an_unknown_tag_is_warned_of_once(project):
+    """A tag that calls for no task is a warning with the nearest known tag."""
+    project.write(
+        SPIDER.replace('seed("PAGE")', 'from [seed("A", tags=["pgae"]), seed("B", tags=["pgae"])]')
+    )
+
+    run = project.crawl()
+
+    assert run.code == 0
+    assert run.log.count("'pgae'; did you mean 'page'?") == 1
+
+
+@pytest.mark.edge
+def test_the_settings_say_what_the_addon_sets(project):
+    """CONCURRENT_ITEMS is 16 unless the project sets it, and a log line says so."""
+    project.write(SPIDER)
+
+    default = project.crawl()
+    own = project.crawl("-s", "CONCURRENT_ITEMS=50")
+
+    assert "'CONCURRENT_ITEMS': 16" in default.log
+    assert "CONCURRENT_ITEMS is 16" in default.log
+    assert "CONCURRENT_ITEMS is 16" not in own.log

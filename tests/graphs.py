@@ -1,0 +1,332 @@
+"""A crawl without Scrapy, for tests: `item` → `work` → `claimed`, and what a graph holds."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from scrapy_itemgraph import (
+    apply,
+    database,
+    failures,
+    operations,
+    queries,
+    refresh,
+    registry,
+    tasks,
+    upkeep,
+    work,
+)
+from scrapy_itemgraph.operations import Changeset, CreateItem
+from scrapy_itemgraph.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_itemgraph.types import Applied, Claim, ItemSnapshot, ResultSnapshot
+
+LEASE = timedelta(seconds=60)
+SLOT = "a.example"
+ERROR = {"type": "ValueError", "message": "no price"}
+
+
+def spider(**declared: dict[str, Any]) -> type:
+    """Make a spider class whose methods are tasks: `spider(parse={"tags": ["page"]})`."""
+    methods = {}
+    for method, options in declared.items():
+
+        def callback(self, response, item): ...
+
+        callback.__name__ = callback.__qualname__ = method
+        methods[method] = tasks.task(**options)(callback)
+    return type("Spider", (), methods)
+
+
+@contextmanager
+def committed(connection: sa.Connection) -> Iterator[None]:
+    """Check what a commit would check, inside the transaction that the test rolls back."""
+    with connection.begin_nested():
+        yield
+        connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
+    connection.exec_driver_sql("SET CONSTRAINTS ALL DEFERRED")
+
+
+class Crawl:
+    """One crawl's tasks, workers, claims and time, on one connection."""
+
+    def __init__(self, connection: sa.Connection, name: str = "books", spider: str = "shop"):
+        self.connection = connection
+        self.name = name
+        self.spider = spider
+        self.id, _ = registry.make_crawl(connection, name)
+        self.registration = registry.Registration(tasks={})
+        self.worker = self.new_worker()
+
+    @classmethod
+    def of(cls, connection: sa.Connection, **declared: dict[str, Any]) -> Crawl:
+        """Make a crawl with these tasks, by default one task `parse` for the tag `page`."""
+        crawl = cls(connection)
+        crawl.register(**(declared or {"parse": {"tags": ["page"]}}))
+        return crawl
+
+    # A start of the spider
+
+    def register(
+        self, *, swept: bool = True, default_ttl: timedelta | None = None, **declared: Any
+    ) -> registry.Registration:
+        """Register the tasks that the code now declares, and carry its sweeps out."""
+        found = tasks.discover(spider(**declared))
+        with committed(self.connection):
+            self.registration = registry.register_tasks(
+                self.connection, self.id, self.spider, found, default_ttl
+            )
+        if swept:
+            self.sweep()
+        return self.registration
+
+    def sweep(self) -> int:
+        """Carry out all open sweeps; return how many steps that took."""
+        steps = 0
+        while self.sweep_step():
+            steps += 1
+        return steps
+
+    def sweep_step(self) -> bool:
+        """Carry out one step of a sweep."""
+        with committed(self.connection):
+            return registry.sweep(self.connection, self.id)
+
+    def new_worker(self, lease: timedelta = LEASE) -> int:
+        """Register a worker; with a lease below zero one that is given up for dead."""
+        return registry.register_worker(
+            self.connection,
+            self.id,
+            spider=self.spider,
+            host="here",
+            process_id=1,
+            job=None,
+            lease=lease,
+        ).id
+
+    def task_id(self, task: str) -> int:
+        """Return a task's number."""
+        rows = registry.known_tasks(self.connection, self.id)
+        return next(row.id for row in rows if row.name == task)
+
+    # The ladder
+
+    def item(self, name: str = "A", *, tags: Any = (), data: Any = None, **fields: Any) -> int:
+        """Make an item without work, and return its number."""
+        data = {"url": f"http://{SLOT}/{name}"} if data is None else data
+        self.do(CreateItem(name, tags, data, **fields))
+        return self.item_id(name)
+
+    def work(self, name: str = "A", *, tags: Any = ("page",), **fields: Any) -> int:
+        """Make an item that has work to do, and return its number."""
+        return self.item(name, tags=tags, **fields)
+
+    def claimed(self, name: str = "A", task: str = "parse", **fields: Any) -> Claim:
+        """Make an item if it is not there, and claim the work of its task."""
+        if self.get(name) is None:
+            self.work(name, **fields)
+        return self.claim_pair(name, task)
+
+    def done(self, name: str = "A", *given: Any, task: str = "parse", **fields: Any) -> Claim:
+        """Make an item if it is not there, run its task, and yield what is given."""
+        claim = self.claimed(name, task, **fields)
+        assert self.end(claim, *given).outcome is Outcome.OK
+        return claim
+
+    def failed(self, name: str = "A", task: str = "parse", **fields: Any) -> Claim:
+        """Make an item if it is not there, and let its task fail."""
+        claim = self.claimed(name, task, **fields)
+        assert self.end(claim, outcome=Outcome.FAILED).outcome is Outcome.FAILED
+        return claim
+
+    # Claims and their ends
+
+    def claim(self, limit: int = 1000, *, alone: bool = False, worker: int | None = None) -> list:
+        """Claim what may be claimed now."""
+        with committed(self.connection):
+            database.hot_path(self.connection)
+            return work.claim(
+                self.connection,
+                crawl_id=self.id,
+                worker_id=worker or self.worker,
+                tasks=self.registration.tasks,
+                limit=limit,
+                alone=alone,
+            )
+
+    def claim_pair(self, name: str, task: str = "parse", *, worker: int | None = None) -> Claim:
+        """Claim one pair, and give back whatever else the claim took."""
+        taken = self.claim(worker=worker)
+        (ours,) = [c for c in taken if (c.item_id, c.task) == (self.item_id(name), task)]
+        self.release(*(c for c in taken if c is not ours), worker=worker)
+        return ours
+
+    def release(self, *claims: Claim, worker: int | None = None) -> int:
+        """Give claims back in their place."""
+        with committed(self.connection):
+            return work.release(self.connection, claims, worker or self.worker)
+
+    def end(self, claim: Claim | None, *given: Any, **fields: Any) -> Applied:
+        """End a claim (None: act from outside) with operations; see `changeset`."""
+        (applied,) = self.commit(changeset(claim, *given, **fields))
+        return applied
+
+    def commit(self, *changesets: Changeset, worker: int | None = None) -> list[Applied]:
+        """Apply a batch of changesets in a transaction."""
+        while True:
+            try:
+                with committed(self.connection):
+                    now = database.hot_path(self.connection)
+                    registry.share_crawl(self.connection, self.id)
+                    return apply.apply(
+                        self.connection,
+                        changesets,
+                        crawl_id=self.id,
+                        worker_id=worker or self.worker,
+                        now=now,
+                        spider=self.spider,
+                    )
+            except apply.MovedNamesError:
+                continue
+
+    def do(self, *given: operations.Operation) -> list[str]:
+        """Apply operations from outside, all of them; return the labels of their notes."""
+        applied = self.end(None, *given)
+        assert applied.error is None, applied.error
+        return [note.label for note in applied.notes]
+
+    def refused(self, *given: operations.Operation) -> str:
+        """Apply operations from outside that cannot be carried out; return the message."""
+        applied = self.end(None, *given)
+        assert applied.error is not None
+        return applied.error["message"]
+
+    def handle(self, task: str | None = None, *, retry: bool = True) -> int:
+        """Handle open failures, as the door for people does; return how many."""
+        with committed(self.connection):
+            found = failures.opened(self.connection, self.id, task=task)
+            pairs = sorted({(row.item_id, row.task_id) for row in found})
+            locked = refresh.lock_items(self.connection, [item for item, _ in pairs])
+            failures.supersede(self.connection, pairs, by="a person")
+            if retry:
+                failures.unhold(self.connection, pairs)
+                refresh.refresh(self.connection, locked)
+                registry.wake_crawl(self.connection, self.id)
+            return len(found)
+
+    def take_over(self, worker: int | None = None) -> int:
+        """Free the claims of workers that died."""
+        with committed(self.connection):
+            return work.take_over(self.connection, self.id, worker or self.worker)
+
+    def die(self, claims: int = 1000, *, alone: bool = False) -> int:
+        """Let a new worker claim and die; return how many claims were taken over."""
+        self.claim(claims, alone=alone, worker=self.new_worker(timedelta(seconds=-1)))
+        return self.take_over()
+
+    # Time
+
+    def age(self, **period: float) -> None:
+        """Let time pass, and stage what fell due by it."""
+        with committed(self.connection):
+            upkeep.age(self.connection, self.id, timedelta(**period))
+        self.stage()
+
+    def stage(self) -> None:
+        """Stage timers and results that are due."""
+        with committed(self.connection):
+            while work.stage_timers(self.connection, self.id):
+                pass
+            until = self.connection.scalar(queries.NOW)
+            while work.stage_results(self.connection, self.id, until):
+                pass
+
+    # What the graph holds
+
+    def item_id(self, name: str) -> int | None:
+        """Return the number of the item of a name."""
+        return queries.resolve(self.connection, self.id, name)
+
+    def get(self, name: str) -> ItemSnapshot | None:
+        """Return the item of a name."""
+        item_id = self.item_id(name)
+        return None if item_id is None else work.snapshots(self.connection, [item_id])[item_id]
+
+    def result(self, name: str = "A", task: str = "parse") -> ResultSnapshot | None:
+        """Return a task's result of an item; None where no row is stored."""
+        found = queries.results(self.connection, self.id, self.item_id(name))
+        return next((r for r in found if r.task == task and r.version is not None), None)
+
+    def state(self, name: str = "A", task: str = "parse") -> str | None:
+        """Return the state of a pair: never run, fresh, stale or held; None: not called for."""
+        found = queries.results(self.connection, self.id, self.item_id(name))
+        return next((r.state for r in found if r.task == task), None)
+
+    def worklist(self) -> list[str]:
+        """Return outstanding, unclaimed work in its order, as "item task"."""
+        rows = queries.worklist(self.connection, self.id, task=None, limit=10_000)
+        return [f"{row.item} {row.task}" for row in rows]
+
+    def failures(self, task: str | None = None) -> list[str]:
+        """Return the items of open failures, the oldest first."""
+        return [row.item for row in failures.opened(self.connection, self.id, task=task)]
+
+    def attempts(self, name: str = "A") -> list[str]:
+        """Return how the attempts at an item ended, the oldest first."""
+        rows = self.rows("SELECT outcome FROM attempts WHERE item_id = :item ORDER BY id",
+                         item=self.item_id(name))
+        return [row.outcome for row in rows]
+
+    def rows(self, sql: str, **given: Any) -> list[Any]:
+        """Return the rows of a query."""
+        return list(self.connection.execute(sa.text(sql), given))
+
+
+def changeset(
+    claim: Claim | None,
+    *given: operations.Operation,
+    outcome: Outcome = Outcome.OK,
+    error: dict[str, Any] | None = None,
+    delay: timedelta | None = None,
+    allow_failure: bool = False,
+) -> Changeset:
+    """Make a changeset of checked operations; a failure has an error."""
+    if error is None and outcome in {Outcome.FAILED, Outcome.REFUSED, Outcome.RETRY}:
+        error = ERROR
+    return Changeset(
+        operations=tuple(operations.checked(one, "here") for one in given),
+        outcome=outcome,
+        claim=claim,
+        error=error,
+        delay=delay,
+        allow_failure=allow_failure,
+    )
+
+
+def graph_state(connection: sa.Connection, crawl_id: int) -> dict[str, dict[str, Any]]:
+    """Return what two graphs are compared by: neither times, nor attempts, nor `created_by`."""
+    items = connection.execute(
+        sa.text("SELECT id, name, data FROM items WHERE crawl_id = :crawl ORDER BY name"),
+        {"crawl": crawl_id},
+    ).all()
+    snapshots = work.snapshots(connection, [row.id for row in items])
+    return {
+        row.name: {
+            "aliases": sorted(snapshots[row.id].aliases),
+            "tags": dict(snapshots[row.id].tags),
+            "data": row.data,
+            "results": {
+                result.task: (result.metadata, result.version, result.is_successful)
+                for result in queries.results(connection, crawl_id, row.id)
+                if result.version is not None
+            },
+        }
+        for row in items
+    }

@@ -1,0 +1,915 @@
+"""Known races, each stepped through its bad interleaving, with its cure and once without it.
+
+The tests without a cure show that the others can fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import subprocess
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from races import Crawl, actors, ended
+
+from scrapy_itemgraph import database as databases
+from scrapy_itemgraph import refresh, registry, task, work
+from scrapy_itemgraph.apply import MovedNamesError, load
+from scrapy_itemgraph.embedded import EmbeddedServer
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
+from scrapy_itemgraph.operations import (
+    AddTag,
+    CreateAlias,
+    CreateItem,
+    DeleteAlias,
+    DeleteItem,
+    MergeItem,
+    RemoveTag,
+    UpdateData,
+    UpdateMetadata,
+)
+from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.tasks import discover
+from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.values import name_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = "http://here.example/"
+
+
+class Books:
+    @task(tags=["book"])
+    def parse(self, response, item): ...
+
+
+class BooksAndPrices(Books):
+    @task(tags=["book"])
+    def price(self, response, item): ...
+
+
+class Jealous:
+    @task(tags=["book"], exclusive="item")
+    def first(self, response, item): ...
+
+    @task(tags=["book"])
+    def second(self, response, item): ...
+
+
+@pytest.fixture
+def crawl(engine) -> Crawl:
+    """A crawl with one task."""
+    return Crawl(engine, Books)
+
+
+@pytest.fixture
+def pair(engine) -> Iterator[list]:
+    """Two connections."""
+    with actors(engine, 2) as made:
+        yield made
+
+
+def book(name: str) -> CreateItem:
+    """Return a seed that calls for work in the one queue."""
+    return CreateItem(name, tags=["book"], data={"url": HERE + name})
+
+
+def count_up(old: dict) -> dict:
+    """Count how often an update was applied."""
+    return {"count": old.get("count", 0) + 1}
+
+
+def counted(crawl: Crawl, name: str) -> int:
+    """Return how often `count_up` was applied to an item's data."""
+    ((data,),) = crawl.rows("SELECT data FROM items WHERE name = :name", name=name)
+    return data.get("count", 0)
+
+
+# Parking a queue as empty
+
+UNHELD = sa.text("SELECT id FROM queues WHERE id = ANY (CAST(:queues AS int[]))")
+PARK_BLINDLY = sa.text("""
+    UPDATE queues SET is_live = false WHERE id = ANY (CAST(:queues AS int[]))
+        AND CAST(:closed AS int[]) IS NOT NULL
+""")
+
+
+@pytest.mark.parametrize("cured", [True, False])
+def test_work_inserted_while_its_queue_is_being_parked_is_found(crawl, pair, monkeypatch, cured):
+    """Who parks a queue has it alone: an inserter that wrote already waits, and then wakes it."""
+    parker, inserter = pair
+    worker = crawl.worker()
+    crawl.seed(book("gone"), CreateItem("elsewhere", tags=["book"]))
+    crawl.claimed(worker)
+    if not cured:
+        monkeypatch.setattr(refresh, "HOLD_QUEUES", UNHELD)
+
+    parker.pause_before(work.PARK)
+    parker.start(crawl.claim, worker)
+    parker.until_paused()
+    inserter.start(crawl.operate, book("new"))
+    if cured:
+        inserter.until_blocked()
+    else:
+        inserter.start(lambda _: None).result()
+    assert parker.resume() == []
+    parker.commit()
+    inserter.start(lambda _: None).result()
+    inserter.commit()
+
+    assert [one.item.id for one in crawl.claimed(worker)] == (["new"] if cured else [])
+    assert ("new", "parse", cured) in crawl.outstanding()
+
+
+@pytest.mark.parametrize("cured", [True, False])
+def test_a_queue_that_got_work_since_it_looked_empty_is_not_parked(
+    crawl, pair, monkeypatch, cured
+):
+    """Before a queue is parked it is looked at again, in a statement of its own."""
+    parker, inserter = pair
+    worker = crawl.worker()
+    crawl.seed(book("gone"))
+    crawl.claimed(worker)
+    if not cured:
+        monkeypatch.setattr(work, "PARK", PARK_BLINDLY)
+
+    parker.pause_before(work.LOCK_EMPTY)
+    parker.start(crawl.claim, worker)
+    parker.until_paused()
+    inserter.run(crawl.operate, book("new"))
+    inserter.commit()
+    assert parker.resume() == []
+    parker.commit()
+
+    assert [one.item.id for one in crawl.claimed(worker)] == (["new"] if cured else [])
+
+
+@pytest.mark.parametrize("cured", [True, False])
+@pytest.mark.parametrize("enabled_first", [True, False])
+def test_a_task_enabled_while_its_queue_is_being_parked_is_claimed(
+    engine, pair, monkeypatch, enabled_first, cured
+):
+    """A task is taken for closed only while nobody is opening it."""
+    crawl = Crawl(engine, BooksAndPrices)
+    worker = crawl.worker()
+    crawl.seed(book("A"))
+    crawl.claimed(worker, tasks=crawl.only("price"))
+    price, parse = crawl.only("price"), crawl.task_id("parse")
+    crawl.execute("UPDATE tasks SET is_enabled = false WHERE id = :task", task=parse)
+    parker, enabler = pair
+    if not cured:
+        monkeypatch.setattr(
+            work,
+            "CLOSED_TASKS",
+            sa.text("SELECT id FROM tasks WHERE crawl_id = :crawl AND NOT is_enabled"),
+        )
+
+    if enabled_first:
+        enabler.run(registry.set_enabled, crawl.id, parse, enabled=True)
+        assert parker.run(crawl.claim, worker, tasks=price) == []
+        parker.commit()
+    else:
+        parker.pause_before(work.PARK)
+        parker.start(crawl.claim, worker, tasks=price)
+        parker.until_paused()
+        enabler.start(registry.set_enabled, crawl.id, parse, enabled=True)
+        if cured:
+            enabler.until_blocked()
+        else:
+            enabler.start(lambda _: None).result()
+        parker.resume()
+        parker.commit()
+        enabler.start(lambda _: None).result()
+    enabler.commit()
+
+    found = [one.task for one in crawl.claimed(worker)]
+    assert found == (["parse"] if cured else [])
+
+
+# Fencing
+
+
+@pytest.fixture
+def zombie(crawl) -> tuple:
+    """A claim whose worker's lease is over, and which nobody took over yet."""
+    worker = crawl.worker()
+    crawl.seed(book("A"))
+    (claim,) = crawl.claimed(worker)
+    crawl.expire_lease(worker)
+    return worker, claim
+
+
+def work_on(crawl: Crawl, claim, worker: int):
+    """Return a commit of a claim, as a step."""
+    changeset = ended(claim, UpdateData(count_up), CreateItem("found", tags=["book"]))
+    return lambda connection: crawl.apply(connection, changeset, worker=worker)[0]
+
+
+def check_done_once(crawl: Crawl) -> None:
+    """Let a living worker do what is left of A, and check that A was done once in all."""
+    worker = crawl.worker()
+    for claim in crawl.claimed(worker):
+        if claim.item.id == "A":
+            with crawl.engine.begin() as connection:
+                assert work_on(crawl, claim, worker)(connection).outcome is Outcome.OK
+    assert counted(crawl, "A") == 1
+    assert crawl.rows("SELECT count(*) FROM items WHERE name = 'found'") == [(1,)]
+    assert ("A", "parse", True) not in crawl.outstanding()
+
+
+def test_a_late_commit_before_the_take_over_stands(crawl, zombie):
+    """A worker whose lease is over may commit as long as nobody took its claim over."""
+    worker, claim = zombie
+
+    with crawl.engine.begin() as connection:
+        assert work_on(crawl, claim, worker)(connection).outcome is Outcome.OK
+
+    assert crawl.taken_over() == 0
+    check_done_once(crawl)
+
+
+@pytest.mark.parametrize("claimed_anew", [False, True])
+def test_a_late_commit_after_the_take_over_changes_nothing(crawl, zombie, claimed_anew):
+    """A zombie commits nothing, whether its work waits again or is another's claim by now."""
+    worker, claim = zombie
+    assert crawl.taken_over() == 1
+    other = crawl.worker()
+    anew = crawl.claimed(other) if claimed_anew else []
+
+    with crawl.engine.begin() as connection:
+        assert work_on(crawl, claim, worker)(connection).outcome is None
+
+    assert counted(crawl, "A") == 0
+    assert crawl.outstanding() == [("A", "parse", claimed_anew)]
+    with crawl.engine.begin() as connection:
+        assert work.release(connection, anew, other) == len(anew)
+    check_done_once(crawl)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_take_over_waits_for_a_commit_that_was_there_first(crawl, zombie, pair, commits):
+    """A take-over frees only what the commit that it waited for did not end."""
+    worker, claim = zombie
+    committer, other = pair
+
+    committer.run(work_on(crawl, claim, worker))
+    taking = other.start(crawl.take_over)
+    other.until_blocked()
+    committer.commit() if commits else committer.rollback()
+
+    assert taking.result() == (0 if commits else 1)
+    other.commit()
+    check_done_once(crawl)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_commit_waits_for_a_take_over_that_was_there_first(crawl, zombie, pair, commits):
+    """A commit that waited for a take-over looks at the token again, on the row itself."""
+    worker, claim = zombie
+    committer, other = pair
+
+    assert other.run(crawl.take_over) == 1
+    committing = committer.start(work_on(crawl, claim, worker))
+    committer.until_blocked()
+    other.commit() if commits else other.rollback()
+
+    assert committing.result().outcome is (None if commits else Outcome.OK)
+    committer.commit()
+    check_done_once(crawl)
+
+
+def test_a_fence_in_another_table_would_let_a_zombie_commit(crawl, zombie, pair, monkeypatch):
+    """Why the token stands on the row: after a wait only the locked row itself is read anew."""
+    worker, claim = zombie
+    committer, other = pair
+    elsewhere = sa.text(f"""
+        DELETE FROM work w
+        USING unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
+            AS ended(item_id, task_id, token)
+        WHERE w.item_id = ended.item_id AND w.task_id = ended.task_id AND EXISTS (
+            SELECT FROM workers o WHERE o.id = {worker} AND o.stopped_at IS NULL)
+        RETURNING w.item_id, w.task_id
+    """)
+    monkeypatch.setattr("scrapy_itemgraph.apply.END_CLAIMS", elsewhere)
+
+    other.run(crawl.take_over)
+    committing = committer.start(work_on(crawl, claim, worker))
+    committer.until_blocked()
+    other.commit()
+
+    assert committing.result().outcome is Outcome.OK  # though it was taken over
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda crawl, c, claim, worker: work.release(c, [claim], worker),
+        lambda crawl, c, claim, worker: int(work.refile(c, claim, 1, worker)),
+        lambda crawl, c, claim, worker: work.release_all(c, worker),
+        lambda crawl, c, claim, worker: registry.heartbeat(c, worker, timedelta(hours=1)),
+        *(
+            lambda crawl, c, claim, worker, outcome=outcome: (
+                crawl.apply(c, ended(claim, UpdateData(count_up), outcome=outcome), worker=worker)[
+                    0
+                ].outcome
+                or 0
+            )
+            for outcome in (Outcome.OK, Outcome.FAILED, Outcome.REFUSED, Outcome.RETRY)
+        ),
+    ],
+    ids=["release", "refile", "release all", "heartbeat", "ok", "failed", "refused", "retry"],
+)
+def test_nothing_that_is_said_of_a_lost_claim_changes_anything(crawl, zombie, change):
+    """Release, refile, heartbeat, success, failure and retry name their claim; lost, they do nothing."""
+    worker, claim = zombie
+    crawl.taken_over()
+    crawl.claimed(crawl.worker())
+    everything = "SELECT w.*, (SELECT count(*) FROM attempts), (SELECT count(*) FROM failures), (SELECT count(*) FROM results), (SELECT max(stopped_at)::text FROM workers) FROM work w"
+    before = crawl.rows(everything)
+
+    with crawl.engine.begin() as connection:
+        assert not change(crawl, connection, claim, worker)
+
+    assert crawl.rows(everything) == before
+    assert counted(crawl, "A") == 0
+
+
+@pytest.mark.parametrize("cured", [True, False])
+def test_a_worker_given_up_for_dead_claims_nothing(crawl, zombie, monkeypatch, cured):
+    """Claims in the name of a buried worker would be taken over by nobody."""
+    worker, _ = zombie
+    crawl.taken_over()
+    if not cured:
+        monkeypatch.setattr(work, "LIVES", sa.text("SELECT CAST(:worker AS int)"))
+
+    claims = crawl.claimed(worker)
+
+    assert len(claims) == (0 if cured else 1)
+    crawl.expire_lease(worker)
+    assert crawl.taken_over() == 0  # though claimed without the cure, for ever
+
+
+def test_a_claim_waits_for_the_take_over_of_its_own_worker(crawl, zombie, pair):
+    """Whoever is being buried at this moment claims nothing once that is committed."""
+    worker, _ = zombie
+    claimer, other = pair
+
+    assert other.run(crawl.take_over) == 1
+    claiming = claimer.start(crawl.claim, worker)
+    claimer.until_blocked()
+    other.commit()
+
+    assert claiming.result() == []
+    claimer.commit()
+    assert crawl.outstanding() == [("A", "parse", False)]
+
+
+def test_a_worker_that_claims_at_this_moment_is_not_buried(crawl, pair):
+    """A take-over leaves a worker alone that is just claiming, although its lease is over."""
+    worker = crawl.worker()
+    crawl.seed(book("A"))
+    crawl.expire_lease(worker)
+    claimer, other = pair
+
+    assert len(claimer.run(crawl.claim, worker)) == 1
+    assert other.run(crawl.take_over) == 0
+    other.commit()
+    claimer.commit()
+
+    assert crawl.taken_over() == 1
+    assert crawl.outstanding() == [("A", "parse", False)]
+
+
+def test_what_a_stopping_worker_still_claims_is_given_back(crawl, pair):
+    """Giving everything back waits for a claim under way, and later ones find nothing to take."""
+    worker = crawl.worker()
+    crawl.seed(book("A"))
+    claimer, stopper = pair
+
+    def stop(connection):
+        released = work.release_all(connection, worker)
+        registry.stop_worker(connection, worker, "finished")
+        return released
+
+    claimer.run(crawl.claim, worker)
+    stopping = stopper.start(stop)
+    stopper.until_blocked()
+    claimer.commit()
+    assert stopping.result() == 1
+    late = claimer.start(crawl.claim, worker)
+    claimer.until_blocked()
+    stopper.commit()
+
+    assert late.result() == []
+    claimer.commit()
+    assert crawl.outstanding() == [("A", "parse", False)]
+
+
+# Names
+
+
+@pytest.mark.parametrize("cured", [True, False])
+def test_writers_of_the_same_names_do_not_deadlock(crawl, engine, monkeypatch, cured):
+    """Names are taken in the order of their keys, whatever the order of the operations."""
+    low, middle, high = sorted(["a", "b", "c"], key=name_key)
+    if not cured:
+
+        def unsorted(names, key=None):
+            ordered = builtins.sorted(names, key=key)
+            return ordered[::-1] if "downwards" in ordered else ordered
+
+        monkeypatch.setattr(load, "sorted", unsorted, raising=False)
+    with actors(engine, 3) as (holder, upwards, downwards):
+        holder.run(crawl.operate, CreateItem(middle))
+        one = upwards.start(crawl.operate, *map(CreateItem, (low, middle, high)))
+        upwards.until_blocked()
+        other = downwards.start(
+            crawl.operate, *map(CreateItem, (high, middle, low)), *_marker(cured)
+        )
+        downwards.until_blocked()
+        holder.rollback()
+        if cured:
+            one.result()
+            upwards.commit()
+            assert [note.label for note in other.result().notes] == ["known"] * 3
+            downwards.commit()
+            return
+        errors = []
+        for actor, running in ((upwards, one), (downwards, other)):
+            try:
+                running.result()
+                actor.commit()
+            except sa.exc.OperationalError as error:
+                errors.append(error.orig.sqlstate)
+                actor.rollback()
+        assert errors == ["40P01"]
+
+
+def _marker(cured: bool) -> list:
+    return [] if cured else [CreateItem("downwards")]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_two_writers_of_one_name_make_one_item(crawl, pair, commits):
+    """The second to create a name waits for the first, and makes it only if that gave up."""
+    first, second = pair
+
+    first.run(crawl.operate, book("A"))
+    creating = second.start(crawl.operate, book("A"))
+    second.until_blocked()
+    first.commit() if commits else first.rollback()
+
+    (note,) = creating.result().notes
+    assert note.label == ("known" if commits else "new")
+    second.commit()
+    assert crawl.rows("SELECT name FROM items") == [("A",)]
+    assert crawl.outstanding() == [("A", "parse", False)]
+
+
+@pytest.mark.parametrize("cured", [True, False])
+def test_a_name_that_moves_while_its_owner_is_waited_for_is_looked_up_anew(
+    crawl, pair, monkeypatch, cured
+):
+    """What a name means is checked again under the lock; if it moved, the batch begins anew."""
+    merger, tagger = pair
+    crawl.seed(CreateItem("A"), CreateItem("B"))
+    if not cured:
+        monkeypatch.setattr(load, "_check_still", lambda *_: None)
+
+    merger.run(crawl.operate, MergeItem(into="B", id="A"))
+    tagging = tagger.start(crawl.operate, AddTag("book", id="A"))
+    tagger.until_blocked()
+    merger.commit()
+
+    if not cured:
+        assert "there is no item 'A'" in tagging.result().error["message"]
+        return
+    with pytest.raises(MovedNamesError):
+        tagging.result()
+    tagger.rollback()
+    assert tagger.run(crawl.operate, AddTag("book", id="A")).error is None
+    tagger.commit()
+    assert crawl.outstanding() == [("B", "parse", False)]
+
+
+def test_a_name_freed_and_taken_again_by_two_belongs_to_one(crawl, pair):
+    """A name that stays taken after a deletion, freed and taken by two at once, names one item."""
+    first, second = pair
+    crawl.seed(CreateItem("A"))
+    crawl.seed(DeleteItem("A", forget=False))
+    anew = (DeleteAlias("A"), CreateItem("A", tags=["book"]))
+
+    first.run(crawl.operate, *anew)
+    freeing = second.start(crawl.operate, *anew)
+    second.until_blocked()
+    first.commit()
+
+    try:
+        freeing.result()
+        second.commit()
+    except MovedNamesError:
+        second.rollback()
+    named = crawl.rows("SELECT i.name FROM items i JOIN aliases a ON a.item_id = i.id")
+    assert named == [("A",)]
+    assert crawl.rows("SELECT name FROM items") == [("A",)]
+
+
+# exclusive="item"
+
+UNLOCKED_ITEMS = sa.text("SELECT unnest(CAST(:items AS bigint[]))")
+
+
+@pytest.mark.parametrize("cured", [True, False])
+@pytest.mark.parametrize(("one_task", "other_task"), [("first", "second"), ("second", "first")])
+def test_an_item_that_a_task_wants_for_itself_is_claimed_once(
+    engine, pair, monkeypatch, one_task, other_task, cured
+):
+    """Of two claims of one item at the same moment one goes away empty, and later ones wait."""
+    crawl = Crawl(engine, Jealous)
+    crawl.seed(book("A"))
+    one, other = pair
+    workers = crawl.worker(), crawl.worker()
+    if not cured:
+        monkeypatch.setattr(work, "FREE_ITEMS", UNLOCKED_ITEMS)
+
+    (claim,) = one.run(crawl.claim, workers[0], tasks=crawl.only(one_task))
+    got = other.run(crawl.claim, workers[1], tasks=crawl.only(other_task))
+    other.commit()
+    one.commit()
+
+    assert len(got) == (0 if cured else 1)
+    if cured:
+        assert crawl.claimed(workers[1], tasks=crawl.only(other_task)) == []
+        with engine.begin() as connection:
+            crawl.apply(connection, ended(claim), worker=workers[0])
+        assert [c.task for c in crawl.claimed(workers[1])] == [other_task]
+
+
+# Withdrawing work that is being claimed
+
+
+@pytest.mark.parametrize(("commits", "cured"), [(True, True), (False, True), (False, False)])
+def test_work_withdrawn_while_it_is_being_claimed_is_neither_left_nor_lost(
+    crawl, pair, monkeypatch, commits, cured
+):
+    """Withdrawing waits for a claim under way: a claim that stands ends later, else it is gone."""
+    claimer, tagger = pair
+    worker = crawl.worker()
+    crawl.seed(book("A"))
+    if not cured:
+        monkeypatch.setattr(refresh, "WITHDRAW", refresh.WITHDRAW_AT_ONCE)
+
+    (claim,) = claimer.run(crawl.claim, worker)
+    removing = tagger.start(crawl.operate, RemoveTag("book", id="A"))
+    if cured:
+        tagger.until_blocked()
+        claimer.commit() if commits else claimer.rollback()
+        removing.result()
+        tagger.commit()
+    else:
+        removing.result()
+        tagger.commit()
+        claimer.rollback()
+
+    if not cured:
+        assert crawl.outstanding() == [("A", "parse", False)]  # though nothing calls for it
+        return
+    assert crawl.outstanding() == ([("A", "parse", True)] if commits else [])
+    if commits:
+        with crawl.engine.begin() as connection:
+            (applied,) = crawl.apply(connection, ended(claim), worker=worker)
+        assert applied.outcome is Outcome.OK
+        assert crawl.outstanding() == []
+
+
+def test_work_released_while_its_reason_goes_is_gone(crawl, pair):
+    """A claim given back after its tag was removed does not come back as work."""
+    releaser, tagger = pair
+    worker = crawl.worker()
+    crawl.seed(book("A"))
+    claims = crawl.claimed(worker)
+
+    tagger.run(crawl.operate, RemoveTag("book", id="A"))
+    releasing = releaser.start(lambda c: work.release(c, claims, worker))
+    releaser.until_blocked()
+    tagger.commit()
+
+    assert releasing.result() == 1
+    releaser.commit()
+    assert crawl.outstanding() == []
+
+
+def test_a_deleted_item_takes_its_claim_along(crawl, pair):
+    """An execution whose item is deleted while it commits finds that under the item's lock."""
+    deleter, committer = pair
+    worker = crawl.worker()
+    crawl.seed(book("A"))
+    (claim,) = crawl.claimed(worker)
+
+    deleter.run(crawl.operate, DeleteItem("A"))
+    committing = committer.start(work_on(crawl, claim, worker))
+    committer.until_blocked()
+    deleter.commit()
+
+    assert committing.result().outcome is None
+    committer.commit()
+    assert crawl.rows("SELECT name FROM items") == []
+    assert crawl.outstanding() == []
+
+
+# What tasks mean, while commits work by it
+
+UNSHARED = sa.text("SELECT CAST(:crawl AS int)")
+
+
+@pytest.mark.parametrize("cured", [True, False])
+def test_a_sweep_does_not_miss_what_was_committed_by_the_old_meaning(
+    crawl, pair, monkeypatch, cured
+):
+    """A start that changes tasks waits for the commits that go by what they meant before."""
+    committer, starter = pair
+    if not cured:
+        monkeypatch.setattr(registry, "SHARE_CRAWL", UNSHARED)
+
+    committer.run(crawl.operate, book("A"))
+    registering = starter.start(crawl.declare, BooksAndPrices)
+    if cured:
+        starter.until_blocked()
+        committer.commit()
+        registering.result()
+        starter.commit()
+        crawl.sweep()
+    else:
+        registering.result()
+        starter.commit()
+        crawl.sweep()
+        committer.commit()
+
+    expected = [("A", "parse", False), ("A", "price", False)]
+    assert crawl.outstanding() == expected[: 2 if cured else 1]
+
+
+# Claims of many at once
+
+
+@pytest.mark.parametrize("queues", [1, 40])
+def test_everything_is_done_once_by_many_workers_of_whom_some_die(crawl, queues):
+    """With concurrent claims, take-overs and dying workers each pair is completed exactly once."""
+    total = 240
+    crawl.seed(
+        *(
+            CreateItem(f"i{n}", tags=["book"], data={"url": f"http://{n % queues}.example/"})
+            for n in range(total)
+        )
+    )
+    held: list = []
+    is_over = threading.Event()
+
+    def work_off(number: int) -> None:
+        worker = crawl.worker()
+        dies = number == 0
+        while not is_over.is_set():
+            claims = crawl.claimed(worker, 7)
+            held.extend((c.item_id, c.token) for c in claims)
+            if dies and claims:
+                crawl.expire_lease(worker)
+                worker = crawl.worker()
+                continue
+            changesets = [ended(c, UpdateMetadata(count_up)) for c in claims]
+            if changesets:
+                with crawl.engine.begin() as connection:
+                    crawl.apply(connection, *changesets, worker=worker)
+
+    def bury() -> None:
+        while not is_over.is_set():
+            crawl.taken_over()
+            suspects()
+            if not crawl.outstanding():
+                is_over.set()
+
+    def suspects() -> None:
+        worker = crawl.worker()
+        for claim in crawl.claimed(worker, 1, alone=True):
+            held.append((claim.item_id, claim.token))
+            with crawl.engine.begin() as connection:
+                crawl.apply(connection, ended(claim, UpdateMetadata(count_up)), worker=worker)
+
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(work_off, number) for number in range(3)] + [pool.submit(bury)]
+        for one in running:
+            try:
+                one.result(120)
+            finally:
+                is_over.set() if one.exception() else None
+
+    counts = crawl.rows("SELECT metadata->>'count', count(*) FROM results GROUP BY 1")
+    assert counts == [("1", total)]
+    assert max(Counter(held).values()) == 1
+
+
+def test_claims_at_the_same_moment_share_nothing(crawl, engine):
+    """Claims that are open at once take different rows, and together all of them."""
+    crawl.seed(*(book(f"i{n}") for n in range(40)))
+
+    with actors(engine, 5) as claimers:
+        taken = [one.item_id for a in claimers for one in a.run(crawl.claim, crawl.worker(), 8)]
+        for claimer in claimers:
+            claimer.commit()
+
+    assert len(taken) == len(set(taken)) == 40
+
+
+# Deaths
+
+
+def test_work_that_kills_its_workers_runs_alone_and_then_fails(crawl):
+    """After two deaths work is claimed only alone; a third death while alone is its failure."""
+    crawl.seed(book("A"))
+
+    def die(**options) -> bool:
+        worker = crawl.worker()
+        claims = crawl.claimed(worker, **options)
+        assert [one.is_alone for one in claims] in ([], [bool(options)])
+        crawl.expire_lease(worker)
+        return crawl.taken_over() == 1
+
+    assert [die(), die()] == [True, True]
+    assert not die()
+    assert crawl.outstanding() == [("A", "parse", False)]
+    assert die(alone=True)
+
+    assert crawl.outstanding() == []
+    ((error, handled),) = crawl.rows("SELECT error, handled_at FROM failures")
+    assert (error["type"], handled) == ("worker died", None)
+    assert crawl.rows("SELECT is_held FROM results") == [(True,)]
+    assert crawl.attempts() == ["died"] * 3
+
+
+# A restart of PostgreSQL
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory) -> Iterator[EmbeddedServer]:
+    """A server that may be stopped under everybody's feet."""
+    server = EmbeddedServer.start(tmp_path_factory.mktemp("itemgraph"))
+    yield server
+    server._cluster.ensure_running()
+    server.close()
+
+
+def stop_hard(server: EmbeddedServer) -> None:
+    """Stop PostgreSQL as a crash would."""
+    cluster = server._cluster
+    cluster._check_run(
+        "pg_ctl", *("-D", ".", "-m", "immediate", "-w", "stop"), directory=cluster.data
+    )
+
+
+@pytest.fixture
+def own_crawl(own_server) -> Iterator[Crawl]:
+    """A crawl on that server."""
+    from scrapy_itemgraph import migrate
+
+    engine = databases.sync_engine(own_server.url)
+    with engine.begin() as connection:
+        migrate.ensure(connection, auto=True)
+        connection.exec_driver_sql("TRUNCATE crawls, items, work, attempts CASCADE")
+    yield Crawl(engine, Books)
+    engine.dispose()
+
+
+def test_a_lock_lost_by_a_restart_of_the_server_is_no_death(own_server, own_crawl):
+    """After a restart every lock is free, so the lease decides; claims and tokens stand."""
+    crawl = own_crawl
+    worker = crawl.worker()
+    crawl.seed(book("A"), book("B"))
+    (claim,) = crawl.claimed(worker, 1)
+    (top,) = crawl.rows("SELECT max(seq) FROM work")
+    with crawl.engine.begin() as connection:
+        registry.mark_locked(connection, worker)
+
+    stop_hard(own_server)
+    own_server._cluster.ensure_running()
+    crawl.engine.dispose()
+
+    assert crawl.taken_over() == 0
+    crawl.seed(book("C"))
+    assert crawl.rows("SELECT max(seq) FROM work") > [top]
+    (late,) = crawl.claimed(worker, 1)
+    assert late.token != claim.token
+    with crawl.engine.begin() as connection:
+        assert work_on(crawl, claim, worker)(connection).outcome is Outcome.OK
+    crawl.expire_lease(worker)
+    assert crawl.taken_over() == 1
+    assert crawl.attempts() == ["ok", "died"]
+
+
+def test_a_free_lock_taken_since_the_server_started_is_a_death(crawl):
+    """A lock that was held under this server and is free means that the process is gone."""
+    worker = crawl.worker()
+    crawl.seed(book("A"))
+    crawl.claimed(worker)
+
+    assert crawl.taken_over() == 0  # it has not said yet that it holds the lock
+    with crawl.engine.begin() as connection:
+        registry.mark_locked(connection, worker)
+
+    assert crawl.taken_over() == 1
+
+
+# A commit whose answer is lost
+
+
+class Cutter:
+    """A proxy in front of the server's socket that can cut a connection at its COMMIT."""
+
+    def __init__(self, upstream: str) -> None:
+        self.upstream = upstream
+        self.armed: str | None = None
+        self.cuts = 0
+
+    async def serve(self, reader, writer) -> None:
+        up_reader, up_writer = await asyncio.open_unix_connection(self.upstream)
+        state = {"cutting": False}
+
+        async def forward() -> None:
+            while data := await reader.read(65536):
+                if b"COMMIT" in data and self.armed:
+                    armed, self.armed = self.armed, None
+                    self.cuts += 1
+                    if armed == "before":
+                        break
+                    state["cutting"] = True
+                up_writer.write(data)
+                await up_writer.drain()
+            if not state["cutting"]:
+                up_writer.close()
+                writer.close()
+
+        async def back() -> None:
+            while data := await up_reader.read(65536):
+                if state["cutting"]:
+                    break
+                writer.write(data)
+                await writer.drain()
+            writer.close()
+            up_writer.close()
+
+        await asyncio.gather(forward(), back(), return_exceptions=True)
+
+
+@asynccontextmanager
+async def cut_off(url: str, directory):
+    """Open a crawl's graph through a proxy that cuts."""
+    parsed = databases.normalise_url(url)
+    with psycopg.connect(parsed.set(drivername="postgresql").render_as_string(False)) as probe:
+        upstream = f"{probe.info.host}/.s.PGSQL.{probe.info.port}"
+        if not probe.info.host.startswith("/"):
+            pytest.skip("the proxy cuts Unix sockets")
+    cutter = Cutter(upstream)
+    socket = directory / ".s.PGSQL.5432"
+    server = await asyncio.start_unix_server(cutter.serve, socket)
+    through = parsed.update_query_dict({"host": str(directory), "port": "5432"})
+    settings = Settings(database_url=through.render_as_string(False))
+    graph = await CrawlGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
+    try:
+        yield graph, cutter
+    finally:
+        await graph.close("finished")
+        server.close()
+
+
+@pytest.mark.parametrize("cured", [True, False])
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_a_commit_whose_answer_was_lost_is_done_once_and_said_to_be_done(
+    database, engine, tmp_path, monkeypatch, cut, cured
+):
+    """Asked again, a commit that went through is recognised by what is on record of its claim."""
+    if not cured:
+        monkeypatch.setattr(work, "recorded", lambda *_: {})
+
+    async def run():
+        async with cut_off(database, tmp_path) as (graph, cutter):
+            await graph.seed([book("A")])
+            (claim,) = await graph.claim(1)
+            cutter.armed = cut
+            (applied,) = await graph.commit([ended(claim, UpdateData(count_up))])
+            return applied, cutter.cuts
+
+    applied, cuts = asyncio.run(run())
+
+    assert cuts == 1
+    assert applied.outcome is (None if cut == "after" and not cured else Outcome.OK)
+    with engine.connect() as connection:
+        found = connection.execute(sa.text("SELECT data->>'count', outcome FROM items, attempts"))
+        assert found.all() == [("1", "ok")]

@@ -1,0 +1,112 @@
+"""Runs crawls of Debian's manuals of Python and PostgreSQL: the project in `docs_crawl/`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+from scrapy_itemgraph.graph import ItemGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROJECT = Path(__file__).parent / "docs_crawl"
+STAT = re.compile(r"'([\w/]+)': ([\d.]+)")
+
+
+def is_installed() -> bool:
+    """Tell whether the manuals are on this machine."""
+    spec = importlib.util.spec_from_file_location("manuals_site", PROJECT / "site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.is_installed()
+
+
+@dataclass
+class Run:
+    """A crawl that ended: its log, and the numbers among its stats."""
+
+    log: str
+    stats: dict[str, float]
+
+
+@dataclass
+class Manuals:
+    """The manuals' site."""
+
+    url: str
+
+    def fetched(self) -> dict[str, int]:
+        """Return how often each page was fetched so far."""
+        with urlopen(self.url + "log") as response:
+            return json.load(response)
+
+    def start(self, spider: str, *settings: str, env: dict[str, str] | None = None, log=None):
+        """Start `scrapy crawl`."""
+        command = [sys.executable, "-m", "scrapy", "crawl", spider, "-a", f"site={self.url}"]
+        for setting in settings:
+            command += ["-s", setting]
+        environment = {**os.environ, **(env or {}), "PYTHONPATH": ""}
+        return subprocess.Popen(
+            command, cwd=PROJECT, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True
+        )
+
+    def crawl(self, spider: str, *settings: str, env: dict[str, str] | None = None) -> Run:
+        """Crawl to the end."""
+        process = self.start(spider, *settings, env=env, log=subprocess.PIPE)
+        log, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, log[-3000:]
+        return Run(log, {name: float(number) for name, number in STAT.findall(log)})
+
+    def crawl_until_killed(self, spider: str, *settings: str, pages: int) -> None:
+        """Crawl until so many pages were fetched, then kill -9."""
+        before = sum(self.fetched().values())
+        process = self.start(spider, *settings, log=subprocess.DEVNULL)
+        deadline = time.monotonic() + 120
+        while sum(self.fetched().values()) < before + pages and time.monotonic() < deadline:
+            assert process.poll() is None, "the crawl ended before it could be killed"
+            time.sleep(0.02)  # asking the site again is all the waiting there is
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def site() -> Iterator[Manuals]:
+    """Serve the manuals."""
+    process = subprocess.Popen(
+        [sys.executable, PROJECT / "site.py"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield Manuals(process.stdout.readline().strip())
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def pages(url: str, crawl: str) -> dict[str, dict]:
+    """Return every page's data, and its metadata by task, as the graph holds them."""
+    with ItemGraph.open(url, crawl=crawl) as graph:
+        return {
+            item.id: {
+                "data": item.data,
+                "tags": item.tags,
+                "aliases": item.aliases,
+                "results": {
+                    result.task: (result.version, result.is_successful, result.metadata)
+                    for result in graph.results(item.id)
+                },
+            }
+            for item in graph.items()
+        }

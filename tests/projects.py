@@ -1,0 +1,186 @@
+"""Scrapy projects of one spider, run by the real `scrapy` command in a process of its own.
+
+`ITEMGRAPH_TEST_REACTORLESS=1` in the environment runs them without a Twisted reactor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from scrapy_itemgraph import database as databases
+
+PACKAGE = Path(__file__).parent.parent
+IS_REACTORLESS = os.environ.get("ITEMGRAPH_TEST_REACTORLESS") == "1"
+
+SETTINGS = """
+BOT_NAME = "proj"
+SPIDER_MODULES = ["proj.spiders"]
+ADDONS = {{"scrapy_itemgraph.Addon": 500}}
+EXTENSIONS = {{"proj.stats.DumpStats": 0}}
+TELNETCONSOLE_ENABLED = False
+ROBOTSTXT_OBEY = False
+DOWNLOAD_DELAY = 0
+RETRY_TIMES = 1
+LOG_LEVEL = "DEBUG"
+ITEMGRAPH_DATABASE_URL = {url!r}
+ITEMGRAPH_AUTO_MIGRATE = True
+"""
+
+STATS = """
+import json
+
+from scrapy import signals
+
+
+class DumpStats:
+    def __init__(self, crawler):
+        self.crawler = crawler
+        crawler.signals.connect(self.closed, signal=signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def closed(self, reason):
+        with open("stats.json", "w") as file:
+            json.dump(self.crawler.stats.get_stats() | {"reason": reason}, file, default=str)
+"""
+
+SPIDER = """
+import asyncio
+import os
+from datetime import timedelta
+
+import scrapy
+from scrapy.exceptions import CloseSpider, DropItem, IgnoreRequest
+from scrapy_itemgraph import *
+from scrapy_itemgraph import task
+
+SITE = os.environ["SITE"]
+
+
+def seed(name, path="/page", tags=("page",), **data):
+    return CreateItem(id=name, tags=list(tags), data={"url": SITE + path, **data})
+
+"""
+
+
+@dataclass
+class Run:
+    """What a finished command left behind."""
+
+    code: int
+    log: str
+    output: str
+    stats: dict = field(default_factory=dict)
+
+
+@dataclass
+class Project:
+    """A project directory, its database, and the site that it crawls."""
+
+    directory: Path
+    url: str
+    site_url: str = ""
+
+    def write(self, spider: str, settings: str = "", **modules: str) -> Project:
+        """Write the spider `s`, extra settings, and extra modules of the package `proj`."""
+        package = self.directory / "proj"
+        (package / "spiders").mkdir(parents=True, exist_ok=True)
+        (self.directory / "scrapy.cfg").write_text("[settings]\ndefault = proj.settings\n")
+        for name in ("__init__.py", "spiders/__init__.py"):
+            (package / name).write_text("")
+        (package / "stats.py").write_text(STATS)
+        reactorless = "TWISTED_REACTOR_ENABLED = False\n" if IS_REACTORLESS else ""
+        (package / "settings.py").write_text(
+            SETTINGS.format(url=self.url) + reactorless + textwrap.dedent(settings)
+        )
+        (package / "spiders" / "s.py").write_text(SPIDER + textwrap.dedent(spider))
+        for name, text in modules.items():
+            (package / f"{name}.py").write_text(textwrap.dedent(text))
+        return self
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        """Start a scrapy command; its log goes to `log.txt`."""
+        environment = os.environ | {
+            "SITE": self.site_url,
+            "PYTHONPATH": str(PACKAGE),
+            "PYTHONUNBUFFERED": "1",
+        }
+        with (self.directory / "log.txt").open("w") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "scrapy", *arguments],
+                cwd=self.directory,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def finish(self, process: subprocess.Popen, seconds: float = 60) -> Run:
+        """Wait for a command to end."""
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise AssertionError(f"still running:\n{self.log()}") from None
+        stats = self.directory / "stats.json"
+        return Run(
+            process.returncode,
+            self.log(),
+            output,
+            json.loads(stats.read_text()) if stats.exists() else {},
+        )
+
+    def log(self) -> str:
+        """Return the log so far."""
+        return (self.directory / "log.txt").read_text()
+
+    def scrapy(self, *arguments: str) -> Run:
+        """Run a scrapy command."""
+        (self.directory / "stats.json").unlink(missing_ok=True)
+        return self.finish(self.start(*arguments))
+
+    def crawl(self, *arguments: str) -> Run:
+        """Crawl with the spider `s`."""
+        return self.scrapy("crawl", "s", *arguments)
+
+    def rows(self, statement: str) -> list[tuple]:
+        """Return the rows of a query on the project's database."""
+        engine = databases.sync_engine(self.url)
+        try:
+            with engine.connect() as connection:
+                return [tuple(row) for row in connection.execute(sa.text(statement))]
+        finally:
+            engine.dispose()
+
+    def attempts(self) -> list[tuple[str, str, str, str | None]]:
+        """Return (item, task, outcome, type of error) of every attempt, in order."""
+        return self.rows(
+            "SELECT i.name, t.name, a.outcome, a.error->>'type' FROM attempts a "
+            "JOIN items i ON i.id = a.item_id JOIN tasks t ON t.id = a.task_id ORDER BY a.id"
+        )
+
+    def outcomes(self) -> dict[str, list[str]]:
+        """Return the outcomes of each item's attempts."""
+        found: dict[str, list[str]] = {}
+        for item, _, outcome, _ in self.attempts():
+            found.setdefault(item, []).append(outcome)
+        return found
+
+    def claimed(self) -> int:
+        """Return how much work is still claimed."""
+        return self.rows("SELECT count(*) FROM work WHERE token IS NOT NULL")[0][0]
+
+    def data(self) -> dict[str, dict]:
+        """Return the data of every item by its id."""
+        return dict(self.rows("SELECT name, data FROM items"))
