@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 SUSPECT_DEATHS = 2
 _ROUNDS = 10
 
+# Whether a worker may claim: nobody who was given up for dead or has stopped, for nobody would take
+# its claims over. Whoever buries it waits for us, or we for them.
+LIVES = text("""
+    SELECT w.id FROM workers w WHERE w.id = :worker AND w.stopped_at IS NULL FOR SHARE
+""")
+
 # Queues whose turn it is, the first of them first; a single one is not moved on.
 TURNS = text("""
     SELECT q.id FROM queues q
@@ -131,6 +137,14 @@ LOCK_EMPTY = text("""
     FOR UPDATE OF q SKIP LOCKED
 """)
 
+# Tasks that cannot be claimed; one that somebody is opening just now is not among them, and who
+# opens one later waits for us, and then wakes its queues.
+CLOSED_TASKS = text("""
+    SELECT t.id FROM tasks t
+    WHERE t.crawl_id = :crawl AND NOT (t.is_enabled AND t.is_registered)
+    FOR SHARE SKIP LOCKED
+""")
+
 # Parks queues without work of an open kind; looks again, in a statement of its own.
 PARK = text("""
     UPDATE queues q SET is_live = false
@@ -142,7 +156,7 @@ PARK = text("""
             WHERE w.queue_id = q.id AND w.kind_id = k.id
                 AND w.token IS NULL AND w.not_before IS NULL AND w.deaths < 2
             LIMIT 1) AS first
-        WHERE t.crawl_id = q.crawl_id AND t.is_enabled AND t.is_registered)
+        WHERE t.crawl_id = q.crawl_id AND t.id <> ALL (CAST(:closed AS int[])))
 """)
 
 # Takes the token off claims that are given back or tried again; the fence is in the row itself.
@@ -254,6 +268,9 @@ RECORDED = text("""
         AND a.token = ended.token
 """)
 
+# Waits for a claim of this worker that is under way, and holds further ones off.
+HOLD_WORKER = text("SELECT w.id FROM workers w WHERE w.id = :worker FOR NO KEY UPDATE")
+
 RELEASE_ALL = text("""
     UPDATE work w SET token = NULL, worker_id = NULL, claimed_at = NULL
     WHERE w.worker_id = :worker AND w.token IS NOT NULL
@@ -286,6 +303,8 @@ def claim(
     `tasks` maps the ids of the worker's tasks to (name, version, definition). With `alone`, one
     piece that two workers died on.
     """
+    if connection.execute(LIVES, {"worker": worker_id}).first() is None:
+        return []
     kinds = open_kinds(connection, crawl_id, tasks)
     if not kinds:
         return []
@@ -325,7 +344,7 @@ def _find(
         used = {row.queue_id for row in found}
         empty = [queue for queue in queues if queue not in used]
         if empty:
-            _park(connection, empty)
+            _park(connection, crawl_id, empty)
         if len(queues) > 1:
             connection.execute(MOVE_TURNS, {"queues": queues})
         if found or len(queues) < limit:
@@ -341,10 +360,11 @@ def _round_robin(heads: Sequence[Row[Any]], queues: Sequence[int], share: int) -
     return [rows[turn] for turn in range(share) for rows in by_queue.values() if turn < len(rows)]
 
 
-def _park(connection: Connection, queues: Sequence[int]) -> None:
+def _park(connection: Connection, crawl_id: int, queues: Sequence[int]) -> None:
     locked = list(connection.execute(LOCK_EMPTY, {"queues": list(queues)}).scalars())
     if locked:
-        connection.execute(PARK, {"queues": locked})
+        closed = list(connection.execute(CLOSED_TASKS, {"crawl": crawl_id}).scalars())
+        connection.execute(PARK, {"queues": locked, "closed": closed})
 
 
 def _exclusive(
@@ -433,6 +453,7 @@ def release(connection: Connection, claims: Sequence[Claim], worker_id: int) -> 
 
 def release_all(connection: Connection, worker_id: int) -> int:
     """Give back whatever a worker still has; return how much that was."""
+    connection.execute(HOLD_WORKER, {"worker": worker_id})
     rows = connection.execute(RELEASE_ALL, {"worker": worker_id}).all()
     reopen(connection, [row.item_id for row in rows], [row.queue_id for row in rows])
     return len(rows)

@@ -371,13 +371,13 @@ class ItemGraph:
         return int(ids[task])
 
 
-class _Followed(tuple[operations.Operation, ...]):
+class _Followed(tuple[operations.Operation, ...]):  # noqa: SLOT001 - `at` is its own
     """Operations, and which of them was given out last: the one that an error is about."""
 
     at = 0
 
     def __iter__(self) -> Iterator[operations.Operation]:
-        for self.at, operation in enumerate(super().__iter__()):  # noqa: B020 - followed, indeed
+        for self.at, operation in enumerate(super().__iter__()):
             yield operation
 
 

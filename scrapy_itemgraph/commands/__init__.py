@@ -1,0 +1,119 @@
+"""The command line: `scrapy itemgraph COMMAND`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+from scrapy.utils.log import configure_logging
+
+from scrapy_itemgraph import tasks
+from scrapy_itemgraph.commands import crawls, items, parsing, printing, setup, worklists
+from scrapy_itemgraph.commands.command import COMMANDS, Call, Command, misuse
+from scrapy_itemgraph.exceptions import ItemGraphError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+__all__ = ["COMMANDS", "ItemGraphCommand", "crawls", "items", "setup", "worklists"]
+
+_OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
+
+
+class ItemGraphCommand(ScrapyCommand):
+    """`scrapy itemgraph`: finds the command, reads its arguments, and turns errors into a line."""
+
+    requires_project = False
+    requires_crawler_process = False
+    default_settings: ClassVar[dict[str, Any]] = {"LOG_ENABLED": False}
+
+    def syntax(self) -> str:
+        """Say how it is written."""
+        return "COMMAND [arguments] [options]"
+
+    def short_desc(self) -> str:
+        """Say what it is."""
+        return "Look into and change the item graph"
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        """Take the options that every command has, from anywhere between its arguments."""
+        super().add_options(parser)
+        parser.allow_abbrev = False  # --p would be --profile, and never reach the command
+        parser.add_argument("-h", "--help", action="store_true", help="say what a command takes")
+        parser.add_argument("--json", action="store_true", help="write one JSON document")
+        parser.add_argument("--crawl", metavar="NAME", help="the crawl that is meant")
+
+    def run(self, args: list[str], opts: Namespace) -> None:
+        """Run a command; the exit code is 0, 1 when it was refused, or 2 for misuse."""
+        self._configure_logging(quiet=opts.nolog)
+        command: Command | None = None
+        try:
+            command, rest = _find(args)
+            self.exitcode = self._run(command, rest, opts) or _OK
+            sys.stdout.flush()
+        except UsageError as error:
+            self.exitcode = _MISUSED
+            usage = parsing.usage_of(command) if command else "usage: scrapy itemgraph COMMAND"
+            _say(f"{usage.rstrip()}\nscrapy itemgraph: {error}")
+        except ItemGraphError as error:
+            self.exitcode = _REFUSED
+            _say(f"scrapy itemgraph: {printing.clean(' '.join(str(error).splitlines()))}")
+        except BrokenPipeError:
+            # The reader has seen enough; nor must the interpreter flush into the pipe at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            self.exitcode = _INTERRUPTED
+
+    def _run(self, command: Command | None, rest: list[str], opts: Namespace) -> int | None:
+        if command is None or opts.help:
+            printing.write(sys.stdout, _overview() if command is None else parsing.help_of(command))
+            return _OK
+        given = parsing.parse(command, rest)
+        if opts.crawl is not None and hasattr(given, "crawl"):
+            raise misuse(f"{command.name} takes CRAWL as its argument, not --crawl")
+        assert self.settings is not None
+        return command.run(Call(given, self.settings, crawl=opts.crawl, as_json=opts.json))
+
+    def _configure_logging(self, *, quiet: bool) -> None:
+        """Log where -L or --logfile say so; else warnings alone go to stderr, as Python does it."""
+        assert self.settings is not None
+        if self.settings.getbool("LOG_ENABLED"):
+            configure_logging(self.settings)
+        elif quiet:
+            logging.getLogger("scrapy_itemgraph").addHandler(logging.NullHandler())
+
+
+def _find(args: list[str]) -> tuple[Command | None, list[str]]:
+    if not args:
+        return None, []
+    name, *rest = args
+    if name not in COMMANDS:
+        raise misuse(
+            f"unknown command {name!r}{tasks.closest(name, COMMANDS)}; "
+            "`scrapy itemgraph` lists the commands"
+        )
+    return COMMANDS[name], rest
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {one.name:<{width}}  {one.summary}" for one in COMMANDS.values()]
+    return "\n".join(
+        [
+            "Usage: scrapy itemgraph COMMAND [arguments] [options]",
+            "",
+            *lines,
+            "",
+            "scrapy itemgraph COMMAND -h says what a command takes. Every command takes --json,",
+            "--crawl NAME (needed when the database has several crawls and ITEMGRAPH_CRAWL names",
+            "none), and Scrapy's own options, such as -s NAME=VALUE and -L LEVEL.",
+        ]
+    )
+
+
+def _say(text: str) -> None:
+    printing.write(sys.stderr, text)

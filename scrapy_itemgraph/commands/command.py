@@ -1,0 +1,147 @@
+"""What a command is, and what it is called with."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from scrapy.exceptions import UsageError
+
+from scrapy_itemgraph import translation, values
+from scrapy_itemgraph.commands import printing
+from scrapy_itemgraph.exceptions import NotFoundError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from scrapy.settings import BaseSettings
+
+    from scrapy_itemgraph.graph import ItemGraph
+
+Run: TypeAlias = "Callable[[Call], int | None]"
+
+COMMANDS: dict[str, Command] = {}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A positional argument or an option, in argparse's words."""
+
+    flags: tuple[str, ...]
+    options: dict[str, Any]
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it begins with a dash."""
+        return self.flags[0].startswith("-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command: what it is called, takes and does."""
+
+    name: str
+    summary: str
+    run: Run
+    arguments: tuple[Argument, ...]
+    notes: str
+
+
+def argument(*flags: str, **options: Any) -> Argument:
+    """Declare an argument."""
+    return Argument(flags, options)
+
+
+def command(
+    name: str, summary: str, *arguments: Argument, notes: str = ""
+) -> Callable[[Run], Run]:
+    """Make a function a command; the exit code is 0 unless it returns another one."""
+
+    def register(run: Run) -> Run:
+        COMMANDS[name] = Command(
+            name=name, summary=summary, run=run, arguments=arguments, notes=notes
+        )
+        return run
+
+    return register
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command being run: its arguments, the project's settings, and where it writes."""
+
+    given: Namespace
+    scrapy_settings: BaseSettings
+    crawl: str | None = None
+    as_json: bool = False
+    settings: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", translation.read_settings(self.scrapy_settings))
+
+    @property
+    def data_dir(self) -> Path | None:
+        """Where the embedded server's data is; None with a server of one's own."""
+        directory: Path = self.settings.data_dir
+        return None if self.settings.database_url else directory
+
+    @contextmanager
+    def graph(self, *, crawl: str | None = None, may_create: bool = False) -> Iterator[ItemGraph]:
+        """Open the graph of the crawl that is meant; what is only looked into is not made."""
+        from scrapy_itemgraph.graph import ItemGraph  # noqa: PLC0415 - SQLAlchemy; runs need none
+
+        if not may_create and self.data_dir is not None and not _has_cluster(self.data_dir):
+            raise NotFoundError(
+                f"there is no item graph in {self.data_dir}; go to the project's directory, make "
+                "one with `scrapy itemgraph init`, or set ITEMGRAPH_DATABASE_URL"
+            )
+        with ItemGraph.open(
+            self.settings.database_url,
+            crawl or self.crawl or self._crawl_of_settings(),
+            data_dir=self.settings.data_dir,
+            auto_migrate=self.settings.auto_migrate,
+        ) as graph:
+            yield graph
+
+    def _crawl_of_settings(self) -> str | None:
+        """Return ITEMGRAPH_CRAWL unless it takes a spider or its arguments to know it."""
+        template: str = self.settings.crawl
+        try:
+            parts = list(Formatter().parse(template))
+        except ValueError:
+            return None
+        is_fixed = all(name is None for _, name, _, _ in parts)
+        return "".join(literal for literal, *_ in parts) if is_fixed else None
+
+    def write(self, document: Any, lines: Iterable[str]) -> None:
+        """Write the document with --json, else the lines."""
+        if self.as_json:
+            lines = [printing.dump(document, sys.stdout)]
+        for line in lines:
+            printing.write(sys.stdout, line)
+
+    def note(self, line: str) -> None:
+        """Tell people something that is no part of the answer."""
+        printing.write(sys.stderr, line)
+
+
+def checked_id(given: Namespace) -> str:
+    """Return the ID that was given."""
+    return values.check_id(given.id)
+
+
+def misuse(message: str) -> UsageError:
+    """Return the error that ends a command with exit code 2."""
+    return UsageError(message)
+
+
+def _has_cluster(directory: Path) -> bool:
+    try:
+        return (directory.expanduser() / "cluster").exists()
+    except OSError:
+        return True  # the server says better what is wrong

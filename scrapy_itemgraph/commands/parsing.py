@@ -1,0 +1,148 @@
+"""The arguments of a command, after Scrapy has taken its own from anywhere between them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from scrapy_itemgraph import values
+from scrapy_itemgraph.commands.command import misuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from scrapy_itemgraph.commands.command import Argument, Command
+
+_COMMON = """\
+Every command also takes --json, --crawl NAME, and Scrapy's own options, such as -s NAME=VALUE
+and -L LEVEL, before or after its arguments. An ID that begins with a dash goes after `--`."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that leaves the exit to Scrapy's command."""
+
+    def error(self, message: str) -> NoReturn:
+        raise misuse(message)
+
+
+def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
+    """Read a command's arguments, in any order; nothing is dropped.
+
+    Raises:
+        UsageError: saying what is wrong with them.
+
+    """
+    given = list(arguments)
+    for one in given:
+        _check_text(one)
+    end = given.index("--") if "--" in given else len(given)
+    before, after = given[:end], given[end + 1 :]
+    options = _parser(command, (a for a in command.arguments if a.is_option))
+    found, rest = options.parse_known_args(before)
+    stray = [one for one in rest if one.startswith("-") and one != "-"]
+    if stray:
+        raise misuse(f"unknown option {stray[0]}; an ID that begins with a dash goes after --")
+    positionals = _parser(command, (a for a in command.arguments if not a.is_option))
+    # Behind the dashes everything is positional.
+    found, rest = positionals.parse_known_args(["--", *rest, *after], found)
+    if rest:
+        raise misuse(f"unexpected argument {rest[0]!r}")
+    return found
+
+
+def help_of(command: Command) -> str:
+    """Return what `--help` prints."""
+    return _parser(command, command.arguments).format_help()
+
+
+def usage_of(command: Command) -> str:
+    """Return the line that says how a command is written."""
+    return _parser(command, command.arguments).format_usage()
+
+
+def _parser(command: Command, arguments: Iterable[Argument]) -> _Parser:
+    parser = _Parser(
+        prog=f"scrapy itemgraph {command.name}",
+        description=f"{command.summary}.",
+        epilog=f"{command.notes}\n\n{_COMMON}" if command.notes else _COMMON,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        allow_abbrev=False,
+    )
+    for one in arguments:
+        parser.add_argument(*one.flags, **one.options)
+    return parser
+
+
+def _check_text(given: str) -> None:
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise misuse(f"{given!r} is not UTF-8") from None
+
+
+def json_value(text: str) -> Any:
+    """Read a JSON value."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80} is not JSON ({error}); text needs double quotes"
+        ) from None
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read a JSON object."""
+    value = json_value(text)
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a JSON object")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"JSON has no {name}")
+
+
+def tag(text: str) -> tuple[str, Any]:
+    """Read NAME or NAME=JSON."""
+    name, equals, value = text.partition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text!r} names no tag")
+    return name, json_value(value) if equals else None
+
+
+def count(text: str) -> int:
+    """Read a number from 1."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return number
+
+
+def period(text: str) -> Any:
+    """Read a period: "90s", "1d12h", or a number of seconds."""
+    try:
+        return values.parse_period(_number(text), "it")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def ttl(text: str) -> Any:
+    """Read a time to live: a period, "never", or "default" for the task's own, which is None."""
+    if text in {"never", "default"}:
+        return None if text == "default" else text
+    try:
+        return values.parse_period(_number(text), "it")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'{error}; or "never" or "default"') from None
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
