@@ -5,6 +5,7 @@ Alembic runs on the caller's connection and in its transaction; nothing here com
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -14,6 +15,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from scrapy_itemgraph import exceptions, tables
+
+# Alembic says at INFO which dialect it meets, at every start.
+logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 VERSION_TABLE = "itemgraph_version"
 LOCK = int.from_bytes(b"itemgrph", "big")  # the advisory lock of whoever migrates

@@ -41,6 +41,14 @@ TAKE_NAMES = text("""
     RETURNING name, item_id
 """)
 
+# Names that stay taken after a deletion have no item whose lock would cover them.
+LOCK_TOMBSTONES = text("""
+    SELECT a.key FROM unnest(CAST(:keys AS uuid[])) AS wanted(key)
+    JOIN aliases a ON a.crawl_id = :crawl AND a.key = wanted.key
+    WHERE a.item_id IS NULL
+    FOR NO KEY UPDATE OF a
+""")
+
 LOCK = text("""
     SELECT i.id, i.name, i.data, s.name AS slot, i.created_by, i.nice, i.not_before, i.updated_at
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
@@ -127,9 +135,13 @@ def load(
     state.owners = dict(state.stored_owners)
     owned = {state.owners.get(name) for name in mentioned.existing} - {None, TOMBSTONE}
     wanted = {*claimed_items, *(owner for owner in owned if owner is not None)}
+    tombstones = [n for n in names if n in mentioned.existing and state.owners.get(n) == TOMBSTONE]
+    if tombstones:
+        keys = [values.name_key(name) for name in tombstones]
+        connection.execute(LOCK_TOMBSTONES, {"crawl": crawl_id, "keys": keys})
     _load_items(connection, state, sorted(wanted))
     existing = [name for name in names if name in mentioned.existing]
-    if existing and owned:
+    if existing and (owned or tombstones):
         _check_still(state, _resolve(connection, crawl_id, existing), existing)
     if any(isinstance(operation, Expire) for operation in operations) and state.items:
         claimed = connection.execute(CLAIMED, {"items": sorted(state.items)})

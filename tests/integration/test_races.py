@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import subprocess
+import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ from races import Crawl, actors, ended
 
 from scrapy_itemgraph import database as databases
 from scrapy_itemgraph import refresh, registry, task, work
-from scrapy_itemgraph.apply import MovedNamesError, load
+from scrapy_itemgraph.apply import MovedNamesError
 from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
@@ -45,6 +45,7 @@ from scrapy_itemgraph.values import name_key
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LOAD = sys.modules["scrapy_itemgraph.apply.load"]
 HERE = "http://here.example/"
 
 
@@ -428,7 +429,7 @@ def test_writers_of_the_same_names_do_not_deadlock(crawl, engine, monkeypatch, c
             ordered = builtins.sorted(names, key=key)
             return ordered[::-1] if "downwards" in ordered else ordered
 
-        monkeypatch.setattr(load, "sorted", unsorted, raising=False)
+        monkeypatch.setattr(LOAD, "sorted", unsorted, raising=False)
     with actors(engine, 3) as (holder, upwards, downwards):
         holder.run(crawl.operate, CreateItem(middle))
         one = upwards.start(crawl.operate, *map(CreateItem, (low, middle, high)))
@@ -484,7 +485,7 @@ def test_a_name_that_moves_while_its_owner_is_waited_for_is_looked_up_anew(
     merger, tagger = pair
     crawl.seed(CreateItem("A"), CreateItem("B"))
     if not cured:
-        monkeypatch.setattr(load, "_check_still", lambda *_: None)
+        monkeypatch.setattr(LOAD, "_check_still", lambda *_: None)
 
     merger.run(crawl.operate, MergeItem(into="B", id="A"))
     tagging = tagger.start(crawl.operate, AddTag("book", id="A"))
@@ -837,14 +838,16 @@ class Cutter:
         self.upstream = upstream
         self.armed: str | None = None
         self.cuts = 0
+        self.serving: set[asyncio.Task] = set()
 
     async def serve(self, reader, writer) -> None:
+        self.serving.add(asyncio.current_task())
         up_reader, up_writer = await asyncio.open_unix_connection(self.upstream)
         state = {"cutting": False}
 
         async def forward() -> None:
             while data := await reader.read(65536):
-                if b"COMMIT" in data and self.armed:
+                if b"COMMIT\0" in data and self.armed:
                     armed, self.armed = self.armed, None
                     self.cuts += 1
                     if armed == "before":
@@ -887,6 +890,7 @@ async def cut_off(url: str, directory):
     finally:
         await graph.close("finished")
         server.close()
+        await asyncio.wait(cutter.serving)
 
 
 @pytest.mark.parametrize("cured", [True, False])
