@@ -7,7 +7,7 @@ VENV214 := .venv-2.14
 READY214 := $(VENV214)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-edges test-user test-matrix lint types bench clean
+.PHONY: help demo test test-fast test-edges test-user test-matrix chaos lint types bench clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -54,6 +54,9 @@ test-matrix: $(READY) $(READY214) ## everything on every edge (slow)
 	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q
 	ITEMGRAPH_TEST_SERVER=debian15 $(BIN)/python -m pytest -q
 	ITEMGRAPH_TEST_SERVER=debian15 $(VENV214)/bin/python -m pytest -q
+
+chaos: $(READY) ## many rounds of kill -9 (slow)
+	ITEMGRAPH_CHAOS_ROUNDS=40 $(BIN)/python -m pytest -q tests/acceptance/test_chaos.py
 
 bench: $(READY) ## figures, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py

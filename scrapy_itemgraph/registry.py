@@ -388,6 +388,8 @@ def rename_tags(connection: Connection, renames: Mapping[str, str]) -> dict[str,
     counts = dict.fromkeys(renames, 0)
     for crawl_id in connection.execute(CRAWLS).scalars().all():
         for old, new in renames.items():
+            if old == new:
+                continue
             names = {"crawl": crawl_id, "old": old, "new": new}
             moved = connection.execute(RENAME_TAG, names).rowcount
             moved += connection.execute(DROP_TAG, names).rowcount

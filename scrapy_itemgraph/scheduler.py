@@ -137,6 +137,8 @@ class Scheduler(BaseScheduler):
 
     def _is_seen(self, leg: Leg, request: Request) -> bool:
         """Filter follow-ups among the requests of their execution, but never the work's own."""
+        if leg.execution.claim is None:
+            return self._strays.is_seen(request)
         seen = leg.execution.seen
         fingerprint = self._fingerprint(request)
         if fingerprint in seen and not (request.dont_filter or leg.is_own):
@@ -153,10 +155,16 @@ class Strays:
         self._crawl = crawl
         self._has_warned = False
 
+    def is_seen(self, request: Request) -> bool:
+        """Filter a request by its fingerprint, as Scrapy's own scheduler does."""
+        if request.dont_filter or not self.dupefilter.request_seen(request):
+            return False
+        self.dupefilter.log(request, self._crawl.spider)
+        return True
+
     def leg_for(self, request: Request) -> Leg | None:
         """Open an execution without a claim for a request, unless it is a duplicate."""
-        if not request.dont_filter and self.dupefilter.request_seen(request):
-            self.dupefilter.log(request, self._crawl.spider)
+        if self.is_seen(request):
             return None
         if not self._has_warned:
             self._has_warned = True

@@ -12,15 +12,16 @@ from scrapy.exceptions import UsageError
 from scrapy.utils.log import configure_logging
 
 from scrapy_itemgraph import tasks
-from scrapy_itemgraph.commands import crawls, items, parsing, printing, setup, worklists
+from scrapy_itemgraph.commands import crawls, databases, items, parsing, printing, worklists
 from scrapy_itemgraph.commands.command import COMMANDS, Call, Command, misuse
 from scrapy_itemgraph.exceptions import ItemGraphError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-__all__ = ["COMMANDS", "ItemGraphCommand", "crawls", "items", "setup", "worklists"]
+__all__ = ["COMMANDS", "ItemGraphCommand"]
 
+_GROUPS = (databases, items, worklists, crawls)
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
 
 
@@ -73,6 +74,8 @@ class ItemGraphCommand(ScrapyCommand):
             printing.write(sys.stdout, _overview() if command is None else parsing.help_of(command))
             return _OK
         given = parsing.parse(command, rest)
+        if opts.crawl == "":
+            raise misuse("--crawl names no crawl")
         if opts.crawl is not None and hasattr(given, "crawl"):
             raise misuse(f"{command.name} takes CRAWL as its argument, not --crawl")
         assert self.settings is not None
@@ -100,12 +103,18 @@ def _find(args: list[str]) -> tuple[Command | None, list[str]]:
 
 
 def _overview() -> str:
+    lines = []
     width = max(map(len, COMMANDS))
-    lines = [f"  {one.name:<{width}}  {one.summary}" for one in COMMANDS.values()]
+    for group in _GROUPS:
+        lines += ["", *(group.__doc__ or "").splitlines()]
+        lines += [
+            f"  {one.name:<{width}}  {one.summary}"
+            for one in COMMANDS.values()
+            if one.run.__module__ == group.__name__
+        ]
     return "\n".join(
         [
             "Usage: scrapy itemgraph COMMAND [arguments] [options]",
-            "",
             *lines,
             "",
             "scrapy itemgraph COMMAND -h says what a command takes. Every command takes --json,",

@@ -57,9 +57,7 @@ def argument(*flags: str, **options: Any) -> Argument:
     return Argument(flags, options)
 
 
-def command(
-    name: str, summary: str, *arguments: Argument, notes: str = ""
-) -> Callable[[Run], Run]:
+def command(name: str, summary: str, *arguments: Argument, notes: str = "") -> Callable[[Run], Run]:
     """Make a function a command; the exit code is 0 unless it returns another one."""
 
     def register(run: Run) -> Run:

@@ -43,12 +43,17 @@ def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
     stray = [one for one in rest if one.startswith("-") and one != "-"]
     if stray:
         raise misuse(f"unknown option {stray[0]}; an ID that begins with a dash goes after --")
-    positionals = _parser(command, (a for a in command.arguments if not a.is_option))
-    # Behind the dashes everything is positional.
-    found, rest = positionals.parse_known_args(["--", *rest, *after], found)
-    if rest:
-        raise misuse(f"unexpected argument {rest[0]!r}")
-    return found
+    return _parse_positionals(command, [*rest, *after], found)
+
+
+def _parse_positionals(
+    command: Command, given: list[str], found: argparse.Namespace
+) -> argparse.Namespace:
+    declared = [a for a in command.arguments if not a.is_option]
+    if len(given) > len(declared):
+        raise misuse(f"unexpected argument {given[len(declared)]!r}; nothing was done")
+    # Behind the dashes an ID may begin with one.
+    return _parser(command, declared).parse_args(["--", *given] if given else [], found)
 
 
 def help_of(command: Command) -> str:

@@ -118,21 +118,15 @@ class ItemGraph:
         names = [row.name for row in queries.crawls(connection)]
         if len(names) != 1:
             known = ", ".join(names) or "none yet"
-            raise NotFoundError(f"name the crawl that you mean; the database has {known}")
+            raise NotFoundError(
+                "name the crawl that you mean, with --crawl NAME (in Python crawl=); "
+                f"the database has {known}"
+            )
         return str(names[0])
 
     def crawls(self) -> list[str]:
         """Return the names of all crawls."""
         return [row.name for row in self._call(queries.crawls)]
-
-    def check_crawl(self) -> None:
-        """Make sure that the crawl exists.
-
-        Raises:
-            NotFoundError: naming the crawls that do.
-
-        """
-        self._of_crawl(lambda *_: None)
 
     def apply(
         self, given: Iterable[operations.Operation], *, names: Sequence[str] = ()
@@ -386,7 +380,7 @@ def _engine(url: str | None, data_dir: Path) -> Iterator[Engine]:
     """Connect to the server at `url`, or to the embedded one, which stays up meanwhile."""
     server = EmbeddedServer.start(data_dir) if url is None else None
     try:
-        engine = database.sync_engine(url if server is None else server.url)
+        engine = database.sync_engine(url or (server.url if server else ""))
         try:
             yield engine
         finally:

@@ -1,0 +1,188 @@
+"""A crawl as a whole: its numbers and tasks, starting it anew, ageing it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph import values
+from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands.command import argument, command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from scrapy_itemgraph.commands.command import Call
+
+CRAWL = argument("crawl", metavar="CRAWL", help="the crawl's name")
+TASK = argument("task", metavar="TASK", help="the task's name")
+_COUNTS = (
+    ("WAITING", "waiting"),
+    ("LATER", "delayed"),
+    ("CLAIMED", "claimed"),
+    ("DONE", "completed"),
+    ("FRESH", "fresh"),
+    ("HELD", "held"),
+    ("FAILURES", "failures"),
+    ("REFUSED", "refusals"),
+)
+
+
+@command("status", "Show a crawl's numbers: items, work of each task, workers, sweeps")
+def status(call: Call) -> None:
+    """Show a crawl's numbers."""
+    with call.graph() as graph:
+        found = graph.status()
+    call.write(found, _status_lines(found))
+
+
+def _status_lines(found: dict[str, Any]) -> Iterator[str]:
+    yield from printing.fields(
+        [
+            ("crawl", found["crawl"]),
+            ("items", f"{found['items']:,}"),
+            ("next result falls due", printing.moment(found["next_due"])),
+        ]
+    )
+    yield ""
+    yield from _counts(found["tasks"])
+    if found["workers"]:
+        yield ""
+        yield from printing.table(
+            ("WORKER", "SPIDER", "HOST", "PROCESS", "STARTED", "CLAIMS", "LATE"),
+            (
+                (
+                    str(one["id"]),
+                    one["spider"],
+                    one["host"],
+                    str(one["process_id"]),
+                    printing.moment(one["started_at"]),
+                    one["claims"],
+                    one["is_late"],
+                )
+                for one in found["workers"]
+            ),
+        )
+    for sweep in found["sweeps"]:
+        of = f"of the task {sweep['task']}" if sweep["task"] else f"of {', '.join(sweep['tags'])}"
+        yield printing.clean(f"a sweep after a change {of} is open; the next run goes on with it")
+    if found["old_snapshot"]:
+        old = found["old_snapshot"]
+        yield printing.clean(
+            f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
+            f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
+        )
+
+
+def _counts(tasks: Iterable[dict[str, Any]]) -> Iterator[str]:
+    rows = [(_name(one), *(one[key] for _, key in _COUNTS)) for one in tasks]
+    if not rows:
+        return iter(["no task is known yet: each run registers those of its spider"])
+    return printing.table(("TASK", *(head for head, _ in _COUNTS)), rows)
+
+
+def _name(one: dict[str, Any]) -> str:
+    marks = []
+    if not one["is_registered"]:
+        marks.append("gone")
+    if not one["is_enabled"]:
+        marks.append("disabled")
+    if one["max_failures"] is not None and one["failures"] >= one["max_failures"]:
+        marks.append("stopped by failures")
+    return f"{one['name']} ({', '.join(marks)})" if marks else str(one["name"])
+
+
+@command("tasks", "List the tasks, with what is declared of each")
+def tasks(call: Call) -> None:
+    """List the tasks."""
+    with call.graph() as graph:
+        rows = [row._asdict() for row in graph.tasks()]
+    call.write(rows, _task_lines(rows))
+
+
+def _task_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    if not rows:
+        return iter(["no task is known yet: each run registers those of its spider"])
+    return printing.table(
+        ("TASK", "SPIDER", "VERSION", "TTL", "NICE", "TAGS", "DEPENDS ON", "STOPS AT"),
+        (
+            (
+                _name(one),
+                one["spider"],
+                one["version"],
+                printing.period(one["ttl"]),
+                one["nice"],
+                ", ".join(one["tags"]),
+                ", ".join(one["depends_on"]),
+                one["max_failures"],
+            )
+            for one in rows
+        ),
+    )
+
+
+@command("enable", "Let a task's work be claimed again", TASK)
+def enable(call: Call) -> None:
+    """Let a task's work be claimed again."""
+    with call.graph() as graph:
+        graph.enable(call.given.task)
+    document = {"task": call.given.task, "is_enabled": True}
+    call.write(document, [f"{call.given.task} is enabled"])
+
+
+@command(
+    "disable",
+    "Leave a task's work unclaimed until it is enabled",
+    TASK,
+    notes="What is claimed already goes on to its end.",
+)
+def disable(call: Call) -> None:
+    """Leave a task's work unclaimed."""
+    with call.graph() as graph:
+        graph.disable(call.given.task)
+    document = {"task": call.given.task, "is_enabled": False}
+    call.write(document, [f"{call.given.task} is disabled"])
+
+
+@command(
+    "restart",
+    "Delete all items of a crawl, so that it begins anew",
+    CRAWL,
+    argument("--yes", action="store_true", help="do it; without it, only say what would go"),
+    notes="The tasks stay known. It is refused while a worker of the crawl lives.",
+)
+def restart(call: Call) -> int:
+    """Delete what a crawl has; without --yes say what that is."""
+    name, yes = call.given.crawl, call.given.yes
+    with call.graph(crawl=name) as graph:
+        counts = graph.restart(dry_run=not yes)
+    document = {"crawl": name, "is_deleted": yes, "rows": counts}
+    call.write(document, _restart_lines(name, counts, yes=yes))
+    return 0 if yes else 1
+
+
+def _restart_lines(name: str, counts: dict[str, int], *, yes: bool) -> Iterator[str]:
+    listed = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
+    if yes:
+        yield printing.clean(f"deleted of the crawl {name}: {listed}")
+    else:
+        yield printing.clean(f"This would delete, of the crawl {name}: {listed}.")
+        yield "Nothing was deleted. To do it, add --yes."
+
+
+@command(
+    "age",
+    "Move every time of a crawl back, as if a period had passed",
+    CRAWL,
+    argument("period", metavar="PERIOD", type=parsing.period, help="such as 90s or 1d12h"),
+    notes="For demos and tests.",
+)
+def age(call: Call) -> None:
+    """Move every time of a crawl back."""
+    name, period = call.given.crawl, call.given.period
+    with call.graph(crawl=name) as graph:
+        graph.age(period)
+    passed = values.format_period(period.total_seconds())
+    call.write(
+        {"crawl": name, "seconds": period.total_seconds()},
+        [printing.clean(f"the crawl {name} is {passed} older")],
+    )

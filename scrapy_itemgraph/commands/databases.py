@@ -1,0 +1,100 @@
+"""The database itself: making it, and bringing its schema up to date."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from scrapy.settings import SETTINGS_PRIORITIES
+
+from scrapy_itemgraph.commands.command import command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy.settings import BaseSettings
+
+    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.graph.item_graph import Migrated
+
+ADDON = "scrapy_itemgraph.Addon"
+ADDON_LINE = f'ADDONS = {{"{ADDON}": 500}}'
+
+
+@command(
+    "init",
+    "Make the database ready, and say where it is",
+    notes="Run again, it changes nothing. It says what settings.py lacks.",
+)
+def init(call: Call) -> None:
+    """Make the database ready, and say what settings.py lacks."""
+    made = _migrate(call)
+    missing = _missing_settings(call.scrapy_settings)
+    call.write({**_document(made), "missing_settings": missing}, _init_lines(made, missing))
+
+
+@command(
+    "migrate",
+    "Bring the database's schema up to date",
+    notes="Stop the crawls first: older code does not work with a newer schema.",
+)
+def migrate(call: Call) -> None:
+    """Bring the schema up to date."""
+    made = _migrate(call)
+    call.write(_document(made), _lines(made))
+
+
+def _migrate(call: Call) -> Migrated:
+    from scrapy_itemgraph.graph import ItemGraph  # noqa: PLC0415 - SQLAlchemy; runs need none
+
+    return ItemGraph.migrate(call.settings.database_url, data_dir=call.settings.data_dir)
+
+
+def _document(made: Migrated) -> dict[str, Any]:
+    return {
+        "location": made.location,
+        "is_embedded": made.is_embedded,
+        "schema": made.after,
+        "previous_schema": made.before,
+    }
+
+
+def _lines(made: Migrated) -> Iterator[str]:
+    what = "the embedded PostgreSQL in " if made.is_embedded else ""
+    yield f"The item graph is in {what}{made.location}"
+    if made.before is None:
+        yield f"Its schema was made: version {made.after}"
+    elif made.before != made.after:
+        yield f"Its schema was brought from version {made.before} to {made.after}"
+    else:
+        yield f"Its schema is up to date: version {made.after}"
+
+
+def _init_lines(made: Migrated, missing: list[str]) -> Iterator[str]:
+    yield from _lines(made)
+    if missing:
+        yield ""
+        yield "Put into settings.py (into ADDONS, where there is one):"
+        yield ""
+        yield from (f"    {line}" for line in missing)
+
+
+def _missing_settings(settings: BaseSettings) -> list[str]:
+    """Return the lines that a crawl of the project needs in its settings to come here."""
+    addon = [] if _has_addon(settings) else [ADDON_LINE]
+    # As they were given: who reads this has just typed it, password and all.
+    return addon + [
+        f"{name} = {json.dumps(settings[name], ensure_ascii=False)}"
+        for name in ("ITEMGRAPH_DATABASE_URL", "ITEMGRAPH_DATA_DIR")
+        if settings.getpriority(name) == SETTINGS_PRIORITIES["cmdline"]
+    ]
+
+
+def _has_addon(settings: BaseSettings) -> bool:
+    """Tell whether ADDONS has ours, as a path or as the class."""
+    return any(
+        key in {ADDON, "scrapy_itemgraph.addon.Addon"}
+        or getattr(key, "__module__", None) == "scrapy_itemgraph.addon"
+        for key, order in settings.getdict("ADDONS").items()
+        if order is not None
+    )

@@ -1,0 +1,335 @@
+"""Items: looking at one, and changing some."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph import operations
+from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands.command import argument, checked_id, command, misuse
+from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError, OperationError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterable, Iterator
+
+    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.types import Note, ResultSnapshot
+
+_LEFT_OUT = object()  # None is what "default" means
+
+ID = argument("id", metavar="ID", help="the item's id, or an alias of it")
+
+
+@command(
+    "show",
+    "Show an item: names, tags, data, results and last attempts",
+    ID,
+)
+def show(call: Call) -> None:
+    """Show an item."""
+    name = checked_id(call.given)
+    with call.graph() as graph:
+        document = _shown(graph, name)
+    call.write(document, _item_lines(document))
+
+
+def _shown(graph: ItemGraph, name: str) -> dict[str, Any]:
+    results = graph.results(name)  # raises for an unknown name, saying why
+    item = graph.get(name)
+    if item is None:
+        raise NotFoundError(f"the item {name!r} has just been deleted")
+    creator = None if item.created_by is None else graph.get(item.created_by)
+    return {
+        **asdict(item),
+        "created_by_item": None if creator is None else creator.id,
+        "results": [asdict(result) for result in results],
+        "attempts": [row._asdict() for row in graph.attempts(name)],
+    }
+
+
+def _item_lines(item: dict[str, Any]) -> Iterator[str]:
+    creator, by = item["created_by_item"], item["created_by"]
+    if by is not None and creator != by:
+        by += " (no such item any more)" if creator is None else f" (now {creator})"
+    yield from printing.fields(
+        [
+            ("item", item["id"]),
+            *(("alias", alias) for alias in item["aliases"]),
+            *(("tag", _tag(name, value)) for name, value in item["tags"].items()),
+            ("created", printing.moment(item["created_at"])),
+            ("created by", by),
+            ("updated", printing.moment(item["updated_at"])),
+        ]
+    )
+    yield "data"
+    yield from _json_lines(item["data"])
+    for result in item["results"]:
+        yield ""
+        yield from _result_lines(result)
+    if item["attempts"]:
+        yield ""
+        yield from printing.table(
+            ("TASK", "TRY", "OUTCOME", "STARTED", "WORKER", "ERROR"),
+            (
+                (
+                    row["task"],
+                    row["number"],
+                    row["outcome"],
+                    printing.moment(row["started_at"]),
+                    row["worker"],
+                    error_line(row["error"]),
+                )
+                for row in item["attempts"]
+            ),
+        )
+
+
+def _tag(name: str, value: Any) -> str:
+    return name if value is None else f"{name} = {json.dumps(value, ensure_ascii=False)}"
+
+
+def _result_lines(result: dict[str, Any]) -> Iterator[str]:
+    version = f", version {result['version']}" if result["version"] is not None else ""
+    yield printing.clean(f"task {result['task']}: {result['state']}{version}")
+    yield from (
+        f"  {line}"
+        for line in printing.fields(
+            [
+                ("completed", printing.moment(result["completed_at"])),
+                ("expires", printing.moment(result["expires_at"])),
+            ]
+        )
+    )
+    if result["metadata"]:
+        yield from _json_lines(result["metadata"])
+
+
+def _json_lines(value: Any) -> Iterator[str]:
+    for line in json.dumps(value, ensure_ascii=False, indent=2).splitlines():
+        yield f"  {printing.clean(line)}"
+
+
+def error_line(error: dict[str, Any] | None) -> str:
+    """Return an error's type and message in one line."""
+    if not error:
+        return ""
+    return f"{error.get('type', 'error')}: {error.get('message', '')}".strip().rstrip(":")
+
+
+@command(
+    "add",
+    "Add an item, unless its id is taken: then nothing changes",
+    argument("id", metavar="ID", nargs="?", help="its id; left out: a random one"),
+    argument(
+        "--tag",
+        metavar="NAME[=JSON]",
+        type=parsing.tag,
+        action="append",
+        default=[],
+        help="tag it, with a value if need be; may be repeated",
+    ),
+    argument("--data", metavar="JSON", type=parsing.json_object, help="its data, an object"),
+    argument("--url", metavar="URL", help='the same as --data \'{"url": "URL"}\''),
+    argument(
+        "--alias",
+        metavar="ID",
+        action="append",
+        default=[],
+        help="another id of it; skipped if taken; may be repeated",
+    ),
+    argument("--nice", metavar="N", type=int, help="its priority; lower goes first"),
+    argument("--prefix", metavar="TEXT", help="what a random id begins with"),
+    notes="A crawl that --crawl names is made if it does not exist.",
+)
+def add(call: Call) -> None:
+    """Add an item."""
+    created = _created(call.given)
+    with call.graph(may_create=True) as graph:
+        is_new = graph.crawl not in graph.crawls()
+        notes = graph.apply([created], names=["add"])
+        item = graph.get(created.id)
+        tasks = [] if item is None else [result.task for result in graph.results(created.id)]
+        if is_new:
+            call.note(f"scrapy itemgraph: made the crawl {printing.clean(graph.crawl)!r}")
+    is_created = any(note.label == "new" for note in notes)
+    document = {
+        "id": created.id if item is None else item.id,
+        "created": is_created,
+        "aliases": [] if item is None else item.aliases,
+        "tasks": tasks,
+    }
+    call.write(document, _added_lines(document, created.id))
+
+
+def _created(given: Namespace) -> operations.CreateItem:
+    if given.data is not None and given.url is not None:
+        raise misuse("give --data or --url, not both")
+    if given.id is not None and given.prefix is not None:
+        raise misuse("give ID or --prefix, not both")
+    data = given.data if given.url is None else {"url": given.url}
+    return operations.CreateItem(
+        id=given.id,
+        tags=dict(given.tag),
+        data=data or {},
+        prefix=given.prefix,
+        aliases=given.alias,
+        nice=given.nice,
+    )
+
+
+def _added_lines(document: dict[str, Any], name: str) -> Iterator[str]:
+    shown = printing.clean(document["id"])
+    if not document["created"]:
+        known = "" if document["id"] == name else f" as an alias of {shown}"
+        yield f"{printing.clean(name)} exists already{known}; nothing was changed"
+        return
+    yield f"added {shown}"
+    if document["tasks"]:
+        yield f"its tasks: {', '.join(document['tasks'])}"
+    else:
+        yield "no task that is known yet is called for by its tags"
+
+
+@command(
+    "delete",
+    "Delete an item, its results and its work",
+    ID,
+    argument("--keep-name", action="store_true", help="leave its names taken, for ever"),
+)
+def delete(call: Call) -> None:
+    """Delete an item."""
+    name = checked_id(call.given)
+    deleted = operations.DeleteItem(name, forget=not call.given.keep_name)
+    with call.graph() as graph:
+        graph.results(name)  # raises for an unknown name, saying why
+        notes = graph.apply([deleted], names=["delete"])
+    kept = "; its names stay taken" if call.given.keep_name else ""
+    document = {"deleted": notes[0].text, "names_kept": call.given.keep_name}
+    call.write(document, [f"deleted {printing.clean(notes[0].text)}{kept}"])
+
+
+@command(
+    "apply",
+    "Apply operations, one JSON object a line, all or none",
+    argument("file", metavar="FILE", help="where they are; - for standard input"),
+    notes="""\
+For example {"op": "createItem", "id": "URL:x", "tags": ["page"], "data": {"url": "https://x/"}}.
+All are applied in one transaction; an error names the line, and then nothing is changed.""",
+)
+def apply(call: Call) -> None:
+    """Apply operations."""
+    read = list(_operations(_lines(call.given.file)))
+    with call.graph(may_create=True) as graph:
+        is_new = graph.crawl not in graph.crawls()
+        notes = graph.apply([one for _, one in read], names=[name for name, _ in read])
+        if is_new:
+            call.note(f"scrapy itemgraph: made the crawl {printing.clean(graph.crawl)!r}")
+    document = {"operations": len(read), "notes": [asdict(note) for note in notes]}
+    call.write(document, _note_lines(notes, len(read)))
+
+
+def _note_lines(notes: Iterable[Note], total: int) -> Iterator[str]:
+    for note in notes:
+        yield f"[{note.label}] {printing.clean(note.text)}"
+    yield f"{total:,} operations applied"
+
+
+def _lines(file: str) -> list[bytes]:
+    try:
+        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).split(b"\n")
+    except OSError as error:
+        raise NotFoundError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _operations(lines: Iterable[bytes]) -> Iterator[tuple[str, operations.Operation]]:
+    """Read operations, each with what errors call it."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"line {number}"
+        try:
+            read = operations.from_json(json.loads(line.decode()))
+        except (ItemGraphError, ValueError, RecursionError) as error:
+            raise OperationError(f"{where}: {error}") from None
+        yield where, operations.checked(read, where)
+
+
+@command(
+    "expire",
+    "Make an item's results stale, so that its tasks run again",
+    ID,
+    argument("--task", metavar="TASK", help="of this task alone"),
+    notes="A task that a failure holds back may run again, too.",
+)
+def expire(call: Call) -> None:
+    """Make results stale."""
+    name = checked_id(call.given)
+    _change(call, operations.Expire(id=name, task=call.given.task), name)
+
+
+@command(
+    "set-ttl",
+    "Change when an item's results expire, or all results of a task",
+    argument("id", metavar="ID", nargs="?", help="the item's id, or an alias of it"),
+    argument(
+        "ttl",
+        metavar="TTL",
+        nargs="?",
+        type=parsing.ttl,
+        default=_LEFT_OUT,
+        help='such as 6h, counted from the last result; "never"; or "default" for the task\'s',
+    ),
+    argument("--task", metavar="TASK", help="of this task alone"),
+    argument(
+        "--recompute",
+        action="store_true",
+        help="with --task alone: by the task's own TTL, as it is now, for all its results but "
+        "those that have one of their own",
+    ),
+    notes="Either ID TTL [--task TASK], or --task TASK --recompute.",
+)
+def set_ttl(call: Call) -> None:
+    """Change when results expire."""
+    given = call.given
+    if given.recompute:
+        _recompute_ttl(call)
+        return
+    if given.id is None or given.ttl is _LEFT_OUT:
+        raise misuse("give ID and TTL, or --task TASK --recompute")
+    name = checked_id(given)
+    _change(call, operations.SetTTL(given.ttl, id=name, task=given.task), name)
+
+
+def _recompute_ttl(call: Call) -> None:
+    given = call.given
+    if given.id is not None or given.task is None:
+        raise misuse("--recompute takes --task TASK, and no ID")
+    with call.graph() as graph:
+        changed = graph.recompute_ttl(given.task)
+    call.write({"task": given.task, "changed": changed}, [f"{changed:,} results changed"])
+
+
+def _change(call: Call, operation: operations.Operation, name: str) -> None:
+    """Apply an operation to an item's results, and show what they are now."""
+    with call.graph() as graph:
+        graph.results(name)  # raises for an unknown name, saying why
+        graph.apply([operation], names=[name])
+        task = call.given.task
+        results = [one for one in graph.results(name) if task is None or one.task == task]
+    call.write([asdict(result) for result in results], _state_lines(results))
+
+
+def _state_lines(results: Iterable[ResultSnapshot]) -> Iterator[str]:
+    rows = [
+        (one.task, one.state, printing.moment(one.completed_at), printing.moment(one.expires_at))
+        for one in results
+    ]
+    if not rows:
+        return iter(["no task has a result of it"])
+    return printing.table(("TASK", "NOW", "COMPLETED", "EXPIRES"), rows)

@@ -1,0 +1,137 @@
+"""Work: what is outstanding, why something runs or does not, and what failed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands.command import argument, checked_id, command, misuse
+from scrapy_itemgraph.commands.items import ID, error_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from scrapy_itemgraph.commands.command import Call
+
+_HIDDEN = {"item_id", "task_id"}
+
+
+@command(
+    "worklist",
+    "List outstanding work that nobody has claimed, in the order of its turn",
+    argument("--task", metavar="TASK", help="of this task alone"),
+    argument("--limit", metavar="N", type=parsing.count, default=100, help="at most (100)"),
+    notes="Work of disabled tasks and work that has to wait are in it; `explain` says why.",
+)
+def worklist(call: Call) -> None:
+    """List outstanding work."""
+    with call.graph() as graph:
+        rows = graph.worklist(call.given.task, call.given.limit)
+    call.write([row._asdict() for row in rows], _work_lines(rows, call.given.limit))
+
+
+def _work_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
+    if not rows:
+        yield "no work is outstanding"
+        return
+    yield from printing.table(
+        ("ITEM", "TASK", "STATE", "NICE", "TRIES", "DEATHS", "NOT BEFORE", "SLOT"),
+        (
+            (
+                row.item,
+                row.task,
+                "stale" if row.is_stale else "never run",
+                row.nice,
+                row.tries or None,
+                row.deaths or None,
+                printing.moment(row.not_before),
+                row.slot,
+            )
+            for row in rows
+        ),
+    )
+    if len(rows) == limit:
+        yield f"(the first {limit:,}; --limit shows more)"
+
+
+@command(
+    "explain",
+    "Say why an item's tasks run next, or do not",
+    ID,
+    argument("task", metavar="TASK", nargs="?", help="this task alone"),
+)
+def explain(call: Call) -> None:
+    """Say why tasks run or do not."""
+    with call.graph() as graph:
+        explained = graph.explain(checked_id(call.given), call.given.task)
+    call.write([asdict(one) for one in explained], _explained_lines(explained))
+
+
+def _explained_lines(explained: Sequence[Any]) -> Iterator[str]:
+    if not explained:
+        yield "no task is called for by the item's tags, and none has a result of it"
+    for one in explained:
+        may = "may run now" if one.is_eligible else "does not run now"
+        yield printing.clean(f"{one.task}: {one.state}, {may}")
+        for reason in one.reasons:
+            yield printing.clean(f"  - {reason}")
+
+
+@command(
+    "failures",
+    "List the failures that nobody has handled, the oldest first",
+    argument("--task", metavar="TASK", help="of this task alone"),
+    argument("--limit", metavar="N", type=parsing.count, default=100, help="at most (100)"),
+    notes="With --json each has its whole error, traceback included.",
+)
+def failures(call: Call) -> None:
+    """List open failures."""
+    with call.graph() as graph:
+        rows = graph.failures(call.given.task, call.given.limit)
+    shown = [{k: v for k, v in row._asdict().items() if k not in _HIDDEN} for row in rows]
+    call.write(shown, _failure_lines(rows, call.given.limit))
+
+
+def _failure_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
+    if not rows:
+        yield "no failure is open"
+        return
+    yield from printing.table(
+        ("FAILURE", "TASK", "ITEM", "OCCURRED", "KIND", "ERROR"),
+        (
+            (
+                str(row.id),
+                row.task,
+                row.item,
+                printing.moment(row.occurred_at),
+                "refused" if row.is_refusal else "failed",
+                error_line(row.error),
+            )
+            for row in rows
+        ),
+    )
+    if len(rows) == limit:
+        yield f"(the first {limit:,}; --limit shows more)"
+
+
+@command(
+    "handle",
+    "Mark failures as handled: one, a task's, or all",
+    argument("failure", metavar="FAILURE", nargs="?", type=parsing.count, help="its number"),
+    argument("--task", metavar="TASK", help="all of this task"),
+    argument("--all", action="store_true", help="all of the crawl"),
+    argument("--no-retry", action="store_true", help="do not run it again: it stays held"),
+    notes="What failed runs again, unless --no-retry is given.",
+)
+def handle(call: Call) -> None:
+    """Mark failures as handled."""
+    given = call.given
+    if (given.failure is not None) + (given.task is not None) + given.all != 1:
+        raise misuse("give one of FAILURE, --task TASK and --all")
+    retry = not given.no_retry
+    with call.graph() as graph:
+        handled = graph.handle(given.failure, task=given.task, retry=retry)
+    then = "they may run again" if retry else "they stay held"
+    document = {"handled": handled, "retry": retry}
+    call.write(document, [f"{handled:,} handled{f'; {then}' if handled else ''}"])

@@ -1,0 +1,99 @@
+"""Scraped items become items of the graph, as `ITEMGRAPH_ITEMS` says."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.edge
+
+SPIDER = """
+from proj.things import Book, Product
+
+
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        yield seed("PAGE")
+        yield seed("TWICE", tags=["again"])
+        yield seed("BAD", tags=["bad"])
+        yield seed("NAN", tags=["nan"])
+
+    @task(tags=["page"])
+    async def parse_page(self, response, item):
+        yield Product(sku="1", ean="", price=5)
+        yield Book(sku="2", ean="978", price=7)
+        yield {"name": "a dict"}
+
+    @task(tags=["again"], depends_on=[])
+    def parse_again(self, response, item):
+        yield Product(sku="3", ean="11", price=1)
+        yield Product(sku="3", ean="12", price=2)
+
+    @task(tags=["bad"])
+    def parse_bad(self, response, item):
+        yield CreateItem(id="never")
+        yield Product(sku="", ean="x", price=0)
+
+    @task(tags=["nan"])
+    def parse_nan(self, response, item):
+        yield Product(sku="4", ean="x", price=float("nan"))
+"""
+
+THINGS = """
+from dataclasses import dataclass
+
+
+@dataclass
+class Product:
+    sku: str
+    ean: str
+    price: float
+
+
+@dataclass
+class Book(Product):
+    pass
+
+
+class Double:
+    async def process_item(self, item):
+        if isinstance(item, Product):
+            item.price *= 2
+        return item
+"""
+
+SETTINGS = """
+ITEM_PIPELINES = {"proj.things.Double": 100}
+ITEMGRAPH_ITEMS = {
+    "proj.things.Product": {"id": "SKU:{sku}", "tags": ["product"], "aliases": ["EAN:{ean}"]},
+    "proj.things.Book": {
+        "id": lambda book: f"BOOK:{book.sku}",
+        "tags": lambda book: {"book": book.ean},
+        "aliases": ["EAN:{ean}"],
+    },
+}
+"""
+
+
+def test_items_become_items(project):
+    """The most derived rule wins, pipelines run before, and what lacks an id fails alone."""
+    project.write(SPIDER, SETTINGS, things=THINGS)
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    data = project.data()
+    assert data["SKU:1"] == {"sku": "1", "ean": "", "price": 10}
+    assert data["BOOK:2"] == {"sku": "2", "ean": "978", "price": 14}
+    assert data["SKU:3"]["price"] == 4
+    assert "never" not in data
+    names = {name for (name,) in project.rows("SELECT name FROM aliases")}
+    assert {"EAN:978", "EAN:11"} <= names
+    assert "EAN:" not in names
+    tags = set(project.rows("SELECT i.name, t.tag FROM tags t JOIN items i ON i.id = t.item_id"))
+    assert {("SKU:1", "product"), ("BOOK:2", "book")} <= tags
+    assert project.outcomes()["BAD"] == ["failed"]
+    assert project.outcomes()["NAN"] == ["failed"]
+    assert "ITEMGRAPH_ITEMS['proj.things.Product']: the id 'SKU:{sku}'" in run.log
+    assert run.stats["item_scraped_count"] == 5

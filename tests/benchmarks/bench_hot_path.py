@@ -1,0 +1,261 @@
+"""What claiming and committing cost on a small and on a large graph, side by side.
+
+Run it by `make bench`. The absolute figures are this machine's; the ratios are what matters.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+if __name__ in {"__main__", "__mp_main__"}:
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from races import Crawl, ended
+
+from scrapy_itemgraph import database as databases
+from scrapy_itemgraph import migrate, task
+from scrapy_itemgraph.operations import CreateItem, UpdateMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scrapy_itemgraph.types import Claim
+
+SMALL, LARGE = 10_000, 1_000_000
+BATCH = 25
+ROUNDS = 60
+WIDE = 1_000  # queues beside the one that holds nearly everything
+SECONDS = 6.0
+BIG_TABLES = ("items", "aliases", "tags", "results", "work", "attempts", "failures")
+ONE = "one.example"
+
+
+class Pages:
+    """Tasks of which each item has work of all but the last, whose result is fresh."""
+
+    @task(tags=["page"])
+    def closed(self, response, item): ...
+
+    @task(tags=["page"])
+    def parse(self, response, item): ...
+
+    @task(tags=["page"])
+    def later(self, response, item): ...
+
+    @task(tags=["page"], ttl="1d")
+    def timed(self, response, item): ...
+
+
+FILL = (
+    """
+    INSERT INTO slots (name)
+    SELECT :one UNION ALL SELECT 'q' || n || '.example' FROM generate_series(1, :wide) n
+    """,
+    """
+    INSERT INTO queues (crawl_id, slot_id, is_live, next_at)
+    SELECT :crawl, id, true, now() - CASE WHEN name = :one THEN interval '1 day'
+        ELSE interval '1 hour' END FROM slots WHERE name <> ''
+    """,
+    """
+    INSERT INTO items (id, crawl_id, slot_id, name, data) OVERRIDING SYSTEM VALUE
+    SELECT n, :crawl, s.id, 'i' || n, '{"url": "http://one.example/a/page/of/usual/length"}'
+    FROM generate_series(1, :count) n, slots s WHERE s.name = :one
+    """,
+    """
+    INSERT INTO items (id, crawl_id, slot_id, name, data) OVERRIDING SYSTEM VALUE
+    SELECT :count + row_number() OVER (), :crawl, s.id, 'w' || row_number() OVER (),
+        json_build_object('url', 'http://' || s.name || '/')
+    FROM generate_series(1, 10) n, slots s WHERE s.name NOT IN ('', :one)
+    """,
+    """
+    INSERT INTO aliases (crawl_id, key, name, item_id)
+    SELECT :crawl, encode(substring(sha256(convert_to(name, 'UTF8')) FOR 16), 'hex')::uuid AS key,
+        name, id FROM items ORDER BY key
+    """,
+    "INSERT INTO tags (item_id, tag_name, crawl_id) SELECT id, 'page', :crawl FROM items",
+    """
+    INSERT INTO results (item_id, task_id, task_version, is_successful, completed_at, expires_at,
+        due_at)
+    SELECT i.id, t.id, t.version, true, now(), now() + t.ttl, now() + t.ttl
+    FROM items i, tasks t WHERE t.name = 'timed'
+    """,
+    """
+    INSERT INTO work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before)
+    SELECT i.id, t.id, :crawl, q.id, k.id, false, 0,
+        CASE WHEN t.name = 'later' THEN now() + interval '1 day' END
+    FROM tasks t JOIN kinds k ON k.task_id = t.id CROSS JOIN items i
+    JOIN queues q ON q.slot_id = i.slot_id
+    WHERE t.name <> 'timed' ORDER BY t.id, i.id
+    """,
+    "SELECT setval('items_id_seq', (SELECT max(id) FROM items))",
+    "UPDATE tasks SET is_enabled = false WHERE name = 'closed'",
+)
+
+
+def fill(engine: sa.Engine, count: int) -> Crawl:
+    """Fill an empty graph: `count` items of one queue and ten of each of many others."""
+    crawl = Crawl(engine, Pages)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        connection.exec_driver_sql("SET LOCAL maintenance_work_mem = '512MB'")
+        connection.exec_driver_sql("SET LOCAL work_mem = '256MB'")
+        # In the transaction that truncates a table, filling it writes no WAL.
+        connection.exec_driver_sql(f"TRUNCATE {', '.join(BIG_TABLES)}")
+        for table in BIG_TABLES:
+            connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        indexes = connection.exec_driver_sql(
+            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' "
+            "AND indexname LIKE '%%_idx' AND tablename = ANY (%s)",
+            (list(BIG_TABLES),),
+        ).all()
+        for name, _ in indexes:
+            connection.exec_driver_sql(f"DROP INDEX {name}")
+        given = {"crawl": crawl.id, "count": count, "wide": WIDE, "one": ONE}
+        for statement in FILL:
+            text = sa.text(statement)
+            connection.execute(text, {key: given[key] for key in text._bindparams})
+        for _, definition in indexes:
+            connection.exec_driver_sql(definition)
+    return crawl
+
+
+@contextmanager
+def counting(engine: sa.Engine) -> Iterator[list[str]]:
+    """Collect the statements that are sent, without BEGIN and COMMIT."""
+    sent: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        sent.append(statement)
+
+    sa.event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", note)
+
+
+class Bench:
+    """One graph, and what is measured on it."""
+
+    def __init__(self, crawl: Crawl, count: int) -> None:
+        self.crawl = crawl
+        self.count = count
+        self.worker = crawl.worker()
+        self.parse = crawl.only("parse")
+        self.times: dict[str, list[float]] = {}
+        self.statements: dict[str, int] = {}
+        self._made = 0
+
+    def timed(self, name: str, function: Callable[[sa.Connection], Any]) -> Any:
+        """Run a function in a transaction, and note how long both took."""
+        with counting(self.crawl.engine) as sent:
+            start = time.perf_counter()
+            with self.crawl.engine.begin() as connection:
+                result = function(connection)
+            self.times.setdefault(name, []).append((time.perf_counter() - start) * 1000)
+        self.statements[name] = len(sent)
+        return result
+
+    def claim(self) -> list[Claim]:
+        """Claim a batch."""
+        name = f"claim {BATCH}"
+        return self.timed(name, lambda c: self.crawl.claim(c, self.worker, BATCH, tasks=self.parse))
+
+    def commit(self, claims: list[Claim], creates: int) -> None:
+        """Commit a batch, each execution with as many creates, of which nine in ten are known."""
+        changesets = [
+            ended(claim, UpdateMetadata({"title": "A page"}), *self._creates(creates))
+            for claim in claims
+        ]
+        self.timed(
+            f"commit {BATCH} × {creates} creates",
+            lambda c: self.crawl.apply(c, *changesets, worker=self.worker),
+        )
+
+    def _creates(self, number: int) -> Iterator[CreateItem]:
+        for _ in range(number):
+            self._made += 1
+            is_new = self._made % 10 == 0
+            known = self._made * 7919 % self.count + 1
+            name = f"new-{self.worker}-{self._made}" if is_new else f"i{known}"
+            yield CreateItem(name, tags=["page"], data={"url": f"http://{ONE}/{name}"})
+
+    def round(self) -> None:
+        """Do one of each."""
+        for creates in (5, 10):
+            self.commit(self.claim(), creates)
+
+
+def work_off(url: str, count: int, seconds: float) -> int:
+    """Claim and commit for a while, in a process of its own; return how many executions."""
+    engine = databases.sync_engine(url)
+    bench = Bench(Crawl(engine, Pages), count)
+    done, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        claims = bench.claim()
+        bench.commit(claims, 5)
+        done += len(claims)
+    engine.dispose()
+    return done
+
+
+def main() -> None:
+    """Measure, and print."""
+    import servers
+    from conftest import new_database
+
+    with ExitStack() as stack:
+        server = stack.enter_context(servers.server())
+        benches = []
+        for count in (SMALL, LARGE):
+            url = stack.enter_context(new_database(server))
+            engine = databases.sync_engine(url)
+            stack.callback(engine.dispose)
+            with engine.begin() as connection:
+                migrate.ensure(connection, auto=True)
+            start = time.perf_counter()
+            crawl = fill(engine, count)
+            admin = engine.execution_options(isolation_level="AUTOCOMMIT")
+            with admin.connect() as connection:
+                connection.exec_driver_sql("VACUUM ANALYZE")
+            print(f"{count:>9,} items filled in {time.perf_counter() - start:.0f} s", flush=True)
+            benches.append((url, Bench(crawl, count)))
+        _alternate([bench for _, bench in benches])
+        _throughput(*benches[1])
+
+
+def _alternate(benches: list[Bench]) -> None:
+    for number in range(ROUNDS + 5):
+        for bench in benches:
+            bench.round()
+        if number == 4:  # warm
+            for bench in benches:
+                bench.times.clear()
+    small, large = benches
+    print(f"\n{'median ms':<28}{small.count:>11,}{large.count:>11,}{'ratio':>8}{'statements':>12}")
+    for name, times in small.times.items():
+        one, other = statistics.median(times), statistics.median(large.times[name])
+        print(f"{name:<28}{one:>11.2f}{other:>11.2f}{other / one:>8.2f}{large.statements[name]:>12}")
+
+
+def _throughput(url: str, bench: Bench) -> None:
+    print(f"\nexecutions/s at {bench.count:,}, 5 creates each, nine in ten known")
+    context = multiprocessing.get_context("spawn")
+    for processes in (1, 2, 4):
+        with context.Pool(processes) as pool:
+            given = [(url, bench.count, SECONDS)] * processes
+            done = sum(pool.starmap(work_off, given))
+        print(f"{processes} processes: {done / SECONDS:,.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
