@@ -341,14 +341,8 @@ class Crawl:
         request.meta.update({"dont_retry": True, translation.LEG: leg})
         self.crawler.engine.crawl(request)
         if leg.state is LegState.OFFERED:
-            leg.execution.refuse(
-                {
-                    "type": "refused",
-                    "message": "a handler of the signal request_scheduled refused the request",
-                    "url": request.url,
-                    "spider": self.spider.name,
-                }
-            )
+            why = ItemGraphError("a handler of the signal request_scheduled refused the request")
+            leg.execution.refuse(self.error_of(leg.execution, why, kind="refused", url=request.url))
             leg.close()
 
     async def _pause(self, longest: float) -> None:

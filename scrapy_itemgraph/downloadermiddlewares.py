@@ -9,6 +9,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from scrapy_itemgraph import crawl as crawls
+from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.executions import Leg, LegState
 from scrapy_itemgraph.translation import LEG, NO_DOWNLOAD
 
@@ -56,11 +57,8 @@ class ItemGraphDownloaderMiddleware:
     def _refused(self, leg: Leg, request: Request) -> None:
         """Close a leg whose redirect or retry was not let into the scheduler."""
         if leg.is_own:
+            why = ItemGraphError(f"the request that {leg.request.url} led to was refused")
             leg.execution.refuse(
-                {
-                    "type": "refused",
-                    "message": f"the request that {leg.request.url} led to was refused",
-                    "url": request.url,
-                }
+                self._crawl.error_of(leg.execution, why, kind="refused", url=request.url)
             )
         leg.close()

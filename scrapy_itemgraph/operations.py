@@ -20,22 +20,26 @@ MergePair = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 Tags = Iterable[str] | Mapping[str, Any]
 
 
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z]+)", lambda m: "_" + m[1].lower(), name)
+
+
 @dataclass(frozen=True)
 class Operation:
     """A change to the graph; the item under work is meant wherever `id` is left out."""
 
     _ids: ClassVar[tuple[str, ...]] = ("id",)
 
-    @property
-    def spelling(self) -> str:
-        """The operation's name in JSON: `updateData`."""
-        name = type(self).__name__
-        return "setTTL" if name == "SetTTL" else name[0].lower() + name[1:]
+    spelling: ClassVar[str]
+    """The operation's name in JSON: `updateData`."""
 
-    @property
-    def verb(self) -> str:
-        """The operation's name among functions and stats: `update_data`."""
-        return _snake(self.spelling)
+    verb: ClassVar[str]
+    """The operation's name among functions and stats: `update_data`."""
+
+    def __init_subclass__(cls) -> None:
+        name = cls.__name__
+        cls.spelling = name[0].lower() + name[1:]
+        cls.verb = _snake(cls.spelling)
 
     def named(self) -> set[str]:
         """Return the names of items that must exist for this operation."""
@@ -290,10 +294,6 @@ def from_json(line: Mapping[str, Any]) -> Operation:
         return cls(**given)
     except TypeError as error:
         raise OperationError(f"{spelling}: {error}") from None
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z])([A-Z]+)", lambda m: "_" + m[1].lower(), name)
 
 
 def _checked_plain(operation: Operation) -> Operation:

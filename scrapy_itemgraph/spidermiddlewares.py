@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from typing import Self
 
-    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
@@ -112,12 +111,11 @@ class LookingSpiderMiddleware:
 
     def _with_item(self, output: Any) -> Any:
         if isinstance(output, Request):
-            spider: Spider | None = self._crawler.spider
-            callback = output.meta.get("_callback") or output.callback
+            spider = self._crawler.spider
+            assert spider is not None
+            callback = output.meta.get("_callback") or translation.callback_of(output, spider)
             if isinstance(callback, str):
                 callback = getattr(spider, callback, None)
-            if callback is None and spider is not None:
-                callback = spider._parse  # noqa: SLF001 - what the engine calls
             if translation.takes_item(callback):
                 task = translation.task_of(callback)
                 output.cb_kwargs.setdefault("item", Item.blank(task.name if task else ""))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.exceptions import IgnoreRequest
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.conf import closest_scrapy_cfg
@@ -29,7 +29,6 @@ from scrapy_itemgraph.types import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from scrapy import Spider
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
 
@@ -103,7 +102,11 @@ def unwrapped(callback: Any) -> Any:
 
 def callback_of(request: Request, spider: Spider) -> Any:
     """Return the user's callback that will get the response of `request`."""
-    return unwrapped(request.callback) or spider._parse  # noqa: SLF001 - what the engine calls
+    if request.callback is not None:
+        return unwrapped(request.callback)
+    default = spider._parse  # noqa: SLF001 - what the engine calls
+    is_stock = getattr(default, "__func__", None) is Spider._parse  # noqa: SLF001
+    return spider.parse if is_stock else default
 
 
 def task_of(callback: Any) -> Task | None:

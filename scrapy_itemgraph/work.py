@@ -30,10 +30,11 @@ LIVES = text("""
     SELECT w.id FROM workers w WHERE w.id = :worker AND w.stopped_at IS NULL FOR SHARE
 """)
 
-# Queues whose turn it is, the first of them first; a single one is not moved on.
+# Queues whose turn it is, the first of them first; a single one is not moved on. The time stands in
+# a subquery because a volatile function is no bound of an index scan, here and below.
 TURNS = text("""
     SELECT q.id FROM queues q
-    WHERE q.crawl_id = :crawl AND q.is_live AND q.next_at <= clock_timestamp()
+    WHERE q.crawl_id = :crawl AND q.is_live AND q.next_at <= (SELECT clock_timestamp())
     ORDER BY q.next_at
     LIMIT :limit
 """)
@@ -179,7 +180,7 @@ REFILE = text("""
 
 STAGE_TIMERS = text("""
     SELECT w.item_id, w.task_id, w.queue_id FROM work w
-    WHERE w.crawl_id = :crawl AND w.not_before <= clock_timestamp()
+    WHERE w.crawl_id = :crawl AND w.not_before <= (SELECT clock_timestamp())
     ORDER BY w.not_before
     LIMIT :limit
     FOR UPDATE SKIP LOCKED

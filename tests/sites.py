@@ -57,7 +57,11 @@ class Site:
         kind, _, rest = parts.path.lstrip("/").partition("/")
         headers = {"Content-Type": "text/html"}
         if kind == "robots.txt":
-            return (200 if self.robots else 404), {"Content-Type": "text/plain"}, self.robots.encode()
+            return (
+                (200 if self.robots else 404),
+                {"Content-Type": "text/plain"},
+                self.robots.encode(),
+            )
         if kind == "loop":
             return 302, {"Location": target}, b""
         if kind == "redirect":

@@ -84,7 +84,7 @@ def graph_of(directory: Path) -> dict[str, tuple]:
 
 
 def kill_postgres(directory: Path) -> None:
-    """kill -9 the postmaster; its children notice and go."""
+    """Kill -9 the postmaster; its children notice and go."""
     pid = int((directory / ".scrapy/itemgraph/cluster/postmaster.pid").read_text().split()[0])
     psutil.Process(pid).kill()
 
@@ -103,7 +103,7 @@ def test_whatever_is_killed_the_graph_is_that_of_an_undisturbed_crawl(project, s
                 break
             time.sleep(0.01)  # looking at the site's count again is all the waiting there is
         victim = choice.randrange(3)
-        if victim == 2:  # noqa: PLR2004 - the third of two crawls and a server
+        if victim == 2:
             kill_postgres(project.directory)
             EmbeddedServer.start(data_dir).close()
         else:

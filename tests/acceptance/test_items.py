@@ -91,7 +91,9 @@ def test_items_become_items(project):
     names = {name for (name,) in project.rows("SELECT name FROM aliases")}
     assert {"EAN:978", "EAN:11"} <= names
     assert "EAN:" not in names
-    tags = set(project.rows("SELECT i.name, t.tag FROM tags t JOIN items i ON i.id = t.item_id"))
+    tags = set(
+        project.rows("SELECT i.name, t.tag_name FROM tags t JOIN items i ON i.id = t.item_id")
+    )
     assert {("SKU:1", "product"), ("BOOK:2", "book")} <= tags
     assert project.outcomes()["BAD"] == ["failed"]
     assert project.outcomes()["NAN"] == ["failed"]

@@ -54,7 +54,7 @@ def test_the_pages_are_those_of_a_plain_crawl_and_a_second_run_downloads_nothing
 
 
 def test_a_crawl_that_was_killed_ends_with_the_same_graph(site, settings, database, new_clone):
-    """kill -9 midway and a restart give the graph of an undisturbed crawl."""
+    """Kill -9 midway and a restart give the graph of an undisturbed crawl."""
     site.crawl("manuals", *settings)
     undisturbed = manuals.pages(database, "manuals")
 

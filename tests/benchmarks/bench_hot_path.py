@@ -241,10 +241,14 @@ def _alternate(benches: list[Bench]) -> None:
             for bench in benches:
                 bench.times.clear()
     small, large = benches
-    print(f"\n{'median ms':<28}{small.count:>11,}{large.count:>11,}{'ratio':>8}{'statements':>12}")
+    columns = f"{small.count:>10,}{large.count:>11,}{'ratio':>7}"
+    print(f"\n{'ms':<24}median{columns}   fastest{columns}{'statements':>12}")
     for name, times in small.times.items():
-        one, other = statistics.median(times), statistics.median(large.times[name])
-        print(f"{name:<28}{one:>11.2f}{other:>11.2f}{other / one:>8.2f}{large.statements[name]:>12}")
+        figures = []
+        for figure in (statistics.median, min):
+            one, other = figure(times), figure(large.times[name])
+            figures.append(f"{one:>10.2f}{other:>11.2f}{other / one:>7.2f}")
+        print(f"{name:<30}{figures[0]}{figures[1]:>38}{large.statements[name]:>12}")
 
 
 def _throughput(url: str, bench: Bench) -> None:

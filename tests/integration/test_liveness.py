@@ -1,0 +1,402 @@
+"""How a worker's end is noticed, with real processes that are killed, stopped and forked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from races import PATIENCE, Crawl, ended
+
+from scrapy_itemgraph import database as databases
+from scrapy_itemgraph import liveness, refresh, task, work
+from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
+from scrapy_itemgraph.operations import CreateItem, UpdateData
+from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.tasks import discover
+from scrapy_itemgraph.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOUR = timedelta(hours=1)
+
+# A worker that claims one piece of work and says so; then it does what its last argument says.
+WORKER = """
+import asyncio, os, sys, time
+from datetime import timedelta
+
+from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
+from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.tasks import discover
+from scrapy_itemgraph import task
+
+class Books:
+    @task(tags=["book"])
+    def parse(self, response, item): ...
+
+async def run(url, seconds, what):
+    settings = Settings(database_url=url, lease=timedelta(seconds=float(seconds)))
+    graph = await CrawlGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
+    claims = await graph.claim(1)
+    child = 0
+    if what == "fork":
+        child = os.fork()
+        if not child:
+            time.sleep(600)
+            os._exit(0)
+    print(graph.worker_id, len(claims), child, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(run(*sys.argv[1:]))
+"""
+
+
+class Books:
+    @task(tags=["book"])
+    def parse(self, response, item): ...
+
+
+@pytest.fixture
+def crawl(engine) -> Crawl:
+    """A crawl with one piece of work."""
+    crawl = Crawl(engine, Books)
+    crawl.seed(CreateItem("A", tags=["book"]))
+    return crawl
+
+
+@contextmanager
+def process(url: str, *, lease: timedelta = HOUR, then: str = "wait") -> Iterator[tuple]:
+    """Run a worker that has claimed; yield (process, worker's number, its child)."""
+    command = [sys.executable, "-c", WORKER, url, str(lease.total_seconds()), then]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    child = 0
+    try:
+        worker, claims, child = map(int, running.stdout.readline().split())
+        assert claims == 1
+        yield running, worker, child
+    finally:
+        running.kill()
+        running.wait()
+        running.stdout.close()
+        if child:
+            os.kill(child, signal.SIGKILL)
+
+
+def until(holds) -> None:
+    """Return when a condition holds."""
+
+    async def poll() -> None:
+        while not holds():
+            await asyncio.sleep(0.005)
+
+    asyncio.run(asyncio.wait_for(poll(), PATIENCE))
+
+
+def lock_holders(crawl: Crawl) -> int:
+    """Count the worker locks that are held."""
+    ((count,),) = crawl.rows(
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted "
+        "AND classid = 'workers'::regclass AND database = "
+        "(SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    return count
+
+
+def test_the_claims_of_a_killed_process_are_free_at_once(crawl, database):
+    """The lock dies with its process, so nobody waits for a lease of an hour."""
+    with process(database) as (running, _, _):
+        assert crawl.taken_over() == 0
+        running.kill()
+        running.wait()
+        until(lambda: lock_holders(crawl) == 0)
+
+        assert crawl.taken_over() == 1
+
+    assert [one.item.id for one in crawl.claimed(crawl.worker())] == ["A"]
+
+
+def test_a_stopped_process_keeps_its_claims_until_its_lease_is_over(crawl, database):
+    """A frozen process still holds its lock; once its lease is over that does not count."""
+    with process(database) as (running, worker, _):
+        running.send_signal(signal.SIGSTOP)
+        assert crawl.taken_over() == 0
+        assert lock_holders(crawl) == 1
+
+        crawl.expire_lease(worker)
+
+        assert crawl.taken_over() == 1
+        assert lock_holders(crawl) == 1
+
+
+def test_a_forked_child_does_not_keep_the_lock(crawl, database):
+    """A child that was forked without exec has no part in the lock's connection."""
+    with process(database, then="fork") as (running, _, child):
+        running.kill()
+        running.wait()
+        os.kill(child, 0)
+        until(lambda: lock_holders(crawl) == 0)
+
+        assert crawl.taken_over() == 1
+        os.kill(child, 0)
+
+
+@asynccontextmanager
+async def opened(url: str, lease: timedelta = HOUR):
+    """Open a worker of the crawl in this process."""
+    settings = Settings(database_url=url, lease=lease)
+    graph = await CrawlGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
+    try:
+        yield graph
+    finally:
+        await graph.close("finished")
+
+
+def listens(crawl: Crawl) -> bool:
+    """Tell whether some worker of this database listens."""
+    return crawl.rows(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND query = 'LISTEN itemgraph' AND state = 'idle'"
+    ) == [(1,)]
+
+
+def test_news_of_the_crawl_ends_a_wait(crawl, database):
+    """Work put into a parked queue wakes a waiting worker; news of another crawl does not."""
+    order: list[str] = []
+
+    async def run() -> None:
+        async with opened(database) as graph:
+            while not await asyncio.to_thread(listens, crawl):
+                await asyncio.sleep(0.005)
+            claims = await graph.claim(1)
+            assert await graph.claim(1) == []  # parks the queue
+            waiting = asyncio.ensure_future(graph.wait(3600))
+            waiting.add_done_callback(lambda _: order.append("woken"))
+            await asyncio.to_thread(tell, crawl.id + 1)
+            other = graph._liveness._news
+            assert not other.is_set()
+            order.append("seeded")
+            await asyncio.to_thread(crawl.seed, CreateItem("B", tags=["book"]))
+            await asyncio.wait_for(waiting, PATIENCE)
+            order.append("claimed")
+            assert [one.item.id for one in await graph.claim(1)] == ["B"]
+            await graph.release(claims)
+
+    def tell(number: int) -> None:
+        with crawl.engine.begin() as connection:
+            connection.execute(refresh.NOTIFY, {"crawl": str(number)})
+
+    asyncio.run(run())
+
+    assert order == ["seeded", "woken", "claimed"]
+
+
+def test_a_wait_without_news_ends_by_itself(crawl, database):
+    """Waiting polls, should a notification be lost."""
+
+    async def run() -> None:
+        async with opened(database) as graph:
+            await graph.wait(0.001)
+
+    asyncio.run(run())
+
+
+def test_a_worker_given_up_for_dead_goes_on_as_a_new_one(crawl, database):
+    """It locks its new number, its old claim commits nothing, and what it claims anew counts."""
+
+    async def run() -> None:
+        async with opened(database, lease=timedelta(seconds=0.3)) as graph:
+            (old,) = await graph.claim(1)
+            before = graph.worker_id
+            await asyncio.to_thread(bury, before)
+            while graph.worker_id == before or not await asyncio.to_thread(locked, graph.worker_id):
+                await asyncio.sleep(0.01)
+            (applied,) = await graph.commit([ended(old, UpdateData({"by": "old"}))])
+            assert applied.outcome is None
+            (new,) = await graph.claim(1)
+            (applied,) = await graph.commit([ended(new, UpdateData({"by": "new"}))])
+            assert applied.outcome is Outcome.OK
+
+    def bury(worker: int) -> None:
+        def is_buried() -> bool:
+            crawl.expire_lease(worker)
+            return crawl.taken_over() == 1
+
+        until(is_buried)
+
+    def locked(worker: int) -> bool:
+        return crawl.rows(
+            "SELECT locked_at IS NOT NULL FROM workers WHERE id = :worker", worker=worker
+        ) == [(True,)] and lock_holders(crawl) == 1
+
+    asyncio.run(run())
+
+    assert crawl.rows("SELECT data->>'by' FROM items") == [("new",)]
+    assert crawl.attempts() == ["died", "ok"]
+
+
+def test_a_lost_lock_is_taken_again(crawl, database):
+    """A worker whose lock's connection broke takes the lock again and stays who it is."""
+
+    async def run() -> None:
+        async with opened(database, lease=timedelta(seconds=0.3)) as graph:
+            before = graph._liveness._lock.info.backend_pid
+            await asyncio.to_thread(
+                crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=before
+            )
+            while await asyncio.to_thread(lock_holders, crawl) == 0:
+                await asyncio.sleep(0.01)
+            assert graph._liveness._lock.info.backend_pid != before
+            assert len(await graph.claim(1)) == 1
+
+    asyncio.run(run())
+
+
+def test_a_lock_that_the_server_still_holds_for_a_lost_connection_stops_no_heartbeat(
+    crawl, database, monkeypatch
+):
+    """With the old connection half open, the worker locks beside it and its lease goes on."""
+
+    async def run() -> None:
+        async with opened(database, lease=timedelta(seconds=0.3)) as graph:
+            half_open = graph._liveness._lock
+            graph._liveness._lock = await psycopg.AsyncConnection.connect(
+                graph._liveness._conninfo
+            )
+            await graph._liveness._lock.close()  # what the client sees of a cut network
+            beats = []
+            monkeypatch.setattr(graph._liveness, "_beat", _noting(graph._liveness._beat, beats))
+            while len(beats) < 3:
+                await asyncio.sleep(0.01)
+            assert await asyncio.to_thread(lock_holders, crawl) == 2
+            assert await asyncio.to_thread(crawl.taken_over) == 0
+            await half_open.close()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
+def _noting(beat, beats: list):
+    async def noting(locked: bool) -> int:
+        beats.append(locked)
+        return await beat(locked)
+
+    return noting
+
+
+def test_closing_gives_everything_back(crawl, database):
+    """A worker that ends cleanly leaves no claim, no lock and no living worker behind."""
+
+    async def run() -> None:
+        async with opened(database) as graph:
+            await graph.claim(1)
+
+    asyncio.run(run())
+
+    assert crawl.outstanding() == [("A", "parse", False)]
+    assert lock_holders(crawl) == 0
+    assert crawl.rows("SELECT reason FROM workers") == [("finished",)]
+
+
+@pytest.fixture
+def bouncer(database, tmp_path) -> Iterator[str]:
+    """The database behind PgBouncer in transaction mode."""
+    program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+    if not Path(program).exists():
+        pytest.skip("pgbouncer is not installed (apt-get install pgbouncer)")
+    url = databases.normalise_url(database)
+    with psycopg.connect(url.set(drivername="postgresql").render_as_string(False)) as probe:
+        host, port, user = probe.info.host, probe.info.port, probe.info.user
+    directory = tmp_path / "bouncer"
+    directory.mkdir()
+    directory.chmod(0o777)
+    for parent in directory.parents[:3]:
+        if parent.stat().st_uid == os.geteuid() and parent != Path("/tmp"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    (directory / "users").write_text(f'"{user}" ""\n')
+    (directory / "ini").write_text(
+        f"""
+        [databases]
+        {url.database} = host={host} port={port} user={user}
+        [pgbouncer]
+        listen_addr =
+        unix_socket_dir = {directory}
+        listen_port = 6432
+        auth_type = any
+        auth_file = {directory}/users
+        pool_mode = transaction
+        default_pool_size = 10
+        ignore_startup_parameters = extra_float_digits
+        """.replace("        ", "")
+    )
+    account = _unprivileged()
+    running = subprocess.Popen(
+        [program, "-q", directory / "ini"], stderr=subprocess.DEVNULL, **account
+    )
+    try:
+        until((directory / ".s.PGSQL.6432").exists)
+        yield url.set(query={"host": str(directory), "port": "6432"}).render_as_string(False)
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def _unprivileged() -> dict:
+    """Run it as whoever PostgreSQL runs as, since it refuses root."""
+    if os.geteuid() != 0:
+        return {}
+    import pwd
+
+    name = next(n for n in ("pgserver", "postgres") if _exists(n))
+    entry = pwd.getpwnam(name)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def _exists(name: str) -> bool:
+    import pwd
+
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def test_behind_a_transaction_pooler_the_lock_lives_as_long_as_its_process(crawl, bouncer):
+    """PgBouncer leaves an open transaction its connection, and ends it when the client is gone."""
+    with process(bouncer) as (running, _, _):
+        assert lock_holders(crawl) == 1
+        assert crawl.taken_over() == 0
+        running.kill()
+        running.wait()
+        until(lambda: lock_holders(crawl) == 0)
+
+        assert crawl.taken_over() == 1
+
+
+def test_the_lock_holds_no_snapshot(crawl, database):
+    """The idle transaction that holds the lock does not hinder vacuum."""
+
+    async def run() -> None:
+        async with opened(database) as graph:
+            pid = graph._liveness._lock.info.backend_pid
+            held = await asyncio.to_thread(
+                crawl.rows,
+                "SELECT state, backend_xmin, backend_xid FROM pg_stat_activity WHERE pid = :pid",
+                pid=pid,
+            )
+            assert held == [("idle in transaction", None, None)]
+
+    asyncio.run(run())
+    assert liveness.LOCK
+    assert work.DEAD_WORKERS is not None
+    assert sa

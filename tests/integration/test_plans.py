@@ -1,0 +1,334 @@
+"""The plans of the hot path, on a million items, on tables never analysed and analysed.
+
+Each statement that a claim or commit really sends is explained, with its parameters and in its
+place, before it is sent. What counts is how many rows a plan touches: it must go with the batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sa
+from benchmarks.bench_hot_path import BIG_TABLES, ONE, Pages, fill
+from conftest import new_database
+from races import Crawl, ended
+
+from scrapy_itemgraph import database as databases
+from scrapy_itemgraph import queries, registry, work
+from scrapy_itemgraph.operations import (
+    AddTag,
+    CreateAlias,
+    CreateItem,
+    DeleteItem,
+    Expire,
+    MergeItem,
+    RemoveTag,
+    RenameItem,
+    UpdateData,
+    UpdateMetadata,
+)
+from scrapy_itemgraph.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MILLION = 1_000_000
+BATCH = 25
+ROWS_EACH = 50
+JOINS = {"Hash Join", "Merge Join"}
+EXPLAINABLE = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
+
+
+@dataclass
+class Explained:
+    """A statement and the nodes of its plan."""
+
+    statement: str
+    nodes: list[dict[str, Any]]
+
+    def faults(self, batch: int) -> list[str]:
+        """Return what is wrong with the plan."""
+        found = []
+        for node in self.nodes:
+            kind, relation = node["Node Type"], node.get("Relation Name")
+            if relation in BIG_TABLES and kind in {"Seq Scan", "Bitmap Heap Scan"}:
+                found.append(f"{kind} on {relation}")
+            if kind in JOINS:
+                found.append(kind)
+            if touched(node) > ROWS_EACH * batch:
+                found.append(f"{kind} touches {touched(node):,.0f} rows of {relation}")
+        return found
+
+
+def touched(node: dict[str, Any]) -> float:
+    """Return how many rows a node looked at."""
+    rows = (
+        node.get("Actual Rows", 0)
+        + node.get("Rows Removed by Filter", 0)
+        + node.get("Rows Removed by Join Filter", 0)
+        + node.get("Rows Removed by Index Recheck", 0)
+    )
+    return rows * node.get("Actual Loops", 1)
+
+
+def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Walk a plan."""
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes_of(child)
+
+
+@contextmanager
+def explaining(connection: sa.Connection) -> Iterator[list[Explained]]:
+    """Explain each statement right before it is executed, and undo the explanation's effects."""
+    explained: list[Explained] = []
+
+    def explain(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if not statement.lstrip().startswith(EXPLAINABLE):
+            return
+        beside = cursor.connection.cursor()
+        beside.execute("SAVEPOINT explained")
+        beside.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", parameters)
+        (found,) = beside.fetchone()
+        beside.execute("ROLLBACK TO SAVEPOINT explained")
+        plan = found if isinstance(found, list) else json.loads(found)
+        explained.append(Explained(statement, list(nodes_of(plan[0]["Plan"]))))
+
+    sa.event.listen(connection, "before_cursor_execute", explain)
+    try:
+        yield explained
+    finally:
+        sa.event.remove(connection, "before_cursor_execute", explain)
+
+
+def check(explained: list[Explained], batch: int = BATCH) -> None:
+    """Assert that all plans are as they should be."""
+    assert explained
+    faults = {one.statement: found for one in explained if (found := one.faults(batch))}
+    assert not faults, "\n".join(f"{', '.join(why)}:{what}" for what, why in faults.items())
+
+
+@pytest.fixture(scope="module")
+def filled(server_url, template) -> Iterator[Crawl]:
+    """A crawl with a million items, loaded once and never analysed."""
+    with new_database(server_url, template) as url:
+        engine = databases.sync_engine(url)
+        yield fill(engine, MILLION)
+        engine.dispose()
+
+
+@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+def million(filled, request) -> Crawl:
+    """The same crawl, on tables without and then with statistics."""
+    if request.param == "analysed":
+        filled.execute("ANALYZE")
+    ((analysed,),) = filled.rows("SELECT reltuples > 0 FROM pg_class WHERE relname = 'work'")
+    counted = filled.rows(
+        "SELECT count(*) FROM pg_stats WHERE schemaname = 'public' AND tablename = 'work'"
+    )
+    assert (counted != [(0,)]) == (request.param == "analysed"), analysed
+    return filled
+
+
+@pytest.fixture
+def step(million) -> Iterator[sa.Connection]:
+    """A transaction on it that is rolled back."""
+    with million.engine.connect() as connection:
+        yield connection
+        connection.rollback()
+
+
+def worker_of(crawl: Crawl, connection: sa.Connection) -> int:
+    """Register a worker in the test's transaction."""
+    return registry.register_worker(
+        connection,
+        crawl.id,
+        spider="spider",
+        host="here",
+        process_id=1,
+        job=None,
+        lease=timedelta(hours=1),
+    ).id
+
+
+def only_queue(connection: sa.Connection) -> None:
+    """Let the queue with a million rows be the only live one."""
+    connection.execute(
+        sa.text(
+            "UPDATE queues q SET is_live = false FROM slots s WHERE s.id = q.slot_id AND s.name <> :one"
+        ),
+        {"one": ONE},
+    )
+
+
+@pytest.mark.parametrize("queues", ["one", "many"])
+def test_a_claim_touches_few_rows(million, step, queues):
+    """A claim reads the heads of its queues, past a million rows of a disabled task."""
+    worker = worker_of(million, step)
+    if queues == "one":
+        only_queue(step)
+
+    with explaining(step) as explained:
+        claims = million.claim(step, worker, BATCH)
+
+    check(explained)
+    assert len(claims) == BATCH
+    assert {one.task for one in claims} == {"parse"}
+    assert len({one.slot for one in claims}) == (1 if queues == "one" else BATCH)
+
+
+def test_a_claim_that_finds_only_a_disabled_task_touches_few_rows(million, step):
+    """A million rows that may not be claimed cost a claim nothing, and their queue is parked."""
+    worker = worker_of(million, step)
+    only_queue(step)
+    step.execute(sa.text("UPDATE tasks SET is_enabled = false WHERE name = 'parse'"))
+
+    with explaining(step) as explained:
+        claims = million.claim(step, worker, BATCH)
+
+    check(explained)
+    assert claims == []
+    assert step.scalar(sa.text("SELECT count(*) FROM queues WHERE is_live")) == 0
+
+
+def test_claims_that_are_exclusive_to_an_item_touch_few_rows(million, step):
+    """A claim that looks for other claims of its items looks at these items only."""
+    worker = worker_of(million, step)
+    step.execute(sa.text("UPDATE tasks SET is_item_exclusive = true WHERE name = 'parse'"))
+
+    with explaining(step) as explained:
+        claims = million.claim(step, worker, BATCH)
+
+    check(explained)
+    assert len(claims) == BATCH
+
+
+def test_a_batch_of_creates_touches_few_rows(million, step):
+    """Creating items, most of them known, looks up these names only."""
+    names = [f"i{n * 7919 % MILLION + 1}" if n % 10 else f"new{n}" for n in range(10 * BATCH)]
+    creates = [CreateItem(n, tags=["page"], data={"url": f"http://{ONE}/{n}"}) for n in names]
+
+    with explaining(step) as explained:
+        applied = million.operate(step, *creates)
+
+    check(explained)
+    assert Counter(note.label for note in applied.notes) == {"known": 225, "new": 25}
+
+
+def test_a_commit_of_every_kind_touches_few_rows(million, step):
+    """A commit of a batch with operations, merges, deletions and failures stays with its items."""
+    worker = worker_of(million, step)
+    only_queue(step)
+    claims = million.claim(step, worker, BATCH)
+
+    def operations(number: int) -> list[Any]:
+        kinds: list[list[Any]] = [
+            [RenameItem(to=f"renamed{number}"), CreateAlias(f"alias{number}")],
+            [MergeItem(into=f"i{500_000 + number}")],
+            [DeleteItem(f"i{600_000 + number}"), AddTag("seen"), RemoveTag("page")],
+            [Expire(task="timed"), UpdateData({"seen": number})],
+        ]
+        return [UpdateMetadata({"title": "A page"}), CreateItem(), *kinds[number % len(kinds)]]
+
+    outcomes = [Outcome.FAILED, Outcome.RETRY, Outcome.RELEASED]
+    changesets = [
+        ended(claim, *operations(n))
+        if n < BATCH - 3
+        else ended(claim, outcome=outcomes[n % 3], delay=timedelta(seconds=10))
+        for n, claim in enumerate(claims)
+    ]
+    with explaining(step) as explained:
+        applied = million.apply(step, *changesets, worker=worker)
+
+    check(explained)
+    assert [one.error for one in applied] == [None] * BATCH
+
+
+def test_a_sweep_touches_few_rows(million, step):
+    """A step of a sweep reads its thousand items and their work, wherever it stands."""
+    registry.open_sweep(step, million.id, million.task_id("parse"))
+    step.execute(sa.text("UPDATE sweeps SET after_item_id = 700000"))
+    databases.hot_path(step)
+
+    with explaining(step) as explained:
+        assert registry.sweep(step, million.id)
+
+    check(explained, registry.SWEEP_STEP)
+
+
+def test_a_take_over_touches_few_rows(million, step):
+    """Freeing the claims of the dead reads these claims only."""
+    worker, other = (worker_of(million, step) for _ in range(2))
+    million.claim(step, worker, BATCH)
+    step.execute(sa.text("UPDATE workers SET lease_until = now() WHERE id = :id"), {"id": worker})
+
+    with explaining(step) as explained:
+        assert million.take_over(step, other) == BATCH
+
+    check(explained)
+
+
+def test_looking_for_what_fell_due_touches_few_rows(million, step):
+    """A million timers and a million results that are not due cost nothing to look at."""
+    databases.hot_path(step)
+
+    with explaining(step) as explained:
+        assert work.stage_timers(step, million.id) == 0
+        assert work.stage_results(step, million.id, datetime.now(UTC)) == 0
+
+    check(explained)
+
+
+def test_staging_what_fell_due_touches_few_rows(million, step):
+    """Staging a few due timers and results touches these alone."""
+    worker_of(million, step)
+    some = "item_id IN (SELECT id FROM items WHERE id BETWEEN 400001 AND 400025)"
+    step.execute(
+        sa.text(f"UPDATE work SET not_before = now() WHERE not_before IS NOT NULL AND {some}")
+    )
+    step.execute(sa.text(f"UPDATE results SET expires_at = now(), due_at = now() WHERE {some}"))
+    databases.hot_path(step)
+
+    with explaining(step) as explained:
+        assert work.stage_timers(step, million.id) == BATCH
+        assert work.stage_results(step, million.id, datetime.now(UTC)) == BATCH
+
+    check(explained)
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_asking_what_remains_touches_few_rows(million, step, is_idle):
+    """Whether a run is over is found out without reading what is not due or not enabled."""
+    if is_idle:
+        step.execute(sa.text("UPDATE tasks SET is_enabled = false WHERE name = 'parse'"))
+        step.execute(sa.text("UPDATE queues SET is_live = false"))
+    databases.hot_path(step)
+    kinds = [kind.id for kind in work.open_kinds(step, million.id, million.tasks)]
+
+    with explaining(step) as explained:
+        remaining = queries.remaining(step, million.id, kinds=kinds, until=datetime.now(UTC))
+
+    check(explained)
+    assert remaining.claimable is not is_idle
+
+
+def test_the_plans_would_be_bad_without_their_settings(million, step, monkeypatch, request):
+    """The check above can fail: the planner left to itself reads or sorts far too much."""
+    monkeypatch.setattr(databases, "HOT_PATH", "SELECT clock_timestamp()")
+    if request.node.callspec.params["million"] == "analysed":
+        pytest.skip("with statistics the planner may do well by itself")
+    worker = worker_of(million, step)
+    only_queue(step)
+
+    with explaining(step) as explained:
+        million.claim(step, worker, BATCH)
+
+    with pytest.raises(AssertionError):
+        check(explained)
+    assert Pages
