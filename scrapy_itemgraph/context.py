@@ -12,6 +12,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LEVELS = {
+    "error": logging.ERROR,
+    "warn": logging.WARNING,
+    "info": logging.INFO,
+    "debug": logging.DEBUG,
+}
+
 
 class Graph(Protocol):
     """What an item asks of the graph."""
@@ -70,8 +77,9 @@ class Item:
         return f"<item {self.id!r}, task {self.task!r}, attempt {self.attempt}>"
 
     def log(self, category: str, message: str) -> None:
-        """Log a line about this item under a category of one's own."""
-        logger.info(
+        """Log a line about this item; categories that are no level are shown at DEBUG."""
+        logger.log(
+            LEVELS.get(category, logging.DEBUG),
             "[%s] %s (%s): %s",
             category,
             self.id,

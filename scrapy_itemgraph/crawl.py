@@ -195,8 +195,9 @@ class Crawl:
             self.committer.add(Changeset(operations=tuple(changes), outcome=Outcome.OK), where)
 
     def wake(self) -> None:
-        """Let the claiming loop look again whether there is something to do, or the end."""
-        self._wake.set()
+        """Let the claiming loop look again, if there is something to claim, or the end is near."""
+        if self._is_quiet or self._room() > 0:
+            self._wake.set()
 
     def _ended(self, execution: Execution) -> None:
         self.executions.discard(execution)

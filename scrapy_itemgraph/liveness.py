@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Shared, so that the worker may lock beside a connection of its own that was cut and which the
+# server has not given up yet; whoever takes over must have it alone.
 LOCK = """
     SELECT set_config('idle_in_transaction_session_timeout', '0', true),
         CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
             THEN set_config('transaction_timeout', '0', true) END,
-        pg_advisory_xact_lock(CAST('workers'::regclass::oid AS int), %s)
+        pg_advisory_xact_lock_shared(CAST('workers'::regclass::oid AS int), %s)
 """
 KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 _BEATS_PER_LEASE = 3
@@ -98,7 +100,13 @@ class Liveness:
     async def _take_lock(self) -> None:
         if self._lock is not None:
             await self._lock.close()
-        self._lock = await psycopg.AsyncConnection.connect(self._conninfo, **KEEPALIVES)  # type: ignore[arg-type]  # libpq's own
+        self._lock = await psycopg.AsyncConnection.connect(
+            self._conninfo,
+            # A statement with parameters of its own would leave a portal open, and with it a
+            # snapshot, until the next one.
+            cursor_factory=psycopg.AsyncClientCursor,
+            **KEEPALIVES,  # type: ignore[arg-type]  # libpq's own
+        )
         await self._lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await self._lock.execute(LOCK, [self._worker_id])
         await self._follow(await self._beat(True))

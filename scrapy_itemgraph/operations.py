@@ -296,11 +296,15 @@ def from_json(line: Mapping[str, Any]) -> Operation:
         raise OperationError(f"{spelling}: {error}") from None
 
 
+_NAMES = {"id", "to", "into", "alias", "tag", "task"}
+
+
 def _checked_plain(operation: Operation) -> Operation:
-    for name in ("id", "to", "into", "alias", "tag", "task"):
-        value = getattr(operation, name, None)
-        if value is not None:
-            values.check_id(value, name)
+    for one in fields(operation):
+        if one.name in _NAMES:
+            value = getattr(operation, one.name)
+            if value is not None or one.default is not None:
+                values.check_id(value, one.name)
     return operation
 
 

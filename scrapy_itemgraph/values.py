@@ -60,8 +60,11 @@ def dump_json(value: Any, what: str) -> str:
     except (TypeError, ValueError, RecursionError):
         suspect = True
     if suspect:
-        _explain(value, what, ())
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        try:
+            _explain(value, what, ())
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except RecursionError:
+            raise InvalidDataError(f"{what} is nested too deeply") from None
     return text
 
 
@@ -128,7 +131,7 @@ def parse_period(value: Any, what: str) -> timedelta:
         except OverflowError:
             raise ValueError(_period_help(value, what)) from None
     else:
-        if not math.isfinite(value) or value > MAX_TTL.total_seconds():
+        if not 0 < value <= MAX_TTL.total_seconds():
             raise ValueError(_period_help(value, what))
         period = timedelta(seconds=value)
     if not timedelta() < period <= MAX_TTL:

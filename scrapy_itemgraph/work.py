@@ -106,7 +106,9 @@ TAKE = text("""
     SET token = :token, worker_id = :worker, claimed_at = clock_timestamp()
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS taken(item_id, task_id)
     WHERE w.item_id = taken.item_id AND w.task_id = taken.task_id
-    RETURNING w.item_id, w.task_id, w.claimed_at
+    RETURNING w.item_id, w.task_id, w.claimed_at, (
+        SELECT s.name FROM queues q JOIN slots s ON s.id = q.slot_id
+        WHERE q.id = w.queue_id) AS slot
 """)
 
 # The items of claims, as they are committed.
@@ -116,11 +118,6 @@ SNAPSHOTS = text("""
         (SELECT json_object_agg(g.tag_name, g.value) FROM tags g WHERE g.item_id = i.id) AS tags
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN items i ON i.id = wanted.id
-""")
-
-SLOT_NAMES = text("""
-    SELECT q.id, s.name FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-    JOIN queues q ON q.id = wanted.id JOIN slots s ON s.id = q.slot_id
 """)
 
 # Moves the turn of queues on; one that another claim moves just now is left to it.
@@ -216,7 +213,7 @@ DEAD_WORKERS = text("""
     WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND w.id <> :worker
         AND (w.lease_until < clock_timestamp()
             OR (w.locked_at > pg_postmaster_start_time()
-                AND pg_try_advisory_xact_lock_shared(CAST('workers'::regclass::oid AS int), w.id)))
+                AND pg_try_advisory_xact_lock(CAST('workers'::regclass::oid AS int), w.id)))
     FOR NO KEY UPDATE OF w SKIP LOCKED
 """)
 
@@ -334,7 +331,8 @@ def _find(
 ) -> Sequence[Row[Any]]:
     """Return locked candidates in the order in which they should start."""
     for _ in range(_ROUNDS):
-        queues = list(connection.execute(TURNS, {"crawl": crawl_id, "limit": limit}).scalars())
+        turns = connection.execute(TURNS, {"crawl": crawl_id, "limit": limit})
+        queues = turns.scalars().all()
         if not queues:
             return []
         share = -(-limit // len(queues))
@@ -398,11 +396,9 @@ def _take(
         return []
     token = uuid.uuid4()
     pairs = {"items": [r.item_id for r in found], "tasks": [r.task_id for r in found]}
-    taken = connection.execute(TAKE, {"token": token, "worker": worker_id, **pairs})
-    claimed_at = {(row.item_id, row.task_id): row.claimed_at for row in taken}
+    rows = connection.execute(TAKE, {"token": token, "worker": worker_id, **pairs}).all()
+    taken = {(row.item_id, row.task_id): row for row in rows}
     items = snapshots(connection, pairs["items"])
-    named = connection.execute(SLOT_NAMES, {"queues": sorted({r.queue_id for r in found})})
-    slots = {row.id: row.name for row in named}
     gone = [row for row in found if row.item_id not in items]
     if gone:
         connection.execute(
@@ -416,8 +412,8 @@ def _take(
             version=tasks[row.task_id][1],
             token=token,
             attempt=row.tries + 1,
-            claimed_at=claimed_at[row.item_id, row.task_id],
-            slot=slots[row.queue_id],
+            claimed_at=taken[row.item_id, row.task_id].claimed_at,
+            slot=taken[row.item_id, row.task_id].slot,
             is_alone=row.deaths >= SUSPECT_DEATHS,
             item=items[row.item_id],
         )
@@ -428,7 +424,7 @@ def _take(
 
 def snapshots(connection: Connection, item_ids: Iterable[int]) -> dict[int, ItemSnapshot]:
     """Read items as they are committed, by id."""
-    rows = connection.execute(SNAPSHOTS, {"items": sorted(set(item_ids))})
+    rows = connection.execute(SNAPSHOTS, {"items": sorted(set(item_ids))}).all()
     return {
         row.id: ItemSnapshot(
             id=row.name,

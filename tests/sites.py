@@ -48,7 +48,7 @@ class Site:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def answer(self, target: str) -> tuple[int, dict[str, str], bytes]:
-        """Answer a request: /redirect?to=, /loop, /status/N, /flaky/N (503 N times), /gate, /page/…"""
+        """Answer a request: /redirect?to=, /loop, /status/N, /flaky/N, /slow/N, /gate, /page/…."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         with self._lock:

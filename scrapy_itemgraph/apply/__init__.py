@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-    from scrapy_itemgraph.apply.state import State
+    from scrapy_itemgraph.apply.state import Item, State
     from scrapy_itemgraph.operations import Changeset
     from scrapy_itemgraph.types import Claim, Note
 
@@ -67,6 +67,7 @@ def apply(
     freed_items = {row.item_id for row in freed}
     claimed_items = freed_items | {item_id for item_id, _ in ended}
     state = load(connection, crawl_id, operations, claimed_items, now)
+    state.claimed_pairs |= ended  # each until its own changeset has run
     endings = {id(c): _run(state, c, spider) for c in running}
     flush(connection, state)
     _record(connection, running, endings, state, worker_id)
@@ -132,8 +133,10 @@ def _give_back(
 def _run(state: State, changeset: Changeset, spider: str | None) -> _Ending:
     """Carry out one changeset on a draft, and keep the draft if all of it could be."""
     claim = changeset.claim
-    if claim is not None and (claim.item_id not in state.items or _is_gone(state, claim)):
-        return _Ending(None)
+    if claim is not None:
+        state.claimed_pairs.discard(_pair(claim))
+        if claim.item_id not in state.items or _is_gone(state, claim):
+            return _Ending(None)
     draft = Draft(state)
     run = appliers.Run(draft=draft, claim=claim, current=claim.item_id if claim else None)
     ending = _Ending(changeset.outcome, changeset.error)
@@ -182,7 +185,7 @@ def _record(
         ended.append(
             work.Ended(claim=claim, outcome=ending.outcome, error=error, item_id=ending.item_id)
         )
-        item = state.items.get(ending.item_id) if ending.item_id is not None else None
+        item = None if ending.item_id is None else _bearer(state, ending.item_id, claim.task_id)
         if ending.outcome is Outcome.OK or item is None or item.is_deleted:
             continue
         failed.append(
@@ -196,6 +199,14 @@ def _record(
         )
     failures.record(connection, failed)
     work.record_attempts(connection, ended, worker_id)
+
+
+def _bearer(state: State, item_id: int, task_id: int) -> Item | None:
+    """Return the item that bears a pair's result, where later merges of the batch took it."""
+    went = {(gone, task): into for gone, task, into in state.effects.failures_moved}
+    while (item_id, task_id) in went:
+        item_id = went[item_id, task_id]
+    return state.items.get(item_id)
 
 
 def _applied(

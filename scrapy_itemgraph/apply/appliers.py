@@ -96,12 +96,17 @@ class Run:
         return tasks[name]
 
     def tasks_meant(self, name: str | None, item: Item) -> list[TaskRow]:
-        """Return the named task; without a name this task, or outside all with a result."""
+        """Return the named task; without a name this task, or outside all that ran or run."""
         if name is not None:
             return [self.task(name)]
         if self.claim is not None:
             return [self.task(self.claim.task)]
-        return [row for row in self.draft.state.tasks.values() if row.id in item.results]
+        claimed = self.draft.state.claimed_pairs
+        return [
+            row
+            for row in self.draft.state.tasks.values()
+            if row.id in item.results or (item.id, row.id) in claimed
+        ]
 
     def is_own(self, item: Item, task: TaskRow) -> bool:
         """Whether this is the pair that the execution will complete."""
@@ -127,7 +132,7 @@ def create_item(run: Run, operation: ops.CreateItem) -> None:
         not_before = now + not_before
     data = dict(operation.data)
     item = Item(
-        id=run.draft.state.candidates[operation.id],
+        id=run.draft.new_number(operation.id),
         name=operation.id,
         data=data,
         slot=slots.slot_of(data),
@@ -211,6 +216,8 @@ def _merge(run: Run, operation: ops.RenameItem | ops.MergeItem, gone: Item, into
     else:
         data = _called("merge", operation.merge, into.data, gone.data)
     _set_data(run, into, data)
+    if gone.id in run.updated:
+        run.updated.add(into.id)
     for task_id in gone.results:
         _merge_result(run, gone, into, task_id, operation.merge_metadata)
     for tag, value in gone.tags.items():

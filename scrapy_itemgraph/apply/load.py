@@ -90,6 +90,7 @@ class Mentioned:
     existing: frozenset[str]
     takeable: frozenset[str]
     created: Mapping[str, str]
+    creations: tuple[str, ...]
     frees_names: bool
 
     @classmethod
@@ -98,17 +99,20 @@ class Mentioned:
         existing: set[str] = set()
         takeable: set[str] = set()
         created: dict[str, str] = {}
+        creations: list[str] = []
         frees_names = False
         for operation in operations:
             existing |= operation.named()
             takeable |= operation.claimed_names()
             if isinstance(operation, CreateItem):
+                creations.append(operation.id)
                 for name in (operation.id, *operation.aliases):
                     created.setdefault(name, operation.id)
             elif isinstance(operation, UpdateData) and operation.upsert and operation.id:
+                creations.append(operation.id)
                 created.setdefault(operation.id, operation.id)
             frees_names = frees_names or isinstance(operation, (DeleteItem, DeleteAlias))
-        return cls(frozenset(existing), frozenset(takeable), created, frees_names)
+        return cls(frozenset(existing), frozenset(takeable), created, tuple(creations), frees_names)
 
 
 def load(
@@ -128,7 +132,7 @@ def load(
     tasks = {row.name: TaskRow(*row) for row in rows}
     state = State(crawl_id=crawl_id, now=now, tasks=tasks)
     mentioned = Mentioned.by(operations)
-    names = sorted(mentioned.existing | mentioned.takeable, key=values.name_key)
+    names = sorted(mentioned.existing | mentioned.takeable, key=_order)
     if names:
         state.stored_owners = _resolve(connection, crawl_id, names)
         _take_names(connection, state, mentioned, [n for n in names if n in mentioned.takeable])
@@ -149,10 +153,15 @@ def load(
     return state
 
 
+def _order(name: str) -> int:
+    """Return what names are sorted by everywhere: their key, as a number that compares fast."""
+    return values.name_key(name).int
+
+
 def _resolve(connection: Connection, crawl_id: int, names: Sequence[str]) -> dict[str, int | None]:
     by_key: dict[UUID, str] = {values.name_key(name): name for name in names}
     owners: dict[str, int | None] = {}
-    for row in connection.execute(RESOLVE, {"crawl": crawl_id, "keys": list(by_key)}):
+    for row in connection.execute(RESOLVE, {"crawl": crawl_id, "keys": list(by_key)}).all():
         if by_key[row.key] != row.name:
             raise DatabaseError(
                 f"the ids {by_key[row.key]!r} and {row.name!r} have the same key; "
@@ -167,13 +176,14 @@ def _take_names(
 ) -> None:
     """Take the names that are free, each for the item that would be created with it."""
     free = [name for name in takeable if name not in state.stored_owners]
-    may_be_created = takeable if mentioned.frees_names else free
-    mains = list(
-        dict.fromkeys(mentioned.created[n] for n in may_be_created if n in mentioned.created)
-    )
+    may_be_created = set(takeable if mentioned.frees_names else free)
+    mains = [name for name in dict.fromkeys(mentioned.creations) if name in may_be_created]
+    # A name that is freed may be created more than once, each time as another item.
+    spares = len(mentioned.creations) if mentioned.frees_names else 0
     if mains:
-        numbers = connection.execute(NEXT_IDS, {"count": len(mains)}).scalars()
-        state.candidates = dict(zip(mains, numbers, strict=True))
+        numbers = connection.execute(NEXT_IDS, {"count": len(mains) + spares}).scalars().all()
+        state.candidates = dict(zip(mains, numbers, strict=False))
+        state.spares = list(numbers[len(mains) :])
     if not free:
         return
     owners = [state.candidates.get(mentioned.created.get(name, "")) for name in free]
@@ -203,15 +213,15 @@ def _check_still(state: State, now: Mapping[str, int | None], names: Sequence[st
 def _load_items(connection: Connection, state: State, item_ids: Sequence[int]) -> None:
     if not item_ids:
         return
-    for row in connection.execute(LOCK, {"items": list(item_ids)}):
+    for row in connection.execute(LOCK, {"items": list(item_ids)}).all():
         state.items[row.id] = Item(*row)
     there = {"items": sorted(state.items)}
-    for row in connection.execute(TAGS, there):
+    for row in connection.execute(TAGS, there).all():
         state.items[row.item_id].tags[row.tag_name] = row.value
-    for row in connection.execute(NAMES, there):
+    for row in connection.execute(NAMES, there).all():
         state.items[row.item_id].names.add(row.name)
         state.owners[row.name] = state.stored_owners[row.name] = row.item_id
-    for row in connection.execute(RESULTS, there):
+    for row in connection.execute(RESULTS, there).all():
         state.items[row.item_id].results[row.task_id] = Result(
             version=row.task_version,
             metadata=row.metadata,

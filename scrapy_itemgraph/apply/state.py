@@ -117,7 +117,8 @@ class Effects:
 class State:
     """The batch's view of the graph: what was loaded, and what its changesets made of it.
 
-    `candidates` are numbers drawn for items that may be created; `reserved` are the names inserted
+    `candidates` are numbers drawn for items that may be created, `spares` those for items that
+    are created again under a name that was freed; `reserved` are the names inserted
     by this batch with the number that stands there; `stored_owners` is what others had stored.
     """
 
@@ -127,6 +128,7 @@ class State:
     owners: dict[str, int | None] = field(default_factory=dict)
     items: dict[int, Item] = field(default_factory=dict)
     candidates: dict[str, int] = field(default_factory=dict)
+    spares: list[int] = field(default_factory=list)
     reserved: dict[str, int | None] = field(default_factory=dict)
     stored_owners: dict[str, int | None] = field(default_factory=dict)
     claimed_pairs: set[tuple[int, int]] = field(default_factory=set)
@@ -163,6 +165,12 @@ class Draft:
                 return None
             item = self._items[item_id] = there.copy()
         return None if item.is_deleted else item
+
+    def new_number(self, name: str) -> int:
+        """Return the number of the item that is created under a name."""
+        number = self.state.candidates[name]
+        is_used = number in self._items or number in self.state.items
+        return self.state.spares.pop() if is_used else number
 
     def add(self, item: Item) -> None:
         """Add a new item."""

@@ -83,6 +83,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
         yield GAP.join(padded).rstrip()
 
 
+def shortened(line: str) -> str:
+    """Leave out the middle of a line that is too wide."""
+    return line if _width(line) <= WIDTH else _cut(line, WIDTH)
+
+
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""

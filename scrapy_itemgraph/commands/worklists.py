@@ -97,20 +97,23 @@ def _failure_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
     if not rows:
         yield "no failure is open"
         return
-    yield from printing.table(
-        ("FAILURE", "TASK", "ITEM", "OCCURRED", "KIND", "ERROR"),
+    head, *lines = printing.table(
+        ("FAILURE", "TASK", "OCCURRED", "KIND", "ITEM"),
         (
             (
                 str(row.id),
                 row.task,
-                row.item,
                 printing.moment(row.occurred_at),
-                "refused" if row.is_refusal else "failed",
-                error_line(row.error),
+                "refused" if row.is_refusal else "",
+                row.item,
             )
             for row in rows
         ),
     )
+    yield head
+    for line, row in zip(lines, rows, strict=True):
+        yield line
+        yield printing.shortened(f"    {printing.clean(error_line(row.error))}")
     if len(rows) == limit:
         yield f"(the first {limit:,}; --limit shows more)"
 

@@ -35,7 +35,8 @@ class Downloads:
         if wish == "answer":
             return scrapy.http.HtmlResponse(request.url, body=b"<title>mine</title>")
         if wish == "replace":
-            return scrapy.Request(request.url + "?new", request.callback, cb_kwargs=request.cb_kwargs)
+            url = request.url + "?new"
+            return scrapy.Request(url, request.callback, cb_kwargs=request.cb_kwargs)
         return None
 
     def process_response(self, request, response):

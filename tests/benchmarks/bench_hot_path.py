@@ -10,7 +10,6 @@ import statistics
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 

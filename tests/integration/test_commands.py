@@ -162,7 +162,9 @@ def test_options_stand_anywhere(scrapy, crawl):
     crawl.work("A")
 
     before = scrapy("--json", "-s", "ITEMGRAPH_CRAWL=books", "explain", "A", "parse")
-    between = scrapy("explain", "--crawl", "books", "A", "-s", "ITEMGRAPH_CRAWL=nope", "parse", "--json")
+    between = scrapy(
+        "explain", "--crawl", "books", "A", "-s", "ITEMGRAPH_CRAWL=nope", "parse", "--json"
+    )
     after = scrapy("explain", "A", "parse", "--json", "-s", "ITEMGRAPH_CRAWL=nope")
 
     assert before.document == between.document

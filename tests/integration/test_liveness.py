@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-import sqlalchemy as sa
 from races import PATIENCE, Crawl, ended
 
 from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import liveness, refresh, task, work
+from scrapy_itemgraph import refresh, task
 from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
 from scrapy_itemgraph.operations import CreateItem, UpdateData
 from scrapy_itemgraph.settings import Settings
@@ -39,7 +38,7 @@ from datetime import timedelta
 from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.tasks import discover
-from scrapy_itemgraph import task
+from scrapy_itemgraph import liveness, task
 
 class Books:
     @task(tags=["book"])
@@ -50,7 +49,9 @@ async def run(url, seconds, what):
     graph = await CrawlGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     claims = await graph.claim(1)
     child = 0
-    if what == "fork":
+    if what != "wait":
+        if what == "fork carelessly":
+            liveness._open.clear()
         child = os.fork()
         if not child:
             time.sleep(600)
@@ -151,6 +152,16 @@ def test_a_forked_child_does_not_keep_the_lock(crawl, database):
         os.kill(child, 0)
 
 
+def test_a_forked_child_could_keep_the_lock(crawl, database):
+    """Why the child lets go of the connection: while it holds it, its parent seems alive."""
+    with process(database, then="fork carelessly") as (running, _, _):
+        running.kill()
+        running.wait()
+
+        assert crawl.taken_over() == 0
+        assert lock_holders(crawl) == 1
+
+
 @asynccontextmanager
 async def opened(url: str, lease: timedelta = HOUR):
     """Open a worker of the crawl in this process."""
@@ -235,9 +246,13 @@ def test_a_worker_given_up_for_dead_goes_on_as_a_new_one(crawl, database):
         until(is_buried)
 
     def locked(worker: int) -> bool:
-        return crawl.rows(
-            "SELECT locked_at IS NOT NULL FROM workers WHERE id = :worker", worker=worker
-        ) == [(True,)] and lock_holders(crawl) == 1
+        return (
+            crawl.rows(
+                "SELECT locked_at IS NOT NULL FROM workers WHERE id = :worker", worker=worker
+            )
+            == [(True,)]
+            and lock_holders(crawl) == 1
+        )
 
     asyncio.run(run())
 
@@ -270,9 +285,7 @@ def test_a_lock_that_the_server_still_holds_for_a_lost_connection_stops_no_heart
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.3)) as graph:
             half_open = graph._liveness._lock
-            graph._liveness._lock = await psycopg.AsyncConnection.connect(
-                graph._liveness._conninfo
-            )
+            graph._liveness._lock = await psycopg.AsyncConnection.connect(graph._liveness._conninfo)
             await graph._liveness._lock.close()  # what the client sees of a cut network
             beats = []
             monkeypatch.setattr(graph._liveness, "_beat", _noting(graph._liveness._beat, beats))
@@ -397,6 +410,3 @@ def test_the_lock_holds_no_snapshot(crawl, database):
             assert held == [("idle in transaction", None, None)]
 
     asyncio.run(run())
-    assert liveness.LOCK
-    assert work.DEAD_WORKERS is not None
-    assert sa

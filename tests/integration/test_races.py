@@ -24,11 +24,9 @@ from scrapy_itemgraph import database as databases
 from scrapy_itemgraph import refresh, registry, task, work
 from scrapy_itemgraph.apply import MovedNamesError
 from scrapy_itemgraph.embedded import EmbeddedServer
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
 from scrapy_itemgraph.operations import (
     AddTag,
-    CreateAlias,
     CreateItem,
     DeleteAlias,
     DeleteItem,
@@ -133,9 +131,7 @@ def test_work_inserted_while_its_queue_is_being_parked_is_found(crawl, pair, mon
 
 
 @pytest.mark.parametrize("cured", [True, False])
-def test_a_queue_that_got_work_since_it_looked_empty_is_not_parked(
-    crawl, pair, monkeypatch, cured
-):
+def test_a_queue_that_got_work_since_it_looked_empty_is_not_parked(crawl, pair, monkeypatch, cured):
     """Before a queue is parked it is looked at again, in a statement of its own."""
     parker, inserter = pair
     worker = crawl.worker()
@@ -331,11 +327,15 @@ def test_a_fence_in_another_table_would_let_a_zombie_commit(crawl, zombie, pair,
     ids=["release", "refile", "release all", "heartbeat", "ok", "failed", "refused", "retry"],
 )
 def test_nothing_that_is_said_of_a_lost_claim_changes_anything(crawl, zombie, change):
-    """Release, refile, heartbeat, success, failure and retry name their claim; lost, they do nothing."""
+    """Release, refile, heartbeat, success, failure and retry name their claim, and look for it."""
     worker, claim = zombie
     crawl.taken_over()
     crawl.claimed(crawl.worker())
-    everything = "SELECT w.*, (SELECT count(*) FROM attempts), (SELECT count(*) FROM failures), (SELECT count(*) FROM results), (SELECT max(stopped_at)::text FROM workers) FROM work w"
+    everything = """
+        SELECT w.*, (SELECT count(*) FROM attempts), (SELECT count(*) FROM failures),
+            (SELECT count(*) FROM results), (SELECT max(stopped_at)::text FROM workers)
+        FROM work w
+    """
     before = crawl.rows(everything)
 
     with crawl.engine.begin() as connection:
@@ -504,7 +504,7 @@ def test_a_name_that_moves_while_its_owner_is_waited_for_is_looked_up_anew(
 
 
 def test_a_name_freed_and_taken_again_by_two_belongs_to_one(crawl, pair):
-    """A name that stays taken after a deletion, freed and taken by two at once, names one item."""
+    """A name kept taken by a deletion, freed and taken by two at once, names one item."""
     first, second = pair
     crawl.seed(CreateItem("A"))
     crawl.seed(DeleteItem("A", forget=False))
@@ -898,7 +898,7 @@ async def cut_off(url: str, directory):
 def test_a_commit_whose_answer_was_lost_is_done_once_and_said_to_be_done(
     database, engine, tmp_path, monkeypatch, cut, cured
 ):
-    """Asked again, a commit that went through is recognised by what is on record of its claim."""
+    """Asked again, a commit that went through is known by what is on record of its claim."""
     if not cured:
         monkeypatch.setattr(work, "recorded", lambda *_: {})
 

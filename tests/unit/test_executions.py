@@ -18,11 +18,13 @@ ERROR = {"type": "ValueError"}
 
 @pytest.fixture
 def ended():
+    """Return the executions that have ended, in order."""
     return []
 
 
 @pytest.fixture
 def claim():
+    """Return a claim."""
     return Claim(
         item_id=1,
         task_id=1,
@@ -39,6 +41,7 @@ def claim():
 
 @pytest.fixture
 def execution(claim, ended):
+    """Return a running execution of the claim."""
     task = Task(name="parse", method="parse")
     return Execution(where="here", claim=claim, task=task, on_end=ended.append)
 

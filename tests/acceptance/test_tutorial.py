@@ -1,0 +1,109 @@
+"""The tutorial, played as a reader would: its spiders, its commands, its numbers."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from contextlib import contextmanager
+from importlib import util
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TUTORIAL = (ROOT / "docs/tutorial.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", TUTORIAL, re.MULTILINE | re.DOTALL)
+SETTINGS, *SPIDERS = BLOCKS
+SAID = re.findall(r"^```text\n(.*?)^```$", TUTORIAL, re.MULTILINE | re.DOTALL)
+EXAMPLE_URL = "http://127.0.0.1:8765"
+
+
+@contextmanager
+def shop():
+    """Serve the example shop on a free port, from its first day on."""
+    spec = util.spec_from_file_location("shop_site", ROOT / "example_project/shop/site.py")
+    assert spec is not None
+    module = sys.modules["shop_site"] = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    server = module.Server(0, 1)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        del sys.modules["shop_site"]
+
+
+@pytest.fixture
+def site():
+    """Serve the shop in the place of the tests' own site."""
+    with shop() as url:
+        yield type("Shop", (), {"url": url})
+
+
+@pytest.fixture
+def tutorial(project):
+    """Return a project with the tutorial's settings, and the database of the test."""
+    return project.write("", settings=SETTINGS)
+
+
+def save(project, spider):
+    """Save a spider as the reader does, for the shop where it is."""
+    path = project.directory / "proj/spiders/s.py"
+    path.write_text(spider.replace(EXAMPLE_URL, project.site_url))
+
+
+def crawl(project):
+    """Crawl, and return how much was claimed and committed, and the log."""
+    run = project.scrapy("crawl", "tea")
+    assert run.code == 0, run.log
+    stats = [run.stats.get(f"itemgraph/{name}", 0) for name in ("claimed", "committed")]
+    return *stats, run.log
+
+
+def command(project, *arguments):
+    """Run `scrapy itemgraph`, and return what it prints with the address of the tutorial's shop."""
+    run = project.scrapy("itemgraph", *arguments)
+    assert run.code == 0, run.log
+    return run.output.replace(project.site_url, EXAMPLE_URL)
+
+
+def test_the_tutorial_happens_as_it_says(tutorial):
+    """Each run claims what the tutorial says, and each command shows what it quotes."""
+    first, second = SPIDERS
+    end, explained, names = SAID
+    url = tutorial.site_url
+
+    save(tutorial, first)
+    claimed, committed, log = crawl(tutorial)
+    assert (claimed, committed) == (25, 24)
+    assert all(line in log for line in end.splitlines())
+    shown = command(tutorial, "show", f"URL:{url}/product/morning-beans-500-g")
+    assert "Morning beans, 500 g" in shown
+    assert "parse_reviews" in command(tutorial, "status")
+
+    assert crawl(tutorial)[:2] == (0, 0)
+
+    assert "parse_product" in command(tutorial, "failures")
+    broken = f"URL:{url}/product/harbour-beans-500-g"
+    assert command(tutorial, "explain", broken).strip() == explained.strip()
+    urlopen(Request(f"{url}/day/2", method="POST")).close()
+    command(tutorial, "handle", "--task", "parse_product")
+    assert crawl(tutorial)[:2] == (2, 2)
+
+    save(tutorial, second)
+    assert crawl(tutorial)[:2] == (12, 12)
+    assert command(tutorial, "show", "SKU:T1020").startswith(names)
+    assert command(tutorial, "show", "EAN:4012345010206").startswith(names)
+    assert len(tutorial.data()) == 13
+
+    command(tutorial, "age", "tea", "1d")
+    claimed, committed, log = crawl(tutorial)
+    assert (claimed, committed) == (13, 13)
+    assert "[new]" not in log
+    assert len(tutorial.data()) == 13

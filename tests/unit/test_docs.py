@@ -1,0 +1,203 @@
+"""The documentation is complete, its links lead somewhere, and its examples are Python."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from scrapy_itemgraph import ItemGraph, operations, settings, tables, task
+from scrapy_itemgraph.commands import COMMANDS
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def section(page: str, heading: str) -> str | None:
+    """Return what stands under a heading of a page of the reference."""
+    text = (REFERENCE / page).read_text()
+    found = re.search(
+        rf"^#+ `?{re.escape(heading)}`?$\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    return None if found is None else found[1]
+
+
+def test_each_command_has_a_heading():
+    """Each command has a heading, with its usage, its options, and its form in JSON."""
+    for name, command in COMMANDS.items():
+        said = section("cli.md", name)
+
+        assert said is not None, name
+        assert f"`scrapy itemgraph {name}" in said
+        assert "JSON:" in said
+        for argument in command.arguments:
+            shown = argument.flags[0] if argument.is_option else argument.options["metavar"]
+            assert shown in said, (name, shown)
+
+
+# All the other pages.
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def without_code(text):
+    """Return a page without its fenced blocks and its code in lines."""
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+
+
+def sections(path):
+    """Return the text below each heading of a page, by the heading."""
+    text = FENCE.sub(lambda m: m[0].replace("\n#", "\n "), path.read_text())
+    found = list(HEADING.finditer(text))
+    ends = [match.start() for match in found[1:]] + [len(text)]
+    return {
+        m[2].strip("`"): text[m.end() : end].strip() for m, end in zip(found, ends, strict=True)
+    }
+
+
+def anchors(path):
+    """Return the fragments that a page's headings make, as GitHub names them."""
+    headings = (match[2] for match in HEADING.finditer(FENCE.sub("", path.read_text())))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def blocks(language):
+    """Return the fenced blocks of a language on all pages."""
+    return [
+        pytest.param(textwrap.dedent(body), id=f"{page.relative_to(ROOT)}:{number}")
+        for page in PAGES
+        for number, (name, body) in enumerate(FENCE.findall(page.read_text()), 1)
+        if name == language
+    ]
+
+
+@pytest.mark.parametrize("name", settings._READERS)
+def test_every_setting_has_a_section(name):
+    """A setting that is read has a heading, and says its default."""
+    section = sections(DOCS / "reference/settings.md")[f"ITEMGRAPH_{name.upper()}"]
+
+    assert section.startswith("Default: ")
+
+
+@pytest.mark.parametrize("name", inspect.signature(task).parameters)
+def test_every_option_of_a_task_has_a_section(name):
+    """A keyword of `@task` has a heading."""
+    assert sections(DOCS / "reference/tasks.md")[name]
+
+
+@pytest.mark.parametrize("name", operations.CLASSES)
+def test_every_operation_has_a_section_with_its_fields(name):
+    """An operation has a heading, a line for each field, and its JSON form if there is one."""
+    section = sections(DOCS / "reference/operations.md")[name]
+
+    given = [f.name for f in fields(operations.CLASSES[name]) if f.init]
+    documented = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert sorted(documented) == sorted(given)
+    if name != "AllowFailure":
+        spelling = "setTTL" if name == "SetTTL" else name[0].lower() + name[1:]
+        assert f'"op": "{spelling}"' in section
+
+
+@pytest.mark.parametrize("name", [name for name in vars(ItemGraph) if not name.startswith("_")])
+def test_every_method_of_the_door_has_a_section(name):
+    """A public method or property of `ItemGraph` has a heading that gives its parameters."""
+    section = sections(DOCS / "reference/python.md")[name]
+
+    member = getattr(ItemGraph, name)
+    if not isinstance(member, property):
+        wanted = set(inspect.signature(member).parameters) - {"self", "given"}
+        assert not {one for one in wanted if not re.search(rf"\b{one}\b", section)}
+
+
+@pytest.mark.parametrize("name", tables.metadata.tables)
+def test_every_table_has_a_section_with_its_columns(name):
+    """A table has a heading, and each of its columns is named there."""
+    section = sections(DOCS / "reference/schema.md")[name]
+
+    columns = [column.name for column in tables.metadata.tables[name].columns]
+    assert not [column for column in columns if f"`{column}`" not in section]
+
+
+def test_every_stat_has_a_line():
+    """A stat that the code counts has a line in the tables of stats, and no other has."""
+    package = ROOT / "scrapy_itemgraph"
+    committer = (package / "committer.py").read_text()
+    counted = set(re.findall(r'Outcome\.\w+: "(\w+)"', committer))
+    counted |= set(re.findall(r'_count\("(\w+)"\)', committer))
+    for module in package.rglob("*.py"):
+        counted |= set(re.findall(r'inc_value\("itemgraph/(\w+)"', module.read_text()))
+    # AllowFailure changes nothing itself, and makes no note to count.
+    changing = [cls for name, cls in operations.CLASSES.items() if name != "AllowFailure"]
+    counted |= {f"op/{cls.__new__(cls).verb}" for cls in changing}
+
+    stats = (DOCS / "reference/stats.md").read_text()
+
+    assert set(re.findall(r"^\| `itemgraph/([\w/]+)` \|", stats, re.MULTILINE)) == counted
+
+
+def test_every_label_in_the_log_is_explained():
+    """A label that an operation notes is in the table of labels."""
+    appliers = (ROOT / "scrapy_itemgraph/apply/appliers.py").read_text()
+    labels = set(re.findall(r'run\.note\(operation, "([\w ]+)"', appliers))
+
+    stats = (DOCS / "reference/stats.md").read_text()
+
+    assert labels
+    assert not [label for label in labels if f"`[{label}]`" not in stats]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    """A relative link names a file that exists, and a heading of it."""
+    for link in LINK.findall(without_code(page.read_text())):
+        if re.match(r"\w+:", link):
+            continue
+        name, _, fragment = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), f"{page}: {link}"
+        if fragment:
+            assert fragment in anchors(target), f"{page}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_heading_stands_alone(page):
+    """Below each heading there is a text, or a heading of a lower level."""
+    text = FENCE.sub("text\n", page.read_text())
+
+    assert not re.findall(r"^(#+) (.+)\n+(?=#{1,6} )(?!\1#)", text + "\n# ", re.MULTILINE)
+
+
+def test_every_page_is_in_the_index():
+    """The index links to each page, but for single decisions."""
+    linked = {
+        (DOCS / link.partition("#")[0]).resolve()
+        for link in LINK.findall((DOCS / "index.md").read_text())
+    }
+    pages = set(DOCS.rglob("*.md")) - {DOCS / "index.md"}
+
+    single = {page for page in pages if page.parent.name == "decisions"}
+    assert not pages - single - linked
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_examples_compile(code):
+    """An example in Python is Python."""
+    compile(code, "example", "exec")
+
+
+@pytest.mark.parametrize("line", blocks("json"))
+def test_json_examples_are_operations(line):
+    """A JSON form that the docs show is read, and can be stored."""
+    import json
+
+    operation = operations.from_json(json.loads(line))
+
+    assert operations.checked(operation, "docs")
