@@ -123,8 +123,13 @@ def _against_outstanding(row: Row[Any], dependencies: list[Row[Any]]) -> Iterato
             f"it has {', '.join(row.item_tags) or 'no tags'}"
         )
     if row.is_held:
-        what = f"failure {row.failure_id}: {_error(row)}" if row.failure_id else "a past failure"
-        yield f"it is held by {what}; see scrapy itemgraph handle"
+        if row.failure_id is None:
+            yield "it is held since a failure was handled without a retry; scrapy itemgraph expire"
+        else:
+            yield (
+                f"it is held by failure {row.failure_id}: {_error(row)}; "
+                "see scrapy itemgraph handle"
+            )
     elif row.completed_at is not None and _state(row, row.now)[0] == "fresh":
         yield _state(row, row.now)[1]
     for dependency in dependencies:

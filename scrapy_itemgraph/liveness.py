@@ -53,7 +53,8 @@ class Liveness:
 
         A number that changed means that the worker had been given up for dead and is a new one.
         """
-        self._conninfo = conninfo
+        # SQLAlchemy leaves spaces as they are, which libpq takes for an error.
+        self._conninfo = conninfo.replace(" ", "%20")
         self._crawl = str(crawl_id)
         self._worker_id = worker_id
         self._interval = lease.total_seconds() / _BEATS_PER_LEASE

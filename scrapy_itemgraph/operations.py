@@ -288,11 +288,11 @@ def from_json(line: Mapping[str, Any]) -> Operation:
     unknown = given.keys() - {f.name for f in fields(cls) if f.init}
     if unknown:
         raise OperationError(f"{spelling} has no field {', '.join(sorted(unknown))}")
-    if isinstance(given.get("not_before"), str):
-        given["not_before"] = datetime.fromisoformat(given["not_before"])
     try:
+        if isinstance(given.get("not_before"), str):
+            given["not_before"] = datetime.fromisoformat(given["not_before"])
         return cls(**given)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise OperationError(f"{spelling}: {error}") from None
 
 

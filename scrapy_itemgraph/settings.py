@@ -33,7 +33,7 @@ class Settings:
     commit_interval: float = 0.03
     default_ttl: timedelta | None = None
     items: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
-    held_requests: int = 1000
+    max_retry_after: timedelta = timedelta(hours=1)
     tag_renames: Mapping[str, str] = field(default_factory=dict)
     auto_migrate: bool | None = None
 
@@ -134,7 +134,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "commit_interval": _seconds,
     "default_ttl": _ttl,
     "items": _mapping,
-    "held_requests": _integer,
+    "max_retry_after": _period,
     "tag_renames": _renames,
     "auto_migrate": _boolean,
 }

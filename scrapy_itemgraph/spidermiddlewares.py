@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
+from scrapy.exceptions import CloseSpider
 
 from scrapy_itemgraph import crawl as crawls
 from scrapy_itemgraph import translation
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.crawl import Crawl
 
 
+logger = logging.getLogger(__name__)
+
+
 class ItemGraphSpiderMiddleware:
     """Stands between the engine and everything that callbacks yield."""
 
@@ -39,6 +44,7 @@ class ItemGraphSpiderMiddleware:
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Pass on what `start()` yields, then keep the spider open to the end of the crawl."""
         crawl = self._crawl
+        error: Exception | None = None
         if crawl.failure is None:
             try:
                 async for output in start:
@@ -47,12 +53,24 @@ class ItemGraphSpiderMiddleware:
                         yield kept
                     if crawl.failure is not None:
                         break
+            except CloseSpider:
+                raise
+            except Exception as raised:  # noqa: BLE001 - raised again below
+                error = raised  # raised at once it would leave the graph's work undone
+                logger.error(  # noqa: TRY400 - the engine logs the traceback
+                    "start() raised %s: %s; the crawl goes on with the work of the graph",
+                    type(raised).__name__,
+                    raised,
+                    extra={"action": "start_failed"},
+                )
             finally:
                 crawl.has_started = True
                 crawl.wake()
             await crawl.ended.wait()
         if crawl.failure is not None:
             crawl.close_spider()
+        if error is not None:
+            raise error
 
     def process_spider_input(self, response: Response) -> None:
         """Watch the scrape."""
@@ -78,7 +96,7 @@ class ItemGraphSpiderMiddleware:
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """Take note of an error that nobody has handled."""
         execution = current.get()
-        if execution is not None and not getattr(exception, "itemgraph_is_settled", False):
+        if execution is not None:
             self._outputs.broke(execution, exception, url=response.url)
 
 

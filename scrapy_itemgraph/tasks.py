@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, TypeVar
 
 from scrapy_itemgraph import values
-from scrapy_itemgraph.exceptions import TaskDefinitionError
+from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
 
 MARK = "__itemgraph_task__"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
@@ -47,6 +47,13 @@ class Task:
     concurrency: int | None = None
     exclusive: Literal["pair", "item"] = "pair"
     retry_failed_on_version_bump: bool = False
+
+    @property
+    def limits_rate(self) -> bool:
+        """Whether the task asks for limits of its own."""
+        return bool(
+            self.rate_limit or self.rate_limit_by_tag or self.concurrency or self.autothrottle
+        )
 
     def retry_delay(self, attempt: int) -> timedelta:
         """Return how long to wait after the given attempt (from 1), before jitter."""
@@ -116,7 +123,7 @@ def task(
     def named(method: F) -> F:
         try:
             return decorate(method)
-        except (ValueError, TypeError, TaskDefinitionError) as error:
+        except (ValueError, TypeError, ItemGraphError) as error:
             where = getattr(method, "__qualname__", repr(method))
             raise TaskDefinitionError(f"@task of {where}: {error}") from None
 
@@ -224,7 +231,7 @@ def _check(options: Task) -> None:
     if not isinstance(options.version, str) or not options.version:
         raise TaskDefinitionError(f"version must be a non-empty string, not {options.version!r}")
     values.check_text(options.version, "version")
-    if options.exclusive not in {"pair", "item"}:
+    if options.exclusive not in ("pair", "item"):
         raise TaskDefinitionError(f'exclusive is "pair" or "item", not {options.exclusive!r}')
     if options.request is not None and not (
         isinstance(options.request, str) or callable(options.request)

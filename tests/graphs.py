@@ -49,9 +49,10 @@ def spider(**declared: dict[str, Any]) -> type:
 def committed(connection: sa.Connection) -> Iterator[None]:
     """Check what a commit would check, inside the transaction that the test rolls back."""
     with connection.begin_nested():
+        # Again each time: what a savepoint's rollback restores is not always what was before it.
+        connection.exec_driver_sql("SET CONSTRAINTS ALL DEFERRED")
         yield
         connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
-    connection.exec_driver_sql("SET CONSTRAINTS ALL DEFERRED")
 
 
 class Crawl:
@@ -280,8 +281,10 @@ class Crawl:
 
     def attempts(self, name: str = "A") -> list[str]:
         """Return how the attempts at an item ended, the oldest first."""
-        rows = self.rows("SELECT outcome FROM attempts WHERE item_id = :item ORDER BY id",
-                         item=self.item_id(name))
+        rows = self.rows(
+            "SELECT outcome FROM attempts WHERE item_id = :item ORDER BY id",
+            item=self.item_id(name),
+        )
         return [row.outcome for row in rows]
 
     def rows(self, sql: str, **given: Any) -> list[Any]:

@@ -126,6 +126,9 @@ def create_item(run: Run, operation: ops.CreateItem) -> None:
     if owner is not None:
         _meet_existing(run, operation, owner)
         return
+    taken = [alias for alias in operation.aliases if run.draft.owner(alias) is not None]
+    if taken and operation.fail_if_exists:
+        raise NameTakenError(f"the alias {taken[0]!r} exists already")
     now = run.draft.state.now
     not_before = operation.not_before
     if isinstance(not_before, timedelta):
@@ -182,10 +185,7 @@ def rename_item(run: Run, operation: ops.RenameItem) -> None:
     owner = run.draft.owner(operation.to)
     if owner is not None and owner != item.id:
         if operation.if_taken != "merge" or owner == TOMBSTONE:
-            raise NameTakenError(
-                f"{operation.to!r} belongs to another item; if it is the same thing, use "
-                'if_taken="merge"'
-            )
+            raise NameTakenError(_why_taken(operation.to, owner))
         into = run.item(operation.to)
         _merge(run, operation, item, into)
         return
@@ -196,6 +196,12 @@ def rename_item(run: Run, operation: ops.RenameItem) -> None:
     item.names.add(operation.to)
     item.name = operation.to
     item.is_changed = True
+
+
+def _why_taken(name: str, owner: int) -> str:
+    if owner == TOMBSTONE:
+        return f"{name!r} is the name of a deleted item and stays taken; DeleteAlias frees it"
+    return f'{name!r} belongs to another item; if it is the same thing, use if_taken="merge"'
 
 
 @_applies(ops.MergeItem)

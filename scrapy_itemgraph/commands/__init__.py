@@ -66,6 +66,9 @@ class ItemGraphCommand(ScrapyCommand):
         except BrokenPipeError:
             # The reader has seen enough; nor must the interpreter flush into the pipe at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            self.exitcode = _REFUSED
+            _say(f"scrapy itemgraph: {printing.clean(error)}")
         except KeyboardInterrupt:
             self.exitcode = _INTERRUPTED
 

@@ -123,7 +123,7 @@ def count(text: str) -> int:
         number = int(text)
     except ValueError:
         number = 0
-    if not 1 <= number <= 10**9:
+    if not 1 <= number < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return number
 

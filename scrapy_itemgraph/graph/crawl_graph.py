@@ -23,8 +23,9 @@ from scrapy_itemgraph import (
     work,
 )
 from scrapy_itemgraph.embedded import EmbeddedServer
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
 from scrapy_itemgraph.operations import Changeset
+from scrapy_itemgraph.tasks import uncovered_dependencies
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.operations import Operation
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.tasks import Task
-    from scrapy_itemgraph.types import Applied, Claim, ItemSnapshot, Remaining
+    from scrapy_itemgraph.types import Applied, Claim, ItemSnapshot, Note, Remaining
 
 logger = logging.getLogger(__name__)
 
@@ -158,6 +159,22 @@ class CrawlGraph:
                 'them apart set ITEMGRAPH_CRAWL, for instance to "{name}-{argument}"',
                 other_arguments,
             )
+        for one, dependency in uncovered_dependencies(tasks):
+            logger.warning(
+                "The task %r depends on %r, but an item may have one of its tags (%s) and none of "
+                "the other's (%s); such an item waits for ever",
+                one.name,
+                dependency.name,
+                ", ".join(one.tags),
+                ", ".join(dependency.tags),
+            )
+        unkept = sorted(name for name, one in tasks.items() if one.limits_rate)
+        if unkept:
+            logger.warning(
+                "Rate limits of tasks (%s) are not kept by this version; Scrapy's own delays and "
+                "limits hold in each process",
+                ", ".join(unkept),
+            )
         for name in self._registration.vanished:
             logger.warning(
                 "The task %r has results but is no longer declared; if it was only renamed in "
@@ -166,9 +183,18 @@ class CrawlGraph:
                 name,
             )
 
-    async def seed(self, operations: Sequence[Operation]) -> list[Applied]:
-        """Apply checked operations in one transaction of their own; all of them or an error."""
-        return await self.commit([Changeset(operations=tuple(operations), outcome=Outcome.OK)])
+    async def seed(self, operations: Sequence[Operation]) -> tuple[Note, ...]:
+        """Apply checked operations in one transaction of their own.
+
+        Raises:
+            OperationError: naming the operation; then none of them was applied.
+
+        """
+        seeds = Changeset(operations=tuple(operations), outcome=Outcome.OK)
+        (applied,) = await self.commit([seeds])
+        if applied.error is not None:
+            raise OperationError(f"spider {self._spider}, seeds: {applied.error['message']}")
+        return applied.notes
 
     async def claim(self, limit: int, *, alone: bool = False) -> list[Claim]:
         """Claim up to `limit` pieces of work; with `alone`, one that two workers died on."""

@@ -29,8 +29,10 @@ class S(scrapy.Spider):
         ('SCHEDULER = "scrapy.core.scheduler.Scheduler"', "SCHEDULER is 'scrapy.core"),
         ('JOBDIR = "job"', "JOBDIR is 'job'"),
         (
-            "SPIDER_MIDDLEWARES = "
-            '{"scrapy_itemgraph.spidermiddlewares.ItemGraphSpiderMiddleware": None}',
+            (
+                "SPIDER_MIDDLEWARES = "
+                '{"scrapy_itemgraph.spidermiddlewares.ItemGraphSpiderMiddleware": None}'
+            ),
             "SPIDER_MIDDLEWARES switches ItemGraphSpiderMiddleware off",
         ),
         ('ITEMGRAPH_IDLE = "maybe"', "ITEMGRAPH_IDLE: write"),

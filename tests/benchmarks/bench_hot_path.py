@@ -176,7 +176,7 @@ class Bench:
             for claim in claims
         ]
         self.timed(
-            f"commit {BATCH} × {creates} creates",
+            f"commit {BATCH}, {creates} creates each",
             lambda c: self.crawl.apply(c, *changesets, worker=self.worker),
         )
 

@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from races import PATIENCE, Crawl, ended
 
-from scrapy_itemgraph import database as databases
 from scrapy_itemgraph import refresh, task
 from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
 from scrapy_itemgraph.operations import CreateItem, UpdateData
@@ -70,7 +72,7 @@ class Books:
 
 @pytest.fixture
 def crawl(engine) -> Crawl:
-    """A crawl with one piece of work."""
+    """Make a crawl with one piece of work."""
     crawl = Crawl(engine, Books)
     crawl.seed(CreateItem("A", tags=["book"]))
     return crawl
@@ -96,12 +98,15 @@ def process(url: str, *, lease: timedelta = HOUR, then: str = "wait") -> Iterato
 
 def until(holds) -> None:
     """Return when a condition holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
-    async def poll() -> None:
-        while not holds():
-            await asyncio.sleep(0.005)
 
-    asyncio.run(asyncio.wait_for(poll(), PATIENCE))
+async def until_async(holds) -> None:
+    """Return when a condition holds, while the loop goes on."""
+    await asyncio.to_thread(until, holds)
 
 
 def lock_holders(crawl: Crawl) -> int:
@@ -187,8 +192,7 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
 
     async def run() -> None:
         async with opened(database) as graph:
-            while not await asyncio.to_thread(listens, crawl):
-                await asyncio.sleep(0.005)
+            await until_async(lambda: listens(crawl))
             claims = await graph.claim(1)
             assert await graph.claim(1) == []  # parks the queue
             waiting = asyncio.ensure_future(graph.wait(3600))
@@ -230,8 +234,7 @@ def test_a_worker_given_up_for_dead_goes_on_as_a_new_one(crawl, database):
             (old,) = await graph.claim(1)
             before = graph.worker_id
             await asyncio.to_thread(bury, before)
-            while graph.worker_id == before or not await asyncio.to_thread(locked, graph.worker_id):
-                await asyncio.sleep(0.01)
+            await until_async(lambda: graph.worker_id != before and locked(graph.worker_id))
             (applied,) = await graph.commit([ended(old, UpdateData({"by": "old"}))])
             assert applied.outcome is None
             (new,) = await graph.claim(1)
@@ -269,8 +272,7 @@ def test_a_lost_lock_is_taken_again(crawl, database):
             await asyncio.to_thread(
                 crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=before
             )
-            while await asyncio.to_thread(lock_holders, crawl) == 0:
-                await asyncio.sleep(0.01)
+            await until_async(lambda: lock_holders(crawl) == 1)
             assert graph._liveness._lock.info.backend_pid != before
             assert len(await graph.claim(1)) == 1
 
@@ -289,8 +291,7 @@ def test_a_lock_that_the_server_still_holds_for_a_lost_connection_stops_no_heart
             await graph._liveness._lock.close()  # what the client sees of a cut network
             beats = []
             monkeypatch.setattr(graph._liveness, "_beat", _noting(graph._liveness._beat, beats))
-            while len(beats) < 3:
-                await asyncio.sleep(0.01)
+            await until_async(lambda: len(beats) >= 3)
             assert await asyncio.to_thread(lock_holders, crawl) == 2
             assert await asyncio.to_thread(crawl.taken_over) == 0
             await half_open.close()
@@ -320,47 +321,52 @@ def test_closing_gives_everything_back(crawl, database):
     assert crawl.rows("SELECT reason FROM workers") == [("finished",)]
 
 
+BOUNCER = """\
+[databases]
+{database} = host={host} port={port} user={user}{secret}
+[pgbouncer]
+listen_addr =
+unix_socket_dir = {directory}
+listen_port = 6432
+auth_type = any
+auth_file = {directory}/users
+pool_mode = transaction
+default_pool_size = 10
+"""
+
+
 @pytest.fixture
-def bouncer(database, tmp_path) -> Iterator[str]:
-    """The database behind PgBouncer in transaction mode."""
+def bouncer(engine) -> Iterator[str]:
+    """Run PgBouncer in front of the database, in transaction mode."""
     program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
     if not Path(program).exists():
         pytest.skip("pgbouncer is not installed (apt-get install pgbouncer)")
-    url = databases.normalise_url(database)
-    with psycopg.connect(url.set(drivername="postgresql").render_as_string(False)) as probe:
-        host, port, user = probe.info.host, probe.info.port, probe.info.user
-    directory = tmp_path / "bouncer"
-    directory.mkdir()
-    directory.chmod(0o777)
-    for parent in directory.parents[:3]:
-        if parent.stat().st_uid == os.geteuid() and parent != Path("/tmp"):
-            parent.chmod(parent.stat().st_mode | 0o011)
-    (directory / "users").write_text(f'"{user}" ""\n')
-    (directory / "ini").write_text(
-        f"""
-        [databases]
-        {url.database} = host={host} port={port} user={user}
-        [pgbouncer]
-        listen_addr =
-        unix_socket_dir = {directory}
-        listen_port = 6432
-        auth_type = any
-        auth_file = {directory}/users
-        pool_mode = transaction
-        default_pool_size = 10
-        ignore_startup_parameters = extra_float_digits
-        """.replace("        ", "")
-    )
-    account = _unprivileged()
-    running = subprocess.Popen(
-        [program, "-q", directory / "ini"], stderr=subprocess.DEVNULL, **account
-    )
-    try:
-        until((directory / ".s.PGSQL.6432").exists)
-        yield url.set(query={"host": str(directory), "port": "6432"}).render_as_string(False)
-    finally:
-        running.terminate()
-        running.wait()
+    with engine.connect() as probe:
+        info = probe.connection.driver_connection.info
+        upstream = {"host": info.host, "port": info.port, "user": info.user}
+        secret = f" password='{info.password}'" if info.password else ""
+    with tempfile.TemporaryDirectory(prefix="itemgraph-") as name:
+        directory = Path(name)
+        directory.chmod(0o777)
+        (directory / "users").write_text(f'"{upstream["user"]}" ""\n')
+        (directory / "ini").write_text(
+            BOUNCER.format(
+                database=engine.url.database, directory=directory, secret=secret, **upstream
+            )
+        )
+        running = subprocess.Popen(
+            [program, "-q", directory / "ini"], stderr=subprocess.DEVNULL, **_unprivileged()
+        )
+        try:
+            until((directory / ".s.PGSQL.6432").exists)
+            through = {"host": str(directory), "port": "6432"}
+            plain = sa.URL.create(
+                "postgresql", username=info.user, database=engine.url.database, query=through
+            )
+            yield plain.render_as_string(False)
+        finally:
+            running.terminate()
+            running.wait()
 
 
 def _unprivileged() -> dict:

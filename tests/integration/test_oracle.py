@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import graphs
 import oracle
@@ -15,9 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from scrapy_itemgraph import operations as ops
 from scrapy_itemgraph import registry, slots, work
 from scrapy_itemgraph.types import Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # 1 in `make test`; more looks further, and not at the same examples every time.
 DEPTH = int(os.environ.get("ITEMGRAPH_TEST_DEPTH", "1"))
@@ -108,7 +105,8 @@ def operations(target: st.SearchStrategy[str | None]) -> st.SearchStrategy[ops.O
 outside = st.lists(operations(names), min_size=1, max_size=4)
 inside = st.lists(operations(st.none() | names), max_size=3)
 endings = st.sampled_from(
-    [Outcome.OK] * 6 + [Outcome.FAILED, Outcome.FAILED, Outcome.RETRY]
+    [Outcome.OK] * 6
+    + [Outcome.FAILED, Outcome.FAILED, Outcome.RETRY]
     + [Outcome.REFUSED, Outcome.RELEASED]
 )
 
@@ -230,8 +228,6 @@ def test_the_worklist_is_true_after_anything(shared_engine, monkeypatch):
         machine = type("AnyCrawlHere", (AnyCrawl,), {"connection": connection})
 
         run_state_machine_as_test(machine, settings=PROFILE)
-
-
 
 
 @settings(PROFILE, max_examples=40 * DEPTH)

@@ -116,7 +116,7 @@ def check(explained: list[Explained], batch: int = BATCH) -> None:
 
 @pytest.fixture(scope="module")
 def filled(server_url, template) -> Iterator[Crawl]:
-    """A crawl with a million items, loaded once and never analysed."""
+    """Make a crawl with a million items, loaded once and never analysed."""
     with new_database(server_url, template) as url:
         engine = databases.sync_engine(url)
         yield fill(engine, MILLION)
@@ -125,7 +125,7 @@ def filled(server_url, template) -> Iterator[Crawl]:
 
 @pytest.fixture(scope="module", params=["never analysed", "analysed"])
 def million(filled, request) -> Crawl:
-    """The same crawl, on tables without and then with statistics."""
+    """Yield the same crawl, on tables without and then with statistics."""
     if request.param == "analysed":
         filled.execute("ANALYZE")
     ((columns,),) = filled.rows("SELECT count(*) FROM pg_stats WHERE tablename = 'work'")
@@ -135,7 +135,7 @@ def million(filled, request) -> Crawl:
 
 @pytest.fixture
 def step(million) -> Iterator[sa.Connection]:
-    """A transaction on it that is rolled back."""
+    """Yield a transaction on it that is rolled back."""
     with million.engine.connect() as connection:
         yield connection
         connection.rollback()
@@ -326,5 +326,5 @@ def test_the_plans_would_be_bad_without_their_settings(million, step, monkeypatc
     with explaining(step) as explained:
         million.claim(step, worker, BATCH)
 
-    with pytest.raises(AssertionError, match="touches|Scan"):
+    with pytest.raises(AssertionError, match=r"touches|Scan"):
         check(explained)

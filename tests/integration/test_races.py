@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import builtins
 import sys
+import tempfile
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 import sqlalchemy as sa
 from races import Crawl, actors, ended
@@ -32,6 +33,7 @@ from scrapy_itemgraph.operations import (
     DeleteItem,
     MergeItem,
     RemoveTag,
+    RenameItem,
     UpdateData,
     UpdateMetadata,
 )
@@ -67,7 +69,7 @@ class Jealous:
 
 @pytest.fixture
 def crawl(engine) -> Crawl:
-    """A crawl with one task."""
+    """Make a crawl with one task."""
     return Crawl(engine, Books)
 
 
@@ -198,7 +200,7 @@ def test_a_task_enabled_while_its_queue_is_being_parked_is_claimed(
 
 @pytest.fixture
 def zombie(crawl) -> tuple:
-    """A claim whose worker's lease is over, and which nobody took over yet."""
+    """Make a claim whose worker's lease is over, and which nobody took over yet."""
     worker = crawl.worker()
     crawl.seed(book("A"))
     (claim,) = crawl.claimed(worker)
@@ -503,6 +505,25 @@ def test_a_name_that_moves_while_its_owner_is_waited_for_is_looked_up_anew(
     assert crawl.outstanding() == [("B", "parse", False)]
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_rename_merges_into_an_item_that_is_created_at_this_moment(crawl, pair, commits):
+    """Whether a name is taken is decided at the commit, after waiting for who may take it."""
+    creator, renamer = pair
+    crawl.seed(book("A"))
+
+    creator.run(crawl.operate, book("B"))
+    renaming = renamer.start(crawl.operate, RenameItem(to="B", id="A", if_taken="merge"))
+    renamer.until_blocked()
+    creator.commit() if commits else creator.rollback()
+
+    (note,) = renaming.result().notes
+    assert note.label == ("merged" if commits else "renamed")
+    renamer.commit()
+    assert crawl.rows("SELECT name FROM items") == [("B",)]
+    assert crawl.rows("SELECT name FROM aliases ORDER BY name") == [("A",), ("B",)]
+    assert crawl.outstanding() == [("B", "parse", False)]
+
+
 def test_a_name_freed_and_taken_again_by_two_belongs_to_one(crawl, pair):
     """A name kept taken by a deletion, freed and taken by two at once, names one item."""
     first, second = pair
@@ -532,7 +553,7 @@ UNLOCKED_ITEMS = sa.text("SELECT unnest(CAST(:items AS bigint[]))")
 
 @pytest.mark.parametrize("cured", [True, False])
 @pytest.mark.parametrize(("one_task", "other_task"), [("first", "second"), ("second", "first")])
-def test_an_item_that_a_task_wants_for_itself_is_claimed_once(
+def test_an_item_that_a_task_wants_for_itself_is_claimed_once(  # noqa: PLR0917
     engine, pair, monkeypatch, one_task, other_task, cured
 ):
     """Of two claims of one item at the same moment one goes away empty, and later ones wait."""
@@ -663,59 +684,59 @@ def test_a_sweep_does_not_miss_what_was_committed_by_the_old_meaning(
 # Claims of many at once
 
 
+class Shift:
+    """Workers of a crawl that work at once until all is done; every claim is noted."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self.crawl = crawl
+        self.claims: list = []
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        """Work with two workers, one whose workers all die, and one that buries them."""
+        parts = (self._work, self._work, self._die, self._bury)
+        with ThreadPoolExecutor(len(parts)) as pool:
+            for one in as_completed([pool.submit(self._until_over, part) for part in parts]):
+                self._is_over.set()
+                one.result()
+
+    def _until_over(self, part) -> None:
+        worker = self.crawl.worker()
+        while not self._is_over.is_set():
+            worker = part(worker) or worker
+
+    def _work(self, worker: int, **options) -> None:
+        claims = self.crawl.claimed(worker, 7, **options)
+        self.claims += [(c.item_id, c.token) for c in claims]
+        changesets = [ended(c, UpdateMetadata(count_up)) for c in claims]
+        with self.crawl.engine.begin() as connection:
+            self.crawl.apply(connection, *changesets, worker=worker)
+
+    def _die(self, worker: int) -> int:
+        self.claims += [(c.item_id, c.token) for c in self.crawl.claimed(worker, 7)]
+        self.crawl.expire_lease(worker)
+        return self.crawl.worker()
+
+    def _bury(self, worker: int) -> None:
+        self.crawl.taken_over()
+        self._work(worker, alone=True)
+        if not self.crawl.outstanding():
+            self._is_over.set()
+
+
 @pytest.mark.parametrize("queues", [1, 40])
 def test_everything_is_done_once_by_many_workers_of_whom_some_die(crawl, queues):
     """With concurrent claims, take-overs and dying workers each pair is completed exactly once."""
     total = 240
-    crawl.seed(
-        *(
-            CreateItem(f"i{n}", tags=["book"], data={"url": f"http://{n % queues}.example/"})
-            for n in range(total)
-        )
-    )
-    held: list = []
-    is_over = threading.Event()
+    urls = {f"i{n}": f"http://{n % queues}.example/" for n in range(total)}
+    crawl.seed(*(CreateItem(name, tags=["book"], data={"url": urls[name]}) for name in urls))
+    shift = Shift(crawl)
 
-    def work_off(number: int) -> None:
-        worker = crawl.worker()
-        dies = number == 0
-        while not is_over.is_set():
-            claims = crawl.claimed(worker, 7)
-            held.extend((c.item_id, c.token) for c in claims)
-            if dies and claims:
-                crawl.expire_lease(worker)
-                worker = crawl.worker()
-                continue
-            changesets = [ended(c, UpdateMetadata(count_up)) for c in claims]
-            if changesets:
-                with crawl.engine.begin() as connection:
-                    crawl.apply(connection, *changesets, worker=worker)
-
-    def bury() -> None:
-        while not is_over.is_set():
-            crawl.taken_over()
-            suspects()
-            if not crawl.outstanding():
-                is_over.set()
-
-    def suspects() -> None:
-        worker = crawl.worker()
-        for claim in crawl.claimed(worker, 1, alone=True):
-            held.append((claim.item_id, claim.token))
-            with crawl.engine.begin() as connection:
-                crawl.apply(connection, ended(claim, UpdateMetadata(count_up)), worker=worker)
-
-    with ThreadPoolExecutor(4) as pool:
-        running = [pool.submit(work_off, number) for number in range(3)] + [pool.submit(bury)]
-        for one in running:
-            try:
-                one.result(120)
-            finally:
-                is_over.set() if one.exception() else None
+    shift.run()
 
     counts = crawl.rows("SELECT metadata->>'count', count(*) FROM results GROUP BY 1")
     assert counts == [("1", total)]
-    assert max(Counter(held).values()) == 1
+    assert max(Counter(shift.claims).values()) == 1
 
 
 def test_claims_at_the_same_moment_share_nothing(crawl, engine):
@@ -760,12 +781,14 @@ def test_work_that_kills_its_workers_runs_alone_and_then_fails(crawl):
 
 
 @pytest.fixture(scope="module")
-def own_server(tmp_path_factory) -> Iterator[EmbeddedServer]:
-    """A server that may be stopped under everybody's feet."""
-    server = EmbeddedServer.start(tmp_path_factory.mktemp("itemgraph"))
-    yield server
-    server._cluster.ensure_running()
-    server.close()
+def own_server() -> Iterator[EmbeddedServer]:
+    """Run a server that may be stopped under everybody's feet."""
+    # Not below pytest's directory, which other sessions close to other users.
+    with tempfile.TemporaryDirectory(prefix="itemgraph-") as directory:
+        server = EmbeddedServer.start(Path(directory))
+        yield server
+        server._cluster.ensure_running()
+        server.close()
 
 
 def stop_hard(server: EmbeddedServer) -> None:
@@ -778,7 +801,7 @@ def stop_hard(server: EmbeddedServer) -> None:
 
 @pytest.fixture
 def own_crawl(own_server) -> Iterator[Crawl]:
-    """A crawl on that server."""
+    """Make a crawl on that server."""
     from scrapy_itemgraph import migrate
 
     engine = databases.sync_engine(own_server.url)
@@ -834,15 +857,19 @@ def test_a_free_lock_taken_since_the_server_started_is_a_death(crawl):
 class Cutter:
     """A proxy in front of the server's socket that can cut a connection at its COMMIT."""
 
-    def __init__(self, upstream: str) -> None:
-        self.upstream = upstream
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
         self.armed: str | None = None
         self.cuts = 0
         self.serving: set[asyncio.Task] = set()
 
     async def serve(self, reader, writer) -> None:
         self.serving.add(asyncio.current_task())
-        up_reader, up_writer = await asyncio.open_unix_connection(self.upstream)
+        if self.host.startswith("/"):
+            socket = f"{self.host}/.s.PGSQL.{self.port}"
+            up_reader, up_writer = await asyncio.open_unix_connection(socket)
+        else:
+            up_reader, up_writer = await asyncio.open_connection(self.host, self.port)
         state = {"cutting": False}
 
         async def forward() -> None:
@@ -872,17 +899,15 @@ class Cutter:
 
 
 @asynccontextmanager
-async def cut_off(url: str, directory):
+async def cut_off(engine: sa.Engine, directory):
     """Open a crawl's graph through a proxy that cuts."""
-    parsed = databases.normalise_url(url)
-    with psycopg.connect(parsed.set(drivername="postgresql").render_as_string(False)) as probe:
-        upstream = f"{probe.info.host}/.s.PGSQL.{probe.info.port}"
-        if not probe.info.host.startswith("/"):
-            pytest.skip("the proxy cuts Unix sockets")
-    cutter = Cutter(upstream)
-    socket = directory / ".s.PGSQL.5432"
-    server = await asyncio.start_unix_server(cutter.serve, socket)
-    through = parsed.update_query_dict({"host": str(directory), "port": "5432"})
+    with engine.connect() as probe:
+        info = probe.connection.driver_connection.info
+        upstream = info.host, info.port
+    cutter = Cutter(*upstream)
+    server = await asyncio.start_unix_server(cutter.serve, directory / ".s.PGSQL.5432")
+    through = engine.url.set(host=None, port=None)
+    through = through.update_query_dict({"host": str(directory), "port": "5432"})
     settings = Settings(database_url=through.render_as_string(False))
     graph = await CrawlGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     try:
@@ -896,14 +921,14 @@ async def cut_off(url: str, directory):
 @pytest.mark.parametrize("cured", [True, False])
 @pytest.mark.parametrize("cut", ["before", "after"])
 def test_a_commit_whose_answer_was_lost_is_done_once_and_said_to_be_done(
-    database, engine, tmp_path, monkeypatch, cut, cured
+    engine, tmp_path, monkeypatch, cut, cured
 ):
     """Asked again, a commit that went through is known by what is on record of its claim."""
     if not cured:
         monkeypatch.setattr(work, "recorded", lambda *_: {})
 
     async def run():
-        async with cut_off(database, tmp_path) as (graph, cutter):
+        async with cut_off(engine, tmp_path) as (graph, cutter):
             await graph.seed([book("A")])
             (claim,) = await graph.claim(1)
             cutter.armed = cut
@@ -917,3 +942,18 @@ def test_a_commit_whose_answer_was_lost_is_done_once_and_said_to_be_done(
     with engine.connect() as connection:
         found = connection.execute(sa.text("SELECT data->>'count', outcome FROM items, attempts"))
         assert found.all() == [("1", "ok")]
+
+
+@pytest.mark.xfail(reason="CrawlGraph.claim draws a new token when it asks again", strict=False)
+def test_a_claim_whose_answer_was_lost_is_not_lost(engine, tmp_path):
+    """What a claim took before its answer was lost is claimed by nobody, or by the next answer."""
+
+    async def run():
+        async with cut_off(engine, tmp_path) as (graph, cutter):
+            await graph.seed([book("A"), book("B")])
+            cutter.armed = "after"
+            claims = await graph.claim(1)
+            claims += await graph.claim(2)
+            return sorted(one.item.id for one in claims), cutter.cuts
+
+    assert asyncio.run(run()) == (["A", "B"], 1)

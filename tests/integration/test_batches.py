@@ -1,0 +1,216 @@
+"""Batches: one bad execution spoils no other, and their cost is a fixed number of statements."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import graphs
+import oracle
+import pytest
+import sqlalchemy as sa
+
+from scrapy_itemgraph import (
+    AddTag,
+    CreateAlias,
+    CreateItem,
+    DeleteAlias,
+    DeleteItem,
+    Expire,
+    MergeItem,
+    RemoveTag,
+    RenameItem,
+    SetTTL,
+    StoreResult,
+    UpdateData,
+    UpdateMetadata,
+)
+from scrapy_itemgraph.types import Outcome
+
+
+@pytest.fixture
+def crawl(connection):
+    """Yield a crawl with one task, and check its worklist at the end."""
+    crawl = graphs.Crawl.of(connection)
+    yield crawl
+    oracle.assert_worklist_is_true(connection, crawl.id)
+
+
+def raises(*_):
+    raise ZeroDivisionError
+
+
+BAD = [
+    UpdateData(raises),
+    UpdateData({}, id="nobody"),
+    MergeItem("nobody"),
+    RenameItem("taken"),
+    CreateItem("taken", fail_if_exists=True),
+    CreateAlias("taken", fail_if_exists=True),
+    DeleteAlias("taken"),
+    StoreResult({}, id="taken", task="nothing"),
+    UpdateMetadata({}, task="nothing"),
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda operation: operation.verb)
+def test_one_bad_execution_fails_alone(crawl, bad):
+    """A bad execution's failure is recorded and nothing of it done; its neighbours commit whole."""
+    crawl.item("taken")
+    names = [f"A{n}" for n in range(3)]
+    claims = [crawl.claimed(name) for name in names]
+
+    first, middle, last = crawl.commit(
+        graphs.changeset(claims[0], UpdateData({"n": 1}), CreateItem("from first")),
+        graphs.changeset(claims[1], UpdateData({"n": 1}), CreateItem("from middle"), bad),
+        graphs.changeset(claims[2], UpdateData({"n": 1}), CreateItem("from last")),
+    )
+
+    assert (first.outcome, middle.outcome, last.outcome) == ("ok", "failed", "ok")
+    assert middle.error["message"].startswith(f"{type(bad).__name__}: ")
+    assert [crawl.get(name).data.get("n") for name in names] == [1, None, 1]
+    assert [crawl.get(f"from {which}") is None for which in ("first", "middle", "last")] == [
+        *(False, True, False)
+    ]
+    assert [crawl.state(name) for name in names] == ["fresh", "held", "fresh"]
+    assert crawl.failures() == ["A1"]
+
+
+def test_what_a_failed_execution_did_is_not_seen_by_the_next(crawl):
+    """Names, items and tags of an execution that failed are as if it had never run."""
+    one, two = crawl.claimed("A"), crawl.claimed("B")
+
+    crawl.commit(
+        graphs.changeset(one, CreateItem("C", data={"n": 1}), DeleteItem("B"), UpdateData(raises)),
+        graphs.changeset(two, CreateItem("C", data={"n": 2}), RenameItem("BB")),
+    )
+
+    assert crawl.get("C").data == {"n": 2}
+    assert crawl.get("C").created_by == "B"
+    assert crawl.get("B").id == "BB"
+
+
+def test_executions_of_a_batch_see_what_those_before_them_did(crawl):
+    """Changesets of a batch are applied in order, each on what the ones before it left."""
+    one, two, three = (crawl.claimed(name) for name in "ABC")
+
+    crawl.commit(
+        graphs.changeset(one, CreateItem("X", data={"n": [1]})),
+        graphs.changeset(two, UpdateData(lambda old: {"n": [*old["n"], 2]}, id="X")),
+        graphs.changeset(three, RenameItem("Y", id="X"), CreateItem("X", data={"n": [3]})),
+    )
+
+    assert crawl.get("X").id == "Y"
+    assert crawl.get("X").data == {"n": [1, 2]}
+
+
+def test_a_batch_ends_claims_of_every_kind(crawl):
+    """Successes, failures, refusals, retries and releases end together, each in its own way."""
+    outcomes = [
+        Outcome.OK,
+        Outcome.FAILED,
+        Outcome.REFUSED,
+        Outcome.RETRY,
+        Outcome.RELEASED,
+    ]
+    for outcome in outcomes:
+        crawl.work(str(outcome))
+    claims = {claim.item.id: claim for claim in crawl.claim()}
+
+    applied = crawl.commit(
+        *(
+            graphs.changeset(claims[str(o)], CreateItem(f"of {o}"), outcome=o, delay=timedelta(1))
+            for o in outcomes
+        )
+    )
+
+    assert [one.outcome for one in applied] == outcomes
+    assert [crawl.state(str(o)) for o in outcomes] == [
+        *("fresh", "held", "held", "never run", "never run")
+    ]
+    assert [crawl.get(f"of {o}") is None for o in outcomes] == [False, True, True, True, True]
+    assert [crawl.attempts(str(o)) for o in outcomes] == [[str(o)] for o in outcomes]
+    left = crawl.rows("SELECT tries, not_before FROM work ORDER BY tries")
+    assert [(row.tries, row.not_before is None) for row in left][-1] == (1, False)
+
+
+def test_a_claim_ends_once(crawl):
+    """A claim that was ended, or taken over, changes nothing when it is ended again."""
+    claim = crawl.claimed("A")
+    crawl.end(claim, UpdateData({"n": 1}))
+
+    again = [
+        crawl.end(claim, UpdateData({"n": 2}), outcome=outcome, delay=timedelta(1))
+        for outcome in (Outcome.OK, Outcome.FAILED, Outcome.RETRY, Outcome.RELEASED)
+    ]
+
+    assert [applied.outcome for applied in again] == [None] * 4
+    assert crawl.get("A").data["n"] == 1
+    assert crawl.state("A") == "fresh"
+    assert crawl.attempts("A") == ["ok"]
+
+
+def a_page(number, items):
+    """Return operations of every kind that cannot fail, on items of this page's own."""
+    name = f"{number}"
+    return [
+        UpdateData({"n": number}),
+        UpdateMetadata({"n": number}),
+        CreateItem(f"new {name}", {"page": number}, aliases=[f"alias of new {name}"]),
+        CreateItem(f"known {name}", ["page"], merge_tags=True),
+        CreateAlias(f"alias {name}"),
+        DeleteAlias(f"old alias {name}"),
+        AddTag("seen", number),
+        RemoveTag("page", id=f"known {name}"),
+        RenameItem(f"renamed {name}", id=f"known {name}"),
+        MergeItem(f"into {name}", id=f"gone {name}"),
+        DeleteItem(f"deleted {name}"),
+        DeleteItem(f"tombstone {name}", forget=False),
+        UpdateData({"n": 1}, id=f"upsert {name}", upsert=True),
+        StoreResult({"n": 1}, id=f"stored {name}", task="parse"),
+        Expire(id=f"expired {name}"),
+        SetTTL("1h", id=f"expired {name}"),
+    ][:items]
+
+
+def test_the_number_of_statements_does_not_depend_on_the_number_of_operations(crawl):
+    """A batch with hundreds of operations of every kind takes as many statements as a small one."""
+    others = ("known", "into", "gone", "deleted", "tombstone", "stored", "expired")
+    numbers = range(26)
+    crawl.do(*(CreateItem(f"{n}", ["page"], aliases=[f"old alias {n}"]) for n in numbers))
+    crawl.do(*(CreateItem(f"{kind} {n}", ["page"]) for kind in others for n in numbers))
+    crawl.do(
+        *(
+            StoreResult({}, id=f"{kind} {n}", task="parse")
+            for kind in ("gone", "expired")
+            for n in numbers
+        )
+    )
+    claims = {claim.item.id: claim for claim in crawl.claim()}
+    crawl.release(*(claim for name, claim in claims.items() if not name.isdigit()))
+
+    def statements(pages):
+        counted = []
+
+        def count(connection, cursor, statement, *_):
+            counted.append(statement)
+
+        batch = [
+            graphs.changeset(
+                claims[str(n)],
+                *a_page(n, 100),
+                outcome=Outcome.OK if n % 4 else Outcome.FAILED,
+                allow_failure=True,
+            )
+            for n in pages
+        ]
+        sa.event.listen(crawl.connection, "before_cursor_execute", count)
+        applied = crawl.commit(*batch)
+        sa.event.remove(crawl.connection, "before_cursor_execute", count)
+        assert all(one.error is None for one in applied), applied
+        return len(counted)
+
+    few = statements(range(2))
+    many = statements(range(2, 26))
+
+    assert many <= few
+    assert many < 60

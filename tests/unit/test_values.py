@@ -1,0 +1,160 @@
+"""What users hand us as ids, JSON and periods, and what is said of what cannot be stored."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from scrapy_itemgraph import values
+from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
+
+
+def circular():
+    value = {"a": [1]}
+    value["a"].append(value)
+    return value
+
+
+def deep(levels):
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "what_is_wrong"),
+    [
+        (None, "must be a string, not NoneType"),
+        (5, "must be a string, not int: 5"),
+        (b"A", "must be a string, not bytes"),
+        ("", "is empty; an id has 1 to 8,192 bytes"),
+        ("a\0b", "has a NUL character, which PostgreSQL cannot store"),
+        ("a\ud800", "has a lone surrogate, which is no text"),
+        ("x" * 10_000, "has 10,000 bytes, more than 8,192: 'xxx"),
+        ("é" * 4097, "has 8,194 bytes"),
+    ],
+)
+def test_an_id_that_cannot_be_stored_is_refused(value, what_is_wrong):
+    """An id is text of 1 to 8,192 bytes without NUL or lone surrogates, or the error says why."""
+    with pytest.raises(InvalidIdError) as raised:
+        values.check_id(value, "alias")
+
+    assert str(raised.value).startswith("alias ")
+    assert what_is_wrong in str(raised.value)
+
+
+@pytest.mark.parametrize("value", ["A", "x" * 8192, "é" * 4096, "EAN: 1\n2", "\u00e9", "e\u0301"])
+def test_any_other_text_is_an_id_as_it_is(value):
+    """SRAP-7: an id is any text, namespaced or not, and is never normalised."""
+    assert values.check_id(value) == value
+
+
+def test_ids_that_differ_in_a_byte_have_different_keys():
+    """Ids are compared byte by byte: two spellings of é are two ids."""
+    assert values.name_key("\u00e9") != values.name_key("e\u0301")
+
+
+@pytest.mark.parametrize(
+    ("value", "what_is_wrong"),
+    [
+        ({"price": float("nan")}, "data['price'] is nan, which JSON has no number for"),
+        ({"price": [1, float("inf")]}, "data['price'][1] is inf"),
+        ({"body": b"<html>"}, "data['body'] is of type bytes, which is not JSON: b'<html>'"),
+        ({"a": {"b": {1, 2}}}, "data['a']['b'] is of type set"),
+        ({"when": timedelta(1)}, "data['when'] is of type timedelta"),
+        ({"a": "x\0"}, "data['a'] has a NUL character"),
+        ({"a": "\udc80"}, "data['a'] has a lone surrogate"),
+        ({"a\0": 1}, "data has a NUL character"),
+        ({1: "a"}, "data has the key 1 of type int; keys in JSON are strings"),
+        ({"a": [{None: 1}]}, "data['a'][0] has the key None of type NoneType"),
+        (circular(), "data['a'][1] contains itself, so it is not JSON"),
+        ({"a": deep(100_000)}, "nested too deeply"),
+        ([1], "data must be a dict, not list: [1]"),
+        ("text", "data must be a dict, not str"),
+        (None, "data must be a dict, not NoneType"),
+    ],
+)
+def test_data_that_is_not_json_is_refused_by_the_part_that_is_wrong(value, what_is_wrong):
+    """Data that JSON or PostgreSQL cannot hold is an error that names the part and its type."""
+    with pytest.raises(InvalidDataError) as raised:
+        values.copy_mapping(value, "data")
+
+    assert what_is_wrong in str(raised.value)
+
+
+def test_json_is_copied_with_its_order_and_its_numbers():
+    """A stored value is a private copy: keys in their order, numbers as they were."""
+    given = {"b": [1, 2.5, 10**30], "a": {"é": None}, "quoted": "\\u0000", "yes": True}
+
+    copy = values.copy_mapping(given, "data")
+    given["b"].append("later")
+
+    assert copy == {"b": [1, 2.5, 10**30], "a": {"é": None}, "quoted": "\\u0000", "yes": True}
+    assert list(copy) == ["b", "a", "quoted", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("6h", timedelta(hours=6)),
+        ("1d12h", timedelta(days=1, hours=12)),
+        ("2w", timedelta(weeks=2)),
+        (0.5, timedelta(milliseconds=500)),
+        (60, timedelta(minutes=1)),
+        (timedelta(days=1), timedelta(days=1)),
+        ("36525d", timedelta(days=36525)),
+        ("never", None),
+    ],
+)
+def test_a_ttl_is_a_timedelta_a_number_of_seconds_or_a_period(given, expected):
+    """SRAP-23: a time to live is a timedelta, seconds above 0, text such as "1d12h", or never."""
+    assert values.parse_ttl(given) == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "soon",
+        "",
+        "1",
+        "1y",
+        "1 d",
+        "d",
+        "-1h",
+        "0s",
+        0,
+        -1,
+        0.0,
+        1e-9,
+        True,
+        False,
+        float("nan"),
+        float("inf"),
+        10**400,
+        "36526d",
+        "9" * 400 + "d",
+        timedelta(0),
+        timedelta(days=-1),
+        timedelta(days=36526),
+        None,
+        [],
+        b"1h",
+    ],
+)
+def test_a_ttl_that_means_nothing_is_refused(given):
+    """Zero, negative, bool, NaN, over a hundred years or no period: an error that shows the forms."""
+    with pytest.raises(ValueError, match='"90s", "6h" or "1d12h"') as raised:
+        values.parse_ttl(given)
+
+    assert str(raised.value).startswith("ttl is ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (-5, "0s"), (61, "1m 1s"), (90061, "1d 1h"), (3600, "1h")]
+)
+def test_periods_are_written_for_people(seconds, text):
+    """A number of seconds is written in its two largest units."""
+    assert values.format_period(seconds) == text
