@@ -54,7 +54,9 @@ class Crawl:
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.settings = translation.read_settings(crawler.settings)
-        self.judge = translation.Judge(crawler.settings)
+        self.judge = translation.Judge(
+            crawler.settings, max_retry_after=self.settings.max_retry_after
+        )
         self.tasks: Mapping[str, Task] = {}
         self.executions: set[Execution] = set()
         self.unhanded = 0
@@ -131,7 +133,7 @@ class Crawl:
             if self._commits is not None:
                 await self._commits
             await self.committer.flush()
-            if self.failure is None:
+            if self.failure is None and (self._claimed or not self._has_said_idle):
                 await self._log_summary()
         except ItemGraphError as error:
             self.fail(f"at the end of the crawl: {error}")
@@ -364,9 +366,9 @@ class Crawl:
         if not self.has_started or not self._is_quiet or not self._is_dry or self.is_over:
             return poll
         remaining = await self.graph.remaining()
-        if not self._claimed and not self._has_said_idle:
+        if not (self._claimed or self._has_said_idle or remaining.has_some):
             self._has_said_idle = True
-            await self._log_summary()
+            await self._say_why_idle()
         if self.settings.idle == "wait" or not self._is_quiet:
             return poll
         if remaining.is_over:
@@ -375,9 +377,17 @@ class Crawl:
             return poll
         return poll if remaining.next_retry is None else min(poll, max(remaining.next_retry, 0.05))
 
+    async def _say_why_idle(self) -> None:
+        """Say that there is nothing to do, why, and what would change that."""
+        logger.info("Nothing to do now", extra={"action": "idle"})
+        await self._log_summary()
+        logger.info(
+            "To run what is fresh: scrapy itemgraph expire ID, another version= of its task, or "
+            "wait for its ttl; to add work: seeds, or scrapy itemgraph add",
+            extra={"action": "idle"},
+        )
+
     async def _log_summary(self) -> None:
-        if self._has_said_idle and not self._claimed and self.is_over:
-            return
         for line in (await self.graph.summary()).lines():
             logger.info("%s", line, extra={"action": "summary"})
 

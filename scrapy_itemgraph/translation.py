@@ -196,13 +196,13 @@ class Verdict:
 class Judge:
     """Tells errors that are retried from refusals and failures, as the project's settings say."""
 
-    def __init__(self, settings: BaseSettings) -> None:
+    def __init__(self, settings: BaseSettings, *, max_retry_after: timedelta) -> None:
         enabled = settings.getbool("RETRY_ENABLED")
         self._codes = {int(c) for c in settings.getlist("RETRY_HTTP_CODES")} if enabled else set()
         self._exceptions = (
             tuple(load_object(e) for e in settings.getlist("RETRY_EXCEPTIONS")) if enabled else ()
         )
-        self._max_retry_after = settings.getfloat("ITEMGRAPH_MAX_RETRY_AFTER", 3600)
+        self._max_retry_after = max_retry_after.total_seconds()
 
     def judge(self, error: BaseException, task: Task | None, attempt: int) -> Verdict:
         """Judge the error that a request's errback gets; `task` is None when it has no retry."""

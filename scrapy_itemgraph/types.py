@@ -102,6 +102,11 @@ class Remaining:
     next_retry: float | None
 
     @property
+    def has_some(self) -> bool:
+        """Whether there is work now, or may be as soon as others are done."""
+        return self.claimable or self.claimed or self.sweeping
+
+    @property
     def is_over(self) -> bool:
         """Whether a run that closes when idle has reached its end."""
-        return not (self.claimable or self.claimed or self.sweeping or self.next_retry is not None)
+        return not self.has_some and self.next_retry is None

@@ -26,7 +26,7 @@ from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
 from scrapy_itemgraph.operations import Changeset
 from scrapy_itemgraph.tasks import uncovered_dependencies
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.types import Applied, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.operations import Operation
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.tasks import Task
-    from scrapy_itemgraph.types import Applied, Claim, ItemSnapshot, Note, Remaining
+    from scrapy_itemgraph.types import Claim, ItemSnapshot, Note, Remaining
 
 logger = logging.getLogger(__name__)
 
@@ -217,12 +217,15 @@ class CrawlGraph:
         except Exception as error:
             if len(changesets) > 1:
                 return [applied for one in changesets for applied in await self.commit([one])]
-            if changesets[0].claim is None or changesets[0].outcome is Outcome.FAILED:
+            (refused,) = changesets
+            if refused.outcome is Outcome.FAILED:
                 raise
             logger.exception("The database refused a commit", extra={"action": "commit_refused"})
             described = {"type": type(error).__name__, "message": str(error)}
+            if refused.claim is None:
+                return [Applied(outcome=Outcome.FAILED, error=described)]
             failed = Changeset(
-                operations=(), outcome=Outcome.FAILED, claim=changesets[0].claim, error=described
+                operations=(), outcome=Outcome.FAILED, claim=refused.claim, error=described
             )
             (applied,) = await self._commit([failed])
             return [replace(applied, error=described)]

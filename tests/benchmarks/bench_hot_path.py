@@ -225,6 +225,8 @@ def main() -> None:
             crawl = fill(engine, count)
             admin = engine.execution_options(isolation_level="AUTOCOMMIT")
             with admin.connect() as connection:
+                for table in BIG_TABLES:
+                    connection.exec_driver_sql(f"ALTER TABLE {table} RESET (autovacuum_enabled)")
                 connection.exec_driver_sql("VACUUM ANALYZE")
             print(f"{count:>9,} items filled in {time.perf_counter() - start:.0f} s", flush=True)
             benches.append((url, Bench(crawl, count)))

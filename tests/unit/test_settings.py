@@ -34,7 +34,7 @@ def test_defaults_are_those_of_the_contract():
     assert (settings.claim_batch, settings.commit_batch) == (25, 25)
     assert settings.commit_interval == 0.03
     assert settings.default_ttl is None
-    assert settings.held_requests == 1000
+    assert settings.max_retry_after == timedelta(hours=1)
     assert settings.auto_migrate is None
 
 
