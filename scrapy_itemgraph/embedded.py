@@ -173,7 +173,7 @@ class _Cluster:
         account = _system_account() if os.geteuid() == 0 else None
         cluster = cls(directory, programs, account)
         try:
-            if not directory.exists():
+            if not directory.is_dir():
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 directory.chmod(0o711 if account else 0o700)
             _check_owner(directory, os.geteuid())

@@ -29,7 +29,10 @@ FACTS = text("""
         (SELECT f.error FROM failures f WHERE f.item_id = :item AND f.task_id = t.id
             AND f.handled_at IS NULL ORDER BY f.id DESC LIMIT 1) AS error,
         (SELECT count(*) FROM failures f WHERE f.task_id = t.id AND f.handled_at IS NULL
-            AND NOT f.is_refusal) AS open_failures,
+            AND NOT f.is_refusal AND EXISTS (
+                SELECT FROM tags g JOIN task_tags tt
+                    ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
+                WHERE g.item_id = f.item_id AND tt.task_id = t.id)) AS open_failures,
         EXISTS (SELECT FROM sweeps v JOIN tags g ON g.tag_name = ANY (v.tags)
             WHERE v.crawl_id = t.crawl_id AND g.item_id = :item
                 AND v.after_item_id < :item) AS is_swept,
@@ -128,7 +131,7 @@ def _against_outstanding(row: Row[Any], dependencies: list[Row[Any]]) -> Iterato
         else:
             yield (
                 f"it is held by failure {row.failure_id}: {_error(row)}; "
-                "see scrapy itemgraph handle"
+                f"scrapy itemgraph handle {row.failure_id}"
             )
     elif row.completed_at is not None and _state(row, row.now)[0] == "fresh":
         yield _state(row, row.now)[1]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scrapy_itemgraph import values
-from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.exceptions import ConfigurationError, InvalidIdError
 
 PREFIX = "ITEMGRAPH_"
 _TRUE = {True, "1", "true", "True"}
@@ -116,10 +116,13 @@ def _mapping(value: Any) -> dict[Any, Any]:
 
 
 def _renames(value: Any) -> dict[str, str]:
-    return {
-        values.check_id(old, "a tag"): values.check_id(new, "a tag")
-        for old, new in _mapping(value).items()
-    }
+    names = [name for pair in _mapping(value).items() for name in pair]
+    try:
+        for name in names:
+            values.check_id(name, "a tag")
+    except InvalidIdError as error:
+        raise ValueError(str(error)) from None
+    return _mapping(value)
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

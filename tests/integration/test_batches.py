@@ -36,6 +36,7 @@ def crawl(connection):
 
 
 def raises(*_):
+    """Raise, as a merger of a user might."""
     raise ZeroDivisionError
 
 

@@ -28,6 +28,7 @@ def crawl(connection):
 
 
 def stored(metadata, name, task="parse"):
+    """Return the operation that stores a result."""
     return StoreResult(metadata, id=name, task=task)
 
 

@@ -34,7 +34,7 @@ def crawl(connection):
 
 
 def test_an_item_has_its_id_data_tags_and_times(crawl):
-    """SRAP-1, SRAP-8: an item is its id, JSON data in its order, tags with values, and its times."""
+    """SRAP-1, SRAP-8: an item is its id, data in its order, tags with values, and its times."""
     crawl.do(CreateItem("SKU:1", {"page": None, "rank": 3}, {"b": 1, "a": 10**20}))
 
     item = crawl.get("SKU:1")
@@ -95,6 +95,17 @@ def test_aliases_that_are_taken_are_skipped(crawl):
 
     assert crawl.get("B").aliases == ("b",)
     assert crawl.get("a").id == "A"
+
+
+def test_fail_if_exists_makes_a_taken_alias_an_error(crawl):
+    """SRAP-46: with fail_if_exists a new item whose alias is taken is not created at all."""
+    crawl.item("A", aliases=["a"])
+
+    message = crawl.refused(CreateItem("B", aliases=["b", "a"], fail_if_exists=True))
+
+    assert "'a' exists already" in message
+    assert crawl.get("B") is None
+    assert crawl.get("b") is None
 
 
 def test_the_aliases_of_one_batch_go_to_whoever_comes_first(crawl):
@@ -265,8 +276,15 @@ def test_an_item_can_be_renamed_to_its_own_alias_or_id(crawl):
     assert crawl.get("a").aliases == ("A",)
 
 
-@pytest.mark.parametrize("taken", ["B", "b", "gone"])
-def test_renaming_to_a_foreign_name_is_an_error(crawl, taken):
+@pytest.mark.parametrize(
+    ("taken", "why"),
+    [
+        ("B", "belongs to another item"),
+        ("b", "belongs to another item"),
+        ("gone", "is the name of a deleted item and stays taken"),
+    ],
+)
+def test_renaming_to_a_foreign_name_is_an_error(crawl, taken, why):
     """SRAP-42: a name of another item, or of a deleted one, cannot be renamed to."""
     crawl.item("A")
     crawl.item("B", aliases=["b"])
@@ -275,7 +293,9 @@ def test_renaming_to_a_foreign_name_is_an_error(crawl, taken):
 
     message = crawl.refused(RenameItem(taken, id="A"))
 
-    assert f"{taken!r} belongs to another item" in message
+    owner = "a deleted item" if taken == "gone" else "another item"
+    assert f"{taken!r}" in message
+    assert owner in message
     assert crawl.get("A").id == "A"
 
 
@@ -285,7 +305,7 @@ def test_a_tombstone_cannot_be_merged_into(crawl):
     crawl.item("gone")
     crawl.do(DeleteItem("gone", forget=False))
 
-    assert "belongs to another item" in crawl.refused(RenameItem("gone", id="A", if_taken="merge"))
+    assert "deleted item" in crawl.refused(RenameItem("gone", id="A", if_taken="merge"))
 
 
 def test_an_execution_goes_on_under_the_new_name(crawl):
@@ -402,7 +422,7 @@ def test_an_upsert_begins_with_an_empty_item(crawl):
         (lambda old: None, "merge returned None, not a mapping"),
         (lambda old: [1], "merge returned [1], not a mapping"),
         (lambda old: {"n": float("nan")}, "what merge returned['n'] is nan"),
-        (dict, "merge raised TypeError"),
+        (lambda old, more: {}, "merge raised TypeError"),
     ],
 )
 def test_a_merge_that_raises_or_returns_nonsense_fails_its_execution(crawl, merge, what_is_wrong):
@@ -472,7 +492,7 @@ def test_an_item_cannot_be_deleted_and_updated_by_one_execution(
 
 
 def test_what_a_deleting_execution_creates_is_kept(crawl):
-    """SRAP-45, SRAP-56: an ephemeral item creates others and deletes itself; its result is dropped."""
+    """SRAP-45, SRAP-56: an ephemeral item creates others, deletes itself, and has no result."""
     claim = crawl.claimed("page-1")
 
     applied = crawl.end(claim, CreateItem("A", ["page"]), DeleteItem())

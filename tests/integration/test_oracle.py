@@ -55,6 +55,7 @@ TASKS = ["parse", "review", "index"]
 
 
 def a_failing_merge(*_: Any) -> Any:
+    """Raise, as a merger of a user might."""
     raise KeyError("price")
 
 

@@ -163,7 +163,7 @@ def test_a_stored_result_handles_failures(crawl):
 
 
 def test_whoever_has_the_claim_overwrites_a_stored_result(crawl):
-    """SRAP-57: a result stored for a pair that is claimed elsewhere is overwritten by its commit."""
+    """SRAP-57: a result stored for a pair claimed elsewhere is overwritten by that commit."""
     claim = crawl.claimed("A")
 
     crawl.do(StoreResult({"n": 1, "m": 1}, id="A", task="parse"))

@@ -34,6 +34,7 @@ def crawl(connection):
 
 
 def claimed(crawl, limit=1000):
+    """Claim, and return what was claimed as "item task"."""
     return [f"{claim.item.id} {claim.task}" for claim in crawl.claim(limit)]
 
 
@@ -267,7 +268,9 @@ def test_a_claim_smaller_than_the_number_of_queues_comes_round(crawl):
 
     taken = [claimed(crawl, 2), claimed(crawl, 2), claimed(crawl, 2)]
 
-    assert sorted(sum(taken, [])) == [f"{slot} parse" for slot in "abcde"]
+    assert sorted(pair for claims in taken for pair in claims) == [
+        f"{slot} parse" for slot in "abcde"
+    ]
     assert [len(claims) for claims in taken] == [2, 2, 1]
 
 

@@ -17,6 +17,7 @@ WHERE = "books: parse_book of 'A'"
 
 
 def checked(operation):
+    """Check an operation as if a callback had yielded it."""
     return ops.checked(operation, WHERE)
 
 

@@ -12,6 +12,8 @@ from scrapy_itemgraph.exceptions import TaskDefinitionError
 
 
 def declare(**options):
+    """Decorate a method with @task."""
+
     def parse_book(self, response, item): ...
 
     parse_book.__qualname__ = "BooksSpider.parse_book"

@@ -11,12 +11,14 @@ from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
 
 
 def circular():
+    """Return a value that contains itself."""
     value = {"a": [1]}
     value["a"].append(value)
     return value
 
 
 def deep(levels):
+    """Return lists in lists."""
     value = []
     for _ in range(levels):
         value = [value]
@@ -145,7 +147,7 @@ def test_a_ttl_is_a_timedelta_a_number_of_seconds_or_a_period(given, expected):
     ],
 )
 def test_a_ttl_that_means_nothing_is_refused(given):
-    """Zero, negative, bool, NaN, over a hundred years or no period: an error that shows the forms."""
+    """Zero, negative, bool, NaN, over a hundred years, no period: an error that shows forms."""
     with pytest.raises(ValueError, match='"90s", "6h" or "1d12h"') as raised:
         values.parse_ttl(given)
 
