@@ -23,8 +23,8 @@ PROFILE = settings(
     derandomize=DEPTH == 1,
     database=None,
     deadline=None,
-    max_examples=25 * DEPTH,
-    stateful_step_count=25,
+    max_examples=30 * DEPTH,
+    stateful_step_count=30,
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )
@@ -122,7 +122,7 @@ class AnyCrawl(RuleBasedStateMachine):
         self.transaction = self.connection.begin()
         self.crawl = graphs.Crawl.of(self.connection, **STARTS[0])
         self.claims: list[tuple[Any, int]] = []
-        for name in "ABC":
+        for name in "ABCD":
             self.crawl.item(name, tags=["page"])
 
     def teardown(self) -> None:
@@ -137,11 +137,25 @@ class AnyCrawl(RuleBasedStateMachine):
         worker = self.crawl.new_worker(timedelta(seconds=lease))
         self.claims += [(one, worker) for one in self.crawl.claim(limit, worker=worker)]
 
+    @rule(outcomes=st.lists(endings, min_size=1, max_size=4))
+    def run_some(self, outcomes: list[Outcome]) -> None:
+        claims = self.crawl.claim(len(outcomes))
+        pairs = zip(claims, outcomes, strict=False)
+        self.crawl.commit(*(graphs.changeset(one, outcome=outcome) for one, outcome in pairs))
+
+    @rule()
+    def run_all(self) -> None:
+        """Run what there is, round after round, as a crawl that nothing disturbs."""
+        for _ in range(3):
+            self.crawl.commit(*(graphs.changeset(one) for one in self.crawl.claim()))
+
     @rule(given=st.data(), number=st.integers(1, 4))
     def commit_a_batch(self, given: st.DataObject, number: int) -> None:
         """End some claims, the oldest first or the newest, and act from outside, all at once."""
         if given.draw(st.booleans()):
             self.claims.reverse()
+        if not self.claims:
+            self.claim(number, 60)
         taken, self.claims = self.claims[:number], self.claims[number:]
         batch = [
             graphs.changeset(
@@ -196,6 +210,11 @@ class AnyCrawl(RuleBasedStateMachine):
     def rename_a_tag(self, old: str, new: str) -> None:
         with graphs.committed(self.connection):
             registry.rename_tags(self.connection, {old: new})
+
+    @rule(start=st.sampled_from(STARTS))
+    def start_and_sweep_by_step(self, start: dict[str, Any]) -> None:
+        self.crawl.register(swept=False, **start)
+        self.sweep(10)
 
     @rule(steps=st.integers(1, 4))
     def sweep(self, steps: int) -> None:
