@@ -147,7 +147,7 @@ REMAINING = text("""
                 AND w.deaths >= 2)
         OR EXISTS (
             SELECT FROM work w JOIN kind ON kind.id = w.kind_id
-            WHERE w.crawl_id = :crawl AND w.not_before <= clock_timestamp())
+            WHERE w.crawl_id = :crawl AND w.not_before <= (SELECT clock_timestamp()))
         OR EXISTS (
             SELECT FROM tasks t CROSS JOIN LATERAL (
                 SELECT FROM results r WHERE r.task_id = t.id AND r.due_at <= :until LIMIT 1) AS due

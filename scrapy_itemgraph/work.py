@@ -6,7 +6,6 @@ All functions take a connection and never commit.
 from __future__ import annotations
 
 import json
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from scrapy_itemgraph import failures, refresh
 from scrapy_itemgraph.types import Claim, ItemSnapshot, Outcome
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
@@ -269,6 +269,12 @@ RECORDED = text("""
 # Waits for a claim of this worker that is under way, and holds further ones off.
 HOLD_WORKER = text("SELECT w.id FROM workers w WHERE w.id = :worker FOR NO KEY UPDATE")
 
+UNCLAIM = text("""
+    UPDATE work w SET token = NULL, worker_id = NULL, claimed_at = NULL
+    WHERE w.worker_id = :worker AND w.token = :token
+    RETURNING w.item_id, w.queue_id
+""")
+
 RELEASE_ALL = text("""
     UPDATE work w SET token = NULL, worker_id = NULL, claimed_at = NULL
     WHERE w.worker_id = :worker AND w.token IS NOT NULL
@@ -293,13 +299,14 @@ def claim(
     crawl_id: int,
     worker_id: int,
     tasks: Mapping[int, tuple[str, str, uuid.UUID]],
+    token: uuid.UUID,
     limit: int,
     alone: bool = False,
 ) -> list[Claim]:
     """Claim up to `limit` pieces of work, round robin over the crawl's queues.
 
     `tasks` maps the ids of the worker's tasks to (name, version, definition). With `alone`, one
-    piece that two workers died on.
+    piece that two workers died on. `token` is a new one for each call.
     """
     if connection.execute(LIVES, {"worker": worker_id}).first() is None:
         return []
@@ -314,7 +321,14 @@ def claim(
         found = _find(connection, crawl_id, [kind.id for kind in kinds], limit)
     if any(kind.any_exclusive for kind in kinds):
         found = _exclusive(connection, found, {k.task_id for k in kinds if k.is_item_exclusive})
-    return _take(connection, found, worker_id, tasks)
+    return _take(connection, found, worker_id, token, tasks)
+
+
+def unclaim(connection: Connection, token: uuid.UUID, worker_id: int) -> int:
+    """Undo a claim whose answer was lost; return how much it had taken."""
+    rows = connection.execute(UNCLAIM, {"worker": worker_id, "token": token}).all()
+    reopen(connection, [row.item_id for row in rows], [row.queue_id for row in rows])
+    return len(rows)
 
 
 def open_kinds(
@@ -390,11 +404,11 @@ def _take(
     connection: Connection,
     found: Sequence[Row[Any]],
     worker_id: int,
+    token: uuid.UUID,
     tasks: Mapping[int, tuple[str, str, uuid.UUID]],
 ) -> list[Claim]:
     if not found:
         return []
-    token = uuid.uuid4()
     pairs = {"items": [r.item_id for r in found], "tasks": [r.task_id for r in found]}
     rows = connection.execute(TAKE, {"token": token, "worker": worker_id, **pairs}).all()
     taken = {(row.item_id, row.task_id): row for row in rows}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -158,6 +159,7 @@ class Crawl:
                 crawl_id=self.id,
                 worker_id=worker or self.worker,
                 tasks=self.registration.tasks,
+                token=uuid.uuid4(),
                 limit=limit,
                 alone=alone,
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -195,6 +196,7 @@ class Crawl:
             crawl_id=self.id,
             worker_id=worker,
             tasks=self.tasks if tasks is None else tasks,
+            token=uuid.uuid4(),
             limit=limit,
             alone=alone,
         )

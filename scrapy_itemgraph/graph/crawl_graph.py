@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import socket
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -198,15 +199,26 @@ class CrawlGraph:
 
     async def claim(self, limit: int, *, alone: bool = False) -> list[Claim]:
         """Claim up to `limit` pieces of work; with `alone`, one that two workers died on."""
-        return await self._call(
-            work.claim,
-            hot=True,
-            crawl_id=self._crawl_id,
-            worker_id=self.worker_id,
-            tasks=self._registration.tasks,
-            limit=limit,
-            alone=alone,
-        )
+        token = uuid.uuid4()
+        is_again = False
+
+        def claim(connection: Connection) -> list[Claim]:
+            nonlocal is_again
+            if is_again:
+                registry.share_crawl(connection, self._crawl_id)
+                work.unclaim(connection, token, self.worker_id)
+            is_again = True
+            return work.claim(
+                connection,
+                crawl_id=self._crawl_id,
+                worker_id=self.worker_id,
+                tasks=self._registration.tasks,
+                token=token,
+                limit=limit,
+                alone=alone,
+            )
+
+        return await self._call(claim, hot=True)
 
     async def commit(self, changesets: Sequence[Changeset]) -> list[Applied]:
         """Apply changesets in one transaction; one that the database refuses fails alone."""

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -14,6 +14,9 @@ from projects import Project
 
 from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.graph import ItemGraph
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROUNDS = int(os.environ.get("ITEMGRAPH_CHAOS_ROUNDS", "4"))
 PAGES = 40 * (ROUNDS + 4)

@@ -294,12 +294,7 @@ def test_staging_what_fell_due_touches_few_rows(million, step):
     check(explained)
 
 
-WALKS_TIMERS = pytest.mark.xfail(
-    reason="queries.REMAINING compares with clock_timestamp(), which bounds no index scan"
-)
-
-
-@pytest.mark.parametrize("is_idle", [pytest.param(True, marks=WALKS_TIMERS), False])
+@pytest.mark.parametrize("is_idle", [True, False])
 def test_asking_what_remains_touches_few_rows(million, step, is_idle):
     """Whether a run is over is found out without reading what is not due or not enabled."""
     if is_idle:

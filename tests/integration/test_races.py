@@ -944,7 +944,6 @@ def test_a_commit_whose_answer_was_lost_is_done_once_and_said_to_be_done(
         assert found.all() == [("1", "ok")]
 
 
-@pytest.mark.xfail(reason="CrawlGraph.claim draws a new token when it asks again", strict=False)
 def test_a_claim_whose_answer_was_lost_is_not_lost(engine, tmp_path):
     """What a claim took before its answer was lost is claimed by nobody, or by the next answer."""
 
