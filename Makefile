@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 VENV214 := .venv-2.14
 READY214 := $(VENV214)/.ready
+# Two test files at a time: most of a test's time is waiting for processes.
+PARALLEL ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-edges test-user test-matrix chaos lint types bench clean
@@ -38,22 +40,22 @@ types: $(READY) ## mypy, strict
 test: lint types test-fast test-edges ## all of it once, and the edges of the matrix
 
 test-fast: $(READY) ## the tests, on Scrapy 2.19, the asyncio reactor and the embedded PostgreSQL
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(PARALLEL)
 
 test-edges: $(READY) $(READY214) ## what differs: Scrapy 2.14, no reactor, PostgreSQL 15
-	$(VENV214)/bin/python -m pytest -q -m edge
-	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q -m edge
-	ITEMGRAPH_TEST_SERVER=debian15 $(BIN)/python -m pytest -q -m edge
+	$(VENV214)/bin/python -m pytest -q $(PARALLEL) -m edge
+	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL) -m edge
+	ITEMGRAPH_TEST_SERVER=debian15 $(BIN)/python -m pytest -q $(PARALLEL) -m server
 
 test-user: $(READY) ## the acceptance tests alone, as CI runs them as an ordinary user
-	$(BIN)/python -m pytest -q tests/acceptance
+	$(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance
 
 test-matrix: $(READY) $(READY214) ## everything on every edge (slow)
-	$(BIN)/python -m pytest -q
-	$(VENV214)/bin/python -m pytest -q
-	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q
-	ITEMGRAPH_TEST_SERVER=debian15 $(BIN)/python -m pytest -q
-	ITEMGRAPH_TEST_SERVER=debian15 $(VENV214)/bin/python -m pytest -q
+	$(BIN)/python -m pytest -q $(PARALLEL)
+	$(VENV214)/bin/python -m pytest -q $(PARALLEL)
+	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL)
+	ITEMGRAPH_TEST_SERVER=debian15 $(BIN)/python -m pytest -q $(PARALLEL)
+	ITEMGRAPH_TEST_SERVER=debian15 $(VENV214)/bin/python -m pytest -q $(PARALLEL)
 
 chaos: $(READY) ## many rounds of kill -9 (slow)
 	ITEMGRAPH_CHAOS_ROUNDS=40 $(BIN)/python -m pytest -q tests/acceptance/test_chaos.py

@@ -10,7 +10,7 @@ import sites
 from conftest import new_database
 from projects import Project
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.server]
 
 SETTINGS = """
 ROBOTSTXT_OBEY = True

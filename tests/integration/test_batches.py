@@ -26,6 +26,8 @@ from scrapy_itemgraph import (
 )
 from scrapy_itemgraph.types import Outcome
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def crawl(connection):

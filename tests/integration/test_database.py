@@ -17,6 +17,8 @@ from scrapy_itemgraph.exceptions import (
     DatabaseUnavailableError,
 )
 
+pytestmark = pytest.mark.server
+
 SHOW = sa.text(
     "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'),"
     " current_setting('TimeZone'), current_setting('application_name')"

@@ -30,6 +30,8 @@ from scrapy_itemgraph.types import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.server
+
 HOUR = timedelta(hours=1)
 
 # A worker that claims one piece of work and says so; then it does what its last argument says.

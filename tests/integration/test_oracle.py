@@ -8,6 +8,7 @@ from typing import Any
 
 import graphs
 import oracle
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -15,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from scrapy_itemgraph import operations as ops
 from scrapy_itemgraph import registry, slots, work
 from scrapy_itemgraph.types import Outcome
+
+pytestmark = pytest.mark.server
 
 # 1 in `make test`; more looks further, and not at the same examples every time.
 DEPTH = int(os.environ.get("ITEMGRAPH_TEST_DEPTH", "1"))
@@ -137,11 +140,13 @@ class AnyCrawl(RuleBasedStateMachine):
         worker = self.crawl.new_worker(timedelta(seconds=lease))
         self.claims += [(one, worker) for one in self.crawl.claim(limit, worker=worker)]
 
-    @rule(outcomes=st.lists(endings, min_size=1, max_size=4))
-    def run_some(self, outcomes: list[Outcome]) -> None:
+    @rule(outcomes=st.lists(endings, min_size=1, max_size=4), allowed=st.booleans())
+    def run_some(self, outcomes: list[Outcome], allowed: bool) -> None:
         claims = self.crawl.claim(len(outcomes))
         pairs = zip(claims, outcomes, strict=False)
-        self.crawl.commit(*(graphs.changeset(one, outcome=outcome) for one, outcome in pairs))
+        self.crawl.commit(
+            *(graphs.changeset(one, outcome=end, allow_failure=allowed) for one, end in pairs)
+        )
 
     @rule()
     def run_all(self) -> None:

@@ -45,6 +45,8 @@ from scrapy_itemgraph.values import name_key
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.server
+
 LOAD = sys.modules["scrapy_itemgraph.apply.load"]
 HERE = "http://here.example/"
 

@@ -328,7 +328,7 @@ def test_a_task_waits_for_its_dependency(dependent):
     assert dependent.worklist() == ["B parse", "A review"]
 
 
-@pytest.mark.parametrize("cause", ["expired", "aged", "failed", "bumped"])
+@pytest.mark.parametrize("cause", ["expired", "aged", "failed", "allowed to fail", "bumped"])
 def test_a_task_waits_while_its_dependency_is_not_fresh(dependent, cause):
     """SRAP-21: a dependency that is stale, held or of another version keeps its dependents back."""
     dependent.done("A")
@@ -341,6 +341,10 @@ def test_a_task_waits_while_its_dependency_is_not_fresh(dependent, cause):
     elif cause == "failed":
         dependent.do(Expire(id="A", task="parse"))
         dependent.failed("A")
+    elif cause == "allowed to fail":
+        dependent.do(Expire(id="A", task="parse"))
+        claim = dependent.claimed("A")
+        dependent.end(claim, outcome=Outcome.FAILED, allow_failure=True)
     else:
         dependent.register(
             parse={"tags": ["page"], "version": "2"},
@@ -348,7 +352,7 @@ def test_a_task_waits_while_its_dependency_is_not_fresh(dependent, cause):
         )
 
     assert ready == ["A review"]
-    assert dependent.worklist() == ([] if cause == "failed" else ["A parse"])
+    assert dependent.worklist() == ([] if "fail" in cause else ["A parse"])
     assert dependent.state("A", "review") == "never run"
 
 
@@ -437,10 +441,10 @@ def test_a_new_task_reaches_the_items_that_carry_its_tag_already(crawl, monkeypa
     """A sweep in steps takes a code change up; after a crash the next worker goes on with it."""
     monkeypatch.setattr(registry, "SWEEP_STEP", 2)
     names = [f"{n}" for n in range(5)]
-    for name in names:
-        crawl.item(name, tags=["book"])
+    for name, tag in zip(names, ("book", "note", "note", "book", "book"), strict=True):
+        crawl.item(name, tags=[tag])
 
-    crawl.register(swept=False, parse={"tags": ["page", "book"]})
+    crawl.register(swept=False, parse={"tags": ["page", "book", "note"]})
     counts = []
     while crawl.sweep_step():
         counts.append(len(crawl.worklist()))

@@ -16,6 +16,8 @@ from alembic.runtime.migration import MigrationContext
 from scrapy_itemgraph import database, migrate, tables
 from scrapy_itemgraph.exceptions import DatabaseError, SchemaVersionError
 
+pytestmark = pytest.mark.server
+
 ROOT = Path(__file__).resolve().parents[2]
 
 CATALOG = {
