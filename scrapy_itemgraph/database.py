@@ -50,6 +50,7 @@ SELECT clock_timestamp(),
     set_config('enable_hashjoin', 'off', true),
     set_config('enable_mergejoin', 'off', true),
     set_config('enable_sort', 'off', true),
+    set_config('jit', 'off', true),
     set_config('plan_cache_mode', 'force_custom_plan', true)"""
 
 

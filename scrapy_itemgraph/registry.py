@@ -130,23 +130,6 @@ REDEFINED = text("""
     WHERE t.definition <> mine.definition OR NOT t.is_registered
 """)
 
-REGISTER_WORKER = text("""
-    INSERT INTO workers (crawl_id, spider, host, process_id, job, lease_until)
-    VALUES (:crawl, :spider, :host, :process, :job,
-        clock_timestamp() + CAST(:lease AS interval))
-    RETURNING id, started_at
-""")
-LOCKED_WORKER = text("UPDATE workers SET locked_at = clock_timestamp() WHERE id = :worker")
-HEARTBEAT = text("""
-    UPDATE workers SET lease_until = clock_timestamp() + CAST(:lease AS interval)
-    WHERE id = :worker AND stopped_at IS NULL
-    RETURNING id
-""")
-STOP_WORKER = text("""
-    UPDATE workers SET stopped_at = clock_timestamp(), reason = :reason
-    WHERE id = :worker AND stopped_at IS NULL
-""")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
@@ -398,43 +381,3 @@ def rename_tags(connection: Connection, renames: Mapping[str, str]) -> dict[str,
                 sweep_row = {"crawl": crawl_id, "task": None, "tags": [new], "unhold": False}
                 connection.execute(OPEN_SWEEP, sweep_row)
     return counts
-
-
-def register_worker(
-    connection: Connection,
-    crawl_id: int,
-    *,
-    spider: str,
-    host: str,
-    process_id: int,
-    job: str | None,
-    lease: timedelta,
-) -> Row[Any]:
-    """Register a running crawl process; returns its id and when the database says it started."""
-    return connection.execute(
-        REGISTER_WORKER,
-        {
-            "crawl": crawl_id,
-            "spider": spider,
-            "host": host,
-            "process": process_id,
-            "job": job,
-            "lease": lease,
-        },
-    ).one()
-
-
-def heartbeat(connection: Connection, worker_id: int, lease: timedelta) -> bool:
-    """Renew a worker's lease; False when it was given up for dead."""
-    row = connection.execute(HEARTBEAT, {"worker": worker_id, "lease": lease}).first()
-    return row is not None
-
-
-def mark_locked(connection: Connection, worker_id: int) -> None:
-    """Note that the worker's advisory lock is held from now on."""
-    connection.execute(LOCKED_WORKER, {"worker": worker_id})
-
-
-def stop_worker(connection: Connection, worker_id: int, reason: str) -> None:
-    """Note that a worker ended, and why."""
-    connection.execute(STOP_WORKER, {"worker": worker_id, "reason": reason})

@@ -49,7 +49,7 @@ AGED = {
         "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
         ("started_at", "ended_at"),
     ),
-    "work": ("crawl_id = :crawl", ("not_before",)),
+    "work": ("crawl_id = :crawl", ("not_before", "claimed_at")),
 }
 
 

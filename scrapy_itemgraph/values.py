@@ -152,11 +152,13 @@ def _period_help(value: Any, what: str) -> str:
 
 
 def format_period(seconds: float) -> str:
-    """Write a number of seconds for people: "3d 4h", "12m 5s", "0s"."""
+    """Write a number of seconds for people, in its largest unit and the next: "3d 4h", "12m"."""
     rest = max(0, round(seconds))
+    units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+    first = next((n for n, (_, size) in enumerate(units) if rest >= size), len(units) - 1)
     parts = []
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+    for unit, size in units[first : first + 2]:
         count, rest = divmod(rest, size)
         if count:
             parts.append(f"{count}{unit}")
-    return " ".join(parts[:2]) or "0s"
+    return " ".join(parts) or "0s"

@@ -1,17 +1,16 @@
-"""Claims: work taken by workers, given back, and taken over from the dead.
+"""Claims: work taken by workers, and given back.
 
 All functions take a connection and never commit.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import failures, refresh
+from scrapy_itemgraph import attempts, refresh
 from scrapy_itemgraph.types import Claim, ItemSnapshot, Outcome
 
 if TYPE_CHECKING:
@@ -175,69 +174,6 @@ REFILE = text("""
     WHERE w.item_id = :item AND w.task_id = :task AND w.token = :token
 """)
 
-STAGE_TIMERS = text("""
-    SELECT w.item_id, w.task_id, w.queue_id FROM work w
-    WHERE w.crawl_id = :crawl AND w.not_before <= (SELECT clock_timestamp())
-    ORDER BY w.not_before
-    LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-""")
-
-CLEAR_TIMERS = text("""
-    UPDATE work w SET not_before = NULL
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS due(item_id, task_id)
-    WHERE w.item_id = due.item_id AND w.task_id = due.task_id
-""")
-
-# Results that fell due, of each task of the crawl.
-DUE_RESULTS = text("""
-    SELECT due.item_id FROM tasks t
-    CROSS JOIN LATERAL (
-        SELECT r.item_id FROM results r
-        WHERE r.task_id = t.id AND r.due_at <= :until
-        ORDER BY r.due_at
-        LIMIT :limit) AS due
-    WHERE t.crawl_id = :crawl
-    LIMIT :limit
-""")
-
-STAGE_RESULTS = text("""
-    UPDATE results r SET due_at = NULL
-    FROM unnest(CAST(:items AS bigint[])) AS due(id)
-    WHERE r.item_id = due.id AND r.due_at <= :until
-""")
-
-# Workers whose lease is over, or whose lock is free although taken since the server started.
-DEAD_WORKERS = text("""
-    SELECT w.id FROM workers w
-    WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND w.id <> :worker
-        AND (w.lease_until < clock_timestamp()
-            OR (w.locked_at > pg_postmaster_start_time()
-                AND pg_try_advisory_xact_lock(CAST('workers'::regclass::oid AS int), w.id)))
-    FOR NO KEY UPDATE OF w SKIP LOCKED
-""")
-
-BURY_WORKERS = text("""
-    UPDATE workers SET stopped_at = clock_timestamp(), reason = 'died'
-    WHERE id = ANY (CAST(:workers AS int[]))
-""")
-
-# Their claims. Not SKIP LOCKED: a commit of theirs that still runs ends its own.
-ORPHANS = text("""
-    SELECT w.item_id, w.task_id, w.token, w.worker_id, w.queue_id, w.deaths, w.tries,
-        w.claimed_at, t.version, t.name AS task
-    FROM unnest(CAST(:workers AS int[])) AS dead(id)
-    JOIN work w ON w.worker_id = dead.id AND w.token IS NOT NULL
-    JOIN tasks t ON t.id = w.task_id
-    FOR UPDATE OF w
-""")
-
-FREE_ORPHANS = text("""
-    UPDATE work w
-    SET token = NULL, worker_id = NULL, claimed_at = NULL, deaths = w.deaths + 1
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS orphan(item_id, task_id)
-    WHERE w.item_id = orphan.item_id AND w.task_id = orphan.task_id
-""")
 
 DROP = text("""
     DELETE FROM work w
@@ -245,26 +181,6 @@ DROP = text("""
     WHERE w.item_id = gone.item_id AND w.task_id = gone.task_id
 """)
 
-RECORD_ATTEMPTS = text("""
-    INSERT INTO attempts
-        (item_id, task_id, worker_id, token, task_version, number, outcome, error, started_at)
-    SELECT item_id, task_id, worker_id, token, task_version, number, outcome,
-        CAST(error AS json), started_at
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:workers AS int[]),
-        CAST(:tokens AS uuid[]), CAST(:versions AS text[]), CAST(:numbers AS int[]),
-        CAST(:outcomes AS text[]), CAST(:errors AS text[]), CAST(:started AS timestamptz[]))
-        AS ended(item_id, task_id, worker_id, token, task_version, number, outcome, error,
-            started_at)
-""")
-
-# Claims whose end is on record: asked when the answer to a commit was lost.
-RECORDED = text("""
-    SELECT a.item_id, a.task_id, a.outcome
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
-        AS ended(item_id, task_id, token)
-    JOIN attempts a ON a.item_id = ended.item_id AND a.task_id = ended.task_id
-        AND a.token = ended.token
-""")
 
 # Waits for a claim of this worker that is under way, and holds further ones off.
 HOLD_WORKER = text("SELECT w.id FROM workers w WHERE w.id = :worker FOR NO KEY UPDATE")
@@ -279,17 +195,6 @@ RELEASE_ALL = text("""
     UPDATE work w SET token = NULL, worker_id = NULL, claimed_at = NULL
     WHERE w.worker_id = :worker AND w.token IS NOT NULL
     RETURNING w.item_id, w.queue_id
-""")
-
-# Of each pair the last ten attempts are kept.
-PRUNE_ATTEMPTS = text("""
-    DELETE FROM attempts WHERE id = ANY (ARRAY(
-        SELECT old.id
-        FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS ended(item_id, task_id)
-        CROSS JOIN LATERAL (
-            SELECT a.id FROM attempts a
-            WHERE a.item_id = ended.item_id AND a.task_id = ended.task_id
-            ORDER BY a.id DESC OFFSET 10) AS old))
 """)
 
 
@@ -470,19 +375,6 @@ def release_all(connection: Connection, worker_id: int) -> int:
     return len(rows)
 
 
-def recorded(connection: Connection, claims: Sequence[Claim]) -> dict[tuple[int, int], Outcome]:
-    """Return how claims ended whose end is on record."""
-    given = {
-        "items": [one.item_id for one in claims],
-        "tasks": [one.task_id for one in claims],
-        "tokens": [one.token for one in claims],
-    }
-    return {
-        (row.item_id, row.task_id): Outcome(row.outcome)
-        for row in connection.execute(RECORDED, given)
-    }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
     """A claim that is given back, or tried again from a moment on; the error is JSON."""
@@ -513,14 +405,13 @@ def give_back(
         },
     ).all()
     ours = {(row.item_id, row.task_id) for row in rows}
-    record_attempts(
+    attempts.record(
         connection,
         [
-            Ended(claim=one.claim, outcome=one.outcome, error=one.error)
+            attempts.Attempt.of(one.claim, one.outcome, worker_id, error=one.error)
             for one in returns
             if (one.claim.item_id, one.claim.task_id) in ours
         ],
-        worker_id,
     )
     return rows
 
@@ -537,122 +428,6 @@ def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) ->
     row = {"item": one.item_id, "task": one.task_id, "token": one.token, "queue": queue_id}
     if not connection.execute(REFILE, row).rowcount:
         return False
-    record_attempts(connection, [Ended(claim=one, outcome=Outcome.RELEASED)], worker_id)
+    attempts.record(connection, [attempts.Attempt.of(one, Outcome.RELEASED, worker_id)])
     reopen(connection, [one.item_id], [queue_id])
     return True
-
-
-def stage_timers(connection: Connection, crawl_id: int, limit: int = 1000) -> int:
-    """Make work claimable whose `not_before` has passed; return how many."""
-    rows = connection.execute(STAGE_TIMERS, {"crawl": crawl_id, "limit": limit}).all()
-    if rows:
-        queues = sorted({row.queue_id for row in rows})
-        connection.execute(
-            CLEAR_TIMERS,
-            {"items": [row.item_id for row in rows], "tasks": [row.task_id for row in rows]},
-        )
-        refresh.wake(connection, queues)
-    return len(rows)
-
-
-def stage_results(connection: Connection, crawl_id: int, until: datetime, limit: int = 1000) -> int:
-    """Make results stale that fell due by `until`; return how many items were looked at."""
-    due = {"crawl": crawl_id, "until": until, "limit": limit}
-    items = list(connection.execute(DUE_RESULTS, due).scalars())
-    if items:
-        locked = refresh.lock_items(connection, items)
-        connection.execute(STAGE_RESULTS, {"items": locked, "until": until})
-        refresh.refresh(connection, locked)
-    return len(items)
-
-
-def take_over(connection: Connection, crawl_id: int, worker_id: int) -> int:
-    """Free the claims of a crawl's dead workers; return how many there were.
-
-    Work that killed its third worker while it ran alone becomes a failure.
-    """
-    dead = list(
-        connection.execute(DEAD_WORKERS, {"crawl": crawl_id, "worker": worker_id}).scalars()
-    )
-    if not dead:
-        return 0
-    connection.execute(BURY_WORKERS, {"workers": dead})
-    orphans = connection.execute(ORPHANS, {"workers": dead}).all()
-    fatal = [row for row in orphans if row.deaths >= SUSPECT_DEATHS]
-    freed = [row for row in orphans if row.deaths < SUSPECT_DEATHS]
-    if fatal:
-        connection.execute(DROP, _pairs(fatal))
-    if freed:
-        connection.execute(FREE_ORPHANS, _pairs(freed))
-    if orphans:
-        _record_deaths(connection, orphans)
-        there = set(refresh.lock_items(connection, [row.item_id for row in orphans]))
-        failures.record(connection, [_killer(row) for row in fatal if row.item_id in there])
-        reopen(connection, [row.item_id for row in orphans], [row.queue_id for row in freed])
-    return len(orphans)
-
-
-def _killer(row: Row[Any]) -> failures.Failed:
-    error = {
-        "type": "worker died",
-        "message": f"{row.deaths + 1} workers died while they ran {row.task} on this item",
-    }
-    return failures.Failed(
-        item_id=row.item_id, task_id=row.task_id, version=row.version, error=json.dumps(error)
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A claim that ended, on the item that survived it; the error is JSON."""
-
-    claim: Claim
-    outcome: Outcome
-    error: str | None = None
-    item_id: int | None = None
-
-
-def record_attempts(connection: Connection, ended: Sequence[Ended], worker_id: int | None) -> None:
-    """Write one attempt for each claim that ended."""
-    if not ended:
-        return
-    claims = [one.claim for one in ended]
-    pairs = {
-        "items": [one.claim.item_id if one.item_id is None else one.item_id for one in ended],
-        "tasks": [claim.task_id for claim in claims],
-    }
-    connection.execute(
-        RECORD_ATTEMPTS,
-        {
-            **pairs,
-            "workers": [worker_id] * len(claims),
-            "tokens": [claim.token for claim in claims],
-            "versions": [claim.version for claim in claims],
-            "numbers": [claim.attempt for claim in claims],
-            "outcomes": [str(one.outcome) for one in ended],
-            "errors": [one.error for one in ended],
-            "started": [claim.claimed_at for claim in claims],
-        },
-    )
-    connection.execute(PRUNE_ATTEMPTS, pairs)
-
-
-def _record_deaths(connection: Connection, orphans: Sequence[Row[Any]]) -> None:
-    connection.execute(
-        RECORD_ATTEMPTS,
-        {
-            **_pairs(orphans),
-            "workers": [row.worker_id for row in orphans],
-            "tokens": [row.token for row in orphans],
-            "versions": [row.version for row in orphans],
-            "numbers": [row.tries + 1 for row in orphans],
-            "outcomes": [str(Outcome.DIED)] * len(orphans),
-            "errors": [None] * len(orphans),
-            "started": [row.claimed_at for row in orphans],
-        },
-    )
-    connection.execute(PRUNE_ATTEMPTS, _pairs(orphans))
-
-
-def _pairs(rows: Sequence[Row[Any]]) -> dict[str, list[int]]:
-    return {"items": [row.item_id for row in rows], "tasks": [row.task_id for row in rows]}

@@ -17,9 +17,11 @@ from scrapy_itemgraph import (
     queries,
     refresh,
     registry,
+    staging,
     tasks,
     upkeep,
     work,
+    workers,
 )
 from scrapy_itemgraph.operations import Changeset, CreateItem
 from scrapy_itemgraph.types import Outcome
@@ -103,7 +105,7 @@ class Crawl:
 
     def new_worker(self, lease: timedelta = LEASE) -> int:
         """Register a worker; with a lease below zero one that is given up for dead."""
-        return registry.register_worker(
+        return workers.register(
             self.connection,
             self.id,
             spider=self.spider,
@@ -227,7 +229,7 @@ class Crawl:
     def take_over(self, worker: int | None = None) -> int:
         """Free the claims of workers that died."""
         with committed(self.connection):
-            return work.take_over(self.connection, self.id, worker or self.worker)
+            return workers.take_over(self.connection, self.id, worker or self.worker)
 
     def die(self, claims: int = 1000, *, alone: bool = False) -> int:
         """Let a new worker claim and die; return how many claims were taken over."""
@@ -245,10 +247,10 @@ class Crawl:
     def stage(self) -> None:
         """Stage timers and results that are due."""
         with committed(self.connection):
-            while work.stage_timers(self.connection, self.id):
+            while staging.stage_timers(self.connection, self.id):
                 pass
             until = self.connection.scalar(queries.NOW)
-            while work.stage_results(self.connection, self.id, until):
+            while staging.stage_results(self.connection, self.id, until):
                 pass
 
     # What the graph holds

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from scrapy_itemgraph import apply, registry, work
+from scrapy_itemgraph import apply, registry, work, workers
 from scrapy_itemgraph import database as databases
 from scrapy_itemgraph import tasks as task_options
 from scrapy_itemgraph.operations import Changeset
@@ -163,7 +163,7 @@ class Crawl:
     def worker(self, lease: timedelta = HOUR) -> int:
         """Register a worker without a lock, whose lease alone says that it lives."""
         with self.engine.begin() as connection:
-            return registry.register_worker(
+            return workers.register(
                 connection,
                 self.id,
                 spider="spider",
@@ -234,7 +234,7 @@ class Crawl:
         """Free the claims of dead workers in the caller's transaction."""
         databases.hot_path(connection)
         registry.share_crawl(connection, self.id)
-        return work.take_over(connection, self.id, worker)
+        return workers.take_over(connection, self.id, worker)
 
     def taken_over(self) -> int:
         """Free the claims of dead workers and commit."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import failures, refresh, work
+from scrapy_itemgraph import attempts, failures, refresh, work
 from scrapy_itemgraph.apply import appliers
 from scrapy_itemgraph.apply.flush import flush
 from scrapy_itemgraph.apply.load import MovedNamesError, load
@@ -73,7 +73,7 @@ def apply(
     _record(connection, running, endings, state, worker_id)
     refresh.refresh(connection, {*state.items, *freed_items})
     refresh.wake(connection, [row.queue_id for row in freed])
-    ours = ended | {(row.item_id, row.task_id) for row in freed}
+    ours = ended | {(row.item_id, row.task_id) for row in freed if row.item_id in state.items}
     return [_applied(c, ours, endings, done or {}) for c in changesets]
 
 
@@ -175,7 +175,7 @@ def _record(
     worker_id: int | None,
 ) -> None:
     """Write the attempts that ended, and the failures that were found."""
-    ended: list[work.Ended] = []
+    ended: list[attempts.Attempt] = []
     failed: list[failures.Failed] = []
     for changeset in running:
         ending, claim = endings[id(changeset)], changeset.claim
@@ -183,7 +183,9 @@ def _record(
             continue
         error = None if ending.error is None else json.dumps(ending.error)
         ended.append(
-            work.Ended(claim=claim, outcome=ending.outcome, error=error, item_id=ending.item_id)
+            attempts.Attempt.of(
+                claim, ending.outcome, worker_id, error=error, item_id=ending.item_id
+            )
         )
         item = None if ending.item_id is None else _bearer(state, ending.item_id, claim.task_id)
         if ending.outcome is Outcome.OK or item is None or item.is_deleted:
@@ -198,7 +200,7 @@ def _record(
             )
         )
     failures.record(connection, failed)
-    work.record_attempts(connection, ended, worker_id)
+    attempts.record(connection, ended)
 
 
 def _bearer(state: State, item_id: int, task_id: int) -> Item | None:

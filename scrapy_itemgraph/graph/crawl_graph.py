@@ -15,13 +15,16 @@ from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph import (
     apply,
+    attempts,
     database,
     liveness,
     migrate,
     queries,
     registry,
     slots,
+    staging,
     work,
+    workers,
 )
 from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
@@ -131,7 +134,7 @@ class CrawlGraph:
 
     async def _register_worker(self) -> Any:
         worker = await self._call(
-            registry.register_worker,
+            workers.register,
             self._crawl_id,
             spider=self._spider,
             host=socket.gethostname(),
@@ -251,7 +254,7 @@ class CrawlGraph:
             now = database.hot_path(connection)
             registry.share_crawl(connection, self._crawl_id)
             claims = [one.claim for one in changesets if one.claim is not None]
-            done = work.recorded(connection, claims) if is_again else {}
+            done = attempts.recorded(connection, claims) if is_again else {}
             is_again = True
             return apply.apply(
                 connection,
@@ -294,10 +297,10 @@ class CrawlGraph:
 
     async def tend(self) -> bool:
         """Take over from the dead, stage what fell due, sweep a step; whether there is more."""
-        await self._call(work.take_over, self._crawl_id, self.worker_id, hot=True, share=True)
-        timers = await self._call(work.stage_timers, self._crawl_id, hot=True)
+        await self._call(workers.take_over, self._crawl_id, self.worker_id, hot=True, share=True)
+        timers = await self._call(staging.stage_timers, self._crawl_id, hot=True)
         until = await self._due_until()
-        due = await self._call(work.stage_results, self._crawl_id, until, hot=True, share=True)
+        due = await self._call(staging.stage_results, self._crawl_id, until, hot=True, share=True)
         swept = await self._call(registry.sweep, self._crawl_id, hot=True)
         await self._say_what_is_outdated()
         return bool(timers or due or swept)
@@ -361,7 +364,7 @@ class CrawlGraph:
 
     def _stop(self, connection: Connection, reason: str) -> None:
         work.release_all(connection, self.worker_id)
-        registry.stop_worker(connection, self.worker_id, reason)
+        workers.stop(connection, self.worker_id, reason)
 
     async def _dispose(self) -> None:
         await self._engine.dispose()
@@ -369,7 +372,7 @@ class CrawlGraph:
             await asyncio.to_thread(self._server.close)
 
     async def _beat(self, locked: bool) -> int:
-        lives = await self._call(registry.heartbeat, self.worker_id, self.settings.lease)
+        lives = await self._call(workers.heartbeat, self.worker_id, self.settings.lease)
         if not lives:
             logger.warning(
                 "This worker was given up for dead; it goes on as a new one, and what it was doing "
@@ -377,7 +380,7 @@ class CrawlGraph:
             )
             await self._register_worker()
         if locked and lives:
-            await self._call(registry.mark_locked, self.worker_id)
+            await self._call(workers.mark_locked, self.worker_id)
         return self.worker_id
 
     async def _call(

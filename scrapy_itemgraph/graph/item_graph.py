@@ -24,6 +24,7 @@ from scrapy_itemgraph import (
     registry,
     upkeep,
     work,
+    workers,
 )
 from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationError
@@ -403,7 +404,9 @@ def _errors(url: URL) -> Iterator[None]:
 
 def _refuse_workers(connection: Connection, crawl_id: int) -> None:
     """Refuse what cannot be done while a worker of the crawl lives."""
-    dead = connection.execute(work.DEAD_WORKERS, {"crawl": crawl_id, "worker": 0}).scalars().all()
+    dead = (
+        connection.execute(workers.DEAD_WORKERS, {"crawl": crawl_id, "worker": 0}).scalars().all()
+    )
     for row in connection.execute(queries.WORKERS, {"crawl": crawl_id}):
         if row.id not in dead:
             raise OperationError(

@@ -17,7 +17,7 @@ from graphs import ERROR, Crawl
 from scrapy import cmdline
 from scrapy.settings import Settings
 
-from scrapy_itemgraph import registry
+from scrapy_itemgraph import registry, workers
 from scrapy_itemgraph.commands import COMMANDS, parsing, printing
 from scrapy_itemgraph.operations import Expire, RenameItem, SetTTL, UpdateMetadata
 from scrapy_itemgraph.types import Outcome
@@ -840,7 +840,7 @@ def test_restart(scrapy, crawl):
     asked = scrapy("restart", "books")
     living = scrapy("restart", "books", "--yes")
     assert scrapy("show", "A").code == 0
-    registry.stop_worker(crawl.connection, crawl.worker, "finished")
+    workers.stop(crawl.connection, crawl.worker, "finished")
     done = scrapy("restart", "books", "--yes", "--json")
 
     assert asked.code == living.code == 1
@@ -857,7 +857,7 @@ def test_restart(scrapy, crawl):
 def test_restart_after_a_kill(scrapy, crawl):
     """A worker that died does not keep a crawl from being restarted."""
     crawl.work("A")
-    registry.mark_locked(crawl.connection, crawl.worker)  # a lock that nobody holds any more
+    workers.mark_locked(crawl.connection, crawl.worker)  # a lock that nobody holds any more
 
     assert scrapy("restart", "books", "--yes").code == 0
 

@@ -20,7 +20,7 @@ from conftest import new_database
 from races import Crawl, ended
 
 from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import queries, registry, work
+from scrapy_itemgraph import queries, registry, staging, work, workers
 from scrapy_itemgraph.operations import (
     AddTag,
     CreateAlias,
@@ -143,7 +143,7 @@ def step(million) -> Iterator[sa.Connection]:
 
 def worker_of(crawl: Crawl, connection: sa.Connection) -> int:
     """Register a worker in the test's transaction."""
-    return registry.register_worker(
+    return workers.register(
         connection,
         crawl.id,
         spider="spider",
@@ -272,8 +272,8 @@ def test_looking_for_what_fell_due_touches_few_rows(million, step):
     databases.hot_path(step)
 
     with explaining(step) as explained:
-        assert work.stage_timers(step, million.id) == 0
-        assert work.stage_results(step, million.id, datetime.now(UTC)) == 0
+        assert staging.stage_timers(step, million.id) == 0
+        assert staging.stage_results(step, million.id, datetime.now(UTC)) == 0
 
     check(explained)
 
@@ -288,8 +288,8 @@ def test_staging_what_fell_due_touches_few_rows(million, step):
     databases.hot_path(step)
 
     with explaining(step) as explained:
-        assert work.stage_timers(step, million.id) == BATCH
-        assert work.stage_results(step, million.id, datetime.now(UTC)) == BATCH
+        assert staging.stage_timers(step, million.id) == BATCH
+        assert staging.stage_results(step, million.id, datetime.now(UTC)) == BATCH
 
     check(explained)
 

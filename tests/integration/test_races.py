@@ -21,8 +21,8 @@ import pytest
 import sqlalchemy as sa
 from races import Crawl, actors, ended
 
+from scrapy_itemgraph import attempts, refresh, registry, task, work, workers
 from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import refresh, registry, task, work
 from scrapy_itemgraph.apply import MovedNamesError
 from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
@@ -317,7 +317,7 @@ def test_a_fence_in_another_table_would_let_a_zombie_commit(crawl, zombie, pair,
         lambda crawl, c, claim, worker: work.release(c, [claim], worker),
         lambda crawl, c, claim, worker: int(work.refile(c, claim, 1, worker)),
         lambda crawl, c, claim, worker: work.release_all(c, worker),
-        lambda crawl, c, claim, worker: registry.heartbeat(c, worker, timedelta(hours=1)),
+        lambda crawl, c, claim, worker: workers.heartbeat(c, worker, timedelta(hours=1)),
         *(
             lambda crawl, c, claim, worker, outcome=outcome: (
                 crawl.apply(c, ended(claim, UpdateData(count_up), outcome=outcome), worker=worker)[
@@ -403,7 +403,7 @@ def test_what_a_stopping_worker_still_claims_is_given_back(crawl, pair):
 
     def stop(connection):
         released = work.release_all(connection, worker)
-        registry.stop_worker(connection, worker, "finished")
+        workers.stop(connection, worker, "finished")
         return released
 
     claimer.run(crawl.claim, worker)
@@ -822,7 +822,7 @@ def test_a_lock_lost_by_a_restart_of_the_server_is_no_death(own_server, own_craw
     (claim,) = crawl.claimed(worker, 1)
     (top,) = crawl.rows("SELECT max(seq) FROM work")
     with crawl.engine.begin() as connection:
-        registry.mark_locked(connection, worker)
+        workers.mark_locked(connection, worker)
 
     stop_hard(own_server)
     own_server._cluster.ensure_running()
@@ -848,7 +848,7 @@ def test_a_free_lock_taken_since_the_server_started_is_a_death(crawl):
 
     assert crawl.taken_over() == 0  # it has not said yet that it holds the lock
     with crawl.engine.begin() as connection:
-        registry.mark_locked(connection, worker)
+        workers.mark_locked(connection, worker)
 
     assert crawl.taken_over() == 1
 
@@ -927,7 +927,7 @@ def test_a_commit_whose_answer_was_lost_is_done_once_and_said_to_be_done(
 ):
     """Asked again, a commit that went through is known by what is on record of its claim."""
     if not cured:
-        monkeypatch.setattr(work, "recorded", lambda *_: {})
+        monkeypatch.setattr(attempts, "recorded", lambda *_: {})
 
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):
