@@ -15,7 +15,6 @@ import hashlib
 import importlib.util
 import logging
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -30,9 +29,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from scrapy_itemgraph import exceptions
+from scrapy_itemgraph import accounts, exceptions
 
 if TYPE_CHECKING:
+    import pwd
     from collections.abc import Iterable, Iterator
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,6 @@ DATABASE = "itemgraph"
 ROLE = "postgres"
 PORT = 5432
 VERSION = 18
-SYSTEM_USER = "pgserver"  # who PostgreSQL runs as when we are root, which it refuses
 START_TIMEOUT = 300  # seconds; recovery after a hard stop reads up to max_wal_size
 SILENCE_TIMEOUT = 60
 STOP_TIMEOUT = 120
@@ -170,16 +169,16 @@ class _Cluster:
         """Prepare the directory: made if missing, ours, and open to PostgreSQL's account."""
         programs = _find_programs()
         directory = data_dir.expanduser().resolve()
-        account = _system_account() if os.geteuid() == 0 else None
+        account = accounts.system_account() if os.geteuid() == 0 else None
         cluster = cls(directory, programs, account)
         try:
             if not directory.is_dir():
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 directory.chmod(0o711 if account else 0o700)
-            _check_owner(directory, os.geteuid())
+            accounts.check_owner(directory, os.geteuid())
             if cluster.data.exists():
-                _check_owner(cluster.data, cluster.owner)
-            cluster._let_account_in(_tree_to_open(directory, programs))
+                accounts.check_owner(cluster.data, cluster.owner)
+            cluster._let_account_in(accounts.tree_to_open(directory, programs))
         except OSError as error:
             raise exceptions.EmbeddedServerError(
                 f"The data directory {directory} cannot be used: {error}. Make it writable, or set "
@@ -355,7 +354,7 @@ class _Cluster:
         status = path.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
             raise exceptions.EmbeddedServerError(f"{path} is no private directory; remove it.")
-        _check_owner(path, self.owner)
+        accounts.check_owner(path, self.owner)
         return path
 
     def _make_private(self, path: Path) -> None:
@@ -367,7 +366,7 @@ class _Cluster:
         """Give PostgreSQL's account the rights it lacks on these paths, no more, and say so."""
         if self.account is None:
             return
-        widened = [path for path, need in needs if _widen(path, self.account, need)]
+        widened = [path for path, need in needs if accounts.widen(path, self.account, need)]
         if widened:
             named = sorted({path if path.is_dir() else path.parent for path in widened})
             logger.info(
@@ -430,66 +429,6 @@ def _find_programs() -> Path:
             "setting ITEMGRAPH_DATABASE_URL (postgresql://user:password@host/database)."
         )
     return Path(found.origin).resolve().parent / f"pginstall{VERSION}" / "bin"
-
-
-def _system_account() -> pwd.struct_passwd:
-    """Return the account that PostgreSQL runs as when we are root, made if it is missing."""
-    tries = 3  # another root process may be making it
-    for attempt in range(tries):
-        with suppress(KeyError):
-            return pwd.getpwnam(SYSTEM_USER)
-        program = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-        if program is None:
-            break
-        arguments = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER]
-        subprocess.run([program, *arguments], check=False, capture_output=True)  # noqa: S603
-        time.sleep(0.2 * attempt)
-    with suppress(KeyError):
-        return pwd.getpwnam(SYSTEM_USER)
-    raise exceptions.EmbeddedServerError(
-        f"PostgreSQL does not run as root, and the account {SYSTEM_USER!r} could not be made. Make "
-        f"it (`useradd --system {SYSTEM_USER}`), run as another user, or set "
-        "ITEMGRAPH_DATABASE_URL."
-    )
-
-
-def _check_owner(path: Path, owner: int) -> None:
-    found = path.lstat().st_uid
-    if found != owner:
-        raise exceptions.EmbeddedServerError(
-            f"{path} belongs to {_account_name(found)}, not to {_account_name(owner)}. Run as "
-            f"{_account_name(found)}, set ITEMGRAPH_DATA_DIR to a directory of your own, or give "
-            f"it away with `chown -R {_account_name(owner)} {path}`."
-        )
-
-
-def _account_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
-
-
-def _tree_to_open(directory: Path, programs: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the paths that PostgreSQL's account has to use, and the rights it needs on each."""
-    passable, readable = stat.S_IXOTH, stat.S_IROTH
-    for path in (directory, *directory.parents, *programs.parent.parents):
-        yield path, passable
-    # Files installed under a narrow umask; all of them are, or none.
-    if (programs / "postgres").stat().st_mode & (passable | readable) != passable | readable:
-        for path in (programs.parent, *programs.parent.rglob("*")):
-            is_run = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
-            yield path, readable | passable if is_run else readable
-
-
-def _widen(path: Path, account: pwd.struct_passwd, need: int) -> bool:
-    """Add the rights that the account lacks, in the one class of the mode that counts for it."""
-    status = path.stat()
-    shift = 6 if status.st_uid == account.pw_uid else 3 if status.st_gid == account.pw_gid else 0
-    missing = (need << shift) & ~status.st_mode
-    if missing:
-        path.chmod(stat.S_IMODE(status.st_mode) | missing)
-    return bool(missing)
 
 
 def _fits_socket(directory: Path) -> bool:
