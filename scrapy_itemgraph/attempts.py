@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph import values
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
@@ -35,10 +36,11 @@ RECORD_ATTEMPTS = text("""
 
 # Claims whose end is on record: asked when the answer to a commit was lost.
 RECORDED = text("""
-    SELECT a.item_id, a.task_id, a.outcome
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
-        AS ended(item_id, task_id, token)
-    JOIN attempts a ON a.item_id = ended.item_id AND a.task_id = ended.task_id
+    SELECT ended.item_id, ended.task_id, a.outcome
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]),
+        CAST(:keys AS uuid[])) AS ended(item_id, task_id, token, key)
+    JOIN aliases n ON n.crawl_id = :crawl AND n.key = ended.key
+    JOIN attempts a ON a.item_id = n.item_id AND a.task_id = ended.task_id
         AND a.token = ended.token
 """)
 
@@ -113,14 +115,20 @@ def record(connection: Connection, ended: Sequence[Attempt]) -> None:
     connection.execute(PRUNE_ATTEMPTS, pairs)
 
 
-def recorded(connection: Connection, claims: Sequence[Claim]) -> dict[tuple[int, int], Outcome]:
-    """Return how claims ended whose end is on record."""
-    given = {
-        "items": [one.item_id for one in claims],
-        "tasks": [one.task_id for one in claims],
-        "tokens": [one.token for one in claims],
-    }
-    return {
-        (row.item_id, row.task_id): Outcome(row.outcome)
-        for row in connection.execute(RECORDED, given)
-    }
+def recorded(
+    connection: Connection, claims: Sequence[Claim], crawl_id: int
+) -> dict[tuple[int, int], Outcome]:
+    """Return how claims ended whose end is on record, be it on the item that theirs went into."""
+    if not claims:
+        return {}
+    rows = connection.execute(
+        RECORDED,
+        {
+            "crawl": crawl_id,
+            "items": [one.item_id for one in claims],
+            "tasks": [one.task_id for one in claims],
+            "tokens": [one.token for one in claims],
+            "keys": [values.name_key(one.item.id) for one in claims],
+        },
+    )
+    return {(row.item_id, row.task_id): Outcome(row.outcome) for row in rows}

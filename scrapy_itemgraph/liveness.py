@@ -79,12 +79,17 @@ class Liveness:
             await asyncio.wait_for(self._news.wait(), timeout)
         self._news.clear()
 
-    async def close(self) -> None:
-        """Give the lock up."""
-        _open.discard(self)
+    async def stop(self) -> None:
+        """End what runs in the background; the lock stays."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def close(self) -> None:
+        """Give the lock up."""
+        await self.stop()
+        _open.discard(self)
         for connection in (self._lock, self._ear):
             if connection is not None:
                 with contextlib.suppress(psycopg.Error):

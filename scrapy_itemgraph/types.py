@@ -38,7 +38,10 @@ class ItemSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Work taken by a worker, with the fencing token that ends it."""
+    """Work taken by a worker, with the fencing token that ends it.
+
+    `invalidated_at` is the expiry that the claim answers; a later one outlives it.
+    """
 
     item_id: int
     task_id: int
@@ -50,6 +53,8 @@ class Claim:
     slot: str
     is_alone: bool
     item: ItemSnapshot
+    invalidated_at: datetime | None = None
+    is_refiled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,9 +105,11 @@ TAKE = text("""
     SET token = :token, worker_id = :worker, claimed_at = clock_timestamp()
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS taken(item_id, task_id)
     WHERE w.item_id = taken.item_id AND w.task_id = taken.task_id
-    RETURNING w.item_id, w.task_id, w.claimed_at, (
-        SELECT s.name FROM queues q JOIN slots s ON s.id = q.slot_id
-        WHERE q.id = w.queue_id) AS slot
+    RETURNING w.item_id, w.task_id, w.claimed_at, w.is_refiled,
+        (SELECT s.name FROM queues q JOIN slots s ON s.id = q.slot_id
+            WHERE q.id = w.queue_id) AS slot,
+        (SELECT r.invalidated_at FROM results r
+            WHERE r.item_id = w.item_id AND r.task_id = w.task_id) AS invalidated_at
 """)
 
 # The items of claims, as they are committed.
@@ -231,6 +233,7 @@ def claim(
 
 def unclaim(connection: Connection, token: uuid.UUID, worker_id: int) -> int:
     """Undo a claim whose answer was lost; return how much it had taken."""
+    connection.execute(HOLD_WORKER, {"worker": worker_id})
     rows = connection.execute(UNCLAIM, {"worker": worker_id, "token": token}).all()
     reopen(connection, [row.item_id for row in rows], [row.queue_id for row in rows])
     return len(rows)
@@ -333,6 +336,8 @@ def _take(
             attempt=row.tries + 1,
             claimed_at=taken[row.item_id, row.task_id].claimed_at,
             slot=taken[row.item_id, row.task_id].slot,
+            invalidated_at=taken[row.item_id, row.task_id].invalidated_at,
+            is_refiled=taken[row.item_id, row.task_id].is_refiled,
             is_alone=row.deaths >= SUSPECT_DEATHS,
             item=items[row.item_id],
         )

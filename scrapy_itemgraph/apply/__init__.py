@@ -15,7 +15,7 @@ from scrapy_itemgraph import attempts, failures, refresh, work
 from scrapy_itemgraph.apply import appliers
 from scrapy_itemgraph.apply.flush import flush
 from scrapy_itemgraph.apply.load import MovedNamesError, load
-from scrapy_itemgraph.apply.state import Draft
+from scrapy_itemgraph.apply.state import Draft, Moved
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.types import Applied, Outcome
 
@@ -51,11 +51,12 @@ def apply(
     worker_id: int | None,
     now: datetime,
     spider: str | None = None,
-    done: Mapping[tuple[int, int], Outcome] | None = None,
+    is_again: bool = False,
 ) -> list[Applied]:
     """Apply changesets in order; one that cannot be is a failure and leaves the others alone.
 
-    `done` are pairs whose end is on record already, from a commit whose answer was lost.
+    With `is_again` a claim that is not ours any more may be on record as ended: the answer to the
+    first commit was lost.
     Returns what became of each changeset, in the same order.
     """
     kept = [c for c in changesets if c.claim is not None and c.outcome in _KEPT]
@@ -74,7 +75,19 @@ def apply(
     refresh.refresh(connection, {*state.items, *freed_items})
     refresh.wake(connection, [row.queue_id for row in freed])
     ours = ended | {(row.item_id, row.task_id) for row in freed if row.item_id in state.items}
-    return [_applied(c, ours, endings, done or {}) for c in changesets]
+    done = _recorded(connection, changesets, ours, crawl_id) if is_again else {}
+    return [_applied(c, ours, endings, done) for c in changesets]
+
+
+def _recorded(
+    connection: Connection,
+    changesets: Sequence[Changeset],
+    ours: set[tuple[int, int]],
+    crawl_id: int,
+) -> dict[tuple[int, int], Outcome]:
+    """Return how claims that are not ours ended, as far as that is on record."""
+    lost = [c.claim for c in changesets if c.claim is not None and _pair(c.claim) not in ours]
+    return attempts.recorded(connection, lost, crawl_id)
 
 
 class _Ending:
@@ -181,14 +194,14 @@ def _record(
         ending, claim = endings[id(changeset)], changeset.claim
         if claim is None or ending.outcome is None:
             continue
+        item = None if ending.item_id is None else _bearer(state, ending.item_id, claim.task_id)
+        if item is None or item.is_deleted:
+            continue  # nobody could look at it
         error = None if ending.error is None else json.dumps(ending.error)
         ended.append(
-            attempts.Attempt.of(
-                claim, ending.outcome, worker_id, error=error, item_id=ending.item_id
-            )
+            attempts.Attempt.of(claim, ending.outcome, worker_id, error=error, item_id=item.id)
         )
-        item = None if ending.item_id is None else _bearer(state, ending.item_id, claim.task_id)
-        if ending.outcome is Outcome.OK or item is None or item.is_deleted:
+        if ending.outcome is Outcome.OK:
             continue
         failed.append(
             failures.Failed(
@@ -205,7 +218,7 @@ def _record(
 
 def _bearer(state: State, item_id: int, task_id: int) -> Item | None:
     """Return the item that bears a pair's result, where later merges of the batch took it."""
-    went = {(gone, task): into for gone, task, into in state.effects.failures_moved}
+    went = {e.pair: e.into for e in state.effects.failures if isinstance(e, Moved)}
     while (item_id, task_id) in went:
         item_id = went[item_id, task_id]
     return state.items.get(item_id)

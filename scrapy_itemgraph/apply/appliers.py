@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy_itemgraph import operations as ops
 from scrapy_itemgraph import slots, values
-from scrapy_itemgraph.apply.state import TOMBSTONE, Draft, Item, Result, TaskRow
+from scrapy_itemgraph.apply.state import TOMBSTONE, Draft, Handled, Item, Moved, Result, TaskRow
 from scrapy_itemgraph.exceptions import (
     InvalidDataError,
     ItemNotFoundError,
@@ -250,9 +250,9 @@ def _merge_result(
     effects = run.draft.effects
     if ours is None or _is_newer(theirs, ours):
         if ours is not None:
-            effects.superseded.add((into.id, task_id))
+            effects.failures.append(Handled((into.id, task_id)))
         kept = into.results[task_id] = theirs
-        effects.failures_moved.append((gone.id, task_id, into.id))
+        effects.failures.append(Moved((gone.id, task_id), into.id))
     else:
         kept = ours
     merger = merge_metadata.get(run.draft.state.task_named(task_id).name)
@@ -395,7 +395,7 @@ def expire(run: Run, operation: ops.Expire) -> None:
         result.invalidated_at = run.draft.state.now
         result.is_held = False
         result.is_changed = True
-        run.draft.effects.handled.add((item.id, task.id))
+        run.draft.effects.failures.append(Handled((item.id, task.id), by="expired"))
     run.note(operation, "expired", item.name)
 
 
@@ -450,7 +450,7 @@ def complete(
     result.is_successful = not is_held
     result.is_pending = False
     result.expire_at(None if task.ttl is None else now + task.ttl, overridden=False)
-    run.draft.effects.superseded.add((item.id, task.id))
+    run.draft.effects.failures.append(Handled((item.id, task.id)))
     return result
 
 
@@ -466,7 +466,7 @@ def end_own(run: Run, *, is_held: bool) -> None:
     result = complete(run, item, task, version=claim.version, is_held=is_held)
     if run.own_ttl is not None:
         _set_expiry(result, task, run.own_ttl)
-    if run.own_expired or (invalidated_at is not None and invalidated_at > claim.claimed_at):
+    if run.own_expired or invalidated_at not in {None, claim.invalidated_at}:
         result.invalidated_at = invalidated_at or run.draft.state.now
 
 

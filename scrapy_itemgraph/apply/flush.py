@@ -91,6 +91,11 @@ SET_RESULTS = text("""
         due_at = excluded.due_at, ttl_overridden = excluded.ttl_overridden
 """)
 
+DROP_ATTEMPTS = text("""
+    DELETE FROM attempts a USING unnest(CAST(:items AS bigint[])) AS gone(id)
+    WHERE a.item_id = gone.id
+""")
+
 MOVE_ATTEMPTS = text("""
     UPDATE attempts a SET item_id = moved.into_id
     FROM unnest(CAST(:items AS bigint[]), CAST(:into AS bigint[])) AS moved(item_id, into_id)
@@ -107,20 +112,30 @@ def flush(connection: Connection, state: State) -> None:
     _write_names(connection, state)
     _write_tags(connection, state, living)
     _write_results(connection, living)
-    failures.supersede(connection, state.effects.superseded)
-    failures.supersede(connection, state.effects.handled, by="expired")
+    _write_failures(connection, state)
     into = _final_owners(state)
-    failures.repoint(
-        connection,
-        [(old, task, into[new]) for old, task, new in state.effects.failures_moved if new in into],
-    )
     moved = [(old, into[new]) for old, new in state.effects.items_moved if new in into]
     if moved:
         columns = {"items": [old for old, _ in moved], "into": [new for _, new in moved]}
         connection.execute(MOVE_ATTEMPTS, columns)
     stored = [item.id for item in gone if not item.is_new]
     if stored:
+        connection.execute(DROP_ATTEMPTS, {"items": stored})
         connection.execute(DELETE_ITEMS, {"items": stored})
+
+
+def _write_failures(connection: Connection, state: State) -> None:
+    handled, moved = state.effects.settled_failures()
+    for by in sorted(set(handled.values())):
+        failures.supersede(connection, [pair for pair, who in handled.items() if who == by], by=by)
+    failures.repoint(
+        connection,
+        [
+            (item_id, task_id, into)
+            for (item_id, task_id), into in moved.items()
+            if not state.items[into].is_deleted
+        ],
+    )
 
 
 def _final_owners(state: State) -> dict[int, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph import values
-from scrapy_itemgraph.apply.state import TOMBSTONE, Item, Result, State, TaskRow
+from scrapy_itemgraph.apply.state import TOMBSTONE, Item, Pair, Result, State, TaskRow
 from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.operations import CreateItem, DeleteAlias, DeleteItem, Expire, UpdateData
 
@@ -72,10 +72,17 @@ RESULTS = text("""
     JOIN results r ON r.item_id = wanted.id
 """)
 
-CLAIMED = text("""
+# Work that nobody has or is about to take: locked, it is claimed after us and sees what we did.
+LOCK_UNCLAIMED = text("""
     SELECT w.item_id, w.task_id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN work w ON w.item_id = wanted.id
-    WHERE w.token IS NOT NULL
+    WHERE w.token IS NULL
+    FOR UPDATE OF w SKIP LOCKED
+""")
+
+WORK = text("""
+    SELECT w.item_id, w.task_id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN work w ON w.item_id = wanted.id
 """)
 
 
@@ -148,9 +155,15 @@ def load(
     if existing and (owned or tombstones):
         _check_still(state, _resolve(connection, crawl_id, existing), existing)
     if any(isinstance(operation, Expire) for operation in operations) and state.items:
-        claimed = connection.execute(CLAIMED, {"items": sorted(state.items)})
-        state.claimed_pairs = {(row.item_id, row.task_id) for row in claimed}
+        state.claimed_pairs = _claimed_pairs(connection, sorted(state.items))
     return state
+
+
+def _claimed_pairs(connection: Connection, items: list[int]) -> set[Pair]:
+    """Return the pairs that are claimed, or being claimed while we look."""
+    given = {"items": items}
+    free = {tuple(row) for row in connection.execute(LOCK_UNCLAIMED, given).all()}
+    return {(row.item_id, row.task_id) for row in connection.execute(WORK, given)} - free
 
 
 def _order(name: str) -> int:

@@ -96,21 +96,61 @@ class TaskRow:
     is_registered: bool
 
 
+Pair = tuple[int, int]
+"""An item and a task, by their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """The open failures of a pair were handled."""
+
+    pair: Pair
+    by: str = "superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The open failures of a pair went, with its result, to the same task of another item."""
+
+    pair: Pair
+    into: int
+
+
 @dataclass(slots=True)
 class Effects:
     """What a changeset did besides changing items: to be written in the flush, and logged."""
 
-    superseded: set[tuple[int, int]] = field(default_factory=set)
-    handled: set[tuple[int, int]] = field(default_factory=set)
-    failures_moved: list[tuple[int, int, int]] = field(default_factory=list)
+    failures: list[Handled | Moved] = field(default_factory=list)
     items_moved: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, other: Effects) -> None:
         """Take another's effects over."""
-        self.superseded |= other.superseded
-        self.handled |= other.handled
-        self.failures_moved += other.failures_moved
+        self.failures += other.failures
         self.items_moved += other.items_moved
+
+    def settled_failures(self) -> tuple[dict[Pair, str], dict[Pair, int]]:
+        """Return what becomes of stored open failures: by whom handled, or to which item moved.
+
+        What was handled before a merge stays where it was; what a merge brought is handled with
+        what was there.
+        """
+        here: dict[Pair, list[Pair]] = {}
+        handled: dict[Pair, str] = {}
+        for event in self.failures:
+            origins = here.get(event.pair, [event.pair])
+            here[event.pair] = []
+            if isinstance(event, Handled):
+                handled |= dict.fromkeys(origins, event.by)
+            else:
+                target = (event.into, event.pair[1])
+                here[target] = [*here.get(target, [target]), *origins]
+        moved = {
+            origin: place[0]
+            for place, origins in here.items()
+            for origin in origins
+            if origin != place
+        }
+        return handled, moved
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph import (
     apply,
-    attempts,
     database,
     liveness,
     migrate,
@@ -51,6 +50,7 @@ T = TypeVar("T")
 
 DEADLOCK = "40P01"
 _PATIENCE = 60.0
+_PATIENCE_AT_THE_END = 5.0
 _LONGEST_PAUSE = 5.0
 
 
@@ -70,6 +70,7 @@ class CrawlGraph:
         self._registration = registry.Registration(tasks={})
         self._outdated: set[str] = set()
         self._liveness: liveness.Liveness | None = None
+        self._patience = _PATIENCE
 
     @classmethod
     async def open(
@@ -253,9 +254,7 @@ class CrawlGraph:
             nonlocal is_again
             now = database.hot_path(connection)
             registry.share_crawl(connection, self._crawl_id)
-            claims = [one.claim for one in changesets if one.claim is not None]
-            done = attempts.recorded(connection, claims) if is_again else {}
-            is_again = True
+            was_asked, is_again = is_again, True
             return apply.apply(
                 connection,
                 changesets,
@@ -263,7 +262,7 @@ class CrawlGraph:
                 worker_id=self.worker_id,
                 now=now,
                 spider=self._spider,
-                done=done,
+                is_again=was_asked,
             )
 
         return await self._patiently(commit)
@@ -354,12 +353,14 @@ class CrawlGraph:
         await self._liveness.wait(timeout)
 
     async def close(self, reason: str) -> None:
-        """Give back what is still claimed, and be gone."""
+        """Give back what is still claimed, and be gone; the lock goes last."""
+        self._patience = _PATIENCE_AT_THE_END
+        assert self._liveness is not None
         try:
-            if self._liveness is not None:
-                await self._liveness.close()
+            await self._liveness.stop()
             await self._call(self._stop, reason, hot=True, share=True)
         finally:
+            await self._liveness.close()
             await self._dispose()
 
     def _stop(self, connection: Connection, reason: str) -> None:
@@ -416,7 +417,7 @@ class CrawlGraph:
                     raise
                 await asyncio.sleep(random.uniform(0, 0.05))
             except DatabaseUnavailableError as error:
-                if waited >= _PATIENCE:
+                if waited >= self._patience:
                     raise
                 logger.warning("%s Trying again in %.1f s", error, pause)
                 await asyncio.sleep(pause)
