@@ -40,7 +40,12 @@ CONNECT_ARGUMENTS: dict[str, Any] = {
 }
 
 # What every transaction relies on, whatever the server, database or role have as default.
-BEGIN = "SELECT set_config('synchronous_commit', 'on', true), set_config('TimeZone', 'UTC', true)"
+BEGIN = """\
+SELECT set_config('synchronous_commit', 'on', true),
+    set_config('TimeZone', 'UTC', true),
+    set_config('lock_timeout', '0', true),
+    set_config('statement_timeout', '0', true),
+    set_config('idle_in_transaction_session_timeout', '0', true)"""
 
 # Plans that do not depend on statistics (docs/decisions; trials P2).
 HOT_PATH = """\
@@ -129,9 +134,12 @@ LOST = _Reason(
 )
 OTHER = _Reason((), "", "cannot be used", "Check ITEMGRAPH_DATABASE_URL")
 
-# OperationalErrors that concern a statement, not the server: deadlocks, locks, cancellation.
-STATEMENT_CLASSES = ("40", "55")
-STATEMENT_STATES = ("57014",)
+# OperationalErrors that concern the server or the connection; all others are about a statement.
+# Without any state a connection was refused or lost.
+UNAVAILABLE = ("08", "28", "3D", "53", "57P", "58")
+# What another transaction, or who watches over them, did to ours: it may be done again as it was.
+PASSING = ("40001", "40P01", "55P03", "57014")
+NO_RIGHT = "42501"
 
 
 def normalise_url(url: str) -> sa.URL:
@@ -194,6 +202,30 @@ def errors(url: str | sa.URL | None = None) -> Iterator[None]:
         raise _unavailable(error, url, lost=False) from None
 
 
+@contextmanager
+def all_errors(url: sa.URL) -> Iterator[None]:
+    """Turn every error of the driver into one clear line, also one about a statement."""
+    try:
+        with errors(url):
+            yield
+    except (sa.exc.DBAPIError, psycopg.Error) as error:
+        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        cure = ""
+        if _state(cause) == NO_RIGHT:
+            cure = (
+                f". Grant the user {url.username!r} CREATE on the schema, or run `scrapy itemgraph "
+                "migrate` as a user who has it, and grant the rights on the tables"
+            )
+        raise exceptions.DatabaseError(
+            f"The database refuses: {_first_line(str(cause))}{cure}"
+        ) from error
+
+
+def is_passing(error: sa.exc.DBAPIError) -> bool:
+    """Tell whether the transaction may succeed when it is done again."""
+    return _state(error.orig) in PASSING
+
+
 def server_version(connection: sa.Connection) -> int:
     """Return the server's major version."""
     number: str = connection.exec_driver_sql("SHOW server_version_num").scalar_one()
@@ -249,8 +281,12 @@ def _is_unavailable(error: BaseException | None, *, lost: bool) -> bool:
         return True
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return False
-    state = error.sqlstate or ""
-    return state[:2] not in STATEMENT_CLASSES and state not in STATEMENT_STATES
+    state = _state(error)
+    return state is None or state.startswith(UNAVAILABLE)
+
+
+def _state(error: BaseException | None) -> str | None:
+    return error.sqlstate if isinstance(error, psycopg.Error) else None
 
 
 def _unavailable(

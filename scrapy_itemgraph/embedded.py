@@ -25,6 +25,7 @@ import time
 import weakref
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
@@ -75,12 +76,16 @@ lc_messages = 'C'
 
 
 class EmbeddedServer:
-    """This process's hold on the PostgreSQL server of a data directory."""
+    """This process's hold on the PostgreSQL server of a data directory.
+
+    `alone_since` is set when nobody else had one at the start: whoever worked before is dead.
+    """
 
     def __init__(self, cluster: _Cluster, hold: int) -> None:
         self._cluster = cluster
         self._hold: int | None = hold
         self._url = ""
+        self.alone_since: datetime | None = None
         _servers.add(self)
         atexit.register(self.close)
 
@@ -89,8 +94,13 @@ class EmbeddedServer:
         """Join the server of this directory, starting or even creating it when need be."""
         cluster = _Cluster.at(data_dir)
         # Held before we look whether the server runs, so that nobody stops it under us.
-        server = cls(cluster, _lock(cluster.directory / "holders.lock", fcntl.LOCK_SH))
+        hold = _lock(cluster.directory / "holders.lock", fcntl.LOCK_SH)
+        server = cls(cluster, hold)
         try:
+            with suppress(BlockingIOError):
+                fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                server.alone_since = datetime.now(UTC)
+            fcntl.flock(hold, fcntl.LOCK_SH)
             server._url = cluster.ensure_running().url
         except BaseException:
             server.close()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import timedelta
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Liveness:
 
     def __init__(
         self,
-        conninfo: str,
+        connect: Mapping[str, Any],
         *,
         crawl_id: int,
         worker_id: int,
@@ -54,7 +54,7 @@ class Liveness:
         A number that changed means that the worker had been given up for dead and is a new one.
         """
         # SQLAlchemy leaves spaces as they are, which libpq takes for an error.
-        self._conninfo = conninfo.replace(" ", "%20")
+        self._connect = {**connect, **KEEPALIVES}
         self._crawl = str(crawl_id)
         self._worker_id = worker_id
         self._interval = lease.total_seconds() / _BEATS_PER_LEASE
@@ -107,11 +107,10 @@ class Liveness:
         if self._lock is not None:
             await self._lock.close()
         self._lock = await psycopg.AsyncConnection.connect(
-            self._conninfo,
             # A statement with parameters of its own would leave a portal open, and with it a
             # snapshot, until the next one.
             cursor_factory=psycopg.AsyncClientCursor,
-            **KEEPALIVES,  # type: ignore[arg-type]  # libpq's own
+            **self._connect,
         )
         await self._lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await self._lock.execute(LOCK, [self._worker_id])
@@ -145,11 +144,7 @@ class Liveness:
     async def _keep_listening(self) -> None:
         while True:
             try:
-                self._ear = await psycopg.AsyncConnection.connect(
-                    self._conninfo,
-                    autocommit=True,
-                    **KEEPALIVES,  # type: ignore[arg-type]  # libpq's own
-                )
+                self._ear = await psycopg.AsyncConnection.connect(autocommit=True, **self._connect)
                 await self._ear.execute("LISTEN itemgraph")
                 async for notification in self._ear.notifies():
                     if notification.payload == self._crawl:

@@ -304,7 +304,8 @@ def _checked_plain(operation: Operation) -> Operation:
         if one.name in _NAMES:
             value = getattr(operation, one.name)
             if value is not None or one.default is not None:
-                values.check_id(value, one.name)
+                check = values.check_tag if one.name == "tag" else values.check_id
+                check(value, one.name)
     return operation
 
 
@@ -349,7 +350,7 @@ def _checked_tags(tags: Tags) -> dict[str, Any]:
     if isinstance(tags, str):
         raise OperationError(f"tags must be a list or a mapping, not the string {tags!r}")
     return {
-        values.check_id(tag, "tag"): values.copy_json(value, f"tag {tag!r}")
+        values.check_tag(tag): values.copy_json(value, f"tag {tag!r}")
         for tag, value in tag_values(tags).items()
     }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.tasks import Task
 
-SWEEP_STEP = 1000
+SWEEP_STEP = 100
 
 # A commit shares the crawl's lock; who changes what tasks mean has it alone, so that no commit
 # works by the old meaning and ends after the sweep has passed its items.

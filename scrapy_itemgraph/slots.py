@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 NONE = ""
+MAX_BYTES = 255
 
 FIND_SLOTS = text("""
     SELECT s.name, s.id FROM unnest(CAST(:names AS text[])) AS wanted(name)
@@ -33,15 +34,14 @@ FIND_QUEUE = text("SELECT id FROM queues WHERE crawl_id = :crawl AND slot_id = :
 def slot_of(data: Mapping[str, Any]) -> str:
     """Return the slot that an item's data names: its download slot, its URL's host, or none."""
     slot = data.get("download_slot")
-    if isinstance(slot, str):
-        return slot
-    url = data.get("url")
-    if not isinstance(url, str):
-        return NONE
-    try:
-        return urlsplit(url).hostname or NONE
-    except ValueError:
-        return NONE
+    if not isinstance(slot, str):
+        slot = _host(data.get("url"))
+    return slot if is_usable(slot) else NONE
+
+
+def is_usable(slot: Any) -> bool:
+    """Tell whether a slot can be stored: no host is longer than 255 bytes."""
+    return isinstance(slot, str) and len(slot.encode()) <= MAX_BYTES
 
 
 def intern(connection: Connection, names: Iterable[str]) -> dict[str, int]:
@@ -62,6 +62,13 @@ def queue(connection: Connection, crawl_id: int, slot_id: int) -> int:
     key = {"crawl": crawl_id, "slot": slot_id}
     connection.execute(MAKE_QUEUE, key)
     return int(connection.execute(FIND_QUEUE, key).scalar_one())
+
+
+def _host(url: Any) -> str:
+    try:
+        return (isinstance(url, str) and urlsplit(url).hostname) or NONE
+    except ValueError:
+        return NONE
 
 
 def _find(connection: Connection, names: list[str]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Staging: what time makes outstanding, a thousand rows at a time.
+"""Staging: what time makes outstanding, a hundred rows at a time.
 
 All functions take a connection and never commit.
 """
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import Connection
+
+STEP = 100
 
 STAGE_TIMERS = text("""
     SELECT w.item_id, w.task_id, w.queue_id FROM work w
@@ -49,7 +51,7 @@ STAGE_RESULTS = text("""
 """)
 
 
-def stage_timers(connection: Connection, crawl_id: int, limit: int = 1000) -> int:
+def stage_timers(connection: Connection, crawl_id: int, limit: int = STEP) -> int:
     """Make work claimable whose `not_before` has passed; return how many."""
     rows = connection.execute(STAGE_TIMERS, {"crawl": crawl_id, "limit": limit}).all()
     if rows:
@@ -62,7 +64,7 @@ def stage_timers(connection: Connection, crawl_id: int, limit: int = 1000) -> in
     return len(rows)
 
 
-def stage_results(connection: Connection, crawl_id: int, until: datetime, limit: int = 1000) -> int:
+def stage_results(connection: Connection, crawl_id: int, until: datetime, limit: int = STEP) -> int:
     """Make results stale that fell due by `until`; return how many items were looked at."""
     due = {"crawl": crawl_id, "until": until, "limit": limit}
     items = list(connection.execute(DUE_RESULTS, due).scalars())

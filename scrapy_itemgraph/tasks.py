@@ -63,8 +63,10 @@ class Task:
 
 
 def task(
+    undecorated: None = None,
+    /,
     *,
-    tags: Iterable[str],
+    tags: Iterable[str] = (),
     name: str | None = None,
     version: str = "1",
     ttl: timedelta | float | str | None = None,
@@ -91,6 +93,9 @@ def task(
         TaskDefinitionError: at import, when an option cannot work; the method is named.
 
     """
+    if undecorated is not None:
+        where = getattr(undecorated, "__qualname__", repr(undecorated))
+        raise TaskDefinitionError(f"@task of {where}: write @task(tags=[…]), with its tags")
 
     def decorate(method: F) -> F:
         options = Task(
@@ -151,6 +156,13 @@ def discover(spider_class: type) -> dict[str, Task]:
             )
         found[options.name] = options
     _check_dependencies(spider_class.__name__, found)
+    for options in found.values():
+        if isinstance(options.request, str) and not hasattr(spider_class, options.request):
+            raise TaskDefinitionError(
+                f"{spider_class.__name__}: request={options.request!r} of the task "
+                f"{options.name!r} names no method of the spider"
+                f"{closest(options.request, dir(spider_class))}"
+            )
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
 
 MAX_ID_BYTES = 8192
+MAX_TAG_BYTES = 1000
 MAX_TTL = timedelta(days=36525)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PERIOD = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
@@ -38,6 +39,18 @@ def check_id(value: Any, what: str = "id") -> str:
             "shorten it, for instance with a hash, and keep the long form in the data"
         )
     return value
+
+
+def check_tag(value: Any, what: str = "tag") -> str:
+    """Return `value` when it can be a tag's name: as an id, but of 1,000 bytes at most."""
+    tag = check_id(value, what)
+    size = len(tag.encode())
+    if size > MAX_TAG_BYTES:
+        raise InvalidIdError(
+            f"{what} has {size:,} bytes, more than {MAX_TAG_BYTES:,}: {tag[:60]!r}…; "
+            "shorten its name, and keep the long form in its value or in the item's data"
+        )
+    return tag
 
 
 def check_text(value: str, what: str, error: type[Exception] = InvalidDataError) -> str:

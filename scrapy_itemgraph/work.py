@@ -73,6 +73,25 @@ HEADS = text("""
         FOR UPDATE SKIP LOCKED) AS w
 """)
 
+# The same where a task wants its items for itself: passes over what may not run beside claims that
+# stand, so that it does not fill the limit. Whether that is so is decided later, after locks.
+HEADS_BESIDE_CLAIMS = text("""
+    SELECT w.item_id, w.task_id, w.queue_id, w.is_stale, w.nice, w.seq, w.tries, w.deaths
+    FROM unnest(CAST(:queues AS int[])) AS turn(queue_id)
+    CROSS JOIN unnest(CAST(:kinds AS int[]), CAST(:alone AS bool[])) AS open(kind_id, wants_alone)
+    CROSS JOIN LATERAL (
+        SELECT * FROM work
+        WHERE work.queue_id = turn.queue_id AND work.kind_id = open.kind_id
+            AND work.token IS NULL AND work.not_before IS NULL AND work.deaths < 2
+            AND NOT EXISTS (
+                SELECT FROM work c JOIN tasks t ON t.id = c.task_id
+                WHERE c.item_id = work.item_id AND c.token IS NOT NULL
+                    AND (open.wants_alone OR t.is_item_exclusive))
+        ORDER BY work.is_stale, work.nice, work.seq
+        LIMIT :share
+        FOR UPDATE SKIP LOCKED) AS w
+""")
+
 # The first work that two workers died on.
 SUSPECT = text("""
     SELECT w.item_id, w.task_id, w.queue_id, w.is_stale, w.nice, w.seq, w.tries, w.deaths
@@ -225,9 +244,9 @@ def claim(
             SUSPECT, {"crawl": crawl_id, "kinds": [kind.id for kind in kinds]}
         ).all()
     else:
-        found = _find(connection, crawl_id, [kind.id for kind in kinds], limit)
+        found = _find(connection, crawl_id, kinds, limit)
     if any(kind.any_exclusive for kind in kinds):
-        found = _exclusive(connection, found, {k.task_id for k in kinds if k.is_item_exclusive})
+        found = _exclusive(connection, found, _exclusive_tasks(kinds))
     return _take(connection, found, worker_id, token, tasks)
 
 
@@ -249,28 +268,38 @@ def open_kinds(
 
 
 def _find(
-    connection: Connection, crawl_id: int, kinds: Sequence[int], limit: int
+    connection: Connection, crawl_id: int, kinds: Sequence[Row[Any]], limit: int
 ) -> Sequence[Row[Any]]:
     """Return locked candidates in the order in which they should start."""
+    looked_for = max(limit, 2)  # A single queue is told from the first of several.
     for _ in range(_ROUNDS):
-        turns = connection.execute(TURNS, {"crawl": crawl_id, "limit": limit})
-        queues = turns.scalars().all()
-        if not queues:
+        turns = connection.execute(TURNS, {"crawl": crawl_id, "limit": looked_for})
+        live = turns.scalars().all()
+        if not live:
             return []
-        share = -(-limit // len(queues))
-        heads = connection.execute(
-            HEADS, {"queues": queues, "kinds": list(kinds), "share": share}
-        ).all()
-        found = _round_robin(heads, queues, share)[:limit]
+        queues = live[:limit]
+        found = _first(connection, queues, kinds, -(-limit // len(queues)))[:limit]
         used = {row.queue_id for row in found}
         empty = [queue for queue in queues if queue not in used]
         if empty:
             _park(connection, crawl_id, empty)
-        if len(queues) > 1:
+        if len(live) > 1:
             connection.execute(MOVE_TURNS, {"queues": queues})
-        if found or len(queues) < limit:
+        if found or len(live) < looked_for:
             return found
     return []
+
+
+def _first(
+    connection: Connection, queues: Sequence[int], kinds: Sequence[Row[Any]], share: int
+) -> list[Row[Any]]:
+    """Return the first work of queues, none that may not run beside claims or what goes before."""
+    given = {"queues": queues, "kinds": [kind.id for kind in kinds], "share": share}
+    if not any(kind.any_exclusive for kind in kinds):
+        return _round_robin(connection.execute(HEADS, given).all(), queues, share)
+    given["alone"] = [kind.is_item_exclusive for kind in kinds]
+    heads = connection.execute(HEADS_BESIDE_CLAIMS, given).all()
+    return _beside(_round_robin(heads, queues, share), _exclusive_tasks(kinds), {})
 
 
 def _round_robin(heads: Sequence[Row[Any]], queues: Sequence[int], share: int) -> list[Row[Any]]:
@@ -298,14 +327,25 @@ def _exclusive(
         row.item_id: row.is_exclusive
         for row in connection.execute(STANDING_CLAIMS, {"items": items})
     }
+    return _beside([row for row in found if row.item_id in free], exclusive, claimed)
+
+
+def _beside(
+    rows: Iterable[Row[Any]], exclusive: Collection[int], claimed: dict[int, bool]
+) -> list[Row[Any]]:
+    """Keep rows that may run beside the claims of their items, by item, and beside each other."""
     kept = []
-    for row in found:
+    for row in rows:
         wants_alone = row.task_id in exclusive
         others = claimed.get(row.item_id)
-        if row.item_id in free and (others is None or not (others or wants_alone)):
+        if others is None or not (others or wants_alone):
             kept.append(row)
             claimed[row.item_id] = wants_alone
     return kept
+
+
+def _exclusive_tasks(kinds: Iterable[Row[Any]]) -> set[int]:
+    return {kind.task_id for kind in kinds if kind.is_item_exclusive}
 
 
 def _take(

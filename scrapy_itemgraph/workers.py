@@ -15,7 +15,7 @@ from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from sqlalchemy import Connection, Row
 
@@ -47,6 +47,11 @@ DEAD_WORKERS = text("""
             OR (w.locked_at > pg_postmaster_start_time()
                 AND pg_try_advisory_xact_lock(CAST('workers'::regclass::oid AS int), w.id)))
     FOR NO KEY UPDATE OF w SKIP LOCKED
+""")
+
+END_LEASES = text("""
+    UPDATE workers SET lease_until = clock_timestamp()
+    WHERE stopped_at IS NULL AND started_at < :since AND lease_until > clock_timestamp()
 """)
 
 BURY_WORKERS = text("""
@@ -110,6 +115,11 @@ def mark_locked(connection: Connection, worker_id: int) -> None:
 def stop(connection: Connection, worker_id: int, reason: str) -> None:
     """Note that a worker ended, and why."""
     connection.execute(STOP_WORKER, {"worker": worker_id, "reason": reason})
+
+
+def end_leases(connection: Connection, since: datetime) -> None:
+    """Let the claims of all workers be taken over that started before `since`: they are dead."""
+    connection.execute(END_LEASES, {"since": since})
 
 
 def take_over(connection: Connection, crawl_id: int, worker_id: int) -> int:

@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DEADLOCK = "40P01"
 _PATIENCE = 60.0
 _PATIENCE_AT_THE_END = 5.0
 _LONGEST_PAUSE = 5.0
@@ -96,7 +95,7 @@ class CrawlGraph:
             url = server.url
         graph = cls(settings, database.async_engine(url), server)
         try:
-            with database.errors(url):
+            with database.all_errors(graph._engine.url):
                 await graph._register(crawl, spider, tasks, arguments or {}, job)
         except BaseException:
             await graph._dispose()
@@ -116,6 +115,8 @@ class CrawlGraph:
         allowed = self.settings.auto_migrate
         automatic = self._server is not None if allowed is None else allowed
         await self._run(migrate.ensure, auto=automatic)
+        if self._server is not None and self._server.alone_since is not None:
+            await self._call(workers.end_leases, self._server.alone_since)
         renamed = await self._call(registry.rename_tags, self.settings.tag_renames)
         self._crawl_id, other = await self._call(registry.make_crawl, crawl, arguments)
         self._registration = await self._call(
@@ -124,7 +125,7 @@ class CrawlGraph:
         worker = await self._register_worker()
         self.run_started_at: datetime = worker.started_at
         self._liveness = liveness.Liveness(
-            self._engine.url.set(drivername="postgresql").render_as_string(hide_password=False),
+            self._engine.dialect.create_connect_args(self._engine.url)[1],
             crawl_id=self._crawl_id,
             worker_id=self.worker_id,
             lease=self.settings.lease,
@@ -274,7 +275,16 @@ class CrawlGraph:
         return await self._call(work.release, claims, self.worker_id, hot=True, share=True)
 
     async def refile(self, claim: Claim, slot: str) -> bool:
-        """Give a claim back into the queue of the slot that its request really has."""
+        """Give a claim back into the queue of the slot that its request really has.
+
+        With a slot that cannot be stored there is no queue: then it fails.
+        """
+        if not slots.is_usable(slot):
+            what = f"the request's slot is no text of up to {slots.MAX_BYTES} bytes: {slot!r:.80}"
+            error = {"type": "OperationError", "message": what}
+            failed = Changeset(operations=(), outcome=Outcome.FAILED, claim=claim, error=error)
+            (applied,) = await self.commit([failed])
+            return applied.outcome is not None
 
         def refile(connection: Connection) -> bool:
             slot_id = slots.intern(connection, [slot])[slot]
@@ -404,7 +414,7 @@ class CrawlGraph:
         return await self._patiently(within)
 
     async def _patiently(self, function: Callable[Concatenate[Connection, P], T], *args: Any) -> T:
-        """Run a transaction; once more after a deadlock, and for a while without a server."""
+        """Run a transaction; again after what passes, and for a while without a server."""
         waited, pause = 0.0, 0.1
         while True:
             try:
@@ -413,7 +423,7 @@ class CrawlGraph:
             except apply.MovedNamesError:
                 continue
             except DBAPIError as error:
-                if getattr(error.orig, "sqlstate", None) != DEADLOCK:
+                if not database.is_passing(error):
                     raise
                 await asyncio.sleep(random.uniform(0, 0.05))
             except DatabaseUnavailableError as error:

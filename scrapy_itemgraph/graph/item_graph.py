@@ -27,15 +27,15 @@ from scrapy_itemgraph import (
     workers,
 )
 from scrapy_itemgraph.embedded import EmbeddedServer
-from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationError
+from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.tasks import closest
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
-    from sqlalchemy import URL, Connection, Engine, Row
+    from sqlalchemy import Connection, Engine, Row
 
     from scrapy_itemgraph.types import ItemSnapshot, Note, ResultSnapshot
 
@@ -82,19 +82,24 @@ class ItemGraph:
             DatabaseError: when the server or its schema cannot be used, in one clear line.
 
         """
-        with _engine(url, Path(data_dir)) as engine, database.errors(engine.url):
+        with (
+            _engine(url, Path(data_dir)) as (engine, alone_since),
+            database.errors(engine.url),
+        ):
             automatic = url is None if auto_migrate is None else auto_migrate
-            with _errors(engine.url), engine.begin() as connection:
+            with database.all_errors(engine.url), engine.begin() as connection:
                 database.check_version(connection)
                 migrate.ensure(connection, auto=automatic)
+                if alone_since is not None:
+                    workers.end_leases(connection, alone_since)
             yield cls(engine, crawl)
 
     @staticmethod
     def migrate(url: str | None = None, *, data_dir: str | Path = ".scrapy/itemgraph") -> Migrated:
         """Make the schema at `url`, or in the embedded server, or bring it up to date."""
         with (
-            _engine(url, Path(data_dir)) as engine,
-            _errors(engine.url),
+            _engine(url, Path(data_dir)) as (engine, _),
+            database.all_errors(engine.url),
             engine.begin() as connection,
         ):
             database.check_version(connection)
@@ -337,7 +342,7 @@ class ItemGraph:
         return self._call(within)
 
     def _call(self, function: Callable[[Connection], T]) -> T:
-        with _errors(self._engine.url):
+        with database.all_errors(self._engine.url):
             for _ in range(_TRIES):
                 try:
                     return self._run(function)
@@ -377,29 +382,18 @@ class _Followed(tuple[operations.Operation, ...]):  # noqa: SLOT001 - `at` is it
 
 
 @contextmanager
-def _engine(url: str | None, data_dir: Path) -> Iterator[Engine]:
+def _engine(url: str | None, data_dir: Path) -> Iterator[tuple[Engine, datetime | None]]:
     """Connect to the server at `url`, or to the embedded one, which stays up meanwhile."""
     server = EmbeddedServer.start(data_dir) if url is None else None
     try:
         engine = database.sync_engine(url or (server.url if server else ""))
         try:
-            yield engine
+            yield engine, None if server is None else server.alone_since
         finally:
             engine.dispose()
     finally:
         if server is not None:
             server.close()
-
-
-@contextmanager
-def _errors(url: URL) -> Iterator[None]:
-    """Turn every error of the driver into one clear line, also one about a statement."""
-    try:
-        with database.errors(url):
-            yield
-    except DBAPIError as error:
-        said = str(error.orig).strip().partition("\n")[0]
-        raise DatabaseError(f"The database refuses: {said}") from error
 
 
 def _refuse_workers(connection: Connection, crawl_id: int) -> None:

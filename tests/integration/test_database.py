@@ -4,26 +4,54 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import uuid
+from contextlib import asynccontextmanager
+from typing import Any
 
 import psycopg
 import pytest
 import servers
 import sqlalchemy as sa
 
+from scrapy_itemgraph import AddTag, CreateItem, task
 from scrapy_itemgraph import database as databases
 from scrapy_itemgraph.exceptions import (
     ConfigurationError,
     DatabaseError,
     DatabaseUnavailableError,
 )
+from scrapy_itemgraph.graph import CrawlGraph, crawl_graph
+from scrapy_itemgraph.operations import Changeset
+from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.tasks import discover
+from scrapy_itemgraph.types import Outcome
 
 pytestmark = pytest.mark.server
 
 SHOW = sa.text(
     "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'),"
-    " current_setting('TimeZone'), current_setting('application_name')"
+    " current_setting('TimeZone'), current_setting('application_name'),"
+    " current_setting('lock_timeout'), current_setting('statement_timeout'),"
+    " current_setting('idle_in_transaction_session_timeout')"
 )
-EXPECTED = ("read committed", "on", "UTC", "scrapy-itemgraph")
+EXPECTED = ("read committed", "on", "UTC", "scrapy-itemgraph", "0", "0", "0")
+RAISE = "DO $$ BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '{}'; END $$"
+
+
+class Books:
+    @task(tags=["book"])
+    def parse(self, response, item): ...
+
+
+@asynccontextmanager
+async def crawling(url: str, **settings: Any):
+    """Open a crawl's graph."""
+    given = Settings(database_url=url, **settings)
+    graph = await CrawlGraph.open(given, crawl="books", spider="spider", tasks=discover(Books))
+    try:
+        yield graph
+    finally:
+        await graph.close("finished")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +110,9 @@ def test_every_transaction_sets_what_it_relies_on(database):
         "synchronous_commit": "off",
         "TimeZone": "Asia/Tokyo",
         "default_transaction_isolation": "serializable",
+        "lock_timeout": "200ms",
+        "statement_timeout": "5s",
+        "idle_in_transaction_session_timeout": "5s",
     }
     name = databases.normalise_url(database).database
     engine = databases.sync_engine(database)
@@ -256,3 +287,101 @@ def test_errors_of_a_statement_pass_through(engine):
         waiter.rollback()
     with engine.connect() as connection, pytest.raises(sa.exc.ProgrammingError), databases.errors():
         connection.exec_driver_sql("SELECT nothing")
+
+
+@pytest.mark.parametrize(
+    ("state", "is_unavailable"),
+    [
+        *((state, True) for state in ("08006", "53100", "53300", "57P01", "57P03", "58030")),
+        *((state, False) for state in ("54000", "55P03", "57014", "40001", "42501", "0A000")),
+    ],
+)
+def test_only_states_of_the_server_say_that_it_is_unavailable(connection, state, is_unavailable):
+    """A limit of PostgreSQL's that one value exceeds is no reason to wait for a better server."""
+    expected = DatabaseUnavailableError if is_unavailable else sa.exc.DBAPIError
+
+    with pytest.raises(expected), databases.errors(), connection.begin_nested():
+        connection.exec_driver_sql(RAISE.format(state))
+
+
+def test_a_value_that_an_index_refuses_fails_its_execution_alone(database, monkeypatch):
+    """What a check let through and PostgreSQL refuses does not hold up the batch it came in."""
+    monkeypatch.setattr(crawl_graph, "_PATIENCE", 0)
+    long = "".join(uuid.uuid4().hex for _ in range(150))
+
+    async def run():
+        async with crawling(database) as graph:
+            await graph.seed([CreateItem(name, tags=["book"]) for name in "ABC"])
+            claims = await graph.claim(3)
+            return await graph.commit(
+                [
+                    Changeset(operations=(AddTag(tag),), outcome=Outcome.OK, claim=claim)
+                    for claim, tag in zip(claims, ("x", long, "x"), strict=True)
+                ]
+            )
+
+    applied = asyncio.run(run())
+
+    assert [one.outcome for one in applied] == ["ok", "failed", "ok"]
+    assert "ProgramLimitExceeded" in applied[1].error["message"]
+
+
+def test_a_request_whose_slot_is_too_long_fails_its_execution_alone(database):
+    """No work can be filed under such a slot, so its claim ends with an error that says so."""
+
+    async def run():
+        async with crawling(database) as graph:
+            await graph.seed([CreateItem("A", tags=["book"])])
+            (claim,) = await graph.claim(1)
+            return await graph.refile(claim, "x" * 256), await graph.claim(1)
+
+    assert asyncio.run(run()) == (True, [])
+    engine = databases.sync_engine(database)
+    with engine.connect() as connection:
+        (error,) = connection.execute(sa.text("SELECT error->>'message' FROM failures")).one()
+    engine.dispose()
+    assert "slot is no text of up to 255 bytes" in error
+
+
+@pytest.mark.parametrize("state", ["40P01", "40001", "55P03", "57014"])
+def test_what_others_did_to_a_transaction_is_done_again(database, state):
+    """Deadlocks, serialisation, timeouts of locks and cancelled statements pass."""
+    raised = []
+
+    def fail_once(connection):
+        if not raised:
+            raised.append(state)
+            connection.exec_driver_sql(RAISE.format(state))
+        return connection.scalar(sa.text("SELECT 1"))
+
+    async def run():
+        async with crawling(database) as graph:
+            return await graph._call(fail_once)
+
+    assert asyncio.run(run()) == 1
+    assert raised == [state]
+
+
+def test_a_role_that_may_not_create_tables_is_told_in_one_line(empty_database):
+    """PostgreSQL 15 grants nobody CREATE on the schema public; the error says what to do."""
+    role = f"poor_{uuid.uuid4().hex}"
+    admin = databases.sync_engine(empty_database)
+    with admin.begin() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN PASSWORD 'sesame'")
+    url = databases.normalise_url(empty_database).set(username=role, password="sesame")
+
+    async def run():
+        async with crawling(url.render_as_string(hide_password=False), auto_migrate=True):
+            pass
+
+    with pytest.raises(DatabaseError, match="permission denied for schema") as caught:
+        asyncio.run(run())
+
+    with admin.begin() as connection:
+        connection.exec_driver_sql(f"DROP ROLE {role}")
+    admin.dispose()
+    message = str(caught.value)
+    assert "CREATE on the schema" in message
+    assert "scrapy itemgraph migrate" in message
+    assert "\n" not in message
+    assert "sesame" not in message

@@ -244,7 +244,7 @@ def test_a_commit_of_every_kind_touches_few_rows(million, step):
 
 
 def test_a_sweep_touches_few_rows(million, step):
-    """A step of a sweep reads its thousand items and their work, wherever it stands."""
+    """A step of a sweep reads its hundred items and their work, wherever it stands."""
     registry.open_sweep(step, million.id, million.task_id("parse"))
     step.execute(sa.text("UPDATE sweeps SET after_item_id = 700000"))
     databases.hot_path(step)

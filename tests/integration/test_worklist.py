@@ -17,6 +17,7 @@ from scrapy_itemgraph import (
     UpdateData,
     queries,
     registry,
+    staging,
     upkeep,
     work,
 )
@@ -129,6 +130,18 @@ def test_an_exclusive_task_has_its_item_for_itself(crawl):
     assert first[0].task == "alone"
     assert beside == []
     assert after == ["A parse", "A price"]
+
+
+def test_work_that_waits_for_an_exclusive_task_does_not_stand_before_other_work(crawl):
+    """SRAP-17: what may not run beside claims is passed over, so that claims are full."""
+    crawl.register(first={"tags": ["page"], "exclusive": "item"}, second={"tags": ["page"]})
+    url = {"url": f"http://{graphs.SLOT}/"}
+    crawl.do(*(CreateItem(f"{number}", ["page"], url) for number in range(300)))
+
+    claims = [crawl.claim(25) for _ in range(13)]
+
+    assert [len(taken) for taken in claims] == [25] * 12 + [0]
+    assert len({claim.item_id for taken in claims for claim in taken}) == 300
 
 
 def test_a_failed_pair_is_held_until_it_is_handled(crawl):
@@ -272,6 +285,43 @@ def test_a_claim_smaller_than_the_number_of_queues_comes_round(crawl):
         f"{slot} parse" for slot in "abcde"
     ]
     assert [len(claims) for claims in taken] == [2, 2, 1]
+
+
+def test_claims_of_one_piece_go_round_the_queues(crawl):
+    """With ITEMGRAPH_CLAIM_BATCH = 1 the slots take turns all the same."""
+    for slot in "ab":
+        for number in range(3):
+            crawl.work(f"{slot}{number}", data={"url": f"http://{slot}.example/{number}"})
+
+    taken = [claimed(crawl, 1) for _ in range(6)]
+
+    assert [pair for claims in taken for pair in claims] == [
+        f"{slot}{number} parse" for number in range(3) for slot in "ab"
+    ]
+
+
+def test_a_queue_of_a_stopped_task_does_not_stand_before_others(crawl):
+    """With ITEMGRAPH_CLAIM_BATCH = 1 a queue where nothing may be claimed loses its turn."""
+    crawl.register(bad={"tags": ["bad"], "max_failures": 1}, good={"tags": ["good"]})
+    for name in "AB":
+        crawl.work(name, tags=["bad"], data={"url": "http://bad.example/"})
+    crawl.failed("A", "bad")
+    crawl.work("C", tags=["good"], data={"url": "http://good.example/"})
+
+    assert claimed(crawl, 1) == ["C good"]
+
+
+def test_a_host_too_long_to_be_one_is_no_slot(crawl):
+    """Of 256 bytes on, a host or a download slot counts as none."""
+    crawl.work("A", data={"url": f"http://{'x' * 6000}/"})
+    crawl.work("B", data={"download_slot": "é" * 128})
+    crawl.work("C", data={"download_slot": "x" * 255})
+
+    assert {claim.item.id: claim.slot for claim in crawl.claim()} == {
+        "A": "",
+        "B": "",
+        "C": "x" * 255,
+    }
 
 
 def test_work_moves_when_its_items_slot_changes(crawl):
@@ -456,6 +506,24 @@ def test_a_new_task_reaches_the_items_that_carry_its_tag_already(crawl, monkeypa
 
     assert counts == [2, 4, 5]
     assert crawl.worklist() == [f"{name} parse" for name in names]
+
+
+def test_sweeps_and_staging_go_a_hundred_items_at_a_time(crawl):
+    """A step is small, for it blocks the loop of a crawl while it runs."""
+    crawl.register(parse={"tags": ["page"], "ttl": "1h"})
+    crawl.do(*(CreateItem(f"{number}", ["page"]) for number in range(101)))
+    for claim in crawl.claim():
+        crawl.end(claim)
+
+    crawl.register(swept=False, parse={"tags": ["page"], "ttl": "1h", "version": "2"})
+    crawl.sweep_step()
+    swept = len(crawl.worklist())
+    crawl.sweep()
+    until = crawl.connection.scalar(queries.NOW) + timedelta(hours=2)
+    staged = [staging.stage_results(crawl.connection, crawl.id, until) for _ in range(2)]
+
+    assert swept in {0, 100}
+    assert staged == [100, 1]
 
 
 def test_what_a_tag_no_longer_calls_for_leaves_the_worklist(crawl, monkeypatch):
