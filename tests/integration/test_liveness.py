@@ -289,7 +289,9 @@ def test_a_lock_that_the_server_still_holds_for_a_lost_connection_stops_no_heart
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.3)) as graph:
             half_open = graph._liveness._lock
-            graph._liveness._lock = await psycopg.AsyncConnection.connect(**graph._liveness._connect)
+            graph._liveness._lock = await psycopg.AsyncConnection.connect(
+                **graph._liveness._connect
+            )
             await graph._liveness._lock.close()  # what the client sees of a cut network
             beats = []
             monkeypatch.setattr(graph._liveness, "_beat", _noting(graph._liveness._beat, beats))

@@ -51,6 +51,8 @@ def checked(operation):
         (ops.CreateAlias("a\0"), InvalidIdError, "NUL"),
         (ops.DeleteAlias(None), InvalidIdError, "alias must be a string"),
         (ops.AddTag(None), InvalidIdError, "tag must be a string"),
+        (ops.AddTag("x" * 5000), InvalidIdError, "tag has 5,000 bytes, more than 1,000"),
+        (ops.CreateItem("A", ["é" * 501]), InvalidIdError, "tag has 1,002 bytes"),
         (ops.AddTag("t", b"x"), InvalidDataError, "value is of type bytes"),
         (ops.RemoveTag(""), InvalidIdError, "tag is empty"),
         (ops.UpdateData("title"), InvalidDataError, "merge must be a mapping or a callable"),
