@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -56,15 +57,15 @@ class Item:
 
     @classmethod
     def claimed(cls, claim: Claim, graph: Graph) -> Item:
-        """Return the item of a claim."""
+        """Return the item of a claim; no two claims of an item share what callbacks may change."""
         snapshot = claim.item
         return cls(
             id=snapshot.id,
             task=claim.task,
             attempt=claim.attempt,
             aliases=snapshot.aliases,
-            tags=snapshot.tags,
-            data=snapshot.data,
+            tags=copy.deepcopy(dict(snapshot.tags)),
+            data=copy.deepcopy(snapshot.data),
             graph=graph,
         )
 

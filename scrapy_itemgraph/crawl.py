@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from scrapy_itemgraph import operations, tasks, translation
 from scrapy_itemgraph.committer import Committer
@@ -38,14 +37,17 @@ _POLL = {"close": 1.0, "wait": 5.0}
 _TEND_EVERY = 1.0
 _SWEEP_EVERY = 10.0
 
-_crawls: WeakKeyDictionary[Crawler, Crawl] = WeakKeyDictionary()
+_MOST_UNKNOWN_TAGS = 20
+_OF_CRAWLER = "_itemgraph_crawl"  # on the crawler, to go with it
 
 
 def of(crawler: Crawler) -> Crawl:
     """Return the crawl of a crawler; the components of one crawler share it."""
-    if crawler not in _crawls:
-        _crawls[crawler] = Crawl(crawler)
-    return _crawls[crawler]
+    crawl: Crawl | None = getattr(crawler, _OF_CRAWLER, None)
+    if crawl is None:
+        crawl = Crawl(crawler)
+        setattr(crawler, _OF_CRAWLER, crawl)
+    return crawl
 
 
 class Crawl:
@@ -59,6 +61,7 @@ class Crawl:
         )
         self.tasks: Mapping[str, Task] = {}
         self.executions: set[Execution] = set()
+        self._working: set[Execution] = set()  # those of claims
         self.unhanded = 0
         self.has_started = False
         self.is_over = False
@@ -72,6 +75,8 @@ class Crawl:
         self._claimed = 0
         self._has_said_idle = False
         self._known_tags: set[str] = set()
+        self._unknown_tags: set[str] = set()
+        self._are_more_tags_unknown = False
         self._running: list[asyncio.Task[None]] = []
         self._commits: asyncio.Task[None] | None = None
         self._missed: set[Leg] = set()
@@ -109,7 +114,7 @@ class Crawl:
                 crawl=translation.crawl_name(self.settings.crawl, self.spider),
                 spider=self.spider.name,
                 tasks=self.tasks,
-                arguments=translation.spider_arguments(self.spider),
+                arguments=translation.digests(translation.spider_arguments(self.spider)),
                 job=getattr(self.spider, "_job", None),
             )
         except ItemGraphError as error:
@@ -138,8 +143,14 @@ class Crawl:
         except ItemGraphError as error:
             self.fail(f"at the end of the crawl: {error}")
         finally:
-            graph, self._graph = self._graph, None
+            await self._close_graph(reason)
+
+    async def _close_graph(self, reason: str) -> None:
+        graph, self._graph = self.graph, None
+        try:
             await graph.close(reason)
+        except ItemGraphError as error:  # what is claimed waits for the lease, or the next run
+            self.fail(f"at the end of the crawl: {error}")
 
     def fail(self, message: str) -> None:
         """Close the spider because of an error that it cannot go on with."""
@@ -178,6 +189,8 @@ class Crawl:
             where = f"spider {self.spider.name}, task {claim.task}, item {claim.item.id}"
         execution = Execution(where=where, claim=claim, task=task, on_end=self._ended)
         self.executions.add(execution)
+        if claim is not None:
+            self._working.add(execution)
         self.is_over = False
         return execution
 
@@ -201,8 +214,12 @@ class Crawl:
         if self._is_quiet or self._room() > 0:
             self._wake.set()
 
-    def _ended(self, execution: Execution) -> None:
+    def _forget(self, execution: Execution) -> None:
         self.executions.discard(execution)
+        self._working.discard(execution)
+
+    def _ended(self, execution: Execution) -> None:
+        self._forget(execution)
         if execution.claim is not None or execution.operations:
             self.committer.add(execution.changeset(), execution.where)
         else:
@@ -233,10 +250,13 @@ class Crawl:
         return operation
 
     def _check_tag(self, tag: str, where: str) -> None:
-        if tag in self._known_tags:
+        if tag in self._known_tags or tag in self._unknown_tags:
+            return
+        if len(self._unknown_tags) == _MOST_UNKNOWN_TAGS:
+            self._say_once_that_more_tags_are_unknown()
             return
         hint = tasks.closest(tag, self._known_tags)
-        self._known_tags.add(tag)
+        self._unknown_tags.add(tag)
         logger.warning(
             "%s: no task of the spider is called for by the tag %r%s",
             where,
@@ -244,6 +264,16 @@ class Crawl:
             hint,
             extra={"action": "unknown_tag", "tag": tag},
         )
+
+    def _say_once_that_more_tags_are_unknown(self) -> None:
+        if not self._are_more_tags_unknown:
+            self._are_more_tags_unknown = True
+            logger.warning(
+                "There are more tags than these %d that no task of the spider is called for by; "
+                "they are not named",
+                _MOST_UNKNOWN_TAGS,
+                extra={"action": "unknown_tag"},
+            )
 
     # Seeds
 
@@ -302,7 +332,9 @@ class Crawl:
         batch = self.settings.claim_batch
         if self._is_dry or self.unhanded > batch // 2 or not self.crawler.engine.running:
             return 0
-        held = len(self.executions) + self.committer.pending
+        if any(one.claim is not None and one.claim.is_alone for one in self._working):
+            return 0
+        held = len(self._working) + self.committer.pending
         return min(batch - self.unhanded, self._limit - held)
 
     async def _claim(self) -> bool:
@@ -332,8 +364,8 @@ class Crawl:
             leg.close()
             return
         slot = translation.slot_of(request)
-        if slot != claim.slot:
-            self.executions.discard(execution)
+        if slot != claim.slot and not claim.is_refiled:
+            self._forget(execution)
             self.crawler.stats.inc_value("itemgraph/refiled")
             await self.graph.refile(claim, slot)
             return

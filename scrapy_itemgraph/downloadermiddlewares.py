@@ -43,6 +43,8 @@ class ItemGraphDownloaderMiddleware:
         return Response(request.url, request=request) if NO_DOWNLOAD in request.meta else None
 
     def _fetched(self, leg: Leg, task: asyncio.Task[Any]) -> None:
+        if leg.fetch is not task:  # what it led to is on its way already
+            return
         self._crawl.on_fetched(leg)
         if task.cancelled():
             leg.execution.release()

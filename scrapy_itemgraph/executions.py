@@ -36,6 +36,7 @@ class Leg:
         "is_own",
         "is_retryable",
         "occupies",
+        "on_close",
         "request",
         "scrapes",
         "state",
@@ -51,6 +52,7 @@ class Leg:
         self.fetch: Any = None  # the task that fetches it
         self.scrapes: set[Any] = set()
         self.occupies = ""
+        self.on_close: Callable[[Leg], None] | None = None  # the scheduler's
 
     def __repr__(self) -> str:
         return f"<leg of {self.execution.where}, {self.state.name.lower()}>"
@@ -79,6 +81,8 @@ class Leg:
         for child in children:
             if child.state is LegState.OFFERED:
                 child.close()
+        if self.on_close is not None:
+            self.on_close(self)
         self.execution.leg_closed(self)
 
 
@@ -147,13 +151,13 @@ class Execution:
 
     def retry(self, error: dict[str, Any], delay: timedelta) -> None:
         """End this attempt and have another one after `delay`."""
+        if self.outcome is Outcome.OK:
+            self.delay = delay
         self._settle(Outcome.RETRY, error)
-        self.delay = delay
 
     def release(self) -> None:
-        """Give the work back as if it had never been started."""
-        self.outcome = Outcome.RELEASED
-        self.error = None
+        """Give the work back as if it had never been started, unless its end is known."""
+        self._settle(Outcome.RELEASED, None)
 
     def changeset(self) -> Changeset:
         """Return what this execution wants changed."""
@@ -164,14 +168,18 @@ class Execution:
             outcome=self.outcome,
             claim=self.claim,
             error=self.error,
-            delay=self.delay if self.outcome is Outcome.RETRY else None,
+            delay=self.delay,
             allow_failure=self.outcome is Outcome.FAILED and self.allow_failure,
         )
 
-    def _settle(self, outcome: Outcome, error: dict[str, Any]) -> None:
-        if self.outcome is Outcome.OK:
-            self.outcome = outcome
-            self.error = error
+    def _settle(self, outcome: Outcome, error: dict[str, Any] | None) -> None:
+        if self.outcome is not Outcome.OK:
+            return
+        self.outcome = outcome
+        self.error = error
+        if self.is_doomed:
+            for leg in [leg for leg in self.legs if leg.state is LegState.QUEUED]:
+                leg.close()
 
 
 current: ContextVar[Execution | None] = ContextVar("itemgraph_execution", default=None)

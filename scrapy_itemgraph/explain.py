@@ -23,6 +23,10 @@ FACTS = text("""
         r.task_version, r.completed_at, r.invalidated_at, r.expires_at, r.due_at,
         coalesce(r.is_held, false) AS is_held,
         w.item_id IS NOT NULL AS is_outstanding, w.not_before, w.tries, w.deaths, w.claimed_at,
+        (SELECT x.name FROM work v JOIN tasks x ON x.id = v.task_id
+            WHERE v.item_id = :item AND v.task_id <> t.id AND v.token IS NOT NULL
+                AND (x.is_item_exclusive OR t.is_item_exclusive)
+            ORDER BY x.name LIMIT 1) AS blocked_by,
         w.worker_id, o.host, o.process_id, s.name AS slot, s.blocked_until,
         (SELECT f.id FROM failures f WHERE f.item_id = :item AND f.task_id = t.id
             AND f.handled_at IS NULL ORDER BY f.id DESC LIMIT 1) AS failure_id,
@@ -163,6 +167,8 @@ def _against_claiming(row: Row[Any]) -> Iterator[str]:
         yield f"it may not start for another {wait}{tried}"
     if row.is_outstanding and row.deaths >= work.SUSPECT_DEATHS:
         yield f"{row.deaths} workers died on it; it runs when a worker holds nothing else"
+    if row.worker_id is None and row.blocked_by is not None:
+        yield f'{row.blocked_by!r} of the item is claimed, and one of the two is exclusive="item"'
     if row.blocked_until is not None and row.blocked_until > row.now:
         yield f"the slot {row.slot!r} is blocked until {row.blocked_until:%Y-%m-%d %H:%M:%S %Z}"
     if row.is_swept and not row.is_outstanding:

@@ -60,6 +60,7 @@ class Outputs:
         if task in leg.scrapes:
             return True
         leg.scrapes.add(task)
+        self._crawl.on_fetched(leg)  # another middleware may have kept the fetch from ours
         task.add_done_callback(lambda _: leg.close())
         return False
 

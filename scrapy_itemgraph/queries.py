@@ -164,6 +164,17 @@ REMAINING = text("""
 
 # Counts for a log line; each stops at a number that nobody reads to the end.
 SUMMARY = text("""
+    WITH stopped AS MATERIALIZED (
+        SELECT t.id FROM tasks t
+        WHERE t.crawl_id = :crawl AND t.is_enabled AND t.max_failures <= (
+            SELECT count(*) FROM (
+                SELECT FROM failures f
+                WHERE f.task_id = t.id AND f.handled_at IS NULL AND NOT f.is_refusal
+                    AND EXISTS (
+                        SELECT FROM tags g JOIN task_tags tt
+                            ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
+                        WHERE g.item_id = f.item_id AND tt.task_id = t.id)
+                LIMIT t.max_failures) AS counted))
     SELECT
         (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
             WHERE t.crawl_id = :crawl AND t.is_registered AND r.completed_at IS NOT NULL
@@ -173,8 +184,17 @@ SUMMARY = text("""
             WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
             LIMIT :many) AS a) AS waiting,
         (SELECT count(*) FROM (SELECT FROM work w JOIN tasks t ON t.id = w.task_id
-            WHERE w.crawl_id = :crawl AND w.token IS NULL AND NOT t.is_enabled
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+                AND NOT t.is_enabled
             LIMIT :many) AS a) AS disabled,
+        (SELECT count(*) FROM (SELECT FROM work w JOIN stopped ON stopped.id = w.task_id
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+            LIMIT :many) AS a) AS stopped,
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
+            WHERE t.crawl_id = :crawl AND r.is_held AND NOT EXISTS (
+                SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
+                    AND f.handled_at IS NULL)
+            LIMIT :many) AS a) AS given_up,
         (SELECT count(*) FROM (SELECT FROM work w
             WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL LIMIT :many) AS a) AS later,
         (SELECT count(*) FROM (SELECT FROM work w JOIN workers o ON o.id = w.worker_id
@@ -196,6 +216,8 @@ class Summary:
     fresh: int
     waiting: int
     disabled: int
+    stopped: int
+    given_up: int
     later: int
     claimed: int
     failures: int
@@ -206,7 +228,11 @@ class Summary:
     @property
     def has_work(self) -> bool:
         """Whether there is work that a run could claim now or waits for."""
-        return self.waiting > self.disabled or self.claimed > 0
+        return self._claimable > 0 or self.claimed > 0
+
+    @property
+    def _claimable(self) -> int:
+        return self.waiting - self.disabled - self.stopped
 
     def lines(self) -> list[str]:
         """Return what a person should know, a line each."""
@@ -216,11 +242,13 @@ class Summary:
             when = "fell due" if seconds <= 0 else f"falls due in {values.format_period(seconds)}"
             lines[0] += f"; the next {when}"
         left = {
-            "waiting": self.waiting - self.disabled,
+            "waiting": self._claimable,
             "of disabled tasks (scrapy itemgraph enable TASK)": self.disabled,
+            "of tasks stopped by max_failures (scrapy itemgraph handle --task TASK)": self.stopped,
             "not before a later time": self.later,
             "claimed by others": self.claimed,
             "held by a failure (scrapy itemgraph failures, handle)": self.failures,
+            "given up by handle --no-retry (scrapy itemgraph expire)": self.given_up,
             "refused by offsite, robots.txt or a middleware": self.refusals,
         }
         found = [f"{_count(number)} {why}" for why, number in left.items() if number > 0]

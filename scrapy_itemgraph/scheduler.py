@@ -77,6 +77,10 @@ class Scheduler(BaseScheduler):
             return False
         if leg is None:
             return False
+        self._fetched(leg)
+        if leg.execution.is_doomed:
+            leg.close()
+            return False
         is_claim = leg.is_own and leg.state is LegState.OFFERED and leg.execution.claim is not None
         leg.state = LegState.QUEUED
         queue = self._claimed if is_claim else self._follow_ups
@@ -98,7 +102,7 @@ class Scheduler(BaseScheduler):
                 return None
             slot, request = popped
             leg: Leg = request.meta[LEG]
-            if leg.execution.is_doomed:
+            if not leg.is_open or leg.execution.is_doomed:
                 leg.close()
                 continue
             self._hand_out(request, leg, slot)
@@ -108,6 +112,7 @@ class Scheduler(BaseScheduler):
         leg.state = LegState.RUNNING
         leg.request = request
         leg.fetch = None
+        leg.on_close = self._fetched
         self._running.add(leg)
         if slot:
             self._slots.take(slot)

@@ -66,9 +66,19 @@ def queue(connection: Connection, crawl_id: int, slot_id: int) -> int:
 
 def _host(url: Any) -> str:
     try:
-        return (isinstance(url, str) and urlsplit(url).hostname) or NONE
+        return normal_host((isinstance(url, str) and urlsplit(url).hostname) or NONE)
     except ValueError:
         return NONE
+
+
+def normal_host(host: str) -> str:
+    """Return a host as requests have it: a name in other letters than ASCII's becomes `xn--…`."""
+    if host.isascii():
+        return host
+    try:
+        return host.encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        return host
 
 
 def _find(connection: Connection, names: list[str]) -> dict[str, int]:

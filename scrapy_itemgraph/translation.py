@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import random
+import re
 import time
 import traceback
 from dataclasses import dataclass, replace
@@ -21,7 +23,7 @@ from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 
-from scrapy_itemgraph import tasks
+from scrapy_itemgraph import slots, tasks
 from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.types import Outcome
@@ -39,6 +41,7 @@ LEG = "_itemgraph_leg"
 NO_DOWNLOAD = "_itemgraph_no_download"
 _MAX_TRACEBACK = 8000
 _JITTER = 0.25
+_SECRET = re.compile(r"passw|secret|token|keys?$|(^|_)(pass|pwd|o?auth)(_|$)", re.IGNORECASE)
 
 
 def read_settings(settings: BaseSettings) -> Settings:
@@ -50,11 +53,23 @@ def read_settings(settings: BaseSettings) -> Settings:
 
 
 def spider_arguments(spider: Spider) -> dict[str, str]:
-    """Return what a spider was started with, as far as it keeps it in its attributes."""
+    """Return what a spider was started with, as far as it keeps it in its attributes.
+
+    Scrapy passes arguments to the spider and forgets them.
+    """
     return {
         name: value
         for name, value in vars(spider).items()
         if isinstance(value, str) and name != "name" and not name.startswith("_")
+    }
+
+
+def digests(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return what tells arguments from others and keeps no value; secrets are left out."""
+    return {
+        name: hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:12]
+        for name, value in arguments.items()
+        if not _SECRET.search(name)
     }
 
 
@@ -75,7 +90,7 @@ def slot_of(request: Request) -> str:
     if NO_DOWNLOAD in request.meta:
         return ""
     slot = request.meta.get("download_slot")
-    return slot if slot is not None else urlparse_cached(request).hostname or ""
+    return slot if slot is not None else slots.normal_host(urlparse_cached(request).hostname or "")
 
 
 class WithoutResponse:
@@ -150,8 +165,15 @@ def build_request(spider: Spider, task: Task, item: Item) -> Request:
     if not task.download:
         request.meta.update({NO_DOWNLOAD: True, "dont_cache": True, "allow_offsite": True})
         request.dont_filter = True
-    elif task.slot is not None:
-        request.meta.setdefault("download_slot", task.slot)
+    else:
+        wanted = item.data.get("download_slot") if task.slot is None else task.slot
+        if slots.is_usable(wanted):
+            request.meta.setdefault("download_slot", wanted)
+    slot = slot_of(request)
+    if not slots.is_usable(slot):
+        raise ItemGraphError(
+            f"the request's slot is {slot!r:.80}, no text of up to {slots.MAX_BYTES} bytes"
+        )
     return request
 
 

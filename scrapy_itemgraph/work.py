@@ -299,15 +299,17 @@ def _first(
         return _round_robin(connection.execute(HEADS, given).all(), queues, share)
     given["alone"] = [kind.is_item_exclusive for kind in kinds]
     heads = connection.execute(HEADS_BESIDE_CLAIMS, given).all()
-    return _beside(_round_robin(heads, queues, share), _exclusive_tasks(kinds), {})
+    # Of each kind, so that what is dropped leaves enough.
+    ordered = _round_robin(heads, queues, share * len(kinds))
+    return _beside(ordered, _exclusive_tasks(kinds), {})
 
 
-def _round_robin(heads: Sequence[Row[Any]], queues: Sequence[int], share: int) -> list[Row[Any]]:
+def _round_robin(heads: Sequence[Row[Any]], queues: Sequence[int], rounds: int) -> list[Row[Any]]:
     """Order candidates: each queue's first, then each queue's second, and so on."""
     by_queue: dict[int, list[Row[Any]]] = {queue: [] for queue in queues}
     for row in sorted(heads, key=lambda row: (row.is_stale, row.nice, row.seq)):
         by_queue[row.queue_id].append(row)
-    return [rows[turn] for turn in range(share) for rows in by_queue.values() if turn < len(rows)]
+    return [rows[turn] for turn in range(rounds) for rows in by_queue.values() if turn < len(rows)]
 
 
 def _park(connection: Connection, crawl_id: int, queues: Sequence[int]) -> None:

@@ -163,7 +163,7 @@ class CrawlGraph:
             logger.warning(
                 "The crawl's outstanding work was made with other spider arguments (%s); to keep "
                 'them apart set ITEMGRAPH_CRAWL, for instance to "{name}-{argument}"',
-                other_arguments,
+                ", ".join(sorted(other_arguments)) or "none",
             )
         for one, dependency in uncovered_dependencies(tasks):
             logger.warning(

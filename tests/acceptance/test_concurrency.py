@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import sites
+
+from scrapy_itemgraph import database as databases
 
 pytestmark = pytest.mark.edge
 
@@ -54,3 +58,104 @@ def test_the_limit_of_a_slot_holds(project, site, monkeypatch, setting, most):
 
     assert set(map(tuple, project.outcomes().values())) == {("ok",)}, run.log
     assert peak == most
+
+
+def test_neither_strays_nor_another_middleware_hold_work_up(project):
+    """Work runs beside many requests of no task, and beside a middleware that answers first."""
+    project.write(
+        """
+        class S(scrapy.Spider):
+            name = "s"
+
+            async def start(self):
+                for n in range(30):
+                    yield scrapy.Request(
+                        f"{SITE}/page/{n}", self.plain, meta={"download_slot": "slow"}
+                    )
+
+            def seeds(self):
+                for n in range(20):
+                    yield seed(f"PAGE:{n}", f"/early/{n}")
+
+            def plain(self, response):
+                self.logger.info("A STRAY ENDS")
+
+            @task(tags=["page"])
+            def parse_page(self, response, item):
+                self.logger.info("WORK ENDS")
+        """,
+        settings="""
+        CONCURRENT_REQUESTS = 6
+        CONCURRENT_REQUESTS_PER_DOMAIN = 4
+        DOWNLOAD_SLOTS = {"slow": {"concurrency": 1, "delay": 0.2, "randomize_delay": False}}
+        DOWNLOADER_MIDDLEWARES = {"proj.early.Early": -200}
+        ITEMGRAPH_CLAIM_BATCH = 4
+        """,
+        early="""
+        from scrapy.http import HtmlResponse
+
+
+        class Early:
+            def process_request(self, request):
+                if "/early/" in request.url:
+                    return HtmlResponse(request.url, body=b"early", request=request)
+                return None
+        """,
+    )
+
+    run = project.crawl()
+
+    assert project.outcomes() == {f"PAGE:{n}": ["ok"] for n in range(20)}, run.log
+    assert run.stats["reason"] == "finished"
+    assert run.log.rindex("WORK ENDS") < run.log.rindex("A STRAY ENDS")
+
+
+def test_what_two_workers_died_on_runs_alone(project):
+    """While a suspect runs, its worker claims nothing else, also when there is something."""
+    project.write("""
+    class S(scrapy.Spider):
+        name = "s"
+
+        def seeds(self):
+            yield seed("SUSPECT", tags=["suspect"])
+            later = timedelta(hours=1)
+            yield CreateItem(id="OTHER", tags=["other"], data={"url": SITE}, not_before=later)
+
+        @task(tags=["suspect"])
+        async def parse_suspect(self, response, item):
+            if not hasattr(self, "go"):
+                raise CloseSpider("enough")
+            self.logger.info("SUSPECT BEGINS")
+            await asyncio.sleep(4)
+            self.logger.info("SUSPECT ENDS")
+
+        @task(tags=["other"])
+        def parse_other(self, response, item):
+            self.logger.info("OTHER RUNS")
+    """)
+    assert project.crawl().stats["reason"] == "enough"
+    change(project, "UPDATE work SET deaths = 2 WHERE not_before IS NULL")
+    process = project.start("crawl", "s", "-a", "go=1")
+    wait_for(project, "SUSPECT BEGINS")
+    change(project, "UPDATE work SET not_before = now() WHERE not_before IS NOT NULL")
+
+    run = project.finish(process)
+
+    assert project.outcomes() == {"SUSPECT": ["released", "ok"], "OTHER": ["ok"]}, run.log
+    assert run.log.index("SUSPECT ENDS") < run.log.index("OTHER RUNS")
+
+
+def change(project, statement):
+    """Change the project's database behind the crawl's back."""
+    engine = databases.sync_engine(project.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def wait_for(project, text):
+    """Wait until the log has `text`."""
+    deadline = time.monotonic() + 60
+    while text not in project.log():
+        assert time.monotonic() < deadline, project.log()
+        time.sleep(0.02)  # reading the log again is all the waiting there is

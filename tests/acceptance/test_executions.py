@@ -83,6 +83,7 @@ SPIDER = """
 from scrapy.downloadermiddlewares.retry import get_retry_request
 
 DEAD = "http://127.0.0.1:1/"
+DATA = {"t_data_slot": {"download_slot": "mine"}, "t_data_slot_kept": {"download_slot": "mine"}}
 
 
 class S(scrapy.Spider):
@@ -92,7 +93,8 @@ class S(scrapy.Spider):
     def seeds(self):
         for name in dir(self):
             if name.startswith("t_"):
-                yield seed(name, getattr(self, name).__doc__ or "/page/" + name, tags=[name])
+                path = getattr(self, name).__doc__ or "/page/" + name
+                yield seed(name, path, tags=[name], **DATA.get(name, {}))
 
     def with_errback(self, item):
         path = "/page" if item.data.get("url") is None else item.data["url"]
@@ -176,6 +178,29 @@ class S(scrapy.Spider):
 
     def elsewhere(self, item):
         return scrapy.Request(item.data["url"], meta={"download_slot": "another"})
+
+    @task(tags=["t_changing_slot"], request="changing")
+    def t_changing_slot(self, response, item):
+        yield self.done()
+
+    def changing(self, item):
+        self.turn = getattr(self, "turn", 0) + 1
+        return scrapy.Request(item.data["url"], meta={"download_slot": f"turn {self.turn}"})
+
+    @task(tags=["t_odd_slot"], request="odd_slot")
+    def t_odd_slot(self, response, item):
+        pass
+
+    def odd_slot(self, item):
+        return scrapy.Request(item.data["url"], meta={"download_slot": 5})
+
+    @task(tags=["t_data_slot"])
+    def t_data_slot(self, response, item):
+        yield UpdateData({"slot": response.meta["download_slot"]})
+
+    @task(tags=["t_data_slot_kept"], request="wish")
+    def t_data_slot_kept(self, response, item):
+        yield UpdateData({"slot": response.meta["download_slot"]})
 
     # middlewares
 
@@ -490,6 +515,10 @@ EXPECTED = {
     "retry_after": (["retry", "failed"], "http 429"),
     "dead": (["retry", "failed"], None),
     "other_slot": (["released", "ok"], {"done": True}),
+    "changing_slot": (["released", "ok"], {"done": True}),
+    "odd_slot": (FAILED, "request"),
+    "data_slot": (OK, {"download_slot": "mine", "slot": "mine"}),
+    "data_slot_kept": (OK, {"download_slot": "mine", "slot": "mine"}),
     "ignore": (REFUSED, "scrapy.exceptions.IgnoreRequest"),
     "ignore_response": (REFUSED, "scrapy.exceptions.IgnoreRequest"),
     "break": (FAILED, "RuntimeError"),
@@ -589,7 +618,7 @@ def test_every_claim_ended(crawled):
     assert project.claimed() == 0
     assert "itemgraph/legs_forgotten" not in run.stats
     assert "itemgraph/lease_lost" not in run.stats
-    assert run.stats["itemgraph/refiled"] == 1
+    assert run.stats["itemgraph/refiled"] == 2
     assert run.stats["itemgraph/claimed"] == len(attempts)
     assert "Unhandled" not in run.log
 
@@ -626,6 +655,7 @@ def test_errors_name_spider_task_and_item(crawled):
     assert "CreateItem" in messages["t_plain_to_task"]
     assert "spider s, task t_nan, item t_nan" in messages["t_nan"]
     assert "UpdateData" in messages["t_nan"]
+    assert "the request's slot is 5" in messages["t_odd_slot"]
 
 
 def test_retry_after_wins_over_backoff(crawled):

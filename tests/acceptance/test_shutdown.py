@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 
 import pytest
+from projects import Project
 
 pytestmark = pytest.mark.edge
 
@@ -111,6 +114,57 @@ def test_close_spider_in_a_callback_releases_its_work(project):
     project.crawl("-a", "go=1")
 
     assert project.outcomes() == {"PAGE": ["released", "ok"]}
+
+
+def test_a_failure_stays_one_when_the_spider_closes(project):
+    """What failed is recorded as failed though the crawl ends before its follow-ups could run."""
+    spider = """
+    class S(scrapy.Spider):
+        name = "s"
+        custom_settings = {
+            "CLOSESPIDER_ERRORCOUNT": 1,
+            "DOWNLOAD_SLOTS": {"slow": {"concurrency": 1, "delay": 1, "randomize_delay": False}},
+        }
+
+        def seeds(self):
+            yield seed("PAGE")
+
+        @task(tags=["page"])
+        def parse_page(self, response, item):
+            for n in range(4):
+                yield scrapy.Request(
+                    f"{SITE}/page/{n}", self.parse_more, meta={"download_slot": "slow"}
+                )
+
+        def parse_more(self, response, item):
+            raise ValueError("the parser is broken")
+    """
+    project.write(spider)
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "closespider_errorcount", run.log
+    assert project.outcomes() == {"PAGE": ["failed"]}
+    assert project.rows("SELECT count(*) FROM failures") == [(1,)]
+
+
+def test_an_interrupt_without_a_server_ends_with_one_line(tmp_path, site):
+    """SIGINT after the server died: one error, no traceback, and the reason is the interrupt's."""
+    project = Project(tmp_path, "", site.url).write(
+        SPIDER, settings='ITEMGRAPH_DATABASE_URL = None\nITEMGRAPH_IDLE = "wait"\n'
+    )
+    process = project.start("crawl", "s")
+    assert site.arrived.wait(60), project.log()
+    (pid_file,) = Path(tmp_path).rglob("postmaster.pid")
+
+    os.kill(int(pid_file.read_text().split()[0]), signal.SIGQUIT)
+    process.send_signal(signal.SIGINT)
+    site.may_answer.set()
+    run = project.finish(process, 120)
+
+    assert run.stats["reason"] == "shutdown", run.log
+    assert "Traceback" not in run.log
+    assert run.log.count("ERROR: ") == 1, run.log
 
 
 def wait_for(project, text):

@@ -226,15 +226,47 @@ def test_waiting_for_what_falls_due(project):
 
 @pytest.mark.edge
 def test_an_unknown_tag_is_warned_of_once(project):
-    """A tag that calls for no task is a warning with the nearest known tag."""
-    project.write(
-        SPIDER.replace('seed("PAGE")', 'from [seed("A", tags=["pgae"]), seed("B", tags=["pgae"])]')
-    )
+    """A tag that calls for no task is a warning with the nearest known one, up to twenty times."""
+    seeds = """from [seed("A", tags=["pgae"]), seed("B", tags=["pgae"])]
+        for n in range(50):
+            yield seed(f"BRAND:{n}", tags=[f"brand-{n % 25}"])"""
+    project.write(SPIDER.replace('seed("PAGE")', seeds))
 
     run = project.crawl()
 
     assert run.code == 0
     assert run.log.count("'pgae'; did you mean 'page'?") == 1
+    assert run.log.count("no task of the spider is called for by the tag") == 20
+    assert run.log.count("There are more tags than these 20") == 1
+
+
+@pytest.mark.edge
+def test_spider_arguments_leave_no_value_behind(project):
+    """Other arguments than the outstanding work's are warned of by name; no value is kept."""
+    project.write("""
+    class S(scrapy.Spider):
+        name = "s"
+
+        def seeds(self):
+            later = timedelta(hours=1)
+            yield CreateItem(id="A", tags=["page"], data={"url": SITE}, not_before=later)
+
+        @task(tags=["page"])
+        def parse_page(self, response, item):
+            pass
+    """)
+
+    runs = [
+        project.crawl("-a", "password=hunter2", "-a", "_note=mine", "-a", f"author={author}")
+        for author in ("goethe", "schiller")
+    ]
+
+    ((kept,),) = project.rows("SELECT arguments FROM crawls")
+    assert kept.keys() == {"author"}
+    assert "schiller" not in str(kept)
+    assert "other spider arguments" not in runs[0].log
+    assert "other spider arguments (author)" in runs[1].log
+    assert not any(word in runs[1].log for word in ("hunter2", "goethe", "schiller"))
 
 
 @pytest.mark.edge

@@ -81,6 +81,58 @@ def test_a_leg_stays_one_when_meta_is_copied(execution):
     assert copy.copy(leg) is not None
 
 
+def test_a_doomed_execution_waits_for_nothing_that_is_queued(execution, ended):
+    """A failure closes the legs that were not started, and leaves alone those that run."""
+    own = execution.open_leg(is_own=True)
+    own.state = LegState.RUNNING
+    for _ in range(3):
+        own.open_child().state = LegState.QUEUED
+
+    execution.fail(ERROR)
+    assert execution.legs == {own}
+    own.close()
+
+    assert ended == [execution]
+
+
+def test_an_allowed_failure_goes_on_with_what_is_queued(execution):
+    """The follow-ups of a failure that may keep its operations still run."""
+    execution.add(AllowFailure())
+    execution.open_leg().state = LegState.QUEUED
+
+    execution.fail(ERROR)
+
+    assert len(execution.legs) == 1
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.REFUSED, Outcome.RETRY])
+def test_a_release_keeps_an_outcome_that_is_known(execution, outcome):
+    """A crawl that ends gives back only work whose attempt has no outcome yet."""
+    if outcome is Outcome.RETRY:
+        execution.retry(ERROR, timedelta(seconds=9))
+    else:
+        (execution.fail if outcome is Outcome.FAILED else execution.refuse)(ERROR)
+
+    execution.release()
+
+    changeset = execution.changeset()
+    assert changeset.outcome is outcome
+    assert changeset.error == ERROR
+    assert (changeset.delay is not None) == (outcome is Outcome.RETRY)
+
+
+def test_what_a_leg_occupies_is_given_back_once(execution):
+    """Whoever lent a leg its place hears of its end once."""
+    leg = execution.open_leg(is_own=True)
+    told = []
+    leg.on_close = told.append
+
+    leg.close()
+    leg.close()
+
+    assert told == [leg]
+
+
 def test_success_has_all_operations_in_order(execution, claim):
     """The changeset of a success is its operations as they came."""
     one, two = UpdateData({"a": 1}), UpdateData({"a": 2})
@@ -136,10 +188,9 @@ def test_a_retry_has_a_delay_and_no_operations(execution):
     assert changeset.error == ERROR
 
 
-def test_a_release_wins_over_everything(execution):
+def test_a_release_leaves_nothing_behind(execution):
     """Work that is given back keeps no error and no operations."""
     execution.add(UpdateData({"a": 1}))
-    execution.fail(ERROR)
     execution.release()
 
     changeset = execution.changeset()

@@ -1,0 +1,91 @@
+"""What the parts of a crawl agree on without a crawl."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.statscollectors import MemoryStatsCollector
+
+from scrapy_itemgraph import crawl as crawls
+from scrapy_itemgraph import slots, translation
+from scrapy_itemgraph.context import Item
+from scrapy_itemgraph.types import Claim, ItemSnapshot
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://münchen.de/",
+        "http://BÜCHER.example:8080/ä?ö",
+        "http://xn--mnchen-3ya.de/",
+        "http://EXAMPLE.com./a",
+        " http://a.example/",
+        "http://user:word@[::1]:80/",
+        "http://a..b/",
+        f"http://{'ü' * 70}.de/",
+    ],
+)
+def test_data_and_request_have_one_slot(url):
+    """The slot of an item's data is that of the request that Scrapy makes of it."""
+    assert slots.slot_of({"url": url}) == translation.slot_of(Request(url))
+
+
+def test_claims_of_one_item_share_nothing():
+    """Two tasks of an item that are claimed together do not see each other's changes."""
+    snapshot = ItemSnapshot(
+        id="x", aliases=("x",), tags={"page": {"rank": 1}}, data={"list": [1], "url": "u"}
+    )
+    claim = Claim(
+        item_id=1,
+        task_id=1,
+        task="parse",
+        version="1",
+        token=uuid4(),
+        attempt=1,
+        claimed_at=datetime.now(UTC),
+        slot="a.b",
+        is_alone=False,
+        item=snapshot,
+    )
+    one, two = (Item.claimed(each, None) for each in (claim, replace(claim, task_id=2)))
+
+    one.data["list"].append(2)
+    one.data["new"] = True
+    one.tags["page"]["rank"] = 2
+
+    assert two.data == snapshot.data == {"list": [1], "url": "u"}
+    assert two.tags == {"page": {"rank": 1}}
+
+
+def test_a_crawler_is_freed_with_its_crawl():
+    """Nothing keeps a crawler, or its crawl, once its own process has dropped it."""
+    crawler = Crawler(Spider)
+    crawler.stats = MemoryStatsCollector(crawler)
+    crawl = crawls.of(crawler)
+    assert crawls.of(crawler) is crawl
+    known = weakref.ref(crawler), weakref.ref(crawl)
+
+    del crawler, crawl
+    gc.collect()
+
+    assert [one() for one in known] == [None, None]
+
+
+def test_digests_tell_arguments_apart_without_their_values():
+    """A digest changes with its value, and a name that looks secret has none."""
+    given = {"author": "a", "keyword": "b", "authority": "c", "pass_rate": "d"}
+    secret = ["password", "api_key", "APIKEY", "access_token", "client_secret", "auth", "oauth_x"]
+
+    kept = translation.digests(given | dict.fromkeys(secret, "hunter2"))
+
+    assert kept.keys() >= {"author", "keyword", "authority"}
+    assert not kept.keys() & set(secret)
+    assert kept["author"] != translation.digests({"author": "b"})["author"]
+    assert not set(kept.values()) & set(given.values())
