@@ -11,6 +11,7 @@ from scrapy_itemgraph import operations, tasks, translation
 from scrapy_itemgraph.committer import Committer
 from scrapy_itemgraph.context import Item
 from scrapy_itemgraph.exceptions import (
+    DatabaseUnavailableError,
     ForeignOutputError,
     ItemGraphError,
     OperationError,
@@ -66,6 +67,7 @@ class Crawl:
         self.has_started = False
         self.is_over = False
         self.failure: str | None = None
+        self._is_cut_off = False
         self.ended = asyncio.Event()
         self.on_fetched: Callable[[Leg], None] = lambda _: None  # the scheduler's
         self._graph: CrawlGraph | None = None
@@ -137,7 +139,8 @@ class Crawl:
             self.committer.stop()
             if self._commits is not None:
                 await self._commits
-            await self.committer.flush()
+            if not self._is_cut_off:
+                await self.committer.flush()
             if self.failure is None and (self._claimed or not self._has_said_idle):
                 await self._log_summary()
         except ItemGraphError as error:
@@ -164,6 +167,7 @@ class Crawl:
         try:
             await duty
         except ItemGraphError as error:
+            self._is_cut_off = isinstance(error, DatabaseUnavailableError)
             self.fail(str(error))
             self.close_spider()
         except Exception as error:

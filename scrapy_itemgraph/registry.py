@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import failures, refresh, slots
+from scrapy_itemgraph import failures, queues, refresh, slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -199,7 +199,7 @@ def register_tasks(
     own_crawl(connection, crawl_id)
     known = {row.name: row for row in known_tasks(connection, crawl_id)}
     pinned = [_slot(one) for one in tasks.values()]
-    slot_ids = slots.intern(connection, [slot for slot in pinned if slot is not None])
+    slot_ids = queues.intern_slots(connection, [slot for slot in pinned if slot is not None])
     registered: dict[int, tuple[str, str, uuid.UUID]] = {}
     changed: list[str] = []
     for one in _dependencies_first(tasks):

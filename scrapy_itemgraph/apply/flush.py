@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import failures, slots, values
+from scrapy_itemgraph import failures, queues, values
 from scrapy_itemgraph.apply.state import TOMBSTONE
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _write_items(connection: Connection, state: State, living: Sequence[Item]) -
     changed = [item for item in living if item.is_changed]
     if not changed:
         return
-    slot_ids = slots.intern(connection, [item.slot for item in changed])
+    slot_ids = queues.intern_slots(connection, [item.slot for item in changed])
     new = [item for item in changed if item.is_new]
     old = [item for item in changed if not item.is_new]
     if new:

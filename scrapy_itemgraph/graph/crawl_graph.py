@@ -19,6 +19,7 @@ from scrapy_itemgraph import (
     liveness,
     migrate,
     queries,
+    queues,
     registry,
     slots,
     staging,
@@ -287,8 +288,8 @@ class CrawlGraph:
             return applied.outcome is not None
 
         def refile(connection: Connection) -> bool:
-            slot_id = slots.intern(connection, [slot])[slot]
-            queue_id = slots.queue(connection, self._crawl_id, slot_id)
+            slot_id = queues.intern_slots(connection, [slot])[slot]
+            queue_id = queues.intern(connection, self._crawl_id, slot_id)
             return work.refile(connection, claim, queue_id, self.worker_id)
 
         return await self._call(refile, hot=True, share=True)

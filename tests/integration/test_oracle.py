@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from scrapy_itemgraph import operations as ops
-from scrapy_itemgraph import registry, slots, work
+from scrapy_itemgraph import queues, registry, work
 from scrapy_itemgraph.types import Outcome
 
 pytestmark = pytest.mark.server
@@ -195,8 +195,8 @@ class AnyCrawl(RuleBasedStateMachine):
         if self.claims:
             (one, worker) = self.claims.pop()
             with graphs.committed(self.connection):
-                slot = slots.intern(self.connection, ["refiled.example"])["refiled.example"]
-                queue = slots.queue(self.connection, self.crawl.id, slot)
+                slot = queues.intern_slots(self.connection, ["refiled.example"])["refiled.example"]
+                queue = queues.intern(self.connection, self.crawl.id, slot)
                 work.refile(self.connection, one, queue, worker)
 
     @rule()

@@ -87,7 +87,7 @@ def test_every_setting_has_a_section(name):
     assert section.startswith("Default: ")
 
 
-@pytest.mark.parametrize("name", inspect.signature(task).parameters)
+@pytest.mark.parametrize("name", inspect.getfullargspec(task).kwonlyargs)
 def test_every_option_of_a_task_has_a_section(name):
     """A keyword of `@task` has a heading."""
     assert sections(DOCS / "reference/tasks.md")[name]
