@@ -158,6 +158,11 @@ def normalise_url(url: str) -> sa.URL:
             f"ITEMGRAPH_DATABASE_URL is no URL; give it as {accepted} (special characters in the "
             "password percent-encoded)."
         ) from None
+    if "@" in (parsed.host or ""):
+        # Not quoted: what stands there is a part of the password.
+        raise exceptions.ConfigurationError(
+            "ITEMGRAPH_DATABASE_URL has more than one @; write %40 for one in the password."
+        )
     if parsed.drivername not in SCHEMES:
         raise exceptions.ConfigurationError(
             f"ITEMGRAPH_DATABASE_URL begins with {parsed.drivername!r}; only PostgreSQL is "
@@ -239,6 +244,12 @@ def check_version(connection: sa.Connection) -> int:
         raise exceptions.DatabaseError(
             f"The server is PostgreSQL {version}; scrapy-itemgraph needs {OLDEST} to {NEWEST}. "
             "Upgrade it, or leave ITEMGRAPH_DATABASE_URL out to use the embedded one."
+        )
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding != "UTF8":
+        raise exceptions.DatabaseError(
+            f"The database's encoding is {encoding}, which cannot hold every text; make one with "
+            "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
         )
     if version > NEWEST:
         logger.warning(

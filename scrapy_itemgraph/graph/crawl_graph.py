@@ -71,6 +71,7 @@ class CrawlGraph:
         self._outdated: set[str] = set()
         self._liveness: liveness.Liveness | None = None
         self._patience = _PATIENCE
+        self._is_cut_off = False
 
     @classmethod
     async def open(
@@ -420,7 +421,7 @@ class CrawlGraph:
         while True:
             try:
                 with database.errors(self._engine.url):
-                    return await self._run(function, *args)
+                    answer = await self._run(function, *args)
             except apply.MovedNamesError:
                 continue
             except DBAPIError as error:
@@ -430,10 +431,28 @@ class CrawlGraph:
             except DatabaseUnavailableError as error:
                 if waited >= self._patience:
                     raise
-                logger.warning("%s Trying again in %.1f s", error, pause)
+                self._say_once_that_we_wait(error)
                 await asyncio.sleep(pause)
                 waited += pause
                 pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                self._say_that_it_answers()
+                return answer
+
+    def _say_once_that_we_wait(self, error: DatabaseUnavailableError) -> None:
+        if not self._is_cut_off:
+            self._is_cut_off = True
+            logger.warning(
+                "%s The crawl waits up to %d s for it and then goes on where it was",
+                error,
+                self._patience,
+                extra={"action": "database_gone"},
+            )
+
+    def _say_that_it_answers(self) -> None:
+        if self._is_cut_off:
+            self._is_cut_off = False
+            logger.info("The database answers again", extra={"action": "database_back"})
 
     async def _run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         async with self._engine.begin() as connection:

@@ -385,3 +385,30 @@ def test_a_role_that_may_not_create_tables_is_told_in_one_line(empty_database):
     assert "scrapy itemgraph migrate" in message
     assert "\n" not in message
     assert "sesame" not in message
+
+
+def test_a_password_with_an_at_sign_is_not_shown():
+    """An @ that is not percent-encoded is named, and no part of the password is."""
+    with pytest.raises(ConfigurationError) as caught:
+        databases.normalise_url("postgresql://crawl:s3cret@word@db.example/crawl")
+
+    assert "%40" in str(caught.value)
+    assert "word" not in str(caught.value).replace("password", "")
+
+
+def test_a_database_that_cannot_hold_every_text_is_refused(server_url):
+    """A database in another encoding than UTF-8 is refused before anything is stored."""
+    url = databases.normalise_url(server_url)
+    admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+    with admin.connect() as connection:
+        connection.exec_driver_sql(
+            "CREATE DATABASE itemgraph_test_latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+        )
+    engine = databases.sync_engine(url.set(database="itemgraph_test_latin"))
+
+    with engine.connect() as connection, pytest.raises(DatabaseError, match="LATIN1"):
+        databases.check_version(connection)
+
+    engine.dispose()
+    with admin.connect() as connection:
+        connection.exec_driver_sql("DROP DATABASE itemgraph_test_latin")
