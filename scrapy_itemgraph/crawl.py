@@ -178,7 +178,8 @@ class Crawl:
     def close_spider(self) -> None:
         """Close the spider because of the failure."""
         engine = self.crawler.engine
-        if engine is not None and engine.spider is not None:
+        # Before the scraper is open Scrapy cannot close; then `process_start` does it.
+        if engine is not None and engine.spider is not None and engine.scraper.slot is not None:
             self._closing = asyncio.ensure_future(engine.close_spider_async(reason=ERROR_REASON))
 
     # Executions
@@ -380,7 +381,10 @@ class Crawl:
         request.meta.update({"dont_retry": True, translation.LEG: leg})
         self.crawler.engine.crawl(request)
         if leg.state is LegState.OFFERED:
-            why = ItemGraphError("a handler of the signal request_scheduled refused the request")
+            why = ItemGraphError(
+                "Scrapy's offsite filter (allowed_domains) or another handler of request_scheduled "
+                "refused the request"
+            )
             leg.execution.refuse(self.error_of(leg.execution, why, kind="refused", url=request.url))
             leg.close()
 

@@ -249,7 +249,7 @@ class Summary:
             "claimed by others": self.claimed,
             "held by a failure (scrapy itemgraph failures, handle)": self.failures,
             "given up by handle --no-retry (scrapy itemgraph expire)": self.given_up,
-            "refused by offsite, robots.txt or a middleware": self.refusals,
+            "refused by offsite, robots.txt or a middleware (likewise)": self.refusals,
         }
         found = [f"{_count(number)} {why}" for why, number in left.items() if number > 0]
         lines.append("left: " + ("; ".join(found) if found else "nothing"))
