@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -23,11 +23,6 @@ class Buffer(Generic[T]):
 
     def __len__(self) -> int:
         return self._size
-
-    def __iter__(self) -> Iterator[T]:
-        for queue in self._queues.values():
-            for _, _, entry in queue:
-                yield entry
 
     def push(self, slot: str, entry: T, *, priority: int = 0) -> None:
         """Add an entry to a slot's queue."""
@@ -48,13 +43,6 @@ class Buffer(Generic[T]):
             self._queues[slot] = queue
         self._size -= 1
         return slot, entry
-
-    def drain(self) -> list[T]:
-        """Take everything out."""
-        entries = list(self)
-        self._queues.clear()
-        self._size = 0
-        return entries
 
 
 class Slots:
