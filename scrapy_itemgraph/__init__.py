@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.exceptions import SessionExpired
 from scrapy_itemgraph.operations import (
     AddTag,
     AllowFailure,
@@ -39,6 +40,7 @@ __all__ = [
     "MergeItem",
     "RemoveTag",
     "RenameItem",
+    "SessionExpired",
     "SetTTL",
     "StoreResult",
     "UpdateData",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
@@ -15,7 +16,11 @@ from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.extensions import ItemGraphExtension
 from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
 from scrapy_itemgraph.scheduler import Scheduler
-from scrapy_itemgraph.spidermiddlewares import ItemGraphSpiderMiddleware, LookingSpiderMiddleware
+from scrapy_itemgraph.spidermiddlewares import (
+    ItemGraphSpiderMiddleware,
+    LastSpiderMiddleware,
+    LookingSpiderMiddleware,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -30,12 +35,13 @@ CONCURRENT_ITEMS = 16
 _ASYNCIO_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 _FIRST = -100
 _LAST = 100_000
-_COMPONENTS: dict[str, tuple[type, int]] = {
-    "DOWNLOADER_MIDDLEWARES": (ItemGraphDownloaderMiddleware, _FIRST),
-    "SPIDER_MIDDLEWARES": (ItemGraphSpiderMiddleware, _FIRST),
-    "ITEM_PIPELINES": (ItemGraphPipeline, _LAST),
-    "EXTENSIONS": (ItemGraphExtension, _FIRST),
-}
+_COMPONENTS: tuple[tuple[str, type, int], ...] = (
+    ("DOWNLOADER_MIDDLEWARES", ItemGraphDownloaderMiddleware, _FIRST),
+    ("SPIDER_MIDDLEWARES", ItemGraphSpiderMiddleware, _FIRST),
+    ("SPIDER_MIDDLEWARES", LastSpiderMiddleware, _LAST),
+    ("ITEM_PIPELINES", ItemGraphPipeline, _LAST),
+    ("EXTENSIONS", ItemGraphExtension, _FIRST),
+)
 
 
 class RefusedError(ConfigurationError):
@@ -84,7 +90,7 @@ class Addon:
         settings.set("SCHEDULER", SCHEDULER, "addon")
         _check(settings)
         read_rules(translation.read_settings(settings).items)
-        for name, (cls, order) in _COMPONENTS.items():
+        for name, cls, order in _COMPONENTS:
             settings.setdefault_in_component_priority_dict(name, cls, order)
         _check_components(settings)
         default = SETTINGS_PRIORITIES["default"]
@@ -117,15 +123,18 @@ def _check(settings: BaseSettings) -> None:
             f"TWISTED_REACTOR is {settings['TWISTED_REACTOR']!r}, but scrapy-itemgraph needs "
             f"asyncio: leave it out, or set it to {_ASYNCIO_REACTOR!r}"
         )
-    if settings.getpriority("DUPEFILTER_CLASS") != SETTINGS_PRIORITIES["default"]:
+    dupefilter = load_object(settings["DUPEFILTER_CLASS"])
+    if not (dupefilter is BaseDupeFilter or issubclass(dupefilter, RFPDupeFilter)):
         logger.warning(
-            "DUPEFILTER_CLASS filters only requests outside of tasks: work is named by its item",
+            "DUPEFILTER_CLASS %s is not asked: requests are known by their fingerprints in the "
+            "database (REQUEST_FINGERPRINTER_CLASS)",
+            settings["DUPEFILTER_CLASS"],
             extra={"action": "dupefilter"},
         )
 
 
 def _check_components(settings: BaseSettings) -> None:
-    for name, (cls, _) in _COMPONENTS.items():
+    for name, cls, _ in _COMPONENTS:
         for key, order in settings.getdict(name).items():
             if order is None and load_object(key) is cls:
                 raise ConfigurationError(

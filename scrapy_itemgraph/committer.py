@@ -29,6 +29,10 @@ _STATS = {
 }
 
 
+_MOST_WAITING = 1000
+_Waiting = tuple["Changeset", str, "Callable[[Applied], None] | None"]
+
+
 class Committer:
     """Batches changesets: at once when nothing else is under way, else as they gather."""
 
@@ -48,10 +52,11 @@ class Committer:
         self._interval = interval
         self._is_quiet = is_quiet
         self._on_commit = on_commit
-        self._waiting: deque[tuple[Changeset, str]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._committing = 0
         self._added = asyncio.Event()
         self._full = asyncio.Event()
+        self._drained = asyncio.Event()
         self._is_stopping = False
 
     @property
@@ -59,12 +64,20 @@ class Committer:
         """How many changesets are not committed yet."""
         return len(self._waiting) + self._committing
 
-    def add(self, changeset: Changeset, where: str) -> None:
-        """Take a changeset; `where` names its work in the log."""
-        self._waiting.append((changeset, where))
+    def add(
+        self, changeset: Changeset, where: str, then: Callable[[Applied], None] | None = None
+    ) -> None:
+        """Take a changeset; `where` names its work in the log, `then` learns what became of it."""
+        self._waiting.append((changeset, where, then))
         self._added.set()
         if len(self._waiting) >= self._batch or self._is_quiet():
             self._full.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait while a great many changesets wait, so that their maker does not run ahead."""
+        while len(self._waiting) >= _MOST_WAITING and not self._is_stopping:
+            self._drained.clear()
+            await self._drained.wait()
 
     def nudge(self) -> None:
         """Commit what is there at once if nothing else is under way any more."""
@@ -84,6 +97,7 @@ class Committer:
     def stop(self) -> None:
         """Make `run` end after the transaction under way."""
         self._is_stopping = True
+        self._drained.set()
         self._added.set()
         self._full.set()
 
@@ -100,15 +114,18 @@ class Committer:
             return
         self._committing = len(batch)
         try:
-            applied = await self._commit([changeset for changeset, _ in batch])
+            applied = await self._commit([changeset for changeset, *_ in batch])
         except BaseException:
             self._waiting.extendleft(reversed(batch))
             self._added.set()
             raise
         finally:
             self._committing = 0
-        for (changeset, where), result in zip(batch, applied, strict=True):
+            self._drained.set()
+        for (changeset, where, then), result in zip(batch, applied, strict=True):
             self._report(changeset, where, result)
+            if then is not None:
+                then(result)
         self._on_commit(applied)
 
     def _report(self, changeset: Changeset, where: str, applied: Applied) -> None:
@@ -140,7 +157,9 @@ def _log_outcome(applied: Applied, changeset: Changeset, where: str) -> None:
     extra = {"action": str(applied.outcome), "where": where, "error": error.get("type")}
     reason = f"{error.get('type', '')}: {error.get('message', '')}".rstrip(": ")
     if applied.outcome is Outcome.FAILED:
-        logger.error("[failed] %s: %s", where, reason, extra=extra)
+        # What went wrong in a plain callback or its download Scrapy has said itself.
+        level = logging.INFO if changeset.is_of_callback else logging.ERROR
+        logger.log(level, "[failed] %s: %s", where, reason, extra=extra)
     elif applied.outcome is Outcome.REFUSED:
         logger.info("[refused] %s: %s", where, reason, extra=extra)
     elif applied.outcome is Outcome.RETRY:

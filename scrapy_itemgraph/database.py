@@ -59,6 +59,10 @@ SELECT clock_timestamp(),
     set_config('plan_cache_mode', 'force_custom_plan', true)"""
 
 
+READ_ONLY = "25006"
+POOLERS = "08P01"  # of all that PgBouncer says itself
+
+
 @dataclass(frozen=True)
 class _Reason:
     """Why a server cannot be used: how to recognise it, and what to say.
@@ -105,6 +109,18 @@ REASONS = (
         "Try again in a moment",
     ),
     _Reason(("53100",), "No space left", "has no disk space left", "Free some"),
+    _Reason(
+        (READ_ONLY,),
+        "read-only transaction",
+        "takes no writes",
+        "It is a replica, or just becoming the primary; use the primary's address",
+    ),
+    _Reason(
+        (),
+        "query_wait_timeout",
+        "has no connection free behind its pooler",
+        "Raise PgBouncer's default_pool_size above the number of workers: each holds one",
+    ),
     _Reason(
         (),
         "Connection refused",
@@ -290,9 +306,11 @@ def _is_unavailable(error: BaseException | None, *, lost: bool) -> bool:
     """Tell errors about the server or the connection from those about a statement."""
     if lost:
         return True
+    state = _state(error)
+    if state == READ_ONLY:
+        return True
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return False
-    state = _state(error)
     return state is None or state.startswith(UNAVAILABLE)
 
 
@@ -314,7 +332,8 @@ def _unavailable(
 
 def _reason(state: str | None, message: str) -> _Reason:
     for reason in (*REASONS, LOST):
-        if state in reason.states if state else re.search(reason.pattern, message):
+        has_words = state is None or state == POOLERS
+        if state in reason.states or (has_words and re.search(reason.pattern, message)):
             return reason
     return OTHER
 

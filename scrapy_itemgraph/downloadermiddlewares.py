@@ -46,6 +46,7 @@ class ItemGraphDownloaderMiddleware:
         if leg.fetch is not task:  # what it led to is on its way already
             return
         self._crawl.on_fetched(leg)
+        self._crawl.jars.note(leg.request)
         if task.cancelled():
             leg.execution.release()
             leg.close()
@@ -58,7 +59,7 @@ class ItemGraphDownloaderMiddleware:
 
     def _refused(self, leg: Leg, request: Request) -> None:
         """Close a leg whose redirect or retry was not let into the scheduler."""
-        if leg.is_own:
+        if leg.is_own and leg.execution.claim is not None:
             why = ItemGraphError(f"the request that {leg.request.url} led to was refused")
             leg.execution.refuse(
                 self._crawl.error_of(leg.execution, why, kind="refused", url=request.url)

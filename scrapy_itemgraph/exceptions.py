@@ -58,5 +58,16 @@ class ForeignOutputError(ItemGraphError):
     """A callback yielded something that is no operation, item or Request."""
 
 
+class SessionExpired(Exception):  # noqa: N818 - what callbacks raise reads like a fact
+    """Raised by a callback that got a page which says "log in": the work is given back.
+
+    The spider's `login()` runs once for all processes; then the work is done again.
+    """
+
+
+class UnstorableError(ItemGraphError):
+    """A request, or a value that it carries, has no stored form."""
+
+
 class NotFoundError(ItemGraphError):
     """What a command or call named does not exist."""

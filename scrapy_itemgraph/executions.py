@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from scrapy_itemgraph.tasks import Task
-    from scrapy_itemgraph.types import Claim
+    from scrapy_itemgraph.types import Claim, Scraped
 
 
 class LegState(Enum):
@@ -33,8 +33,10 @@ class Leg:
         "children",
         "execution",
         "fetch",
+        "is_discovery",
         "is_own",
         "is_retryable",
+        "login",
         "occupies",
         "on_close",
         "request",
@@ -45,6 +47,7 @@ class Leg:
     def __init__(self, execution: Execution, *, is_own: bool) -> None:
         self.execution = execution
         self.is_own = is_own
+        self.is_discovery = False  # yielded to become work of its own
         self.is_retryable = is_own and execution.claim is not None
         self.state = LegState.OFFERED
         self.children: list[Leg] = []
@@ -52,6 +55,7 @@ class Leg:
         self.fetch: Any = None  # the task that fetches it
         self.scrapes: set[Any] = set()
         self.occupies = ""
+        self.login = 0  # with which login it goes out
         self.on_close: Callable[[Leg], None] | None = None  # the scheduler's
 
     def __repr__(self) -> str:
@@ -66,9 +70,10 @@ class Leg:
         """Whether this leg still keeps its execution open."""
         return self.state is not LegState.CLOSED
 
-    def open_child(self) -> Leg:
+    def open_child(self, *, is_discovery: bool = False) -> Leg:
         """Open the leg of a request that this one's callback yielded."""
         child = self.execution.open_leg()
+        child.is_discovery = is_discovery
         self.children.append(child)
         return child
 
@@ -102,14 +107,28 @@ class Execution:
         self.task = task
         self.item: Any = None
         self.operations: list[Operation] = []
+        self.scraped: list[Scraped] = []
         self.error: dict[str, Any] | None = None
         self.outcome = Outcome.OK
         self.delay: timedelta | None = None
         self.allow_failure = claim is None or (task is not None and task.allow_failure)
         self.is_ended = False
+        self.is_login = False
+        self.on_settled: Callable[[], None] = lambda: None
         self.seen: set[bytes] = set()
+        self.discovered: dict[str, Any] = {}  # the requests that become work, by name
         self.legs: set[Leg] = set()
         self._on_end = on_end
+
+    @property
+    def is_of_task(self) -> bool:
+        """Whether it runs a task, and not a plain callback or a request of no claim."""
+        return self.task is not None and not self.task.is_callback
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something to commit, apart from the end of a claim."""
+        return bool(self.operations or self.scraped)
 
     @property
     def is_doomed(self) -> bool:
@@ -132,6 +151,7 @@ class Execution:
         if not self.legs and not self.is_ended:
             self.is_ended = True
             self._on_end(self)
+            self.on_settled()
 
     def add(self, operation: Operation) -> None:
         """Take an operation, in the order yielded."""
@@ -162,7 +182,11 @@ class Execution:
     def changeset(self) -> Changeset:
         """Return what this execution wants changed."""
         if self.claim is None:
-            return Changeset(operations=tuple(self.operations), outcome=Outcome.OK)
+            return Changeset(
+                operations=tuple(self.operations),
+                outcome=Outcome.OK,
+                scraped=tuple(self.scraped),
+            )
         return Changeset(
             operations=() if self.is_doomed else tuple(self.operations),
             outcome=self.outcome,
@@ -170,6 +194,8 @@ class Execution:
             error=self.error,
             delay=self.delay,
             allow_failure=self.outcome is Outcome.FAILED and self.allow_failure,
+            is_of_callback=not self.is_of_task,
+            scraped=() if self.is_doomed else tuple(self.scraped),
         )
 
     def _settle(self, outcome: Outcome, error: dict[str, Any] | None) -> None:
@@ -183,3 +209,4 @@ class Execution:
 
 
 current: ContextVar[Execution | None] = ContextVar("itemgraph_execution", default=None)
+current_leg: ContextVar[Leg | None] = ContextVar("itemgraph_leg", default=None)

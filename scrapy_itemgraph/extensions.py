@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy import signals
 
 from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph.executions import current
+from scrapy_itemgraph.executions import current_leg
 from scrapy_itemgraph.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -34,12 +34,11 @@ class ItemGraphExtension:
         crawler.signals.connect(extension.engine_stopped, signal=signals.engine_stopped)
         return extension
 
-    def item_error(self, response: Any, failure: Failure) -> None:
+    def item_error(self, failure: Failure) -> None:
         """Fail the execution that scraped the item."""
-        execution = current.get()
-        if execution is not None and failure.value is not None:
-            url = getattr(response, "url", "")
-            self._outputs.broke(execution, failure.value, url=url)
+        leg = current_leg.get()
+        if leg is not None and failure.value is not None:
+            self._outputs.broke(leg, failure.value)
 
     def engine_stopped(self) -> None:
         """Make the process's exit code tell that the crawl could not go on."""

@@ -31,6 +31,7 @@ LOCK = """
         pg_advisory_xact_lock_shared(CAST('workers'::regclass::oid AS int), %s)
 """
 KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+NAMED = {"application_name": "scrapy-itemgraph", "connect_timeout": 10}
 _BEATS_PER_LEASE = 3
 _LONGEST_PAUSE = 5.0
 
@@ -54,7 +55,7 @@ class Liveness:
         A number that changed means that the worker had been given up for dead and is a new one.
         """
         # SQLAlchemy leaves spaces as they are, which libpq takes for an error.
-        self._connect = {**connect, **KEEPALIVES}
+        self._connect = {**NAMED, **KEEPALIVES, **connect}
         self._crawl = str(crawl_id)
         self._worker_id = worker_id
         self._interval = lease.total_seconds() / _BEATS_PER_LEASE

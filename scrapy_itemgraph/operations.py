@@ -13,7 +13,7 @@ from scrapy_itemgraph import values
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, OperationError
 
 if TYPE_CHECKING:
-    from scrapy_itemgraph.types import Claim, Outcome
+    from scrapy_itemgraph.types import Claim, Outcome, Scraped
 
 Merge = Callable[[dict[str, Any]], Mapping[str, Any]] | Mapping[str, Any]
 MergePair = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
@@ -217,6 +217,20 @@ class AllowFailure(Operation):
     allowed: bool = True
 
 
+@dataclass(frozen=True)
+class EnqueueRequest(CreateItem):
+    """Make a Request an item; the scheduler's own operation, whose values are storable already.
+
+    If the item exists, results completed before `again_before` become stale, and it takes `data`.
+    """
+
+    again_before: datetime | None = field(default=None, kw_only=True)
+
+    def named(self) -> set[str]:
+        """Return the item's name when it may be fetched again."""
+        return set() if self.again_before is None else {self.id}
+
+
 CLASSES: dict[str, type[Operation]] = {
     cls.__name__: cls
     for cls in (
@@ -243,7 +257,8 @@ class Changeset:
     """All that one execution, or one call from outside, wants changed at once.
 
     `delay` is how long a retry waits; `deaths` are not its business. `allow_failure` keeps the
-    operations of a failed execution.
+    operations of a failed execution. `scraped` is kept where the operations are carried out.
+    `is_of_callback` says that it ran a plain callback.
     """
 
     operations: tuple[Operation, ...]
@@ -252,6 +267,8 @@ class Changeset:
     error: dict[str, Any] | None = None
     delay: timedelta | None = None
     allow_failure: bool = False
+    scraped: tuple[Scraped, ...] = ()
+    is_of_callback: bool = False
 
 
 def tag_values(tags: Tags) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
 
 from scrapy_itemgraph import translation
-from scrapy_itemgraph.exceptions import ForeignOutputError
-from scrapy_itemgraph.executions import Execution, Leg, current
+from scrapy_itemgraph.checks import check_ttl
+from scrapy_itemgraph.exceptions import ForeignOutputError, SessionExpired
+from scrapy_itemgraph.executions import Execution, Leg, current, current_leg
 from scrapy_itemgraph.operations import Operation
-from scrapy_itemgraph.translation import LEG, NO_DOWNLOAD
+from scrapy_itemgraph.translation import LEG, NO_DOWNLOAD, START
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.crawl import Crawl
 
-_OWN_META = (LEG, NO_DOWNLOAD, "dont_retry")
-_NO_DOWNLOAD_META = ("dont_cache", "allow_offsite")
+_NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")
 
 
 class Errback:
@@ -38,6 +38,7 @@ class Errback:
 
     def __call__(self, failure: Failure) -> Any:
         """Judge the failure, and ask the user's errback where that is its business."""
+        self._leg.request.errback = self.itemgraph_wrapped
         return self._outputs.failed(self._leg, self.itemgraph_wrapped, failure)
 
 
@@ -57,6 +58,8 @@ class Outputs:
         task = asyncio.current_task()
         assert task is not None
         current.set(leg.execution)
+        current_leg.set(leg)
+        _unmark(leg)
         if task in leg.scrapes:
             return True
         leg.scrapes.add(task)
@@ -69,21 +72,21 @@ class Outputs:
     ) -> AsyncIterator[Any]:
         """Pass on the items and requests of a callback; of a task's only when it has ended."""
         execution = leg.execution
-        is_owner = execution.claim is not None and _continues(callback)
+        is_owner = execution.is_login or (execution.is_of_task and _continues(callback))
         held: list[Any] = []
         error: Exception | None = None
         try:
             async for output in result:
-                kept = self._take(execution, callback, output)
+                kept = self._take(execution, output, is_owner=is_owner, callback=callback)
                 if kept is None:
                     continue
-                if execution.claim is None:
-                    yield self._stamped(leg, kept, continues=False)
-                else:
+                if execution.is_of_task:
                     held.append(kept)
+                else:
+                    yield self._stamped(leg, kept, continues=False)
         except Exception as raised:
             error = raised
-            self.broke(execution, raised, url=_url(leg))
+            self.broke(leg, raised)
             if execution.is_doomed:
                 raise
         for kept in held:
@@ -91,27 +94,31 @@ class Outputs:
         if error is not None:
             raise error
 
-    def broke(self, execution: Execution, error: BaseException, *, url: str) -> None:
+    def broke(self, leg: Leg, error: BaseException) -> None:
         """Take note that a callback, an errback or a pipeline raised an error."""
+        execution, url = leg.execution, _url(leg)
         if isinstance(error, CloseSpider):
             execution.release()
+        elif isinstance(error, SessionExpired):
+            self._crawl.on_expired(leg, error)
         elif execution.error is None:
             execution.fail(self._crawl.error_of(execution, error, url=url))
 
-    def _take(self, execution: Execution, callback: Any, output: Any) -> Any:
+    def _take(self, execution: Execution, output: Any, *, is_owner: bool, callback: Any) -> Any:
         where = execution.where
         if output is None:
             return None
         if isinstance(output, Operation):
-            execution.add(self._crawl.checked(output, execution, where))
+            execution.add(self._crawl.checks.checked(output, execution, where))
             return None
         if isinstance(output, Request):
-            if execution.claim is None or not _continues(callback):
+            check_ttl(output.meta, where)
+            if not is_owner:
                 self._check_target(output, where)
             return output
-        if not is_item(output):
-            raise foreign(output, f"{where}: {_name(callback)}")
-        return output
+        if is_item(output) or not (execution.is_of_task or execution.is_login):
+            return output
+        raise foreign(output, f"{where}: {_name(callback)}")
 
     def _check_target(self, request: Request, where: str) -> None:
         task = translation.task_of(translation.callback_of(request, self._crawl.spider))
@@ -126,10 +133,10 @@ class Outputs:
         if not isinstance(output, Request):
             return output
         request = _cleared(output)
+        request.meta[LEG] = leg.open_child(is_discovery=not continues)
         if continues:
-            request.meta[LEG] = leg.open_child()
             callback = translation.callback_of(request, self._crawl.spider)
-            if translation.takes_item(callback):
+            if leg.execution.is_of_task and translation.takes_item(callback):
                 request.cb_kwargs.setdefault("item", leg.execution.item)
         return request
 
@@ -155,7 +162,7 @@ class Outputs:
         try:
             result = errback(failure)
         except Exception as raised:
-            self.broke(execution, raised, url=_url(leg))
+            self.broke(leg, raised)
             raise
         if isinstance(result, Failure):
             self._settle(leg, verdict.outcome, error)
@@ -176,7 +183,7 @@ class Outputs:
         try:
             return await coroutine
         except Exception as raised:
-            self.broke(leg.execution, raised, url=_url(leg))
+            self.broke(leg, raised)
             raise
 
     def _settle(self, leg: Leg, outcome: Outcome, error: dict[str, Any]) -> None:
@@ -191,12 +198,14 @@ class Outputs:
         """Pass on an item or a request of `start()`; an operation is committed by itself."""
         where = f"spider {self._crawl.spider.name}, start()"
         if isinstance(output, Operation):
-            self._crawl.apply([self._crawl.checked(output, None, where)], where)
+            self._crawl.apply([self._crawl.checks.checked(output, None, where)], where)
             return None
         if isinstance(output, Request):
+            check_ttl(output.meta, where)
             self._check_target(output, where)
+            output.meta[START] = True
             return output
-        if output is not None and not is_item(output):
+        if self._crawl.tasks and output is not None and not is_item(output):
             raise foreign(output, where)
         return output
 
@@ -213,16 +222,24 @@ def _continues(callback: Any) -> bool:
     return translation.takes_item(callback) or translation.task_of(callback) is not None
 
 
+def _unmark(leg: Leg) -> None:
+    """Take from a request's meta what is ours, before the user's code sees it."""
+    meta = leg.request.meta
+    if meta.pop(LEG, None) is not None and leg.is_retryable:
+        meta.pop("dont_retry", None)
+
+
 def _cleared(request: Request) -> Request:
     """Return a request without what a copy of another one took over from it."""
-    if LEG not in request.meta:
-        return request
-    request = request.copy()
-    names = _OWN_META + (_NO_DOWNLOAD_META if NO_DOWNLOAD in request.meta else ())
-    for name in names:
-        request.meta.pop(name, None)
-    request.callback = translation.unwrapped(request.callback)
-    request.errback = translation.unwrapped(request.errback)
+    callback = translation.unwrapped(request.callback)
+    errback = translation.unwrapped(request.errback)
+    is_copy = callback is not request.callback or errback is not request.errback
+    names = _NO_DOWNLOAD_META if NO_DOWNLOAD in request.meta else ()
+    if is_copy or names or LEG in request.meta:
+        request = request.copy()
+        request.callback, request.errback = callback, errback
+        for name in (LEG, *names):
+            request.meta.pop(name, None)
     return request
 
 

@@ -1,7 +1,11 @@
-"""The last item pipeline: scraped items become items of the graph, as `ITEMGRAPH_ITEMS` says."""
+"""The last item pipeline: scraped items become items of the graph, and are kept.
+
+`ITEMGRAPH_ITEMS` says which become items, `ITEMGRAPH_KEEP_ITEMS` whether all are kept.
+"""
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,9 +14,11 @@ from itemadapter import ItemAdapter
 from scrapy.utils.misc import load_object
 
 from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
+from scrapy_itemgraph import tagged
+from scrapy_itemgraph.exceptions import ConfigurationError, OperationError, UnstorableError
 from scrapy_itemgraph.executions import current
 from scrapy_itemgraph.operations import CreateItem, Operation, UpdateData
+from scrapy_itemgraph.types import Scraped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,31 +35,65 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
 class ItemGraphPipeline:
     """Adds what scraped items say to the execution that scraped them."""
 
-    def __init__(self, crawl: Crawl, rules: Mapping[type, Rule]) -> None:
+    def __init__(
+        self, crawl: Crawl, rules: Mapping[type, Rule], *, keep_items: bool = False
+    ) -> None:
         self._crawl = crawl
         self._rules = rules
+        self._keep_items = keep_items
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the pipeline of a crawler, with the rules of its settings."""
         crawl = crawls.of(crawler)
-        return cls(crawl, read_rules(crawl.settings.items))
+        settings = crawl.settings
+        return cls(crawl, read_rules(settings.items), keep_items=settings.keep_items)
 
     def process_item(self, item: Any) -> Any:
-        """Take the item's operations; the item itself goes on unchanged."""
+        """Take the item's operations, and what is kept of it; the item goes on unchanged."""
         rule = next((self._rules[c] for c in type(item).__mro__ if c in self._rules), None)
-        if rule is not None:
+        if rule is not None or self._keep_items:
             execution = current.get()
             if execution is not None and execution.is_ended:
                 execution = None
             where = execution.where if execution else f"spider {self._crawl.spider.name}"
-            changes = [self._crawl.checked(o, execution, where) for o in rule.operations(item)]
+            given = () if rule is None else rule.operations(item)
+            changes = [self._crawl.checks.checked(one, execution, where) for one in given]
+            scraped = [_scraped(item, where)] if self._keep_items else []
             if execution is None:
-                self._crawl.apply(changes, where)
+                self._crawl.apply(changes, where, scraped=scraped)
             else:
                 for change in changes:
                     execution.add(change)
+                execution.scraped += scraped
         return item
+
+
+def _scraped(item: Any, where: str) -> Scraped:
+    """Return what is kept of an item: its fields as they are now.
+
+    Raises:
+        UnstorableError: naming the class and the field of a value that cannot be stored.
+
+    """
+    cls = type(item)
+    name = "dict" if cls is dict else f"{cls.__module__}.{cls.__qualname__}"
+    what = f"{where}: ITEMGRAPH_KEEP_ITEMS: {name}"
+    try:
+        fields = _plain(item)
+    except RecursionError:
+        raise UnstorableError(f"{what} contains itself, or is nested too deeply") from None
+    return Scraped(name, json.dumps(tagged.dump(fields, what)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in which all items are dicts; what has names or a class of its own stays."""
+    kind = type(value)
+    if kind in {list, tuple, set, frozenset}:
+        return kind(_plain(part) for part in value)
+    if ItemAdapter.is_item(value):
+        return {field: _plain(part) for field, part in ItemAdapter(value).items()}
+    return value
 
 
 class Rule:

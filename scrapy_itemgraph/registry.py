@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph import failures, queues, refresh, slots
+from scrapy_itemgraph.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from sqlalchemy import Connection, Row
@@ -54,14 +55,14 @@ TASKS = text("""
 
 SAVE_TASK = text("""
     INSERT INTO tasks (crawl_id, name, spider, version, ttl, nice, slot_id, max_failures,
-        is_item_exclusive, definition)
+        is_item_exclusive, is_callback, definition)
     VALUES (:crawl, :name, :spider, :version, :ttl, :nice, :slot, :max_failures, :exclusive,
-        :definition)
+        :is_callback, :definition)
     ON CONFLICT (crawl_id, name) DO UPDATE SET spider = excluded.spider,
         version = excluded.version, ttl = excluded.ttl, nice = excluded.nice,
         slot_id = excluded.slot_id, max_failures = excluded.max_failures,
-        is_item_exclusive = excluded.is_item_exclusive, definition = excluded.definition,
-        is_registered = true
+        is_item_exclusive = excluded.is_item_exclusive, is_callback = excluded.is_callback,
+        definition = excluded.definition, is_registered = true
     RETURNING id
 """)
 DROP_TAGS = text("DELETE FROM task_tags WHERE task_id = :task")
@@ -136,6 +137,7 @@ class Registration:
     """What registering a spider's tasks gave: ids by name, and what a person should know."""
 
     tasks: dict[int, tuple[str, str, uuid.UUID]]
+    callbacks: frozenset[str] = frozenset()
     changed: tuple[str, ...] = ()
     vanished: tuple[str, ...] = field(default=())
 
@@ -194,16 +196,28 @@ def register_tasks(
     spider: str,
     tasks: Mapping[str, Task],
     default_ttl: timedelta | None,
+    *,
+    of_callback: Callable[[str], Task] | None = None,
 ) -> Registration:
-    """Make the tasks in force those that the code declares, and open sweeps for what changed."""
+    """Make the tasks in force those that the code declares, and open sweeps for what changed.
+
+    `of_callback` returns the task of a plain callback that has had requests.
+
+    Raises:
+        ConfigurationError: when the crawl has requests of another spider.
+
+    """
     own_crawl(connection, crawl_id)
     known = {row.name: row for row in known_tasks(connection, crawl_id)}
+    callbacks = frozenset(_callbacks(known.values(), spider) - tasks.keys())
+    if of_callback is not None:
+        tasks = {**tasks, **{name: of_callback(name) for name in sorted(callbacks)}}
     pinned = [_slot(one) for one in tasks.values()]
     slot_ids = queues.intern_slots(connection, [slot for slot in pinned if slot is not None])
     registered: dict[int, tuple[str, str, uuid.UUID]] = {}
     changed: list[str] = []
     for one in _dependencies_first(tasks):
-        definition = _definition(one, spider, default_ttl)
+        definition = define(one, spider, default_ttl)
         before = known.get(one.name)
         if before is not None and before.definition == definition and before.is_registered:
             registered[before.id] = (one.name, one.version, definition)
@@ -223,7 +237,68 @@ def register_tasks(
                 vanished.append(row.name)
     if changed or vanished:
         wake_crawl(connection, crawl_id)
-    return Registration(tasks=registered, changed=tuple(changed), vanished=tuple(vanished))
+    return Registration(
+        tasks=registered, callbacks=callbacks, changed=tuple(changed), vanished=tuple(vanished)
+    )
+
+
+def _callbacks(known: Iterable[Row[Any]], spider: str) -> set[str]:
+    """Return the callbacks that have had requests; a crawl has those of one spider only."""
+    callbacks = [row for row in known if row.is_callback and row.is_registered]
+    for row in callbacks:
+        if row.spider != spider:
+            raise ConfigurationError(
+                f"this crawl has requests of the spider {row.spider!r} (callback {row.name}); "
+                f"give the spider {spider!r} a crawl of its own with ITEMGRAPH_CRAWL, or delete "
+                "the other's with: scrapy itemgraph restart CRAWL --yes"
+            )
+    return {row.name for row in callbacks}
+
+
+def register_callbacks(
+    connection: Connection,
+    crawl_id: int,
+    spider: str,
+    tasks: Iterable[Task],
+    default_ttl: timedelta | None,
+) -> dict[int, tuple[str, str, uuid.UUID]]:
+    """Register plain callbacks met for the first time; what a worker registered before stays.
+
+    Raises:
+        ConfigurationError: when the crawl has a task or requests of another spider by that name.
+
+    """
+    own_crawl(connection, crawl_id)
+    known = {row.name: row for row in known_tasks(connection, crawl_id)}
+    _callbacks(known.values(), spider)
+    for one in tasks:
+        there = known.get(one.name)
+        if there is not None and there.is_registered and not there.is_callback:
+            raise ConfigurationError(
+                f"the callback {one.name} has the name of a task of the spider {there.spider!r} in "
+                "this crawl; rename one of them, or set ITEMGRAPH_CRAWL"
+            )
+        if there is not None and there.is_registered:
+            continue
+        columns = _columns(one, default_ttl, {})
+        definition = define(one, spider, default_ttl)
+        columns |= {"crawl": crawl_id, "spider": spider, "definition": definition}
+        task_id = connection.execute(SAVE_TASK, columns).scalar_one()
+        _connect(connection, crawl_id, task_id, one, {})
+        if there is not None:
+            open_sweep(connection, crawl_id, task_id)
+    return known_callbacks(connection, crawl_id, spider)
+
+
+def known_callbacks(
+    connection: Connection, crawl_id: int, spider: str
+) -> dict[int, tuple[str, str, uuid.UUID]]:
+    """Return the plain callbacks of a spider that have had requests, as they are registered."""
+    return {
+        row.id: (row.name, row.version, row.definition)
+        for row in known_tasks(connection, crawl_id)
+        if row.is_callback and row.is_registered and row.spider == spider
+    }
 
 
 def _dependencies_first(tasks: Mapping[str, Task]) -> list[Task]:
@@ -244,7 +319,8 @@ def _slot(one: Task) -> str | None:
     return one.slot if one.download else slots.NONE
 
 
-def _definition(one: Task, spider: str, default_ttl: timedelta | None) -> uuid.UUID:
+def define(one: Task, spider: str, default_ttl: timedelta | None) -> uuid.UUID:
+    """Return a digest of all that the code declares of a task."""
     declared = [
         spider,
         one.name,
@@ -256,6 +332,7 @@ def _definition(one: Task, spider: str, default_ttl: timedelta | None) -> uuid.U
         _slot(one),
         one.max_failures,
         one.exclusive,
+        one.is_callback,
     ]
     return uuid.UUID(bytes=hashlib.sha256(json.dumps(declared).encode()).digest()[:16])
 
@@ -278,6 +355,7 @@ def _columns(
         "slot": None if slot is None else slot_ids[slot],
         "max_failures": one.max_failures,
         "exclusive": one.exclusive == "item",
+        "is_callback": one.is_callback,
     }
 
 

@@ -31,8 +31,12 @@ class Settings:
     claim_batch: int = 25
     commit_batch: int = 25
     commit_interval: float = 0.03
+    patience: timedelta = timedelta(minutes=15)
     default_ttl: timedelta | None = None
     items: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
+    callbacks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    held_requests: int = 1000
+    keep_items: bool = False
     max_retry_after: timedelta = timedelta(hours=1)
     tag_renames: Mapping[str, str] = field(default_factory=dict)
     auto_migrate: bool | None = None
@@ -135,8 +139,12 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "claim_batch": _integer,
     "commit_batch": _integer,
     "commit_interval": _seconds,
+    "patience": _period,
     "default_ttl": _ttl,
     "items": _mapping,
+    "callbacks": _mapping,
+    "held_requests": _integer,
+    "keep_items": _boolean,
     "max_retry_after": _period,
     "tag_renames": _renames,
     "auto_migrate": _boolean,

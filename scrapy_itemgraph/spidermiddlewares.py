@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 from scrapy.exceptions import CloseSpider
+from scrapy.utils.asyncgen import as_async_generator
 
 from scrapy_itemgraph import crawl as crawls
 from scrapy_itemgraph import translation
 from scrapy_itemgraph.context import Item
-from scrapy_itemgraph.executions import Leg, current
+from scrapy_itemgraph.executions import Leg, current_leg
 from scrapy_itemgraph.operations import Operation
 from scrapy_itemgraph.outputs import Outputs
 from scrapy_itemgraph.translation import LEG
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
     from typing import Self
 
     from scrapy.crawler import Crawler
@@ -51,13 +52,14 @@ class ItemGraphSpiderMiddleware:
                     kept = self._outputs.from_start(output)
                     if kept is not None:
                         yield kept
+                        await crawl.committer.wait_for_room()
                     if crawl.failure is not None:
                         break
             except CloseSpider:
                 raise
             except Exception as raised:  # noqa: BLE001 - raised again below
                 error = raised  # raised at once it would leave the graph's work undone
-                logger.error(  # noqa: TRY400 - the engine logs the traceback
+                logger.warning(  # the engine logs the error
                     "start() raised %s: %s; the crawl goes on with the work of the graph",
                     type(raised).__name__,
                     raised,
@@ -65,7 +67,7 @@ class ItemGraphSpiderMiddleware:
                 )
             finally:
                 crawl.has_started = True
-                crawl.wake()
+                crawl.on_news()
             await crawl.ended.wait()
         if crawl.failure is not None:
             crawl.close_spider()
@@ -80,24 +82,50 @@ class ItemGraphSpiderMiddleware:
         if not isinstance(leg, Leg) or not leg.is_open:
             leg = self._crawl.begin(url=response.url).open_leg()
             leg.request = request
-            request.meta[LEG] = leg
         self._outputs.enter(leg)
 
-    async def process_spider_output(
+    def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterable[Any]:
+        """Do the same where Scrapy before 2.16 wants it without a loop: nothing here waits."""
+        outputs = self.process_spider_output_async(response, as_async_generator(result))
+        while True:
+            try:
+                anext(outputs).__await__().send(None)
+            except StopIteration as output:
+                yield output.value
+            except StopAsyncIteration:
+                return
+
+    async def process_spider_output_async(
         self, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
-        """Take the operations, and pass on the rest when the callback has ended."""
+        """Take the operations, and pass on the rest; of a task's callback when it has ended."""
         request = response.request
         assert request is not None
+        leg = current_leg.get()
+        assert leg is not None
         callback = translation.callback_of(request, self._crawl.spider)
-        async for output in self._outputs.taken(request.meta[LEG], callback, result):
+        async for output in self._outputs.taken(leg, callback, result):
             yield output
 
-    def process_spider_exception(self, response: Response, exception: Exception) -> None:
+    def process_spider_exception(
+        self,
+        response: Response,  # noqa: ARG002 - Scrapy's signature
+        exception: Exception,
+    ) -> None:
         """Take note of an error that nobody has handled."""
-        execution = current.get()
-        if execution is not None:
-            self._outputs.broke(execution, exception, url=response.url)
+        leg = current_leg.get()
+        if leg is not None:
+            self._outputs.broke(leg, exception)
+
+
+class LastSpiderMiddleware:
+    """The one next to the spider: callbacks see their request's errback without our wrapping."""
+
+    def process_spider_input(self, response: Response) -> None:
+        """Take the wrapper off; from here on nothing calls the errback."""
+        request = response.request
+        if request is not None:
+            request.errback = translation.unwrapped(request.errback)
 
 
 class LookingSpiderMiddleware:

@@ -62,6 +62,8 @@ crawls = Table(
     Column("name", Text, nullable=False),
     Column("arguments", JSON, nullable=False, server_default=text("'{}'")),
     _moment("created_at", now=True),
+    _moment("run_started_at"),
+    _moment("run_finished_at"),
     UniqueConstraint("name"),
 )
 
@@ -171,6 +173,13 @@ tasks = Table(
     Column("is_item_exclusive", Boolean, nullable=False, server_default=text("false")),
     Column("is_enabled", Boolean, nullable=False, server_default=text("true")),
     Column("is_registered", Boolean, nullable=False, server_default=text("true")),
+    Column(
+        "is_callback",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="a plain callback: its items are requests",
+    ),
     Column("definition", Uuid, nullable=False, comment="a digest of all that the code declares"),
     UniqueConstraint("crawl_id", "name"),
 )
@@ -281,6 +290,38 @@ workers = Table(
     Index("workers_living_idx", "crawl_id", postgresql_where=text("stopped_at IS NULL")),
 )
 
+cookies = Table(
+    "cookies",
+    metadata,
+    Column("crawl_id", Integer, nullable=False),
+    Column("jar", Text, nullable=False, comment="the jar's key as JSON; null for the default jar"),
+    Column("domain", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("cookie", JSON(none_as_null=True), comment="null: the cookie was deleted"),
+    _moment("changed_at", now=True),
+    PrimaryKeyConstraint("crawl_id", "jar", "domain", "path", "name"),
+)
+
+states = Table(
+    "states",
+    metadata,
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("key", Text, nullable=False, comment="a key of spider.state as JSON"),
+    Column("value", JSON(none_as_null=True), comment="null: the key was deleted"),
+    _moment("changed_at", now=True),
+    PrimaryKeyConstraint("crawl_id", "key"),
+)
+
+logins = Table(
+    "logins",
+    metadata,
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), primary_key=True),
+    Column("generation", Integer, nullable=False, server_default=text("0")),
+    Column("worker_id", Integer, comment="who logs in just now"),
+    _moment("renewed_at"),
+)
+
 work = Table(
     "work",
     metadata,
@@ -302,6 +343,7 @@ work = Table(
         comment="its request turned out to have another slot than the item",
     ),
     _moment("not_before"),
+    Column("request", JSON, comment="where a redirect or a retry took it; null: as in the data"),
     Column("worker_id", Integer),
     Column("token", Uuid),
     _moment("claimed_at"),
@@ -361,4 +403,22 @@ attempts = Table(
     _moment("started_at"),
     _moment("ended_at", now=True),
     Index("attempts_item_id_task_id_id_idx", "item_id", "task_id", "id"),
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("crawl_id", Integer, nullable=False),
+    Column("item_id", BigInteger, comment="the item under work; it may be gone by now"),
+    Column("task_id", Integer),
+    Column("item_class", Text, nullable=False, comment="an import path, or dict"),
+    Column("fields", JSON, nullable=False),
+    Column(
+        "created_at",
+        DateTime(timezone=True),
+        nullable=False,
+        server_default=func.clock_timestamp(),
+    ),
+    Index("journal_crawl_id_id_idx", "crawl_id", "id"),
 )

@@ -15,6 +15,7 @@ from scrapy_itemgraph import values
 from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
 
 MARK = "__itemgraph_task__"
+CALLBACK_OPTIONS = ("version", "ttl", "max_failures")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
 _FIRST_DELAY = timedelta(seconds=10)
 _LONGEST_DELAY = timedelta(minutes=10)
@@ -47,6 +48,7 @@ class Task:
     concurrency: int | None = None
     exclusive: Literal["pair", "item"] = "pair"
     retry_failed_on_version_bump: bool = False
+    is_callback: bool = False
 
     @property
     def limits_rate(self) -> bool:
@@ -133,6 +135,46 @@ def task(
             raise TaskDefinitionError(f"@task of {where}: {error}") from None
 
     return named
+
+
+def callback_tag(name: str) -> str:
+    """Return the tag that calls for the task of a plain callback."""
+    return f"callback:{name}"
+
+
+def of_callback(name: str, options: Mapping[str, Any]) -> Task:
+    """Return the task that runs a spider's plain callback for the requests that name it.
+
+    `options` are those of `ITEMGRAPH_CALLBACKS` for it.
+
+    Raises:
+        TaskDefinitionError: when an option cannot work.
+
+    """
+    where = f"ITEMGRAPH_CALLBACKS[{name!r}]"
+    if not isinstance(options, Mapping):
+        raise TaskDefinitionError(f'{where}: write a dict such as {{"ttl": "1d"}}')
+    unknown = sorted(options.keys() - set(CALLBACK_OPTIONS))
+    if unknown:
+        raise TaskDefinitionError(
+            f"{where}: there is no {unknown[0]!r}; there are {', '.join(CALLBACK_OPTIONS)}"
+        )
+    try:
+        made = Task(
+            name=name,
+            method=name,
+            tags=(callback_tag(name),),
+            version=options.get("version", "1"),
+            ttl=_ttl(options.get("ttl")),
+            max_failures=options.get("max_failures"),
+            max_attempts=1,
+            allow_failure=True,
+            is_callback=True,
+        )
+        _check(made)
+    except (ValueError, TypeError, ItemGraphError) as error:
+        raise TaskDefinitionError(f"{where}: {error}") from None
+    return made
 
 
 def discover(spider_class: type) -> dict[str, Task]:

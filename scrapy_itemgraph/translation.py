@@ -23,7 +23,7 @@ from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 
-from scrapy_itemgraph import slots, tasks
+from scrapy_itemgraph import requests, slots, tasks
 from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.types import Outcome
@@ -31,13 +31,16 @@ from scrapy_itemgraph.types import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from scrapy.crawler import Crawler
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
 
     from scrapy_itemgraph.context import Item
     from scrapy_itemgraph.tasks import Task
+    from scrapy_itemgraph.types import Claim
 
 LEG = "_itemgraph_leg"
+START = "_itemgraph_start"
 NO_DOWNLOAD = "_itemgraph_no_download"
 _MAX_TRACEBACK = 8000
 _JITTER = 0.25
@@ -50,6 +53,11 @@ def read_settings(settings: BaseSettings) -> Settings:
     config = closest_scrapy_cfg()
     base = Path(config).parent if config else Path.cwd()
     return replace(read, data_dir=base / read.data_dir)
+
+
+def is_in_project() -> bool:
+    """Tell whether a scrapy.cfg says where the project is."""
+    return bool(closest_scrapy_cfg())
 
 
 def spider_arguments(spider: Spider) -> dict[str, str]:
@@ -175,6 +183,48 @@ def build_request(spider: Spider, task: Task, item: Item) -> Request:
             f"the request's slot is {slot!r:.80}, no text of up to {slots.MAX_BYTES} bytes"
         )
     return request
+
+
+def stored_request(spider: Spider, claim: Claim) -> Request:
+    """Return the request of a claim, as it was yielded, or where redirects and retries took it.
+
+    Raises:
+        ItemGraphError: when the spider has no such callback any more, or the data was changed.
+
+    """
+    data = claim.item.data
+    stored = data.get("request") if claim.request is None else claim.request
+    if not isinstance(stored, dict):
+        raise ItemGraphError(
+            f"the item {claim.item.id} has no request in its data, which the callback "
+            f"{claim.task} needs"
+        )
+    return requests.load({"url": data.get("url"), **stored}, spider)
+
+
+def request_data(request: Request, spider: Spider) -> dict[str, Any]:
+    """Return the data of the item that a request becomes.
+
+    Raises:
+        UnstorableError: when it cannot be stored.
+
+    """
+    stored = requests.dump(request, spider)
+    data: dict[str, Any] = {"url": stored.pop("url"), "request": stored}
+    slot = request.meta.get("download_slot")
+    if slots.is_usable(slot):
+        data["download_slot"] = slot
+    return data
+
+
+def wake_engine(crawler: Crawler) -> None:
+    """Have the engine ask the scheduler again; without it Scrapy looks every five seconds.
+
+    Scrapy's only public call that does this, `engine.crawl`, would announce a request twice.
+    """
+    slot = getattr(crawler.engine, "_slot", None)
+    if slot is not None:
+        slot.nextcall.schedule()
 
 
 def _user_request(spider: Spider, task: Task, item: Item) -> Request:

@@ -40,7 +40,8 @@ class ItemSnapshot:
 class Claim:
     """Work taken by a worker, with the fencing token that ends it.
 
-    `invalidated_at` is the expiry that the claim answers; a later one outlives it.
+    `invalidated_at` is the expiry that the claim answers; a later one outlives it. `request` is
+    where an earlier attempt's redirects or retries took it.
     """
 
     item_id: int
@@ -55,6 +56,39 @@ class Claim:
     item: ItemSnapshot
     invalidated_at: datetime | None = None
     is_refiled: bool = False
+    request: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cookie:
+    """A cookie of a jar, both as JSON; `cookie` is None when it was deleted."""
+
+    jar: str
+    domain: str
+    path: str
+    name: str
+    cookie: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Where a redirect or a retry takes a claim's request.
+
+    `name` is what another request to the same place would be known by, None when it is not
+    filtered; `request` is its JSON, None when it cannot be stored.
+    """
+
+    claim: Claim
+    name: str | None
+    request: str | None
+
+
+class Moved(StrEnum):
+    """Whether a claim's request may go where it was taken."""
+
+    ON = "on"
+    TAKEN = "taken"
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +149,27 @@ class Remaining:
     def is_over(self) -> bool:
         """Whether a run that closes when idle has reached its end."""
         return not self.has_some and self.next_retry is None
+
+
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """A scraped item as it is kept: the import path of its class, and its fields as JSON."""
+
+    item_class: str
+    fields: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A scraped item of the journal.
+
+    `fields` are as they are stored; `tagged.load` makes Python's values of them. `item` and `task`
+    are None where the item under work is gone, or there was none.
+    """
+
+    number: int
+    item_class: str
+    fields: dict[str, Any]
+    item: str | None
+    task: str | None
+    kept_at: datetime

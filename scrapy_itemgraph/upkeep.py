@@ -33,9 +33,17 @@ OF_CRAWL = {
     "aliases": "aliases WHERE crawl_id = :crawl",
     "items": "items WHERE crawl_id = :crawl",
     "sweeps": "sweeps WHERE crawl_id = :crawl",
+    "journal": "journal WHERE crawl_id = :crawl",
+    "cookies": "cookies WHERE crawl_id = :crawl",
+    "keys of the state": "states WHERE crawl_id = :crawl",
+    "logins": "logins WHERE crawl_id = :crawl",
+    "callbacks": "tasks WHERE crawl_id = :crawl AND is_callback",
 }
 
+NO_RUN = text("UPDATE crawls SET run_started_at = NULL, run_finished_at = NULL WHERE id = :crawl")
+
 AGED = {
+    "crawls": ("id = :crawl", ("run_started_at", "run_finished_at")),
     "items": ("crawl_id = :crawl", ("not_before", "created_at", "updated_at")),
     "results": (
         "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
@@ -50,6 +58,7 @@ AGED = {
         ("started_at", "ended_at"),
     ),
     "work": ("crawl_id = :crawl", ("not_before", "claimed_at")),
+    "journal": ("crawl_id = :crawl", ("created_at",)),
 }
 
 
@@ -63,7 +72,7 @@ def recompute_ttl(connection: Connection, crawl_id: int, task_id: int) -> int:
 
 
 def restart(connection: Connection, crawl_id: int, *, dry_run: bool) -> dict[str, int]:
-    """Delete a crawl's items and all that hangs on them, or count them; crawl and tasks stay."""
+    """Delete what a crawl has, or count it; the crawl stays known, and its declared tasks."""
     counts = {}
     for name, where in OF_CRAWL.items():
         if dry_run:
@@ -72,6 +81,8 @@ def restart(connection: Connection, crawl_id: int, *, dry_run: bool) -> dict[str
         else:
             deleted = text(f"DELETE FROM {where}")  # noqa: S608
             counts[name] = connection.execute(deleted, {"crawl": crawl_id}).rowcount
+    if not dry_run:
+        connection.execute(NO_RUN, {"crawl": crawl_id})
     return counts
 
 

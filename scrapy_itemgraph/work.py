@@ -124,7 +124,7 @@ TAKE = text("""
     SET token = :token, worker_id = :worker, claimed_at = clock_timestamp()
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS taken(item_id, task_id)
     WHERE w.item_id = taken.item_id AND w.task_id = taken.task_id
-    RETURNING w.item_id, w.task_id, w.claimed_at, w.is_refiled,
+    RETURNING w.item_id, w.task_id, w.claimed_at, w.is_refiled, w.request,
         (SELECT s.name FROM queues q JOIN slots s ON s.id = q.slot_id
             WHERE q.id = w.queue_id) AS slot,
         (SELECT r.invalidated_at FROM results r
@@ -380,6 +380,7 @@ def _take(
             slot=taken[row.item_id, row.task_id].slot,
             invalidated_at=taken[row.item_id, row.task_id].invalidated_at,
             is_refiled=taken[row.item_id, row.task_id].is_refiled,
+            request=taken[row.item_id, row.task_id].request,
             is_alone=row.deaths >= SUSPECT_DEATHS,
             item=items[row.item_id],
         )

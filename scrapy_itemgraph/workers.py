@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import attempts, failures, refresh, work
+from scrapy_itemgraph import attempts, failures, refresh, sessions, work
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def mark_locked(connection: Connection, worker_id: int) -> None:
 def stop(connection: Connection, worker_id: int, reason: str) -> None:
     """Note that a worker ended, and why."""
     connection.execute(STOP_WORKER, {"worker": worker_id, "reason": reason})
+    sessions.free_login(connection, [worker_id])
 
 
 def end_leases(connection: Connection, since: datetime) -> None:
@@ -133,6 +134,7 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> int:
     if not dead:
         return 0
     connection.execute(BURY_WORKERS, {"workers": dead})
+    sessions.free_login(connection, dead)
     orphans = connection.execute(ORPHANS, {"workers": dead}).all()
     fatal = [row for row in orphans if row.deaths >= work.SUSPECT_DEATHS]
     freed = [row for row in orphans if row.deaths < work.SUSPECT_DEATHS]

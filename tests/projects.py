@@ -171,10 +171,21 @@ class Project:
         )
 
     def outcomes(self) -> dict[str, list[str]]:
-        """Return the outcomes of each item's attempts."""
+        """Return the outcomes of each item's attempts; requests are no items here."""
         found: dict[str, list[str]] = {}
         for item, _, outcome, _ in self.attempts():
-            found.setdefault(item, []).append(outcome)
+            if not item.startswith(("REQ:", "START:")):
+                found.setdefault(item, []).append(outcome)
+        return found
+
+    def request_outcomes(self) -> dict[str, list[str]]:
+        """Return the outcomes of each request's attempts, by the path of its URL."""
+        found: dict[str, list[str]] = {}
+        for url, outcome in self.rows(
+            "SELECT i.data->>'url', a.outcome FROM attempts a JOIN items i ON i.id = a.item_id "
+            "JOIN tasks t ON t.id = a.task_id WHERE t.is_callback ORDER BY a.id"
+        ):
+            found.setdefault(url.removeprefix(self.site_url), []).append(outcome)
         return found
 
     def claimed(self) -> int:

@@ -12,6 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from email.message import Message
+    from typing import Any
 
 
 class Site:
@@ -29,16 +31,21 @@ class Site:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                status, headers, body = site.answer(self.path)
+                sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                status, headers, body = site.respond(self.command, self.path, self.headers, sent)
                 try:
                     self.send_response(status)
                     for name, value in headers.items():
-                        self.send_header(name, value)
+                        for each in value if isinstance(value, list) else [value]:
+                            self.send_header(name, each)
                     self.send_header("Content-Length", str(len(body)))
                     self.end_headers()
-                    self.wfile.write(body)
+                    if self.command != "HEAD":
+                        self.wfile.write(body)
                 except OSError:
                     pass
+
+            do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815 - the names that http.server wants
 
             def log_message(self, *_args) -> None:
                 pass
@@ -46,6 +53,16 @@ class Site:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def respond(
+        self,
+        method: str,
+        target: str,
+        headers: Message,
+        body: bytes,
+    ) -> tuple[int, dict[str, Any], bytes]:
+        """Answer a request of any method; a header may have a list of values."""
+        return self.answer(target)
 
     def answer(self, target: str) -> tuple[int, dict[str, str], bytes]:
         """Answer a request: /redirect?to=, /loop, /status/N, /flaky/N, /slow/N, /gate, /page/…."""
@@ -82,9 +99,9 @@ class Site:
 
 
 @contextmanager
-def site() -> Iterator[Site]:
+def site(kind: type[Site] = Site) -> Iterator[Site]:
     """Serve a site for as long as the block lasts."""
-    one = Site()
+    one = kind()
     thread = threading.Thread(target=one.server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

@@ -31,6 +31,27 @@ def upgrade() -> None:
     )
     op.create_index("attempts_item_id_task_id_id_idx", "attempts", ["item_id", "task_id", "id"])
     op.create_table(
+        "cookies",
+        sa.Column("crawl_id", sa.Integer(), nullable=False),
+        sa.Column(
+            "jar",
+            sa.Text(),
+            nullable=False,
+            comment="the jar's key as JSON; null for the default jar",
+        ),
+        sa.Column("domain", sa.Text(), nullable=False),
+        sa.Column("path", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("cookie", sa.JSON(none_as_null=True), comment="null: the cookie was deleted"),
+        sa.Column(
+            "changed_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+        ),
+        sa.PrimaryKeyConstraint("crawl_id", "jar", "domain", "path", "name", name="cookies_pkey"),
+    )
+    op.create_table(
         "crawls",
         sa.Column("id", sa.Integer(), sa.Identity(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -41,6 +62,8 @@ def upgrade() -> None:
             server_default=sa.text("now()"),
             nullable=False,
         ),
+        sa.Column("run_started_at", sa.DateTime(timezone=True)),
+        sa.Column("run_finished_at", sa.DateTime(timezone=True)),
         sa.PrimaryKeyConstraint("id", name="crawls_pkey"),
         sa.UniqueConstraint("name", name="crawls_name_key"),
     )
@@ -69,6 +92,23 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="items_pkey"),
     )
     op.create_index("items_crawl_id_id_idx", "items", ["crawl_id", "id"])
+    op.create_table(
+        "journal",
+        sa.Column("id", sa.BigInteger(), sa.Identity(), nullable=False),
+        sa.Column("crawl_id", sa.Integer(), nullable=False),
+        sa.Column("item_id", sa.BigInteger(), comment="the item under work; it may be gone by now"),
+        sa.Column("task_id", sa.Integer()),
+        sa.Column("item_class", sa.Text(), nullable=False, comment="an import path, or dict"),
+        sa.Column("fields", sa.JSON(), nullable=False),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("clock_timestamp()"),
+            nullable=False,
+        ),
+        sa.PrimaryKeyConstraint("id", name="journal_pkey"),
+    )
+    op.create_index("journal_crawl_id_id_idx", "journal", ["crawl_id", "id"])
     op.create_table(
         "limits",
         sa.Column("id", sa.Integer(), sa.Identity(), nullable=False),
@@ -116,6 +156,11 @@ def upgrade() -> None:
             comment="its request turned out to have another slot than the item",
         ),
         sa.Column("not_before", sa.DateTime(timezone=True)),
+        sa.Column(
+            "request",
+            sa.JSON(),
+            comment="where a redirect or a retry took it; null: as in the data",
+        ),
         sa.Column("worker_id", sa.Integer()),
         sa.Column("token", sa.Uuid()),
         sa.Column("claimed_at", sa.DateTime(timezone=True)),
@@ -180,6 +225,17 @@ def upgrade() -> None:
     )
     op.create_index("aliases_item_id_idx", "aliases", ["item_id"])
     op.create_table(
+        "logins",
+        sa.Column("crawl_id", sa.Integer(), nullable=False),
+        sa.Column("generation", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("worker_id", sa.Integer(), comment="who logs in just now"),
+        sa.Column("renewed_at", sa.DateTime(timezone=True)),
+        sa.ForeignKeyConstraint(
+            ["crawl_id"], ["crawls.id"], name="logins_crawl_id_fkey", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("crawl_id", name="logins_pkey"),
+    )
+    op.create_table(
         "queues",
         sa.Column("id", sa.Integer(), sa.Identity(), nullable=False),
         sa.Column("crawl_id", sa.Integer(), nullable=False),
@@ -238,6 +294,22 @@ def upgrade() -> None:
         postgresql_where=sa.text("due_at IS NOT NULL"),
     )
     op.create_table(
+        "states",
+        sa.Column("crawl_id", sa.Integer(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False, comment="a key of spider.state as JSON"),
+        sa.Column("value", sa.JSON(none_as_null=True), comment="null: the key was deleted"),
+        sa.Column(
+            "changed_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+        ),
+        sa.ForeignKeyConstraint(
+            ["crawl_id"], ["crawls.id"], name="states_crawl_id_fkey", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("crawl_id", "key", name="states_pkey"),
+    )
+    op.create_table(
         "tags",
         sa.Column("item_id", sa.BigInteger(), nullable=False),
         sa.Column("tag_name", sa.Text(), nullable=False),
@@ -267,6 +339,13 @@ def upgrade() -> None:
         ),
         sa.Column("is_enabled", sa.Boolean(), server_default=sa.text("true"), nullable=False),
         sa.Column("is_registered", sa.Boolean(), server_default=sa.text("true"), nullable=False),
+        sa.Column(
+            "is_callback",
+            sa.Boolean(),
+            server_default=sa.text("false"),
+            nullable=False,
+            comment="a plain callback: its items are requests",
+        ),
         sa.Column(
             "definition",
             sa.Uuid(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import attempts, failures, refresh, work
+from scrapy_itemgraph import attempts, failures, journal, refresh, work
 from scrapy_itemgraph.apply import appliers
 from scrapy_itemgraph.apply.flush import flush
 from scrapy_itemgraph.apply.load import MovedNamesError, load
@@ -74,6 +74,7 @@ def apply(
     _record(connection, running, endings, state, worker_id)
     refresh.refresh(connection, {*state.items, *freed_items})
     refresh.wake(connection, [row.queue_id for row in freed])
+    journal.append(connection, crawl_id, _kept(running, endings))
     ours = ended | {(row.item_id, row.task_id) for row in freed if row.item_id in state.items}
     done = _recorded(connection, changesets, ours, crawl_id) if is_again else {}
     return [_applied(c, ours, endings, done) for c in changesets]
@@ -214,6 +215,18 @@ def _record(
         )
     failures.record(connection, failed)
     attempts.record(connection, ended)
+
+
+def _kept(running: Sequence[Changeset], endings: dict[int, _Ending]) -> list[journal.Entry]:
+    """Return the scraped items of the changesets whose operations were carried out."""
+    kept: list[journal.Entry] = []
+    for changeset in running:
+        ending, claim = endings[id(changeset)], changeset.claim
+        is_done = ending.outcome is not None and ending.error is changeset.error
+        if changeset.scraped and is_done and _applies(changeset):
+            task_id = None if claim is None else claim.task_id
+            kept += [journal.Entry(one, ending.item_id, task_id) for one in changeset.scraped]
+    return kept
 
 
 def _bearer(state: State, item_id: int, task_id: int) -> Item | None:

@@ -129,6 +129,10 @@ def create_item(run: Run, operation: ops.CreateItem) -> None:
     taken = [alias for alias in operation.aliases if run.draft.owner(alias) is not None]
     if taken and operation.fail_if_exists:
         raise NameTakenError(f"the alias {taken[0]!r} exists already")
+    _create(run, operation)
+
+
+def _create(run: Run, operation: ops.CreateItem) -> None:
     now = run.draft.state.now
     not_before = operation.not_before
     if isinstance(not_before, timedelta):
@@ -176,6 +180,39 @@ def _meet_existing(run: Run, operation: ops.CreateItem, owner: int) -> None:
         run.note(operation, "tagged", f"{item.name} {', '.join(missing)}")
     else:
         run.note(operation, "known", operation.id)
+
+
+@_applies(ops.EnqueueRequest)
+def enqueue_request(run: Run, operation: ops.EnqueueRequest) -> None:
+    """Create the item of a request, or have it fetched again."""
+    owner = run.draft.owner(operation.id)
+    if owner is None:
+        _create(run, operation)
+    elif operation.again_before and _fetch_again(run, run.draft.item(owner), operation):
+        run.note(operation, "again", operation.id)
+    else:
+        run.note(operation, "known", operation.id)
+
+
+def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> bool:
+    """Make an item's old results stale, unless that was done already; say whether there are any."""
+    before = operation.again_before
+    if item is None or before is None:
+        return False
+    old = {
+        task_id: result
+        for task_id, result in item.results.items()
+        if (result.is_held if result.completed_at is None else result.completed_at < before)
+        and not (result.invalidated_at and result.invalidated_at >= before)
+    }
+    for task_id, result in old.items():
+        result.invalidated_at = run.draft.state.now
+        result.is_held = False
+        result.is_changed = True
+        run.draft.effects.failures.append(Handled((item.id, task_id), by="fetched again"))
+    if old and item.name == operation.id:
+        _set_data(run, item, dict(operation.data))
+    return bool(old)
 
 
 @_applies(ops.RenameItem)

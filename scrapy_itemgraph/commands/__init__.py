@@ -12,7 +12,15 @@ from scrapy.exceptions import UsageError
 from scrapy.utils.log import configure_logging
 
 from scrapy_itemgraph import tasks
-from scrapy_itemgraph.commands import crawls, databases, items, parsing, printing, worklists
+from scrapy_itemgraph.commands import (
+    crawls,
+    databases,
+    export,
+    items,
+    parsing,
+    printing,
+    worklists,
+)
 from scrapy_itemgraph.commands.command import COMMANDS, Call, Command, misuse
 from scrapy_itemgraph.exceptions import ItemGraphError
 
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "ItemGraphCommand"]
 
-_GROUPS = (databases, items, worklists, crawls)
+_GROUPS = (databases, items, worklists, crawls, export)
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
 
 

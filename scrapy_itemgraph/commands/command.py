@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from string import Formatter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from scrapy import Request
 from scrapy.exceptions import UsageError
+from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_itemgraph import translation, values
 from scrapy_itemgraph.commands import printing
+from scrapy_itemgraph.commands.feeds import crawler_of
 from scrapy_itemgraph.exceptions import NotFoundError
 
 if TYPE_CHECKING:
@@ -128,9 +131,28 @@ class Call:
         printing.write(sys.stderr, line)
 
 
-def checked_id(given: Namespace) -> str:
-    """Return the ID that was given."""
-    return values.check_id(given.id)
+def item_id(call: Call) -> str:
+    """Return the ID that was given; the URL of a page may stand for the request that got it."""
+    given = values.check_id(call.given.id)
+    if "://" not in given:
+        return given
+    with call.graph() as graph:
+        names = (given, *_request_names(call.scrapy_settings, given))
+        return next((name for name in names if graph.get(name) is not None), given)
+
+
+def _request_names(settings: BaseSettings, url: str) -> Iterator[str]:
+    """Return what plain requests to a URL are known by."""
+    crawler = crawler_of(settings, "")
+    fingerprinter = build_from_crawler(
+        load_object(settings["REQUEST_FINGERPRINTER_CLASS"]), crawler
+    )
+    try:
+        fingerprint = fingerprinter.fingerprint(Request(url)).hex()
+    except ValueError:
+        return
+    yield f"REQ:{fingerprint}"
+    yield f"START:{fingerprint}:parse"
 
 
 def misuse(message: str) -> UsageError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph import operations
 from scrapy_itemgraph.commands import parsing, printing
-from scrapy_itemgraph.commands.command import argument, checked_id, command, misuse
+from scrapy_itemgraph.commands.command import argument, command, item_id, misuse
 from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError, OperationError
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = object()  # None is what "default" means
 
-ID = argument("id", metavar="ID", help="the item's id, or an alias of it")
+ID_HELP = "the item's id, an alias of it, or the URL of a page"
+ID = argument("id", metavar="ID", help=ID_HELP)
 
 
 @command(
@@ -33,7 +34,7 @@ ID = argument("id", metavar="ID", help="the item's id, or an alias of it")
 )
 def show(call: Call) -> None:
     """Show an item."""
-    name = checked_id(call.given)
+    name = item_id(call)
     with call.graph() as graph:
         document = _shown(graph, name)
     call.write(document, _item_lines(document))
@@ -204,7 +205,7 @@ def _added_lines(document: dict[str, Any], name: str) -> Iterator[str]:
 )
 def delete(call: Call) -> None:
     """Delete an item."""
-    name = checked_id(call.given)
+    name = item_id(call)
     deleted = operations.DeleteItem(name, forget=not call.given.keep_name)
     with call.graph() as graph:
         graph.results(name)  # raises for an unknown name, saying why
@@ -269,14 +270,16 @@ def _operations(lines: Iterable[bytes]) -> Iterator[tuple[str, operations.Operat
 )
 def expire(call: Call) -> None:
     """Make results stale."""
-    name = checked_id(call.given)
+    name = item_id(call)
     _change(call, operations.Expire(id=name, task=call.given.task), name)
 
 
 @command(
     "set-ttl",
     "Change when an item's results expire, or all results of a task",
-    argument("id", metavar="ID", nargs="?", help="the item's id, or an alias of it"),
+    argument(
+        "id", metavar="ID", nargs="?", help="the item's id, an alias of it, or the URL of a page"
+    ),
     argument(
         "ttl",
         metavar="TTL",
@@ -302,7 +305,7 @@ def set_ttl(call: Call) -> None:
         return
     if given.id is None or given.ttl is _LEFT_OUT:
         raise misuse("give ID and TTL, or --task TASK --recompute")
-    name = checked_id(given)
+    name = item_id(call)
     _change(call, operations.SetTTL(given.ttl, id=name, task=given.task), name)
 
 

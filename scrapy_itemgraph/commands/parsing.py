@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scrapy_itemgraph import values
@@ -20,7 +21,10 @@ and -L LEVEL, before or after its arguments. An ID that begins with a dash goes 
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that leaves the exit to Scrapy's command."""
+    """A parser that leaves the exit to Scrapy's command, and takes `-o -:json`, as Scrapy does."""
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        return None if arg_string.startswith("-:") else super()._parse_optional(arg_string)
 
     def error(self, message: str) -> NoReturn:
         raise misuse(message)
@@ -134,6 +138,22 @@ def period(text: str) -> Any:
         return values.parse_period(_number(text), "it")
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def moment(text: str) -> datetime | timedelta:
+    """Read a moment, in UTC unless it says otherwise, or a period that lasts until now."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        return read if read.tzinfo else read.replace(tzinfo=UTC)
+    try:
+        return values.parse_period(text, "it")
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no moment; write one such as 2026-11-21T10:00Z, or a period such as 1d12h"
+        ) from None
 
 
 def ttl(text: str) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import parsing, printing
-from scrapy_itemgraph.commands.command import argument, checked_id, command, misuse
+from scrapy_itemgraph.commands.command import argument, command, item_id, misuse
 from scrapy_itemgraph.commands.items import ID, error_line
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ def _work_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
 )
 def explain(call: Call) -> None:
     """Say why tasks run or do not."""
+    name = item_id(call)
     with call.graph() as graph:
-        explained = graph.explain(checked_id(call.given), call.given.task)
+        explained = graph.explain(name, call.given.task)
     call.write([asdict(one) for one in explained], _explained_lines(explained))
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import socket
+import time
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -18,11 +19,15 @@ from scrapy_itemgraph import (
     database,
     liveness,
     migrate,
+    moves,
     queries,
     queues,
     registry,
+    runs,
+    sessions,
     slots,
     staging,
+    values,
     work,
     workers,
 )
@@ -33,7 +38,7 @@ from scrapy_itemgraph.tasks import uncovered_dependencies
 from scrapy_itemgraph.types import Applied, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -42,14 +47,13 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.operations import Operation
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.tasks import Task
-    from scrapy_itemgraph.types import Claim, ItemSnapshot, Note, Remaining
+    from scrapy_itemgraph.types import Claim, Cookie, ItemSnapshot, Move, Moved, Note, Remaining
 
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PATIENCE = 60.0
 _PATIENCE_AT_THE_END = 5.0
 _LONGEST_PAUSE = 5.0
 
@@ -68,9 +72,11 @@ class CrawlGraph:
         self._spider = ""
         self._job: str | None = None
         self._registration = registry.Registration(tasks={})
+        self.callbacks: set[str] = set()
+        self.has_cookies = False
         self._outdated: set[str] = set()
         self._liveness: liveness.Liveness | None = None
-        self._patience = _PATIENCE
+        self._patience = settings.patience.total_seconds()
         self._is_cut_off = False
 
     @classmethod
@@ -81,10 +87,13 @@ class CrawlGraph:
         crawl: str,
         spider: str,
         tasks: Mapping[str, Task],
+        of_callback: Callable[[str], Task] | None = None,
         arguments: Mapping[str, str] | None = None,
         job: str | None = None,
     ) -> CrawlGraph:
         """Find or start the server, migrate if allowed, register crawl, tasks and worker.
+
+        `of_callback` returns the task of a plain callback, by its name.
 
         Raises:
             ItemGraphError: with one clear line.
@@ -98,7 +107,14 @@ class CrawlGraph:
         graph = cls(settings, database.async_engine(url), server)
         try:
             with database.all_errors(graph._engine.url):
-                await graph._register(crawl, spider, tasks, arguments or {}, job)
+                await graph._register(
+                    crawl,
+                    spider,
+                    tasks,
+                    of_callback=of_callback,
+                    arguments=arguments or {},
+                    job=job,
+                )
         except BaseException:
             await graph._dispose()
             raise
@@ -109,6 +125,8 @@ class CrawlGraph:
         crawl: str,
         spider: str,
         tasks: Mapping[str, Task],
+        *,
+        of_callback: Callable[[str], Task] | None,
         arguments: Mapping[str, str],
         job: str | None,
     ) -> None:
@@ -122,10 +140,16 @@ class CrawlGraph:
         renamed = await self._call(registry.rename_tags, self.settings.tag_renames)
         self._crawl_id, other = await self._call(registry.make_crawl, crawl, arguments)
         self._registration = await self._call(
-            registry.register_tasks, self._crawl_id, spider, tasks, self.settings.default_ttl
+            registry.register_tasks,
+            self._crawl_id,
+            spider,
+            tasks,
+            self.settings.default_ttl,
+            of_callback=of_callback,
         )
-        worker = await self._register_worker()
-        self.run_started_at: datetime = worker.started_at
+        self.callbacks = set(self._registration.callbacks)
+        worker = await self._register_worker(joins_run=True)
+        self._started_at: datetime = worker.started_at
         self._liveness = liveness.Liveness(
             self._engine.dialect.create_connect_args(self._engine.url)[1],
             crawl_id=self._crawl_id,
@@ -136,16 +160,21 @@ class CrawlGraph:
         await self._liveness.start()
         self._tell(renamed, other, tasks)
 
-    async def _register_worker(self) -> Any:
-        worker = await self._call(
-            workers.register,
-            self._crawl_id,
-            spider=self._spider,
-            host=socket.gethostname(),
-            process_id=os.getpid(),
-            job=self._job,
-            lease=self.settings.lease,
-        )
+    async def _register_worker(self, *, joins_run: bool = False) -> Any:
+        def register(connection: Connection) -> Any:
+            if joins_run:
+                self.run_started_at = runs.join(connection, self._crawl_id)
+            return workers.register(
+                connection,
+                self._crawl_id,
+                spider=self._spider,
+                host=socket.gethostname(),
+                process_id=os.getpid(),
+                job=self._job,
+                lease=self.settings.lease,
+            )
+
+        worker = await self._call(register)
         self.worker_id = worker.id
         return worker
 
@@ -204,6 +233,71 @@ class CrawlGraph:
             raise OperationError(f"spider {self._spider}, seeds: {applied.error['message']}")
         return applied.notes
 
+    # Plain callbacks
+
+    async def register_callbacks(self, callbacks: Iterable[Task]) -> None:
+        """Register plain callbacks that were met for the first time."""
+        self._take_callbacks(
+            await self._call(
+                registry.register_callbacks,
+                self._crawl_id,
+                self._spider,
+                list(callbacks),
+                self.settings.default_ttl,
+            )
+        )
+
+    async def learn_callbacks(self) -> bool:
+        """Take note of plain callbacks that other workers registered; tell whether there are."""
+        return self._take_callbacks(
+            await self._call(registry.known_callbacks, self._crawl_id, self._spider, hot=True)
+        )
+
+    def _take_callbacks(self, known: Mapping[int, tuple[str, str, uuid.UUID]]) -> bool:
+        new = {name for name, _, _ in known.values()} - self.callbacks
+        tasks = self._registration.tasks
+        tasks |= {number: one for number, one in known.items() if number not in tasks}
+        self.callbacks |= new
+        return bool(new)
+
+    async def move(self, gone: Sequence[Move]) -> list[Moved]:
+        """Note where claims' requests went; for each, whether it may go on there."""
+        return await self._call(moves.move, self._crawl_id, gone, hot=True)
+
+    # Sessions
+
+    async def load_cookies(self, wanted: Iterable[tuple[str, str]]) -> list[Cookie]:
+        """Return the cookies that could be sent from a jar to a host."""
+        return await self._call(sessions.load_cookies, self._crawl_id, list(wanted), hot=True)
+
+    async def load_state(self) -> dict[str, str | None]:
+        """Return the saved state of the spider."""
+        return await self._call(sessions.load_state, self._crawl_id)
+
+    async def begin_login(self, generation: int) -> tuple[bool, int]:
+        """Become the one that logs in for all; whether that is so, and the current generation."""
+        return await self._call(sessions.begin_login, self._crawl_id, self.worker_id, generation)
+
+    async def end_login(self, *, renewed: bool) -> int:
+        """Let the others go on; return the current generation."""
+
+        def end(connection: Connection) -> int:
+            generation = sessions.end_login(
+                connection, self._crawl_id, self.worker_id, renewed=renewed
+            )
+            registry.wake_crawl(connection, self._crawl_id)
+            return generation
+
+        return await self._call(end)
+
+    # Runs
+
+    async def finish_run(self) -> None:
+        """Note that the run is over, so that the next start begins another one."""
+        await self._call(runs.finish, self._crawl_id, self.run_started_at)
+
+    # Work
+
     async def claim(self, limit: int, *, alone: bool = False) -> list[Claim]:
         """Claim up to `limit` pieces of work; with `alone`, one that two workers died on."""
         token = uuid.uuid4()
@@ -215,6 +309,11 @@ class CrawlGraph:
                 registry.share_crawl(connection, self._crawl_id)
                 work.unclaim(connection, token, self.worker_id)
             is_again = True
+            self.has_cookies, others_log_in = sessions.before_claim(
+                connection, self._crawl_id, self.worker_id
+            )
+            if others_log_in:
+                return []
             return work.claim(
                 connection,
                 crawl_id=self._crawl_id,
@@ -227,13 +326,27 @@ class CrawlGraph:
 
         return await self._call(claim, hot=True)
 
-    async def commit(self, changesets: Sequence[Changeset]) -> list[Applied]:
-        """Apply changesets in one transaction; one that the database refuses fails alone."""
+    async def commit(
+        self,
+        changesets: Sequence[Changeset],
+        *,
+        cookies: Sequence[Cookie] = (),
+        state: Mapping[str, str | None] | None = None,
+    ) -> list[Applied]:
+        """Apply changesets in one transaction; one that the database refuses fails alone.
+
+        Changed cookies, and keys of the spider's state, are saved with them.
+        """
         try:
-            return await self._commit(changesets)
+            return await self._commit(changesets, cookies, state or {})
         except DatabaseUnavailableError:
             raise
         except Exception as error:
+            if cookies or state:
+                await self._save_session(cookies, state or {})
+                return await self.commit(changesets)
+            if not changesets:
+                raise
             if len(changesets) > 1:
                 return [applied for one in changesets for applied in await self.commit([one])]
             (refused,) = changesets
@@ -249,7 +362,22 @@ class CrawlGraph:
             (applied,) = await self._commit([failed])
             return [replace(applied, error=described)]
 
-    async def _commit(self, changesets: Sequence[Changeset]) -> list[Applied]:
+    async def _save_session(
+        self, cookies: Sequence[Cookie], state: Mapping[str, str | None]
+    ) -> None:
+        try:
+            await self._call(sessions.save, self._crawl_id, cookies, state)
+        except DatabaseUnavailableError:
+            raise
+        except Exception:
+            logger.exception("The database refused cookies or spider.state; they are not saved")
+
+    async def _commit(
+        self,
+        changesets: Sequence[Changeset],
+        cookies: Sequence[Cookie] = (),
+        state: Mapping[str, str | None] | None = None,
+    ) -> list[Applied]:
         """Commit once, also when the answer to a commit was lost and it is asked for again."""
         is_again = False
 
@@ -258,7 +386,7 @@ class CrawlGraph:
             now = database.hot_path(connection)
             registry.share_crawl(connection, self._crawl_id)
             was_asked, is_again = is_again, True
-            return apply.apply(
+            applied = apply.apply(
                 connection,
                 changesets,
                 crawl_id=self._crawl_id,
@@ -267,6 +395,8 @@ class CrawlGraph:
                 spider=self._spider,
                 is_again=was_asked,
             )
+            sessions.save(connection, self._crawl_id, cookies, state or {})
+            return applied
 
         return await self._patiently(commit)
 
@@ -326,7 +456,7 @@ class CrawlGraph:
 
     async def _due_until(self) -> datetime:
         if self.settings.idle == "close":
-            return self.run_started_at
+            return self._started_at
         return await self._call(lambda connection: connection.scalar(queries.NOW))
 
     async def get_item(self, name: str) -> ItemSnapshot | None:
@@ -364,9 +494,13 @@ class CrawlGraph:
         assert self._liveness is not None
         await self._liveness.wait(timeout)
 
+    def hurry(self) -> None:
+        """Wait for a server that is gone a short time only, for the crawl ends."""
+        self._patience = _PATIENCE_AT_THE_END
+
     async def close(self, reason: str) -> None:
         """Give back what is still claimed, and be gone; the lock goes last."""
-        self._patience = _PATIENCE_AT_THE_END
+        self.hurry()
         assert self._liveness is not None
         try:
             await self._liveness.stop()
@@ -417,7 +551,7 @@ class CrawlGraph:
 
     async def _patiently(self, function: Callable[Concatenate[Connection, P], T], *args: Any) -> T:
         """Run a transaction; again after what passes, and for a while without a server."""
-        waited, pause = 0.0, 0.1
+        began, pause = time.monotonic(), 0.1
         while True:
             try:
                 with database.errors(self._engine.url):
@@ -429,11 +563,10 @@ class CrawlGraph:
                     raise
                 await asyncio.sleep(random.uniform(0, 0.05))
             except DatabaseUnavailableError as error:
-                if waited >= self._patience:
+                if time.monotonic() - began >= self._patience:
                     raise
                 self._say_once_that_we_wait(error)
                 await asyncio.sleep(pause)
-                waited += pause
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
                 self._say_that_it_answers()
@@ -443,9 +576,10 @@ class CrawlGraph:
         if not self._is_cut_off:
             self._is_cut_off = True
             logger.warning(
-                "%s The crawl waits up to %d s for it and then goes on where it was",
+                "%s The crawl waits for it up to %s (ITEMGRAPH_PATIENCE), and then goes on where "
+                "it was",
                 error,
-                self._patience,
+                values.format_period(self._patience),
                 extra={"action": "database_gone"},
             )
 

@@ -17,6 +17,7 @@ from scrapy_itemgraph import (
     database,
     explain,
     failures,
+    journal,
     migrate,
     operations,
     queries,
@@ -27,9 +28,9 @@ from scrapy_itemgraph import (
     workers,
 )
 from scrapy_itemgraph.embedded import EmbeddedServer
-from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationError
 from scrapy_itemgraph.tasks import closest
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.types import Kept, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,7 +45,10 @@ T = TypeVar("T")
 
 HANDLED_BY = "a person"
 DEADLOCK = "40P01"
+LOCK_TIMEOUT = "55P03"
 _TRIES = 10
+_PAGE = 500
+_SETTLE_MS = 10_000  # who waits for longer would hold up the workers that wait behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +192,86 @@ class ItemGraph:
         while numbers := self._of_crawl(queries.item_ids, after=after, limit=upkeep.STEP):
             yield from self._call(partial(work.snapshots, item_ids=numbers)).values()
             after = numbers[-1]
+
+    def journal(
+        self,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        item_classes: Sequence[str] = (),
+    ) -> Iterator[Kept]:
+        """Go through the scraped items that were kept, a page at a time, in one snapshot.
+
+        `since` is the first moment that counts, `until` the first that does not any more.
+
+        Raises:
+            NotFoundError: when nothing of one of the classes is kept.
+
+        """
+
+        def check(connection: Connection, crawl_id: int) -> int:
+            known = journal.classes(connection, crawl_id) if item_classes else {}
+            for name in item_classes:
+                if name not in known:
+                    raise NotFoundError(
+                        f"no item of the class {name!r} is kept{closest(name, known)}; "
+                        f"there are items of {', '.join(known) or 'none yet'}"
+                    )
+            return crawl_id
+
+        return self._pages(self._of_crawl(check), since, until, item_classes)
+
+    def _pages(
+        self,
+        crawl_id: int,
+        since: datetime | None,
+        until: datetime | None,
+        item_classes: Sequence[str],
+    ) -> Iterator[Kept]:
+        read = partial(
+            journal.read,
+            crawl_id=crawl_id,
+            limit=_PAGE,
+            since=since,
+            until=until,
+            item_classes=item_classes,
+        )
+        after = 0
+        with database.all_errors(self._engine.url), self._engine.connect() as connection:
+            connection.execution_options(isolation_level="REPEATABLE READ")
+            while rows := read(connection, after_id=after):
+                for row in rows:
+                    yield Kept(
+                        number=row.id,
+                        item_class=row.item_class,
+                        fields=row.fields,
+                        item=row.item,
+                        task=row.task,
+                        kept_at=row.created_at,
+                    )
+                after = rows[-1].id
+
+    def settled(self) -> datetime:
+        """Wait for the commits under way to end, and return the moment at which they had.
+
+        What was kept before it is in the journal, and all that follows will be kept after it.
+        """
+
+        def settled(connection: Connection, crawl_id: int) -> datetime:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SETTLE_MS}")
+            try:
+                registry.own_crawl(connection, crawl_id)
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) != LOCK_TIMEOUT:
+                    raise
+                raise DatabaseError(
+                    f"a transaction of the crawl {self.crawl!r} has been open for {_SETTLE_MS} ms; "
+                    "try again, and look for a suspended worker with `scrapy itemgraph status`"
+                ) from None
+            moment: datetime = connection.execute(queries.NOW).scalar_one()
+            return moment
+
+        return self._of_crawl(settled)
 
     def results(self, name: str) -> list[ResultSnapshot]:
         """Return what each task of an item produced, and those that have not run yet."""

@@ -1,4 +1,4 @@
-"""Requests outside any task's execution run from memory, and may lead to work."""
+"""What stands beside tasks in one spider: plain callbacks, start(), spider_idle handlers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def test_a_spider_without_tasks_crawls_as_ever(project, site):
     assert site.hits["/page/2"] == site.hits["/page/5"] == site.hits["/status/404"] == 1
     assert site.hits["/status/503"] == 2
     assert run.stats["spider_exceptions/ValueError"] == 4
-    assert run.log.count("belongs to no task's execution") == 1
     assert "itemgraph/legs_forgotten" not in run.stats
 
 
@@ -52,14 +51,11 @@ def test_plain_callbacks_make_work(project):
             yield seed("FROM-START")
             yield {"from": "start"}
             yield scrapy.Request(SITE + "/page/start", self.plain)
-            yield scrapy.Request(SITE + "/page/nameless", self.nameless)
 
         def plain(self, response):
             yield seed("PLAIN")
+            yield UpdateData({"seen": True})
             raise ValueError("midway")
-
-        def nameless(self, response):
-            yield UpdateData({"x": 1})
 
         @task(tags=["page"])
         def parse_page(self, response, item):
@@ -70,8 +66,31 @@ def test_plain_callbacks_make_work(project):
 
     assert run.code == 0, run.log
     assert project.outcomes() == {"FROM-START": ["ok"], "PLAIN": ["ok"]}
-    assert "UpdateData: outside a task's execution id= is needed" in run.log
+    assert project.request_outcomes() == {"/page/start": ["failed"]}
+    (page,) = [one for one in project.data().values() if one["url"].endswith("/page/start")]
+    assert page["seen"] is True
     assert run.stats["item_scraped_count"] == 1
+
+
+def test_start_has_to_name_the_item_of_an_operation(project):
+    """An operation of start() without an id is an error that says so, and loses nothing else."""
+    project.write("""
+    class S(scrapy.Spider):
+        name = "s"
+
+        async def start(self):
+            yield seed("PAGE")
+            yield UpdateData({"x": 1})
+
+        @task(tags=["page"])
+        def parse_page(self, response, item):
+            yield UpdateData({"done": True})
+    """)
+
+    run = project.crawl()
+
+    assert "UpdateData: outside a task's execution id= is needed" in run.log
+    assert project.outcomes() == {"PAGE": ["ok"]}
 
 
 def test_a_request_of_a_plain_callback_is_work_of_its_own(project, site):
@@ -99,6 +118,7 @@ def test_a_request_of_a_plain_callback_is_work_of_its_own(project, site):
     run = project.crawl()
 
     assert project.outcomes() == {"PAGE": ["ok"]}, run.log
+    assert project.request_outcomes() == {"/status/404": ["failed"], "/page/further": ["failed"]}
     assert site.hits["/page/further"] == 1
 
 
@@ -156,3 +176,4 @@ def test_work_that_a_spider_idle_handler_adds_is_done(project):
 
     assert run.code == 0
     assert project.outcomes() == {"LATE": ["ok"]}, run.log
+    assert project.request_outcomes() == {"/page/late": ["ok"]}

@@ -6,6 +6,8 @@ import os
 from urllib.parse import urldefrag
 
 import scrapy
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
 
 from scrapy_itemgraph import CreateItem, UpdateData, UpdateMetadata, task
 
@@ -75,3 +77,21 @@ class PlainSpider(scrapy.Spider):
         }
         for url in out:
             yield response.follow(url)
+
+
+class RulesSpider(CrawlSpider):
+    """As in Scrapy's documentation; knows nothing of the item graph."""
+
+    name = "rules"
+    rules = (Rule(LinkExtractor(allow=r"\.html$"), callback="parse_page", follow=True),)
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.start_urls = [self.site]
+
+    def parse_page(self, response):
+        yield {
+            "url": response.url,
+            "title": response.css("title::text").get(),
+            "headings": headings(response),
+        }

@@ -1,0 +1,189 @@
+"""Claiming: takes work from the graph as it is needed, and knows the end of the crawl."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph import checks, seeds, translation
+from scrapy_itemgraph.context import Item
+from scrapy_itemgraph.crawl import cancelled
+from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.executions import LegState
+from scrapy_itemgraph.operations import SetTTL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+
+    from scrapy_itemgraph.crawl import Crawl
+    from scrapy_itemgraph.executions import Leg
+    from scrapy_itemgraph.types import Claim
+
+logger = logging.getLogger(__name__)
+
+_POLL = {"close": 1.0, "wait": 5.0}
+
+
+class Claiming:
+    """Keeps the scheduler's buffer of claimed work from running dry."""
+
+    def __init__(
+        self, crawl: Crawl, unhanded: Callable[[], int], push: Callable[[Request, Leg], None]
+    ) -> None:
+        self._crawl = crawl
+        self._unhanded = unhanded
+        self._push = push
+        self._is_dry = False
+        self._wake = asyncio.Event()
+        settings = crawl.crawler.settings
+        self._limit = settings.getint("CONCURRENT_REQUESTS") + crawl.settings.claim_batch
+
+    def wake(self) -> None:
+        """Look again, if there is something to claim, or the end is near."""
+        if self._crawl.is_quiet or self._room() > 0:
+            self._wake.set()
+
+    def has_news(self) -> None:
+        """Look again, for there may be work where there was none."""
+        self._is_dry = False
+        self.wake()
+
+    async def run(self) -> None:
+        """Sow the seeds, then claim until told to stop."""
+        await seeds.sow(self._crawl)
+        while True:
+            self._wake.clear()
+            if await self._claim():
+                continue
+            timeout = await self._look_for_end()
+            await self._pause(timeout)
+
+    # Claims
+
+    def _room(self) -> int:
+        crawl = self._crawl
+        batch, unhanded = crawl.settings.claim_batch, self._unhanded()
+        if self._is_dry or unhanded > batch // 2 or not crawl.crawler.engine.running:
+            return 0
+        if any(one.claim is not None and one.claim.is_alone for one in crawl.working):
+            return 0
+        held = len(crawl.working) + crawl.committer.pending
+        return min(batch - unhanded, self._limit - held)
+
+    async def _claim(self) -> bool:
+        room = self._room()
+        if room <= 0:
+            return False
+        claims = await self._crawl.graph.claim(room)
+        if not claims and self._crawl.is_quiet:
+            claims = await self._crawl.graph.claim(1, alone=True)
+        begun = [one for claim in claims if (one := await self._begin(claim)) is not None]
+        await self._crawl.refresh_cookies([request for request, _ in begun])
+        for request, leg in begun:
+            if leg.execution.is_of_task:
+                self._hand(request, leg)
+            else:
+                self._hand_stored(request, leg)
+        self._is_dry = not claims
+        return bool(claims)
+
+    async def _begin(self, claim: Claim) -> tuple[Request, Leg] | None:
+        """Build the request of a claim; None if its execution is over before it began."""
+        crawl = self._crawl
+        crawl.claimed += 1
+        crawl.crawler.stats.inc_value("itemgraph/claimed")
+        task = crawl.tasks.get(claim.task) or crawl.task_of_callback(claim.task)
+        execution = crawl.begin(claim=claim, task=task)
+        leg = execution.open_leg(is_own=True)
+        execution.item = Item.claimed(claim, crawl.graph)
+        try:
+            if task.is_callback:
+                request = translation.stored_request(crawl.spider, claim)
+            else:
+                request = translation.build_request(crawl.spider, task, execution.item)
+        except Exception as error:  # noqa: BLE001 - whatever the user's request= raises
+            kind = "request" if isinstance(error, ItemGraphError) else None
+            url = str(claim.item.data.get("url", ""))
+            execution.fail(crawl.error_of(execution, error, kind=kind, url=url))
+            leg.close()
+            return None
+        slot = translation.slot_of(request)
+        if slot != claim.slot and not claim.is_refiled:
+            crawl.forget(execution)
+            crawl.crawler.stats.inc_value("itemgraph/refiled")
+            await crawl.graph.refile(claim, slot)
+            return None
+        return request, leg
+
+    def _hand(self, request: Request, leg: Leg) -> None:
+        leg.is_retryable = not request.meta.get("dont_retry")
+        request.meta.update({"dont_retry": True, translation.LEG: leg})
+        self._crawl.crawler.engine.crawl(request)
+        if leg.state is LegState.OFFERED:
+            why = ItemGraphError(
+                "Scrapy's offsite filter (allowed_domains) or another handler of request_scheduled "
+                "refused the request"
+            )
+            leg.execution.refuse(
+                self._crawl.error_of(leg.execution, why, kind="refused", url=request.url)
+            )
+            leg.close()
+
+    def _hand_stored(self, request: Request, leg: Leg) -> None:
+        """Hand out a request that passed the engine when it was yielded."""
+        leg.is_retryable = False
+        ttl = request.meta.get(checks.TTL)
+        if ttl is not None:
+            leg.execution.add(SetTTL(ttl))
+        request.meta[translation.LEG] = leg
+        self._push(request, leg)
+
+    async def _pause(self, longest: float) -> None:
+        """Wait until there is something to look at: our own doing, a NOTIFY, or the time."""
+        own = asyncio.ensure_future(self._wake.wait())
+        others = asyncio.ensure_future(self._crawl.graph.wait(longest))
+        try:
+            await asyncio.wait({own, others}, return_when=asyncio.FIRST_COMPLETED)
+            if others.done():
+                others.result()
+                self._is_dry = False
+        finally:
+            await cancelled([own, others])
+
+    # The end
+
+    async def _look_for_end(self) -> float:
+        """Set `ended` when nothing is left to do; return how long to wait before looking again."""
+        crawl = self._crawl
+        poll = _POLL[crawl.settings.idle]
+        if not crawl.has_started or not crawl.is_quiet or not self._is_dry or crawl.is_over:
+            return poll
+        if await crawl.graph.learn_callbacks():
+            self._is_dry = False
+            return 0.0
+        remaining = await crawl.graph.remaining()
+        if not (crawl.claimed or crawl.has_said_idle or remaining.has_some):
+            crawl.has_said_idle = True
+            await self._say_why_idle()
+        if crawl.settings.idle == "wait" or not crawl.is_quiet:
+            return poll
+        if remaining.is_over:
+            await crawl.graph.finish_run()
+            crawl.is_over = True
+            crawl.ended.set()
+            translation.wake_engine(crawl.crawler)
+            return poll
+        return poll if remaining.next_retry is None else min(poll, max(remaining.next_retry, 0.05))
+
+    async def _say_why_idle(self) -> None:
+        """Say that there is nothing to do, why, and what would change that."""
+        logger.info("Nothing to do now", extra={"action": "idle"})
+        await self._crawl.log_summary()
+        logger.info(
+            "To run what is fresh: scrapy itemgraph expire ID, another version= of its task, or "
+            "wait for its ttl; to add work: seeds, or scrapy itemgraph add",
+            extra={"action": "idle"},
+        )

@@ -1,0 +1,80 @@
+"""Scraped items: what ITEMGRAPH_KEEP_ITEMS kept, as feeds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.commands import feeds, parsing, printing
+from scrapy_itemgraph.commands.command import argument, command, misuse
+from scrapy_itemgraph.exceptions import NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_itemgraph.commands.command import Call
+
+
+@command(
+    "export",
+    "Write the scraped items that were kept to a feed, each once",
+    argument("-o", "--output", metavar="FILE", action="append", help="append to this feed"),
+    argument(
+        "-O", "--overwrite-output", metavar="FILE", action="append", help="overwrite this feed"
+    ),
+    argument(
+        "--since",
+        metavar="MOMENT",
+        type=parsing.moment,
+        help="kept from then on: 2026-11-21T10:00Z, or a period up to now such as 1d",
+    ),
+    argument(
+        "--item-class",
+        metavar="PATH",
+        action="append",
+        help="items of this class alone, such as shop.items.Product, or dict; may be repeated",
+    ),
+    notes="FILE is as in `scrapy crawl -o`: a path or URI, FILE:FORMAT, or -:FORMAT for standard\n"
+    "output. FEED_EXPORT_FIELDS, FEED_STORAGES and their like hold, and FEEDS of the same FILE.",
+)
+def export(call: Call) -> None:
+    """Write the scraped items that were kept."""
+    given = call.given
+    chosen = feeds.read(call.scrapy_settings, given.output or (), given.overwrite_output or ())
+    to_stdout = any(map(feeds.is_stdout, chosen))
+    if to_stdout and call.as_json:
+        raise misuse("--json and the feed cannot both go to standard output")
+    with call.graph() as graph:
+        until = graph.settled()
+        since = until - given.since if isinstance(given.since, timedelta) else given.since
+        crawler = feeds.crawler_of(call.scrapy_settings, graph.crawl)
+        outputs = [feeds.Feed(crawler, uri, options) for uri, options in chosen.items()]
+        count = 0
+        for kept in graph.journal(since, until, item_classes=given.item_class or ()):
+            count += 1
+            for feed in outputs:
+                feed.write(kept)
+        if not count and not call.settings.keep_items and next(graph.journal(), None) is None:
+            raise NotFoundError(
+                f"no scraped item of the crawl {graph.crawl!r} was kept; set "
+                "ITEMGRAPH_KEEP_ITEMS = True, and crawl"
+            )
+        for feed in outputs:
+            feed.close()
+    document = {
+        "crawl": graph.crawl,
+        "items": count,
+        "until": until,
+        "feeds": [{"uri": one.name, "format": one.format, "items": one.count} for one in outputs],
+    }
+    if to_stdout:
+        for line in _lines(document):
+            call.note(line)
+    else:
+        call.write(document, _lines(document))
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    for one in document["feeds"]:
+        yield printing.clean(f"{one['items']:,} items to {one['uri']} ({one['format']})")
+    yield f"What is kept later: --since {document['until'].isoformat()}"

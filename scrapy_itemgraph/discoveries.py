@@ -1,0 +1,150 @@
+"""Discoveries: requests that are yielded, on their way to becoming work of their own."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+
+from scrapy_itemgraph import requests, tasks, translation
+from scrapy_itemgraph.exceptions import ItemGraphError, UnstorableError
+from scrapy_itemgraph.operations import EnqueueRequest
+from scrapy_itemgraph.translation import LEG, START
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+
+    from scrapy_itemgraph.crawl import Crawl
+    from scrapy_itemgraph.executions import Execution, Leg
+    from scrapy_itemgraph.identities import Identities, Identity
+    from scrapy_itemgraph.types import Applied
+
+logger = logging.getLogger(__name__)
+
+_MOST_KNOWN = 100_000
+_NICE = 2**31 - 1
+
+
+class Discoveries:
+    """Makes requests items; what cannot be stored is held in its parent's execution."""
+
+    def __init__(self, crawl: Crawl, identities: Identities) -> None:
+        self._crawl = crawl
+        self._identities = identities
+        self.hold: Callable[[Request, Leg, str | None], None] = lambda *_: None  # the redirects'
+        self._known: OrderedDict[str, None] = OrderedDict()  # names that are committed
+        self._held: set[Leg] = set()
+        self._places: set[str] = set()
+        crawl.on_applied = self._applied
+
+    def enqueue(self, request: Request, leg: Leg | None) -> bool:
+        """Make a request part of the execution that yielded it, unless it is a duplicate."""
+        is_start = bool(request.meta.pop(START, False))
+        request.meta.pop(LEG, None)
+        leg = leg or self._crawl.begin(url=request.url).open_leg()
+        execution = leg.execution
+        if is_start:
+            run = self._crawl.graph.run_started_at
+            identity = self._identities.of_start(request, self._crawl.spider, run)
+        else:
+            identity = self._identities.of_child(request, execution)
+        if identity.is_filtered and self._is_known(identity.name, execution):
+            self._identities.dupefilter.log(request, self._crawl.spider)
+            leg.close()
+            return False
+        try:
+            operation = self._operation(request, identity)
+        except UnstorableError as error:
+            return self._hold(request, leg, identity, error)
+        execution.discovered[identity.name] = request
+        execution.add(operation)
+        leg.close()
+        return True
+
+    def drop(self, request: Request) -> None:
+        """Say that a request turned out to be a duplicate."""
+        self._crawl.crawler.stats.inc_value("scheduler/enqueued", -1)
+        self._identities.dupefilter.log(request, self._crawl.spider)
+        self._crawl.crawler.signals.send_catch_log(
+            signals.request_dropped, request=request, spider=self._crawl.spider
+        )
+
+    def _is_known(self, name: str, execution: Execution) -> bool:
+        if name in self._known:
+            self._known.move_to_end(name)
+            return True
+        return name in execution.discovered
+
+    def _operation(self, request: Request, identity: Identity) -> EnqueueRequest:
+        data = translation.request_data(request, self._crawl.spider)
+        task = self._crawl.meet_callback(requests.callback_name(request, self._crawl.spider))
+        return EnqueueRequest(
+            id=identity.name,
+            tags=(tasks.callback_tag(task),),
+            data=data,
+            nice=max(-_NICE, min(-request.priority, _NICE)),
+            again_before=identity.again_before,
+        )
+
+    # Requests that cannot be stored
+
+    def _hold(self, request: Request, leg: Leg, identity: Identity, error: UnstorableError) -> bool:
+        self._held = {held for held in self._held if held.is_open}
+        execution = leg.execution
+        limit = self._crawl.settings.held_requests
+        if len(self._held) >= limit:
+            why = ItemGraphError(
+                f"{request} cannot be stored ({error}), and {limit:,} such requests are held in "
+                "memory already; give it what can be stored, or raise ITEMGRAPH_HELD_REQUESTS"
+            )
+            execution.fail(
+                self._crawl.error_of(execution, why, kind="too many held requests", url=request.url)
+            )
+            leg.close()
+            return False
+        self._held.add(leg)
+        self._crawl.crawler.stats.inc_value("itemgraph/held")
+        self._say_once(execution, request, error)
+        leg.is_discovery = False
+        name = identity.name if identity.is_filtered else None
+        if name is not None:
+            execution.discovered[name] = request
+        self.hold(request, leg, name)
+        return True
+
+    def _say_once(self, execution: Execution, request: Request, error: Exception) -> None:
+        place = execution.claim.task if execution.claim else "start()"
+        if (key := f"{place}: {type(error).__name__}: {request.callback!r}"[:200]) in self._places:
+            return
+        if any(known.startswith(f"{place}:") for known in self._places):
+            return
+        self._places.add(key)
+        logger.warning(
+            "%s: %s cannot be stored: %s. Such requests are held in memory as part of the "
+            "execution that yielded them, which runs again after a crash (itemgraph/held counts "
+            "them)",
+            execution.where,
+            request,
+            error,
+            extra={"action": "held"},
+        )
+
+    # Commits
+
+    def _applied(self, execution: Execution, applied: Applied) -> None:
+        """Take note of what is known now, and drop what was known before."""
+        for note in applied.notes:
+            if note.operation != EnqueueRequest.verb:
+                continue
+            request: Any = execution.discovered.get(note.text)
+            if request is None or request.dont_filter:
+                continue
+            self._known[note.text] = None
+            if note.label == "known":
+                self.drop(request)
+        while len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)

@@ -1,0 +1,103 @@
+"""The journal: scraped items, kept by the commit of the execution that scraped them.
+
+It is appended to and read, never changed. All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Row
+
+    from scrapy_itemgraph.types import Scraped
+
+# In the order given, so that numbers follow the order in which items were scraped.
+APPEND = text("""
+    INSERT INTO journal (crawl_id, item_id, task_id, item_class, fields)
+    SELECT :crawl, item_id, task_id, item_class, CAST(fields AS json)
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:classes AS text[]),
+        CAST(:fields AS text[])) WITH ORDINALITY
+        AS kept(item_id, task_id, item_class, fields, place)
+    ORDER BY place
+""")
+
+READ = text("""
+    SELECT j.id, j.item_class, j.fields, i.name AS item, t.name AS task, j.created_at
+    FROM (
+        SELECT * FROM journal
+        WHERE crawl_id = :crawl AND id > :after
+            AND (CAST(:since AS timestamptz) IS NULL OR created_at >= :since)
+            AND (CAST(:until AS timestamptz) IS NULL OR created_at < :until)
+            AND (CAST(:classes AS text[]) IS NULL OR item_class = ANY (CAST(:classes AS text[])))
+        ORDER BY id LIMIT :limit) j
+    LEFT JOIN items i ON i.id = j.item_id
+    LEFT JOIN tasks t ON t.id = j.task_id
+    ORDER BY j.id
+""")
+
+CLASSES = text("""
+    SELECT item_class, count(*) AS total FROM journal WHERE crawl_id = :crawl
+    GROUP BY item_class ORDER BY item_class
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A scraped item to be kept, with the item and the task that it was scraped for, if any."""
+
+    scraped: Scraped
+    item_id: int | None = None
+    task_id: int | None = None
+
+
+def append(connection: Connection, crawl_id: int, entries: Sequence[Entry]) -> None:
+    """Keep scraped items; the caller's transaction shares the crawl's lock."""
+    if not entries:
+        return
+    connection.execute(
+        APPEND,
+        {
+            "crawl": crawl_id,
+            "items": [one.item_id for one in entries],
+            "tasks": [one.task_id for one in entries],
+            "classes": [one.scraped.item_class for one in entries],
+            "fields": [one.scraped.fields for one in entries],
+        },
+    )
+
+
+def read(
+    connection: Connection,
+    crawl_id: int,
+    *,
+    after_id: int,
+    limit: int,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    item_classes: Sequence[str] = (),
+) -> Sequence[Row[Any]]:
+    """Return the next page: what was kept from `since` on and before `until`, by number."""
+    return connection.execute(
+        READ,
+        {
+            "crawl": crawl_id,
+            "after": after_id,
+            "limit": limit,
+            "since": since,
+            "until": until,
+            "classes": list(item_classes) or None,
+        },
+    ).all()
+
+
+def classes(connection: Connection, crawl_id: int) -> dict[str, int]:
+    """Return how many items of which class are kept."""
+    rows = connection.execute(CLASSES, {"crawl": crawl_id})
+    return {row.item_class: row.total for row in rows}

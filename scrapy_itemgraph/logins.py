@@ -1,0 +1,138 @@
+"""Logins: when a session has expired one worker runs the spider's `login()` for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.utils.spider import iterate_spider_output
+
+from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.outputs import foreign
+from scrapy_itemgraph.translation import LEG
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from scrapy_itemgraph.crawl import Crawl
+    from scrapy_itemgraph.executions import Execution, Leg
+
+logger = logging.getLogger(__name__)
+
+_MOST_LOGINS = 3
+_POLL = 1.0
+
+
+class Logins:
+    """Gives the work of an expired session back, has the spider log in once, and lets it go on."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+        self._generation = 0
+        self._expired = asyncio.Event()
+        self._logins: Counter[tuple[int, int]] = Counter()  # by work that finds itself logged out
+        self.is_under_way = False
+        crawl.on_expired = self.expired
+
+    def begin(self, leg: Leg) -> None:
+        """Note with which login a request goes out."""
+        leg.login = self._generation
+
+    def expired(self, leg: Leg, error: Exception) -> None:
+        """Give the work back, and have somebody log in unless that was done meanwhile."""
+        execution = leg.execution
+        why = self._hopeless(execution, leg)
+        if why is not None:
+            hopeless = ItemGraphError(f"{type(error).__name__} was raised, but {why}")
+            execution.fail(self._crawl.error_of(execution, hopeless, kind="session expired"))
+            return
+        execution.release()
+        if leg.login == self._generation:
+            self._expired.set()
+
+    def _hopeless(self, execution: Execution, leg: Leg) -> str | None:
+        spider = self._crawl.spider
+        if not callable(getattr(spider, "login", None)):
+            return f"the spider {spider.name} has no login(), which would yield Requests"
+        claim = execution.claim
+        if claim is None:
+            return "by a request that belongs to no work, which cannot be given back"
+        if leg.login == self._generation:
+            self._logins[claim.item_id, claim.task_id] += 1
+        if self._logins[claim.item_id, claim.task_id] > _MOST_LOGINS:
+            return f"{_MOST_LOGINS} logins did not help"
+        return None
+
+    async def run(self) -> None:
+        """Log in whenever the session has expired, or wait for the one who does."""
+        while True:
+            await self._expired.wait()
+            self._expired.clear()
+            if await self._is_renewed():
+                self._crawl.on_news()
+            else:
+                await asyncio.sleep(_POLL)
+                self._expired.set()
+
+    async def _is_renewed(self) -> bool:
+        is_mine, current = await self._crawl.graph.begin_login(self._generation)
+        if is_mine:
+            await self._log_in()
+            return True
+        is_renewed = current != self._generation
+        if is_renewed:
+            self._generation = current
+            await self._crawl.refresh_state()
+        return is_renewed
+
+    async def _log_in(self) -> None:
+        name = self._crawl.spider.name
+        logger.info("spider %s: the session has expired; logging in", name)
+        self.is_under_way = True
+        try:
+            error = await self._run_login()
+            await self._crawl.save_session()
+            self._generation = await self._crawl.graph.end_login(renewed=error is None)
+        finally:
+            self.is_under_way = False
+        if error is not None:
+            raise ItemGraphError(
+                f"spider {name}: login() failed: {error.get('type')}: {error.get('message')}. "
+                "The work was given back; start the crawl again to go on"
+            )
+        self._crawl.crawler.stats.inc_value("itemgraph/logins")
+
+    async def _run_login(self) -> dict[str, Any] | None:
+        """Run the spider's login to the end of its last callback; return its error, if any."""
+        ended = asyncio.Event()
+        execution = self._crawl.begin(url="login()")
+        execution.is_login = True
+        execution.on_settled = ended.set
+        leg = execution.open_leg()
+        try:
+            async for output in _iterate(self._crawl.spider.login()):  # type: ignore[attr-defined]
+                if not isinstance(output, Request):
+                    raise foreign(output, f"{execution.where}, which yields Requests")  # noqa: TRY301
+                output.meta[LEG] = leg.open_child()
+                self._crawl.crawler.engine.crawl(output)
+        except Exception as error:
+            logger.exception("spider %s: login() raised an error", self._crawl.spider.name)
+            execution.fail(self._crawl.error_of(execution, error))
+        leg.close()
+        await ended.wait()
+        return execution.error
+
+
+async def _iterate(given: Any) -> AsyncIterator[Any]:
+    if inspect.isawaitable(given):
+        given = await given
+    if hasattr(given, "__aiter__"):
+        async for one in given:
+            yield one
+    else:
+        for one in iterate_spider_output(given):
+            yield one

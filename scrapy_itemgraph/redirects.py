@@ -1,0 +1,97 @@
+"""Redirects: where a claimed request is taken, noted in the graph before it goes on there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph import requests, translation
+from scrapy_itemgraph.exceptions import UnstorableError
+from scrapy_itemgraph.executions import LegState
+from scrapy_itemgraph.types import Move, Moved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+
+    from scrapy_itemgraph.crawl import Crawl
+    from scrapy_itemgraph.executions import Leg
+    from scrapy_itemgraph.identities import Identities
+
+
+class Redirects:
+    """Notes redirects and retries, many in a transaction, and lets them go on."""
+
+    def __init__(
+        self,
+        crawl: Crawl,
+        identities: Identities,
+        push: Callable[[Request, Leg], None],
+        drop: Callable[[Request], None],
+    ) -> None:
+        self._crawl = crawl
+        self._identities = identities
+        self._push = push
+        self._drop = drop
+        self._waiting: list[tuple[Request, Leg, Move]] = []
+        self._added = asyncio.Event()
+
+    def follow(self, request: Request, leg: Leg) -> bool:
+        """Note where a redirect or a retry takes a request; False if it has been there already."""
+        claim = leg.execution.claim
+        assert claim is not None
+        name = self._identities.of_target(request)
+        if name is not None:
+            if name == claim.item.id or name in leg.execution.discovered:
+                self._identities.dupefilter.log(request, self._crawl.spider)
+                leg.close()
+                return False
+            leg.execution.discovered[name] = request
+        self._add(request, leg, name, stored=self._stored(request) if leg.is_own else None)
+        return True
+
+    def hold(self, request: Request, leg: Leg, name: str | None) -> None:
+        """Let a request that cannot be stored go on once its name is its execution's."""
+        if name is None or leg.execution.claim is None:
+            self._push(request, leg)
+        else:
+            self._add(request, leg, name, stored=None)
+
+    async def run(self) -> None:
+        """Note what gathers until told to stop."""
+        while True:
+            await self._added.wait()
+            self._added.clear()
+            batch, self._waiting = self._waiting, []
+            answers = await self._crawl.graph.move([move for *_, move in batch])
+            await self._crawl.refresh_cookies([request for request, *_ in batch])
+            for (request, leg, _), answer in zip(batch, answers, strict=True):
+                self._go_on(request, leg, answer)
+            translation.wake_engine(self._crawl.crawler)
+
+    def _add(self, request: Request, leg: Leg, name: str | None, *, stored: str | None) -> None:
+        claim = leg.execution.claim
+        assert claim is not None
+        leg.state = LegState.QUEUED
+        self._waiting.append((request, leg, Move(claim=claim, name=name, request=stored)))
+        self._added.set()
+
+    def _stored(self, request: Request) -> str | None:
+        try:
+            return json.dumps(requests.dump(request, self._crawl.spider))
+        except UnstorableError:  # after a crash it begins where it was yielded
+            return None
+
+    def _go_on(self, request: Request, leg: Leg, answer: Moved) -> None:
+        if not leg.is_open:
+            return
+        if answer is Moved.ON:
+            self._push(request, leg)
+        elif answer is Moved.TAKEN:
+            self._drop(request)
+            leg.close()
+        else:
+            leg.execution.release()
+            leg.close()

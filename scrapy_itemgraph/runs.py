@@ -1,0 +1,59 @@
+"""Runs of a crawl: from a start with nothing left to do, to the end of all its work.
+
+All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.registry import HAS_WORK
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+LOCK_CRAWL = text("""
+    SELECT run_started_at, run_finished_at FROM crawls WHERE id = :crawl FOR UPDATE
+""")
+
+OTHERS_LIVE = text("""
+    SELECT EXISTS (SELECT FROM workers w
+        WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL
+            AND w.lease_until > clock_timestamp())
+""")
+
+BEGIN = text("""
+    UPDATE crawls SET run_started_at = clock_timestamp(), run_finished_at = NULL
+    WHERE id = :crawl
+    RETURNING run_started_at
+""")
+
+FINISH = text("""
+    UPDATE crawls SET run_finished_at = clock_timestamp()
+    WHERE id = :crawl AND run_started_at = :run
+""")
+
+
+def join(connection: Connection, crawl_id: int) -> datetime:
+    """Return when the crawl's run began: the one under way, or a new one if none is.
+
+    Called in the transaction that registers the worker, before that; so of two workers that start
+    together one begins the run and the other joins it.
+    """
+    row = connection.execute(LOCK_CRAWL, {"crawl": crawl_id}).one()
+    if row.run_started_at is not None and row.run_finished_at is None:
+        here = {"crawl": crawl_id}
+        if connection.scalar(HAS_WORK, here) or connection.scalar(OTHERS_LIVE, here):
+            started: datetime = row.run_started_at
+            return started
+    begun: datetime = connection.execute(BEGIN, {"crawl": crawl_id}).scalar_one()
+    return begun
+
+
+def finish(connection: Connection, crawl_id: int, run_started_at: datetime) -> None:
+    """Note that a run is over: the next start begins another one."""
+    connection.execute(FINISH, {"crawl": crawl_id, "run": run_started_at})

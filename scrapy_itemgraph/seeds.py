@@ -1,0 +1,74 @@
+"""Seeds: the operations with which a spider begins, applied at every start."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.exceptions import ForeignOutputError, ItemGraphError, OperationError
+from scrapy_itemgraph.operations import CreateItem, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from scrapy_itemgraph.crawl import Crawl
+
+logger = logging.getLogger(__name__)
+
+_CHUNK = 500
+
+
+async def sow(crawl: Crawl) -> None:
+    """Apply what the spider's `seeds()` yields, a transaction for every few hundred.
+
+    Raises:
+        ItemGraphError: naming the spider and what is wrong with its seeds.
+
+    """
+    seeds = getattr(crawl.spider, "seeds", None)
+    if not callable(seeds):
+        return
+    try:
+        await _apply(crawl, seeds())
+    except ItemGraphError:
+        raise
+    except Exception as error:
+        logger.exception("spider %s: seeds raised an error", crawl.spider.name)
+        raise ItemGraphError(
+            f"spider {crawl.spider.name}: seeds: {type(error).__name__}: {error}"
+        ) from None
+
+
+async def _apply(crawl: Crawl, seeds: Any) -> None:
+    chunk: list[Operation] = []
+    async for seed in _iterate(seeds):
+        chunk.append(_checked(crawl, seed))
+        if len(chunk) == _CHUNK:
+            await crawl.graph.seed(chunk)
+            chunk = []
+    if chunk:
+        await crawl.graph.seed(chunk)
+
+
+def _checked(crawl: Crawl, seed: Any) -> Operation:
+    where = f"spider {crawl.spider.name}, seeds"
+    if not isinstance(seed, Operation):
+        raise ForeignOutputError(
+            f"{where}: yielded {type(seed).__name__} {seed!r:.80}; seeds are operations"
+        )
+    if isinstance(seed, CreateItem) and seed.is_id_drawn:
+        raise OperationError(
+            f"{where}: CreateItem without an id would be a new item at every start; give it one"
+        )
+    return crawl.checks.checked(seed, None, where)
+
+
+async def _iterate(given: Any) -> AsyncIterator[Any]:
+    if hasattr(given, "__await__"):
+        given = await given
+    if hasattr(given, "__aiter__"):
+        async for one in given:
+            yield one
+    else:
+        for one in given or ():
+            yield one

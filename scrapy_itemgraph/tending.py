@@ -1,0 +1,67 @@
+"""Tending: what a worker does for its crawl every second, beside its own work."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.executions import LegState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_itemgraph.crawl import Crawl
+    from scrapy_itemgraph.executions import Leg
+
+_EVERY = 1.0
+_SWEEP_EVERY = 10.0
+
+
+class Tending:
+    """Takes over from the dead, stages what fell due, and finds legs that nobody has."""
+
+    def __init__(self, crawl: Crawl, has_news: Callable[[], None]) -> None:
+        self._crawl = crawl
+        self._has_news = has_news
+        self._missed: set[Leg] = set()
+
+    async def run(self) -> None:
+        """Tend until told to stop."""
+        swept = time.monotonic()
+        while True:
+            if await self._crawl.graph.tend():
+                self._has_news()
+                await asyncio.sleep(0)
+                continue
+            if await self._crawl.graph.learn_callbacks():
+                self._has_news()
+            await self._crawl.refresh_state()
+            if time.monotonic() - swept > _SWEEP_EVERY:
+                swept = time.monotonic()
+                self._sweep()
+            await asyncio.sleep(_EVERY)
+
+    def _sweep(self) -> None:
+        """Close legs whose request the engine no longer has; twice missed is forgotten."""
+        crawl = self._crawl
+        engine = crawl.crawler.engine
+        scraping = engine.scraper.slot
+        if scraping is None:
+            return
+        known = engine.downloader.active | scraping.active | {entry[1] for entry in scraping.queue}
+        missed = {
+            leg
+            for execution in crawl.executions
+            for leg in execution.legs
+            if leg.state is LegState.RUNNING and leg.request not in known
+        }
+        forgotten, self._missed = missed & self._missed, missed
+        for leg in forgotten:
+            crawl.crawler.stats.inc_value("itemgraph/legs_forgotten")
+            lost = ItemGraphError("Scrapy dropped the request without telling anyone")
+            leg.execution.fail(
+                crawl.error_of(leg.execution, lost, kind="forgotten", url=leg.request.url)
+            )
+            leg.close()

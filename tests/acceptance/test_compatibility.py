@@ -1,0 +1,119 @@
+"""Spiders as users write them crawl the same by Scrapy's own scheduler and by ours.
+
+`ITEMGRAPH_TEST_COMPATIBILITY=stock` compares Scrapy's own scheduler with itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from typing import TYPE_CHECKING
+
+import compatibility
+import pytest
+from conftest import new_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.edge
+
+IS_SELF_CHECK = os.environ.get("ITEMGRAPH_TEST_COMPATIBILITY") == "stock"
+
+# What may differ, as patterns of facts by spider, each with its reason.
+ACCEPTED = {
+    # A request is stored as it was yielded; with JOBDIR, stock Scrapy does the same.
+    "shared_between": ['"name": "parse_second".*/page/2"'],
+}
+
+# Each group is crawled in one process, spider after spider.
+GROUPS = {
+    "starts": [
+        "start_urls",
+        "start",
+        "broken_start",
+        "lazy",
+        "arguments",
+        "idle",
+        "signals",
+        "closing",
+        "stopping",
+        "counted",
+    ],
+    "generic": ["rules", "sitemap", "feed", "table"],
+    "callbacks": ["kinds", "errbacks", "values", "shared", "shared_between", "inline"],
+    "requests": [
+        "methods",
+        "own_requests",
+        "login",
+        "sessions",
+        "encodings",
+        "fingerprints",
+        "unfiltered",
+        "own_filter",
+    ],
+    "sites": [
+        "redirects",
+        "retries",
+        "robots",
+        "depth",
+        "offsite",
+        "limits",
+        "cached",
+        "throttled",
+    ],
+    "components": [
+        "downloader_middlewares",
+        "spider_middlewares",
+        "pipelines",
+        "items",
+        "odd_items",
+        "files",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def crawls(server_url, template, tmp_path_factory) -> Callable[[str], list[dict]]:
+    """Return what gives the crawls of a group's spiders, by stock Scrapy and by ours."""
+
+    @functools.cache
+    def crawl(group: str) -> list[dict]:
+        with new_database(server_url, template) as url:
+            own = compatibility.STOCK if IS_SELF_CHECK else compatibility.ours(url)
+            return compatibility.crawl_in_ways(
+                tmp_path_factory.mktemp(group), GROUPS[group], compatibility.STOCK, own
+            )
+
+    return crawl
+
+
+@pytest.mark.parametrize(
+    ("group", "spider"), [(group, spider) for group, names in GROUPS.items() for spider in names]
+)
+def test_a_spider_crawls_the_same_by_either_scheduler(crawls, group, spider):
+    """Pages, callbacks, arguments, items, signals, stats and files are those of stock Scrapy."""
+    stock, ours = (crawl[spider] for crawl in crawls(group))
+
+    different = [
+        line
+        for line in compatibility.differences(stock, ours)
+        if not any(re.search(pattern, line) for pattern in ACCEPTED.get(spider, ()))
+    ]
+
+    assert not different, "\n".join(["", *different, ours.log])
+    assert IS_SELF_CHECK or "'itemgraph/claimed'" in ours.log
+    assert "'itemgraph/claimed'" not in stock.log
+
+
+def test_the_comparison_sees_what_differs(crawls):
+    """Spiders that crawl differently are found different in calls, requests, signals and stats."""
+    stock, _ = crawls("generic")
+
+    lines = compatibility.differences(stock["feed"], stock["table"])
+
+    kinds = {(line[0], json.loads(line[line.index("{") :])["kind"]) for line in lines}
+    assert kinds == {(sign, of) for sign in "+-" for of in ("callback", "asked", "signal", "stat")}
+    assert compatibility.differences(stock["feed"], stock["feed"]) == []

@@ -1,0 +1,299 @@
+"""Sessions in the database: the last write wins, nobody deadlocks, and one worker logs in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+from races import Crawl, actors
+
+from scrapy_itemgraph import database as databases
+from scrapy_itemgraph import sessions, workers
+from scrapy_itemgraph.types import Cookie
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.server
+
+HOST = "www.shop.example"
+
+
+class Nothing:
+    """A spider without tasks."""
+
+
+@pytest.fixture
+def crawl(engine) -> Crawl:
+    """Make a crawl."""
+    return Crawl(engine, Nothing)
+
+
+@pytest.fixture
+def pair(engine) -> Iterator[list]:
+    """Two connections."""
+    with actors(engine, 2) as made:
+        yield made
+
+
+def cookie(name: str, value: str | None = '{"value": "1"}', **given: str) -> Cookie:
+    """Return a cookie of the default jar."""
+    return Cookie(**{"jar": "null", "domain": HOST, "path": "/"} | given, name=name, cookie=value)
+
+
+def save(crawl: Crawl, *cookies: Cookie, **state: str | None) -> None:
+    """Save and commit."""
+    with crawl.engine.begin() as connection:
+        sessions.save(connection, crawl.id, cookies, state)
+
+
+def cookies(crawl: Crawl, *wanted: tuple[str, str]) -> list[Cookie]:
+    """Return the cookies of (jar, host) pairs."""
+    with crawl.engine.begin() as connection:
+        return sessions.load_cookies(connection, crawl.id, wanted or [("null", HOST)])
+
+
+def state(crawl: Crawl) -> dict[str, str | None]:
+    """Return the stored state."""
+    with crawl.engine.begin() as connection:
+        return sessions.load_state(connection, crawl.id)
+
+
+def test_cookies_come_back_as_they_were(crawl):
+    """A cookie is read as it was saved, byte for byte, also one that was deleted."""
+    odd = '{"value":  "\\u0000 \\ud800 \N{SNOWMAN}", "expires": 1e3}'
+    given = [cookie("a", odd), cookie("b", None), cookie("c", path="/c")]
+
+    save(crawl, *given)
+
+    assert sorted(cookies(crawl), key=lambda one: one.name) == given
+
+
+def test_only_the_cookies_of_the_wanted_jars_and_hosts_are_read(crawl):
+    """A claim reads what its hosts could be sent, from their jars, in this crawl."""
+    mine = [
+        cookie("host"),
+        cookie("dot", domain=f".{HOST}"),
+        cookie("parent", domain=".shop.example"),
+        cookie("bare", domain="shop.example"),
+        cookie("local", domain="localhost.local", jar="1"),
+        cookie("ip", domain="127.0.0.1"),
+    ]
+    others = [
+        cookie("a", domain=".other.example"),
+        cookie("b", domain="www2.shop.example"),
+        cookie("c", jar="1"),
+        cookie("d", domain=".example"),
+    ]
+    save(crawl, *mine, *others)
+    save(Crawl(crawl.engine, Nothing, "another"), cookie("e"))
+
+    found = cookies(
+        crawl, ("null", HOST), ("null", HOST), ("1", "localhost"), ("null", "127.0.0.1")
+    )
+
+    assert sorted(one.name for one in found) == sorted(one.name for one in mine)
+
+
+def test_nothing_wanted_reads_nothing(crawl):
+    """A claim without requests, and a commit without changes, send no statement."""
+    with crawl.engine.begin() as connection:
+        statements = []
+        sa.event.listen(connection, "before_execute", lambda *given: statements.append(given))
+
+        sessions.save(connection, crawl.id, [], {})
+        sessions.free_login(connection, [])
+        assert sessions.load_cookies(connection, crawl.id, []) == []
+
+    assert statements == []
+
+
+def test_the_last_write_wins(crawl):
+    """A cookie and a key have the value that was written last, also within one commit."""
+    save(crawl, cookie("a", "1"), cookie("a", "2"), page="1", more="1")
+    assert [one.cookie for one in cookies(crawl)] == ["2"]
+
+    save(crawl, cookie("a", None), page="2", more=None)
+
+    assert [one.cookie for one in cookies(crawl)] == [None]
+    assert state(crawl) == {"page": "2", "more": None}
+
+
+def test_a_longest_key_can_be_stored(crawl):
+    """A key of the most bytes that are let through fits into the index, however random it is."""
+    rest = sessions.MAX_KEY_BYTES - len("null" + HOST + "/")
+    name = "".join(chr(33 + (n * n * 7919 + n * 31) % 90) for n in range(rest))
+
+    save(crawl, cookie(name), **{name: "1"})
+
+    assert cookies(crawl) == [cookie(name)]
+    assert state(crawl) == {name: "1"}
+
+
+@pytest.mark.parametrize("kind", ["cookies", "state"])
+def test_two_writers_wait_for_each_other(crawl, pair, kind):
+    """Two commits that change the same cookies or keys in another order do not deadlock."""
+
+    def write(connection: sa.Connection, value: str, *names: str) -> None:
+        if kind == "cookies":
+            sessions.save(connection, crawl.id, [cookie(name, value) for name in names], {})
+        else:
+            sessions.save(connection, crawl.id, [], dict.fromkeys(names, value))
+
+    one, two = pair
+    one.run(write, "1", "a")
+    two.start(write, "2", "b", "a")
+    two.until_blocked()
+
+    one.run(write, "1", "b")
+    one.commit()
+    two.resume()
+    two.commit()
+
+    stored = state(crawl) or {one.name: one.cookie for one in cookies(crawl)}
+    assert stored == {"a": "2", "b": "2"}
+
+
+def begin(actor, crawl: Crawl, worker: int, generation: int = 0) -> tuple[bool, int]:
+    """Try to be the one that logs in, and commit."""
+    answer = actor.run(sessions.begin_login, crawl.id, worker, generation)
+    actor.commit()
+    return answer
+
+
+def login(crawl: Crawl) -> tuple[int, int | None]:
+    """Return the state of the login."""
+    with crawl.engine.begin() as connection:
+        return sessions.login_state(connection, crawl.id)
+
+
+def test_one_worker_logs_in_for_all(crawl, pair):
+    """While a worker logs in no other does, and afterwards the session is another."""
+    one, two = pair
+    first, second = crawl.worker(), crawl.worker()
+    assert login(crawl) == (0, None)
+
+    assert begin(one, crawl, first) == (True, 0)
+    assert begin(two, crawl, second) == (False, 0)
+    assert begin(one, crawl, first) == (True, 0)
+    assert login(crawl) == (0, first)
+
+    assert one.run(sessions.end_login, crawl.id, first, renewed=True) == 1
+    one.commit()
+    assert login(crawl) == (1, None)
+    assert begin(two, crawl, second) == (False, 1)
+    assert begin(two, crawl, second, 1) == (True, 1)
+
+
+def test_a_login_that_failed_is_tried_by_another(crawl, pair):
+    """A worker that could not log in leaves the session as it was, and another may try."""
+    one, two = pair
+    first, second = crawl.worker(), crawl.worker()
+    begin(one, crawl, first)
+
+    assert one.run(sessions.end_login, crawl.id, first, renewed=False) == 0
+    one.commit()
+
+    assert begin(two, crawl, second) == (True, 0)
+    assert crawl.rows("SELECT renewed_at FROM logins") == [(None,)]
+
+
+@pytest.mark.parametrize("generation", [0, 4])
+def test_of_two_workers_at_once_one_logs_in(crawl, pair, generation):
+    """Two workers that begin at the same moment do not both log in, on the first time either."""
+    one, two = pair
+    first, second = crawl.worker(), crawl.worker()
+    assert one.run(sessions.begin_login, crawl.id, first, generation) == (True, generation)
+    two.start(sessions.begin_login, crawl.id, second, generation)
+    two.until_blocked()
+    one.commit()
+
+    assert two.resume() == (False, generation)
+
+
+def test_a_worker_that_began_after_the_other_had_registered_is_seen(crawl, pair):
+    """Who waits for the login sees as alive a worker that registered while it waited."""
+    one, two = pair
+    save(crawl)
+    begin(one, crawl, crawl.worker())
+    one.run(sessions.end_login, crawl.id, login(crawl)[1], renewed=False)
+    one.commit()
+    second = crawl.worker()
+    two.pause_before(sessions.BEGIN_LOGIN)
+    two.start(sessions.begin_login, crawl.id, second, 0)
+    two.until_paused()
+
+    third = crawl.worker()
+    one.start(sessions.begin_login, crawl.id, third, 0)
+    one.until_blocked()
+    assert two.resume() == (True, 0)
+    two.commit()
+
+    assert one.resume() == (False, 0)
+
+
+@pytest.mark.parametrize("end", ["lease", "stop"])
+def test_the_login_of_a_dead_worker_is_taken(crawl, pair, end):
+    """A worker that died or stopped while it logged in does not hold up the others."""
+    one, two = pair
+    first, second = crawl.worker(), crawl.worker()
+    begin(one, crawl, first)
+    if end == "lease":
+        crawl.expire_lease(first)
+    else:
+        two.run(workers.stop, first, "finished")
+        two.commit()
+
+    assert begin(two, crawl, second) == (True, 0)
+    assert one.run(sessions.end_login, crawl.id, first, renewed=True) == 0
+    one.commit()
+
+    assert login(crawl) == (0, second)
+
+
+def test_the_login_of_the_dead_is_freed(crawl, pair):
+    """When the claims of the dead are taken over their login is free, and no other's is."""
+    one, _ = pair
+    first, second = crawl.worker(), crawl.worker()
+    begin(one, crawl, first)
+
+    one.run(sessions.free_login, [second])
+    one.commit()
+    assert login(crawl) == (0, first)
+    one.run(sessions.free_login, [first])
+    one.commit()
+
+    assert login(crawl) == (0, None)
+
+
+FILL = """
+    INSERT INTO cookies (crawl_id, jar, domain, path, name, cookie)
+    SELECT :crawl, CASE WHEN n % 2 = 0 THEN 'null' ELSE CAST(n % 1000 AS text) END,
+        'h' || n / 10 || '.example', '/', 'c' || n % 10, '{}'
+    FROM generate_series(1, 200000) AS n
+"""
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+def test_a_claim_reads_few_cookies(crawl, analysed):
+    """Of a jar with a hundred thousand cookies a claim reads those of its hosts, by the key."""
+    from integration.test_plans import explaining, touched
+
+    crawl.execute("ALTER TABLE cookies SET (autovacuum_enabled = off)")
+    crawl.execute(FILL, crawl=crawl.id)
+    if analysed:
+        crawl.execute("ANALYZE cookies")
+    wanted = [("null", f"h{n}.example") for n in range(100, 125)]
+
+    with crawl.engine.begin() as connection:
+        databases.hot_path(connection)
+        with explaining(connection) as explained:
+            found = sessions.load_cookies(connection, crawl.id, wanted)
+
+    (plan,) = explained
+    scans = [node for node in plan.nodes if node.get("Relation Name") == "cookies"]
+    assert [node["Index Name"] for node in scans] == ["cookies_pkey"]
+    assert all("domain" in node["Index Cond"] for node in scans)
+    assert all(touched(node) <= 200 for node in plan.nodes)
+    assert len(found) == 125

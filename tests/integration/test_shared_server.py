@@ -1,0 +1,161 @@
+"""A server that several hosts share, set up as the howto says: roles, and TLS in the URL."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+import uuid
+from pathlib import Path
+
+import psycopg
+import pytest
+import servers
+import sqlalchemy as sa
+from conftest import new_database
+from projects import Project
+
+from scrapy_itemgraph import ItemGraph, task
+from scrapy_itemgraph import database as databases
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.graph import CrawlGraph
+from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.tasks import discover
+
+HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "own-server.md"
+
+SPIDER = """
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        yield CreateItem("ITEM", tags=["item"])
+
+    @task(tags=["item"], download=False)
+    def work(self, response, item):
+        yield UpdateData({"done": True})
+"""
+
+
+class Books:
+    @task(tags=["book"])
+    def parse(self, response, item): ...
+
+
+@pytest.mark.server
+def test_one_role_migrates_and_another_crawls(server_url, tmp_path):
+    """With the howto's grants the crawling role needs no right to make or change tables."""
+    suffix = f"_{uuid.uuid4().hex[:12]}"
+    make_roles, make_database, grant = (
+        block.replace("crawl_owner", f"crawl_owner{suffix}")
+        .replace("crawl_worker", f"crawl_worker{suffix}")
+        .replace("…", servers.PASSWORD)
+        for block in re.findall(
+            r"^```sql\n(.*?)^```$", HOWTO.read_text(), re.MULTILINE | re.DOTALL
+        )[:3]
+    )
+    assert "CREATE DATABASE" in make_database  # which the next line does under another name
+    with new_database(server_url) as url:
+        admin = databases.normalise_url(url)
+        name = admin.database
+        login = {"password": servers.PASSWORD}
+        owner = admin.set(username=f"crawl_owner{suffix}", **login).render_as_string(False)
+        worker = admin.set(username=f"crawl_worker{suffix}", **login).render_as_string(False)
+        execute(url, make_roles, f"ALTER DATABASE {name} OWNER TO crawl_owner{suffix}")
+        try:
+            execute(owner, grant)
+            ItemGraph.migrate(owner)
+            project = Project(tmp_path, worker).write(SPIDER)
+
+            run = project.crawl()
+
+            assert project.outcomes() == {"ITEM": ["ok"]}, run.log
+            assert project.scrapy("itemgraph", "status").code == 0
+            with pytest.raises(sa.exc.ProgrammingError, match="permission denied"):
+                execute(worker, "CREATE TABLE mine ()")
+        finally:
+            execute(
+                url,
+                f"ALTER DATABASE {name} OWNER TO CURRENT_USER",
+                *(f"DROP OWNED BY crawl_{role}{suffix} CASCADE" for role in ("worker", "owner")),
+                *(f"DROP ROLE crawl_{role}{suffix}" for role in ("worker", "owner")),
+            )
+
+
+def execute(url: str, *statements: str) -> None:
+    """Execute statements."""
+    engine = databases.sync_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def make_certificate(certificate: Path, key: Path) -> None:
+    """Make a certificate for 127.0.0.1 that signs itself."""
+    names = ("-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1")
+    kind = ("-new", "-x509", "-nodes", "-days", "2")
+    files = ("-keyout", key, "-out", certificate)
+    subprocess.run(["openssl", "req", *kind, *names, *files], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def tls_server():
+    """Debian's PostgreSQL with a certificate for 127.0.0.1; yields it and the certificate."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    with servers.debian_postgres() as server:
+        data = server.directory / "data"
+        certificate, key = data / "server.crt", data / "server.key"
+        make_certificate(certificate, key)
+        status = data.stat()
+        for path in (certificate, key):
+            path.chmod(0o600)
+            shutil.chown(path, status.st_uid, status.st_gid)
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET ssl = on")
+            connection.execute("SELECT pg_reload_conf()")
+        copy = server.directory / "root.crt"
+        copy.write_bytes(certificate.read_bytes())
+        yield server, copy
+
+
+def test_what_the_url_says_of_tls_holds_for_every_connection(tls_server):
+    """With verify-full in the URL each of a worker's connections is encrypted."""
+    server, certificate = tls_server
+    url = f"{server.url}?sslmode=verify-full&sslrootcert={certificate}"
+
+    async def run() -> None:
+        graph = await CrawlGraph.open(
+            Settings(database_url=url), crawl="books", spider="spider", tasks=discover(Books)
+        )
+        try:
+            found = await asyncio.to_thread(encrypted)
+        finally:
+            await graph.close("finished")
+        assert len(found) >= 2
+        assert all(found)
+
+    def encrypted() -> list[bool]:
+        with psycopg.connect(server.url) as connection:
+            rows = connection.execute(
+                "SELECT s.ssl FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) "
+                "WHERE a.backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+            return [ssl for (ssl,) in rows]
+
+    asyncio.run(run())
+
+
+def test_a_server_that_cannot_show_its_certificate_is_refused(tls_server, tmp_path):
+    """A root certificate that did not sign the server's ends the start with one line."""
+    server, _ = tls_server
+    other = tmp_path / "other.crt"
+    make_certificate(other, tmp_path / "other.key")
+
+    with (
+        pytest.raises(DatabaseUnavailableError, match="certificate verify failed"),
+        ItemGraph.open(f"{server.url}?sslmode=verify-full&sslrootcert={other}", crawl="books"),
+    ):
+        pass
