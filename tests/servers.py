@@ -17,7 +17,7 @@ import pytest
 from scrapy_itemgraph.embedded import EmbeddedServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 DEBIAN_PROGRAMS = Path("/usr/lib/postgresql/15/bin")
 PASSWORD = "open sesame"
@@ -31,6 +31,16 @@ class Server:
 
     port: int
     directory: Path
+    run: Callable[..., None]
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        log = self.directory / "data" / "log"
+        self.run("pg_ctl", "-w", "-l", log, "start", stdout=subprocess.DEVNULL)
+
+    def stop(self, *, check: bool = True) -> None:
+        """Stop it at once, as a crash would."""
+        self.run("pg_ctl", "-w", "-m", "immediate", "stop", stdout=subprocess.DEVNULL, check=check)
 
     @property
     def url(self) -> str:
@@ -43,18 +53,21 @@ class Server:
 
 
 @contextmanager
-def debian_postgres() -> Iterator[Server]:
-    """Run Debian's PostgreSQL 15 on a free port, or skip the test where it is not installed."""
+def debian_postgres(parent: Path | None = None) -> Iterator[Server]:
+    """Run Debian's PostgreSQL 15 on a free port, or skip the test where it is not installed.
+
+    Its files are in a directory of its own, under `parent` if that is given.
+    """
     if not (DEBIAN_PROGRAMS / "postgres").exists():
         pytest.skip(f"Debian's postgresql-15 is not installed ({DEBIAN_PROGRAMS})")
-    with tempfile.TemporaryDirectory(prefix="itemgraph-debian-") as name:
+    with tempfile.TemporaryDirectory(prefix="itemgraph-debian-", dir=parent) as name:
         directory = Path(name)
         (directory / "password").write_text(PASSWORD)
         account = _account(directory)
 
-        def run(program, *arguments, **options):
+        def run(program, *arguments, check=True, **options):
             command = [DEBIAN_PROGRAMS / program, "-D", directory / "data", *arguments]
-            subprocess.run(command, check=True, cwd=directory, **account, **options)
+            subprocess.run(command, check=check, cwd=directory, **account, **options)
 
         quiet = {"stdout": subprocess.DEVNULL}
         run(
@@ -74,11 +87,29 @@ def debian_postgres() -> Iterator[Server]:
         }
         with (directory / "data" / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
-        run("pg_ctl", "-w", "-l", directory / "data" / "log", "start", **quiet)
+        one = Server(port, directory, run)
+        one.start()
         try:
-            yield Server(port, directory)
+            yield one
         finally:
-            run("pg_ctl", "-w", "-m", "immediate", "stop", **quiet)
+            one.stop(check=False)
+
+
+@contextmanager
+def small_disk(megabytes: int) -> Iterator[Path]:
+    """Yield a directory with so much space, or skip the test where it cannot be mounted."""
+    with tempfile.TemporaryDirectory(prefix="itemgraph-disk-") as name:
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=755", "tmpfs", name],
+            check=False,
+            capture_output=True,
+        )
+        if mounted.returncode:
+            pytest.skip("only root can mount a small disk, and not in every container")
+        try:
+            yield Path(name)
+        finally:
+            subprocess.run(["umount", "-l", name], check=True)
 
 
 @contextmanager

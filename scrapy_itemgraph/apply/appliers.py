@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.types import Claim
 
 O = TypeVar("O", bound=ops.Operation)  # noqa: E741 - the conventional name of the type of `o`
+_OF_REQUESTS = ("url", "request", "download_slot")
 _APPLIERS: dict[type[ops.Operation], Callable[[Run, Any], None]] = {}
 
 
@@ -211,7 +212,8 @@ def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> 
         result.is_changed = True
         run.draft.effects.failures.append(Handled((item.id, task_id), by="fetched again"))
     if old and item.name == operation.id:
-        _set_data(run, item, dict(operation.data))
+        others = {key: value for key, value in item.data.items() if key not in _OF_REQUESTS}
+        _set_data(run, item, {**operation.data, **others})
     return bool(old)
 
 
@@ -503,7 +505,9 @@ def end_own(run: Run, *, is_held: bool) -> None:
     result = complete(run, item, task, version=claim.version, is_held=is_held)
     if run.own_ttl is not None:
         _set_expiry(result, task, run.own_ttl)
-    if run.own_expired or invalidated_at not in {None, claim.invalidated_at}:
+    if is_held and task.is_callback:
+        result.invalidated_at = run.draft.state.now  # to run again once it is handled
+    elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:
         result.invalidated_at = invalidated_at or run.draft.state.now
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.operations import Operation
 
 TASKS = text("""
-    SELECT id, name, version, ttl, is_registered FROM tasks WHERE crawl_id = :crawl
+    SELECT id, name, version, ttl, is_registered, is_callback FROM tasks WHERE crawl_id = :crawl
 """)
 
 RESOLVE = text("""

@@ -94,6 +94,7 @@ class TaskRow:
     version: str
     ttl: timedelta | None
     is_registered: bool
+    is_callback: bool = False
 
 
 Pair = tuple[int, int]

@@ -496,7 +496,7 @@ class CrawlGraph:
 
     def hurry(self) -> None:
         """Wait for a server that is gone a short time only, for the crawl ends."""
-        self._patience = _PATIENCE_AT_THE_END
+        self._patience = min(self._patience, _PATIENCE_AT_THE_END)
 
     async def close(self, reason: str) -> None:
         """Give back what is still claimed, and be gone; the lock goes last."""

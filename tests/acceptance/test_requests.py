@@ -62,8 +62,8 @@ def wait_for(project, text):
 def errors(project):
     """Return (URL, message) of each open failure."""
     return project.rows(
-        "SELECT i.data->>'url', f.error->>'message' FROM failures f JOIN items i ON i.id = f.item_id "
-        "WHERE f.handled_at IS NULL ORDER BY f.id"
+        "SELECT i.data->>'url', f.error->>'message' "
+        "FROM failures f JOIN items i ON i.id = f.item_id WHERE f.handled_at IS NULL ORDER BY f.id"
     )
 
 
@@ -127,6 +127,26 @@ class S(scrapy.Spider):
 """
 
 
+def test_a_callback_may_have_any_name_that_python_allows(project, site):
+    """A method whose name has other letters than ASCII ones is a callback like others."""
+    project.write("""
+    class S(scrapy.Spider):
+        name = "s"
+        start_urls = [SITE + "/page/1"]
+
+        def parse(self, response):
+            yield scrapy.Request(SITE + "/page/2", self.größe)
+
+        def größe(self, response):
+            yield {"url": response.url}
+    """)
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "finished", run.log
+    assert run.stats["item_scraped_count"] == 1
+
+
 def test_a_fingerprinter_of_the_project_tells_what_is_the_same(project, site):
     """REQUEST_FINGERPRINTER_CLASS is what requests are named and filtered by."""
     project.write(
@@ -144,6 +164,44 @@ def test_a_fingerprinter_of_the_project_tells_what_is_the_same(project, site):
     assert run.stats["reason"] == "finished", run.log
     assert project.data().keys() == {f"START:{b'1'.hex()}:parse", f"REQ:{b'2'.hex()}"}
     assert sum(site.hits.values()) == 2
+
+
+def test_a_fingerprinter_that_raises_is_a_failure_of_the_page(project, site):
+    """What cannot be named is not lost in silence: the page that yielded it failed."""
+    project.write(
+        """
+    class S(scrapy.Spider):
+        name = "s"
+        start_urls = [SITE + "/page/1"]
+
+        def parse(self, response):
+            for n in range(40):
+                yield scrapy.Request(f"{SITE}/page/bad/{n}", self.more)
+            yield scrapy.Request(SITE + "/page/2", self.more)
+
+        def more(self, response):
+            pass
+    """,
+        'REQUEST_FINGERPRINTER_CLASS = "proj.prints.Picky"',
+        prints="""
+        class Picky:
+            def fingerprint(self, request):
+                if "bad" in request.url:
+                    raise ValueError("no fingerprint for this")
+                return request.url.encode()
+        """,
+    )
+    process = project.start("crawl", "s")
+    try:
+        run = project.finish(process, 30)
+    finally:
+        process.kill()
+
+    assert run.stats["reason"] == "finished", run.log
+    ((url, message),) = errors(project)
+    assert url == site.url + "/page/1"
+    assert "no fingerprint for this" in message
+    assert site.hits["/page/2"] == 1
 
 
 def test_without_a_duplicates_filter_nothing_is_filtered(project, site):
@@ -659,6 +717,30 @@ def test_a_held_request_that_another_run_knows_is_not_downloaded(project, site):
 
     assert run.stats["reason"] == "finished", run.log
     assert site.hits == {"/page/1": 2, "/page/2": 1}
+
+
+@pytest.mark.parametrize("dont_filter", [True, False])
+def test_a_start_request_that_cannot_be_stored_is_held(project, site, dont_filter):
+    """A lambda in start() stops neither the rest of start() nor the requests of its callback."""
+    project.write(f"""
+    class S(scrapy.Spider):
+        name = "s"
+
+        async def start(self):
+            one = lambda response: scrapy.Request(SITE + "/page/2", self.last)
+            yield scrapy.Request(SITE + "/page/1", one, dont_filter={dont_filter})
+            yield scrapy.Request(SITE + "/page/3", self.last)
+
+        def last(self, response):
+            yield {{"url": response.url}}
+    """)
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "finished", run.log
+    assert run.stats["itemgraph/held"] == 1, run.log
+    assert run.stats["item_scraped_count"] == 2
+    assert site.hits == {"/page/1": 1, "/page/2": 1, "/page/3": 1}
 
 
 def test_too_many_held_requests_are_a_failure_that_names_the_setting(project, site):

@@ -220,6 +220,29 @@ def test_a_filtered_start_request_is_fetched_once_in_each_run(project, site):
     assert site.hits == {"/page/1": 2, "/page/2": 1}
 
 
+def test_a_start_request_that_a_page_links_to_is_fetched_in_each_run(project, site):
+    """A link to it that is known from the last run does not take the start request's turn."""
+    project.write("""
+    class S(scrapy.Spider):
+        name = "s"
+
+        async def start(self):
+            yield scrapy.Request(SITE + "/page/1", dont_filter=True)
+            while not self.crawler.stats.get_value("itemgraph/committed"):
+                await asyncio.sleep(0.05)
+            yield scrapy.Request(SITE + "/page/2")
+
+        def parse(self, response):
+            yield scrapy.Request(SITE + "/page/2")
+    """)
+
+    runs = [project.crawl() for _ in range(2)]
+
+    assert [run.stats["reason"] for run in runs] == ["finished"] * 2, runs[1].log
+    assert site.hits["/page/1"] == 2
+    assert site.hits["/page/2"] >= 2
+
+
 def test_pages_are_fetched_again_when_their_results_are_stale(project, site):
     """ITEMGRAPH_DEFAULT_TTL for all, and meta["itemgraph_ttl"] for a single request."""
     project.write(

@@ -98,8 +98,8 @@ def until(is_so, say=str):
 def errors(project):
     """Return (URL, message) of each open failure."""
     return project.rows(
-        "SELECT i.data->>'url', f.error->>'message' FROM failures f JOIN items i ON i.id = f.item_id "
-        "WHERE f.handled_at IS NULL ORDER BY f.id"
+        "SELECT i.data->>'url', f.error->>'message' "
+        "FROM failures f JOIN items i ON i.id = f.item_id WHERE f.handled_at IS NULL ORDER BY f.id"
     )
 
 
@@ -408,6 +408,27 @@ def test_a_login_that_fails_closes_the_spider_and_loses_nothing(project, site, k
     assert fixed.stats["reason"] == "finished", fixed.log
     assert fixed.stats["item_scraped_count"] == 6
     assert site.hits["/page/start"] == 1
+    assert errors(project) == []
+
+
+@pytest.mark.parametrize("how", ["robots", "offsite"])
+def test_a_login_that_is_refused_is_a_login_that_fails(project, site, how):
+    """Requests of login() that robots.txt or allowed_domains refuse do not pass for a login."""
+    site.robots = "User-agent: *\nDisallow: /form\n"
+    spider, settings = MEMBER, "ROBOTSTXT_OBEY = True"
+    if how == "offsite":
+        spider = MEMBER.replace('SITE + "/form"', '"http://login.example/form"')
+        spider = spider.replace(
+            "async def login", 'allowed_domains = ["127.0.0.1"]\n\n    async def login'
+        )
+        settings = ""
+    project.write(spider, settings)
+
+    run = project.crawl()
+
+    assert run.log.count("LOGIN BEGINS") == 1
+    assert run.stats["reason"] == "itemgraph_error", run.log
+    assert "login() failed" in run.log
     assert errors(project) == []
 
 

@@ -1,0 +1,381 @@
+"""Requests that are enqueued: new, known, fetched again in each run, and what they find claimed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import graphs
+import oracle
+import pytest
+import sqlalchemy as sa
+
+from scrapy_itemgraph import (
+    AddTag,
+    CreateAlias,
+    DeleteItem,
+    RenameItem,
+    UpdateData,
+    registry,
+    tasks,
+)
+from scrapy_itemgraph.operations import EnqueueRequest
+from scrapy_itemgraph.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOR_EVER = datetime.max.replace(tzinfo=UTC)
+
+
+@pytest.fixture
+def crawl(connection) -> Iterator[graphs.Crawl]:
+    """Yield a crawl with the callback `parse`, and check its worklist at the end."""
+    crawl = graphs.Crawl(connection)
+    found = registry.register_callbacks(
+        connection, crawl.id, "shop", [tasks.of_callback("parse", {})], None
+    )
+    crawl.registration = registry.Registration(tasks=found)
+    yield crawl
+    oracle.assert_worklist_is_true(connection, crawl.id)
+
+
+def request(
+    name: str = "A", number: int = 1, *, again_before: datetime | None = None, nice: int = 0
+) -> EnqueueRequest:
+    """Return the operation for a request of the callback `parse`."""
+    return EnqueueRequest(
+        id=name,
+        tags=(tasks.callback_tag("parse"),),
+        data={"url": f"http://{graphs.SLOT}/{number}", "request": {"callback": "parse"}},
+        nice=nice,
+        again_before=again_before,
+    )
+
+
+def enqueue(crawl: graphs.Crawl, *given: EnqueueRequest, claim: Any = None) -> list[str]:
+    """Commit requests, as work that yields them or outside of all; return what became of them."""
+    applied = crawl.end(claim, *given)
+    assert applied.error is None, applied.error
+    return [note.label for note in applied.notes]
+
+
+def now(crawl: graphs.Crawl) -> datetime:
+    """Return the database's time, later than everything before it."""
+    return crawl.connection.scalar(sa.text("SELECT clock_timestamp()"))
+
+
+def run_begins(crawl: graphs.Crawl) -> datetime:
+    """Let a minute pass, and return when the next run begins."""
+    crawl.age(minutes=1)
+    return now(crawl)
+
+
+def number_of(crawl: graphs.Crawl, name: str = "A") -> str:
+    """Return the last part of an item's URL."""
+    return crawl.get(name).data["url"].rpartition("/")[2]
+
+
+# New and known
+
+
+def test_a_new_request_is_work(crawl):
+    """Its item has the request's data, its nice, and the page that yielded it."""
+    enqueue(crawl, request("PARENT"))
+
+    labels = enqueue(crawl, request("A", nice=-3), claim=crawl.claim_pair("PARENT"))
+
+    assert labels == ["new"]
+    assert crawl.worklist() == ["A parse"]
+    ((created_by, nice),) = crawl.rows("SELECT created_by, nice FROM items WHERE name = 'A'")
+    assert (created_by, nice) == ("PARENT", -3)
+
+
+def test_a_request_outside_of_work_has_no_creator(crawl):
+    """A start request was created by nobody."""
+    enqueue(crawl, request())
+
+    assert crawl.rows("SELECT created_by FROM items") == [(None,)]
+
+
+@pytest.mark.parametrize("state", ["waiting", "claimed", "done", "held"])
+def test_a_known_request_changes_nothing(crawl, state):
+    """Without again_before it is a duplicate, in whatever state the item is."""
+    enqueue(crawl, request())
+    if state == "claimed":
+        crawl.claimed()
+    elif state == "done":
+        crawl.done()
+    elif state == "held":
+        crawl.failed()
+    before = crawl.worklist(), crawl.state(), crawl.failures()
+
+    assert enqueue(crawl, request(number=2, nice=5)) == ["known"]
+
+    assert (crawl.worklist(), crawl.state(), crawl.failures()) == before
+    assert number_of(crawl) == "1"
+    assert crawl.rows("SELECT nice FROM items") == [(0,)]
+
+
+def test_two_of_a_batch_are_one(crawl):
+    """Of two executions that yield the same request in one transaction the second knows it."""
+    enqueue(crawl, request("P"), request("Q"))
+    first, second = sorted(crawl.claim(), key=lambda claim: claim.item.id)
+
+    applied = crawl.commit(
+        graphs.changeset(first, request()), graphs.changeset(second, request(number=2))
+    )
+
+    assert [[note.label for note in one.notes] for one in applied] == [["new"], ["known"]]
+    assert number_of(crawl) == "1"
+
+
+def test_a_request_of_a_failed_callback_is_enqueued(crawl):
+    """Plain callbacks have failure allowed: what was yielded before the error goes on."""
+    enqueue(crawl, request("PARENT"))
+    claim = crawl.claim_pair("PARENT")
+
+    crawl.end(claim, request(), outcome=Outcome.FAILED, allow_failure=True)
+
+    assert crawl.worklist() == ["A parse"]
+    assert crawl.failures() == ["PARENT"]
+
+
+# Again in each run
+
+
+def test_a_start_request_is_fetched_again_in_the_next_run(crawl):
+    """What was done before the run began is stale; of what a run has done it stays fresh."""
+    enqueue(crawl, request(again_before=now(crawl)))
+    crawl.done()
+    run = run_begins(crawl)
+
+    labels = enqueue(crawl, request(again_before=run))
+    crawl.done()
+    again = enqueue(crawl, request(again_before=run))
+
+    assert labels == ["again"]
+    assert again == ["known"]
+    assert crawl.worklist() == []
+
+
+def test_a_start_request_that_waits_is_not_asked_for_twice(crawl):
+    """Two workers that yield it in one run make one piece of work of it."""
+    enqueue(crawl, request(again_before=now(crawl)))
+    crawl.done()
+    run = run_begins(crawl)
+
+    labels = [enqueue(crawl, request(again_before=run)) for _ in range(2)]
+
+    assert labels == [["again"], ["known"]]
+    assert crawl.worklist() == ["A parse"]
+
+
+def test_what_waits_since_the_last_run_is_known(crawl):
+    """A start request that was never done is not asked for again."""
+    enqueue(crawl, request(again_before=now(crawl)))
+    run = run_begins(crawl)
+
+    assert enqueue(crawl, request(again_before=run)) == ["known"]
+
+    assert crawl.worklist() == ["A parse"]
+
+
+def test_a_request_that_is_fetched_again_takes_its_new_data(crawl):
+    """A start request whose meta or headers were changed in code is sent as it is now."""
+    enqueue(crawl, request(again_before=now(crawl)))
+    crawl.done()
+
+    enqueue(crawl, request(number=2, again_before=run_begins(crawl)))
+
+    assert number_of(crawl) == "2"
+
+
+def test_an_alias_does_not_take_the_data_of_a_request(crawl):
+    """Where an earlier request was redirected to: it is fetched again as what it was."""
+    enqueue(crawl, request("ORIGIN"))
+    crawl.done("ORIGIN", CreateAlias("A"))
+
+    labels = enqueue(crawl, request(number=2, again_before=run_begins(crawl)))
+
+    assert labels == ["again"]
+    assert crawl.worklist() == ["ORIGIN parse"]
+    assert number_of(crawl, "ORIGIN") == "1"
+
+
+def test_what_failed_is_tried_again(crawl):
+    """A held result of an earlier run is let go, and its failure handled."""
+    enqueue(crawl, request(again_before=now(crawl)))
+    claim = crawl.claimed()
+    crawl.end(claim, outcome=Outcome.FAILED, allow_failure=True)
+    assert crawl.failures() == ["A"]
+
+    labels = enqueue(crawl, request(again_before=run_begins(crawl)))
+
+    assert labels == ["again"]
+    assert crawl.failures() == []
+    assert crawl.worklist() == ["A parse"]
+
+
+def test_what_was_refused_is_tried_again(crawl):
+    """So is a request that robots.txt or allowed_domains refused in an earlier run."""
+    enqueue(crawl, request(again_before=now(crawl)))
+    crawl.end(crawl.claimed(), outcome=Outcome.REFUSED)
+
+    labels = enqueue(crawl, request(again_before=run_begins(crawl)))
+
+    assert labels == ["again"]
+    assert crawl.worklist() == ["A parse"]
+
+
+@pytest.mark.parametrize("allow_failure", [True, False])
+def test_what_failed_in_this_run_is_not_tried_again(crawl, allow_failure):
+    """A second worker that yields the start request later leaves the failure to a person."""
+    run = now(crawl)
+    enqueue(crawl, request(again_before=run))
+    claim = crawl.claimed()
+    crawl.end(claim, outcome=Outcome.FAILED, allow_failure=allow_failure)
+
+    labels = enqueue(crawl, request(again_before=run))
+
+    assert labels == ["known"]
+    assert crawl.failures() == ["A"]
+    assert crawl.worklist() == []
+
+
+def test_what_is_claimed_meanwhile_is_left_to_its_claim(crawl):
+    """The first fetch of a request answers whoever asks for it while it is under way."""
+    enqueue(crawl, request(again_before=now(crawl)))
+    claim = crawl.claimed()
+    run = run_begins(crawl)
+
+    labels = enqueue(crawl, request(again_before=run))
+    crawl.end(claim)
+
+    assert labels == ["known"]
+    assert crawl.worklist() == []
+
+
+def test_what_is_fetched_again_just_now_is_not_fetched_once_more(crawl):
+    """A claim that answers "again" stays the answer until it has ended, and then it is fresh."""
+    enqueue(crawl, request(again_before=now(crawl)))
+    crawl.done()
+    run = run_begins(crawl)
+    enqueue(crawl, request(again_before=run))
+    claim = crawl.claimed()
+
+    labels = enqueue(crawl, request(again_before=run))
+    crawl.end(claim)
+
+    assert labels == ["known"]
+    assert crawl.state() == "fresh"
+    assert crawl.worklist() == []
+
+
+# Copies that are not filtered
+
+
+def test_an_unfiltered_child_is_fetched_again_whenever_its_parent_runs(crawl):
+    """With an again_before of for ever a result is stale whenever it is asked for."""
+    enqueue(crawl, request(again_before=FOR_EVER))
+    crawl.done()
+
+    first = enqueue(crawl, request(again_before=FOR_EVER))
+    waiting = crawl.worklist()
+    crawl.done()
+    second = enqueue(crawl, request(again_before=FOR_EVER))
+
+    assert (first, second) == (["again"], ["again"])
+    assert waiting == crawl.worklist() == ["A parse"]
+
+
+def test_an_unfiltered_child_that_failed_is_fetched_again(crawl):
+    """Its failure is handled when its parent yields it again."""
+    enqueue(crawl, request(again_before=FOR_EVER))
+    crawl.end(crawl.claimed(), outcome=Outcome.FAILED, allow_failure=True)
+
+    labels = enqueue(crawl, request(again_before=FOR_EVER))
+
+    assert labels == ["again"]
+    assert crawl.failures() == []
+    assert crawl.worklist() == ["A parse"]
+
+
+# Others' doing
+
+
+def test_a_deleted_request_is_new_again(crawl):
+    """With forget it may come back, without it its name stays taken."""
+    enqueue(crawl, request("A"), request("B"))
+    crawl.do(DeleteItem("A"), DeleteItem("B", forget=False))
+
+    labels = enqueue(crawl, request("A", again_before=FOR_EVER), request("B"))
+    tombstone = enqueue(crawl, request("B", again_before=FOR_EVER))
+
+    assert labels == ["new", "known"]
+    assert tombstone == ["known"]
+    assert crawl.worklist() == ["A parse"]
+
+
+def test_a_renamed_request_is_known_by_its_old_name(crawl):
+    """What a callback renamed is fetched again in the next run, as it was."""
+    enqueue(crawl, request(again_before=now(crawl)))
+    crawl.done("A", RenameItem(to="ARTICLE:1"), UpdateData({"title": "one"}))
+
+    labels = enqueue(crawl, request(number=2, again_before=run_begins(crawl)))
+
+    assert labels == ["again"]
+    assert crawl.worklist() == ["ARTICLE:1 parse"]
+    assert crawl.get("A").data["title"] == "one"
+
+
+def test_data_that_callbacks_added_outlives_another_fetch(crawl):
+    """UpdateData in a callback is not undone when the next run yields the request again."""
+    enqueue(crawl, request(again_before=now(crawl)))
+    crawl.done("A", UpdateData({"title": "one"}))
+
+    enqueue(crawl, request(number=2, again_before=run_begins(crawl)))
+
+    assert crawl.get("A").data.get("title") == "one"
+    assert number_of(crawl) == "2"
+
+
+def test_results_of_other_tasks_of_the_item_stay(crawl):
+    """What a tag of the item called for is not done again because its request is."""
+    crawl.register(digest={"tags": ["book"]})
+    found = registry.register_callbacks(
+        crawl.connection, crawl.id, "shop", [tasks.of_callback("parse", {})], None
+    )
+    crawl.registration.tasks.update(found)
+    crawl.sweep()
+    enqueue(crawl, request(again_before=now(crawl)))
+    crawl.done("A", AddTag("book"))
+    crawl.done("A", task="digest")
+
+    labels = enqueue(crawl, request(again_before=run_begins(crawl)))
+
+    assert labels == ["again"]
+    assert crawl.worklist() == ["A parse"]
+
+
+def test_an_expired_request_is_not_asked_for_twice(crawl):
+    """What fell due by its time to live waits already when the run yields it."""
+    found = registry.register_callbacks(
+        crawl.connection,
+        crawl.id,
+        "shop",
+        [tasks.of_callback("brief", {"ttl": "1h"})],
+        timedelta(hours=1),
+    )
+    crawl.registration.tasks.update(found)
+    brief = EnqueueRequest(
+        id="BRIEF",
+        tags=(tasks.callback_tag("brief"),),
+        data={"url": f"http://{graphs.SLOT}/brief", "request": {"callback": "brief"}},
+    )
+    enqueue(crawl, brief)
+    crawl.done("BRIEF", task="brief")
+    crawl.age(hours=2)
+
+    assert enqueue(crawl, brief) == ["known"]
+    assert crawl.worklist() == ["BRIEF brief"]
