@@ -6,12 +6,14 @@ READY := $(VENV)/.ready
 # Scrapy's other minor versions: the oldest in `make test`, all of them in `make test-matrix`.
 VENV214 := .venv-2.14
 READY214 := $(VENV214)/.ready
+VENVCOMPANIONS := .venv-companions
+READYCOMPANIONS := $(VENVCOMPANIONS)/.ready
 BETWEEN := 2.15 2.16 2.17 2.18
 # Two test files at a time: most of a test's time is waiting for processes.
 PARALLEL ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-edges test-user test-matrix chaos lint types bench clean
+.PHONY: help demo test test-fast test-edges test-user test-companions test-matrix chaos lint types bench clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -26,6 +28,12 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv .venv-2.$*
 	.venv-2.$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	.venv-2.$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]' 'scrapy==2.$*.*'
+	@touch $@
+
+$(READYCOMPANIONS): pyproject.toml
+	$(PYTHON) -m venv $(VENVCOMPANIONS)
+	$(VENVCOMPANIONS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(VENVCOMPANIONS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[companions]' 'scrapy==2.19.*'
 	@touch $@
 
 demo: $(READY) ## crawl the example shop, today and tomorrow
@@ -52,6 +60,9 @@ test-edges: $(READY) $(READY214) ## what differs: Scrapy 2.14, no reactor, Postg
 test-user: $(READY) ## the acceptance tests alone, as CI runs them as an ordinary user
 	$(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance
 
+test-companions: $(READYCOMPANIONS) ## beside other extensions for Scrapy; scrapy-playwright if chromium is installed
+	$(VENVCOMPANIONS)/bin/python -m pytest -q tests/acceptance/test_companions.py
+
 test-matrix: $(READY) $(READY214) $(BETWEEN:%=.venv-%/.ready) ## every Scrapy, everything on the edges (slow)
 	$(BIN)/python -m pytest -q $(PARALLEL)
 	$(VENV214)/bin/python -m pytest -q $(PARALLEL)
@@ -68,4 +79,4 @@ bench: $(READY) ## figures, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_hot_path.py
 
 clean: ## forget what was installed and made
-	rm -rf $(VENV) .venv-2.* build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy
+	rm -rf $(VENV) .venv-2.* $(VENVCOMPANIONS) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy

@@ -65,6 +65,7 @@ class Crawl:
         self.on_fetched: Callable[[Leg], None] = lambda _: None
         self.on_news: Callable[[], None] = lambda: None
         self.on_applied: Callable[[Execution, Applied], None] = lambda *_: None
+        self.on_yielded: Callable[[Request, Leg], None] = lambda *_: None
         self.on_expired: Callable[[Leg, Exception], None] = lambda *_: None
         self._is_cut_off = False
         self._graph: CrawlGraph | None = None

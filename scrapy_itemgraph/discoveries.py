@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
@@ -29,6 +30,16 @@ _MOST_KNOWN = 100_000
 _NICE = 2**31 - 1
 
 
+@dataclass(slots=True)
+class Discovery:
+    """A request as it was yielded: its identity, and what stores it or why that cannot be."""
+
+    identity: Identity
+    is_known: bool
+    operation: EnqueueRequest | None = None
+    error: UnstorableError | None = None
+
+
 class Discoveries:
     """Makes requests items; what cannot be stored is held in its parent's execution."""
 
@@ -40,30 +51,55 @@ class Discoveries:
         self._held: set[Leg] = set()
         self._places: set[str] = set()
         crawl.on_applied = self._applied
+        crawl.on_yielded = self.take
+
+    def take(self, request: Request, leg: Leg) -> None:
+        """Look at a request as it is yielded: what it is known by, and what is to be stored."""
+        execution = leg.execution
+        try:
+            identity = self._identify(request, execution)
+            is_known = identity.again_before is None and self._is_known(identity, execution)
+            leg.discovery = Discovery(identity, is_known=is_known)
+            if not is_known:
+                leg.discovery.operation = self._operation(request, identity)
+        except UnstorableError as error:
+            leg.discovery = Discovery(identity, is_known=False, error=error)
+        except Exception as error:
+            # What Scrapy would make of it is a task whose exception nobody retrieves.
+            logger.exception("%s: cannot take %s", execution.where, request)
+            execution.fail(self._crawl.error_of(execution, error, url=request.url))
+            leg.discovery = None
 
     def enqueue(self, request: Request, leg: Leg | None) -> bool:
         """Make a request part of the execution that yielded it, unless it is a duplicate."""
-        is_start = bool(request.meta.pop(START, False))
+        if leg is None:
+            leg = self._crawl.begin(url=request.url).open_leg(is_discovery=True)
+            self.take(request, leg)
         request.meta.pop(LEG, None)
-        leg = leg or self._crawl.begin(url=request.url).open_leg()
+        discovery: Discovery | None = leg.discovery
         execution = leg.execution
-        if is_start:
-            run = self._crawl.graph.run_started_at
-            identity = self._identities.of_start(request, self._crawl.spider, run)
-        else:
-            identity = self._identities.of_child(request, execution)
-        if identity.is_filtered and self._is_known(identity.name, execution):
+        if discovery is None:
+            leg.close()
+            return False
+        if discovery.is_known or (
+            discovery.identity.is_filtered and discovery.identity.name in execution.discovered
+        ):
             self._identities.dupefilter.log(request, self._crawl.spider)
             leg.close()
             return False
-        try:
-            operation = self._operation(request, identity)
-        except UnstorableError as error:
-            return self._hold(request, leg, identity, error)
-        execution.discovered[identity.name] = request
-        execution.add(operation)
+        if discovery.error is not None:
+            return self._hold(request, leg, discovery.identity, discovery.error)
+        assert discovery.operation is not None
+        execution.discovered[discovery.identity.name] = request
+        execution.add(discovery.operation)
         leg.close()
         return True
+
+    def _identify(self, request: Request, execution: Execution) -> Identity:
+        if request.meta.pop(START, False):
+            run = self._crawl.graph.run_started_at
+            return self._identities.of_start(request, self._crawl.spider, run)
+        return self._identities.of_child(request, execution)
 
     def drop(self, request: Request) -> None:
         """Say that a request turned out to be a duplicate."""
@@ -73,11 +109,13 @@ class Discoveries:
             signals.request_dropped, request=request, spider=self._crawl.spider
         )
 
-    def _is_known(self, name: str, execution: Execution) -> bool:
-        if name in self._known:
-            self._known.move_to_end(name)
+    def _is_known(self, identity: Identity, execution: Execution) -> bool:
+        if not identity.is_filtered:
+            return False
+        if identity.name in self._known:
+            self._known.move_to_end(identity.name)
             return True
-        return name in execution.discovered
+        return identity.name in execution.discovered
 
     def _operation(self, request: Request, identity: Identity) -> EnqueueRequest:
         data = translation.request_data(request, self._crawl.spider)

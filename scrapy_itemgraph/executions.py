@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextvars import ContextVar
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ class Leg:
 
     __slots__ = (
         "children",
+        "discovery",
         "execution",
         "fetch",
         "is_discovery",
@@ -48,6 +50,7 @@ class Leg:
         self.execution = execution
         self.is_own = is_own
         self.is_discovery = False  # yielded to become work of its own
+        self.discovery: Any = None  # what is known of it then
         self.is_retryable = is_own and execution.claim is not None
         self.state = LegState.OFFERED
         self.children: list[Leg] = []
@@ -72,8 +75,7 @@ class Leg:
 
     def open_child(self, *, is_discovery: bool = False) -> Leg:
         """Open the leg of a request that this one's callback yielded."""
-        child = self.execution.open_leg()
-        child.is_discovery = is_discovery
+        child = self.execution.open_leg(is_discovery=is_discovery)
         self.children.append(child)
         return child
 
@@ -116,6 +118,7 @@ class Execution:
         self.is_login = False
         self.on_settled: Callable[[], None] = lambda: None
         self.seen: set[bytes] = set()
+        self.copies: Counter[str] = Counter()  # of requests that are not filtered
         self.discovered: dict[str, Any] = {}  # the requests that become work, by name
         self.legs: set[Leg] = set()
         self._on_end = on_end
@@ -137,11 +140,12 @@ class Execution:
             self.outcome is Outcome.FAILED and self.allow_failure
         )
 
-    def open_leg(self, *, is_own: bool = False) -> Leg:
+    def open_leg(self, *, is_own: bool = False, is_discovery: bool = False) -> Leg:
         """Open a leg; the execution does not end before it is closed."""
         if self.is_ended:
             raise RuntimeError(f"{self.where}: the execution has ended")
         leg = Leg(self, is_own=is_own)
+        leg.is_discovery = is_discovery
         self.legs.add(leg)
         return leg
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Holds results; one that is not there yet is made, never run.
 HOLD = text("""
-    INSERT INTO results (item_id, task_id, task_version, is_successful, is_held)
-    SELECT item_id, task_id, task_version, false, true
+    INSERT INTO results (item_id, task_id, task_version, is_successful, is_held, created_at)
+    SELECT item_id, task_id, task_version, false, true, clock_timestamp()
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
         AS failed(item_id, task_id, task_version)
     ON CONFLICT (item_id, task_id) DO UPDATE SET is_held = true, is_successful = false

@@ -12,6 +12,7 @@ from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_itemgraph import requests, values
+from scrapy_itemgraph.exceptions import UnstorableError
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -46,7 +47,11 @@ class Identities:
         """Return the identity of a request that `start()` yields: once in each run."""
         if self._is_filtered(request):
             return Identity(self.name(request), is_filtered=True, again_before=run_started_at)
-        name = f"START:{self._fingerprint(request)}:{requests.callback_name(request, spider)}"
+        try:
+            callback = requests.callback_name(request, spider)
+        except UnstorableError:  # it will be held, and has no item
+            callback = ""
+        name = f"START:{self._fingerprint(request)}:{callback}"
         self._starts[name] += 1
         if self._starts[name] > 1:
             name = f"{name}:{self._starts[name]}"
@@ -59,10 +64,9 @@ class Identities:
         if parent is None or parent.claim is None:
             return Identity(f"{self.name(request)}:{uuid.uuid4().hex}", is_filtered=False)
         name = f"{self.name(request)}:{values.name_key(parent.claim.item.id).hex}"
-        number = 1
-        while f"{name}:{number}" in parent.discovered:
-            number += 1
-        return Identity(f"{name}:{number}", is_filtered=False, again_before=_FOR_EVER)
+        parent.copies[name] += 1
+        name = f"{name}:{parent.copies[name]}"
+        return Identity(name, is_filtered=False, again_before=_FOR_EVER)
 
     def of_target(self, request: Request) -> str | None:
         """Return the name that where a redirect leads is known by; None if it is not filtered."""

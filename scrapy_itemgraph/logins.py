@@ -14,6 +14,7 @@ from scrapy.utils.spider import iterate_spider_output
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.outputs import foreign
 from scrapy_itemgraph.translation import LEG, wake_engine
+from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,6 +46,8 @@ class Logins:
     def expired(self, leg: Leg, error: Exception) -> None:
         """Give the work back, and have somebody log in unless that was done meanwhile."""
         execution = leg.execution
+        if execution.is_doomed:
+            return
         why = self._hopeless(execution, leg)
         if why is not None:
             hopeless = ItemGraphError(f"{type(error).__name__} was raised, but {why}")
@@ -52,6 +55,7 @@ class Logins:
             return
         execution.release()
         if self._is_news(leg):
+            self.is_under_way = True
             self._expired.set()
 
     def _hopeless(self, execution: Execution, leg: Leg) -> str | None:
@@ -77,7 +81,9 @@ class Logins:
             await self._expired.wait()
             self._expired.clear()
             if await self._is_renewed():
+                self.is_under_way = False
                 self._crawl.on_news()
+                wake_engine(self._crawl.crawler)
             else:
                 await asyncio.sleep(_POLL)
                 self._expired.set()
@@ -96,14 +102,9 @@ class Logins:
     async def _log_in(self) -> None:
         name = self._crawl.spider.name
         logger.info("spider %s: the session has expired; logging in", name)
-        self.is_under_way = True
-        try:
-            error = await self._run_login()
-            await self._crawl.save_session()
-            self._generation = await self._crawl.graph.end_login(renewed=error is None)
-        finally:
-            self.is_under_way = False
-            wake_engine(self._crawl.crawler)
+        error = await self._run_login()
+        await self._crawl.save_session()
+        self._generation = await self._crawl.graph.end_login(renewed=error is None)
         if error is not None:
             raise ItemGraphError(
                 f"spider {name}: login() failed: {error.get('type')}: {error.get('message')}. "
@@ -129,7 +130,9 @@ class Logins:
             execution.fail(self._crawl.error_of(execution, error))
         leg.close()
         await ended.wait()
-        return execution.error
+        if execution.outcome is Outcome.OK:
+            return None
+        return execution.error or {"type": str(execution.outcome), "message": "it was given up"}
 
 
 async def _iterate(given: Any) -> AsyncIterator[Any]:

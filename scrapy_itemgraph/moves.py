@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.types import Move
 
-# Claims that are still ours, with their items; both stay until the transaction ends.
+# Claims that are still ours, with their items; both stay until the transaction ends. A merge of
+# the item waits for us and takes the name along, or we for the merge and find the item gone.
 LOCK_CLAIMS = text("""
     SELECT w.item_id, w.task_id
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
@@ -27,7 +28,7 @@ LOCK_CLAIMS = text("""
     JOIN work w ON w.item_id = moved.item_id AND w.task_id = moved.task_id
     JOIN items i ON i.id = w.item_id
     WHERE w.token = moved.token
-    FOR NO KEY UPDATE OF w FOR KEY SHARE OF i
+    FOR NO KEY UPDATE OF w, i
 """)
 
 # Sorted by key, as everywhere.

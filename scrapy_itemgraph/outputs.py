@@ -133,7 +133,10 @@ class Outputs:
         if not isinstance(output, Request):
             return output
         request = _cleared(output)
-        request.meta[LEG] = leg.open_child(is_discovery=not continues)
+        child = leg.open_child(is_discovery=not continues)
+        if not continues:
+            self._crawl.on_yielded(request, child)
+        request.meta[LEG] = child
         if continues:
             callback = translation.callback_of(request, self._crawl.spider)
             if leg.execution.is_of_task and translation.takes_item(callback):
@@ -189,7 +192,7 @@ class Outputs:
     def _settle(self, leg: Leg, outcome: Outcome, error: dict[str, Any]) -> None:
         if outcome is Outcome.FAILED:
             leg.execution.fail(error)
-        elif leg.is_own:
+        elif leg.is_own or leg.execution.is_login:
             leg.execution.refuse(error)
 
     # Outside of callbacks

@@ -42,6 +42,7 @@ class Redirects:
         """Note where a redirect or a retry takes a request; False if it has been there already."""
         claim = leg.execution.claim
         assert claim is not None
+        request.errback = translation.unwrapped(request.errback)
         name = self._identities.of_target(request)
         if name is not None:
             if name == claim.item.id or name in leg.execution.discovered:

@@ -12,10 +12,12 @@ from scrapy.utils.asyncgen import as_async_generator
 from scrapy_itemgraph import crawl as crawls
 from scrapy_itemgraph import translation
 from scrapy_itemgraph.context import Item
+from scrapy_itemgraph.exceptions import SessionExpired
 from scrapy_itemgraph.executions import Leg, current_leg
 from scrapy_itemgraph.operations import Operation
 from scrapy_itemgraph.outputs import Outputs
 from scrapy_itemgraph.translation import LEG
+from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -111,11 +113,14 @@ class ItemGraphSpiderMiddleware:
         self,
         response: Response,  # noqa: ARG002 - Scrapy's signature
         exception: Exception,
-    ) -> None:
-        """Take note of an error that nobody has handled."""
+    ) -> list[Any] | None:
+        """Take note of an error that nobody has handled; an expired session is none."""
         leg = current_leg.get()
         if leg is not None:
             self._outputs.broke(leg, exception)
+            if isinstance(exception, SessionExpired) and leg.execution.outcome is Outcome.RELEASED:
+                return []
+        return None
 
 
 class LastSpiderMiddleware:

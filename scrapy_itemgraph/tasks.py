@@ -16,7 +16,7 @@ from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
 
 MARK = "__itemgraph_task__"
 CALLBACK_OPTIONS = ("version", "ttl", "max_failures")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
+_NAME = re.compile(r"\w[\w.:-]{0,99}")
 _FIRST_DELAY = timedelta(seconds=10)
 _LONGEST_DELAY = timedelta(minutes=10)
 

@@ -26,6 +26,7 @@ SETTINGS = """
 ADDONS = {addons!r}
 FEEDS = {{"items.jsonl": {{"format": "jsonlines", "overwrite": True}}}}
 CONCURRENT_REQUESTS = 1
+ITEMGRAPH_CRAWL = {crawl!r}
 """
 HEAD = """
 import os
@@ -122,11 +123,11 @@ class Companion:
         return self.crawl(self.project("ours", {**(addons or {}), **OURS}), *arguments)
 
     def project(self, name: str, addons: dict[str, int]) -> Project:
-        """Write the project into a directory of its own."""
+        """Write the project into a directory of its own, with a crawl of its own."""
         directory = self._directory / name
         directory.mkdir(exist_ok=True)
         project = Project(directory, self._url, self._site.url)
-        settings = SETTINGS.format(addons=addons) + self._settings
+        settings = SETTINGS.format(addons=addons, crawl=name) + self._settings
         project.write("", settings, **self._modules)
         (directory / "proj" / "spiders" / "s.py").write_text(self._spider)
         return project
@@ -175,7 +176,10 @@ def _items(project: Project) -> list[str]:
 
 
 def _count(project: Project) -> int:
-    return project.rows("SELECT count(*) FROM attempts WHERE outcome = 'ok'")[0][0]
+    return project.rows(
+        "SELECT count(*) FROM attempts a JOIN items i ON i.id = a.item_id "
+        "JOIN crawls c ON c.id = i.crawl_id WHERE c.name = 'killed' AND a.outcome = 'ok'"
+    )[0][0]
 
 
 def _until(is_so: Any, project: Project) -> None:

@@ -90,6 +90,7 @@ class Project:
     directory: Path
     url: str
     site_url: str = ""
+    started: list[subprocess.Popen] = field(default_factory=list)
 
     def write(self, spider: str, settings: str = "", **modules: str) -> Project:
         """Write the spider `s`, extra settings, and extra modules of the package `proj`."""
@@ -116,7 +117,7 @@ class Project:
             "PYTHONUNBUFFERED": "1",
         }
         with (self.directory / "log.txt").open("w") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "scrapy", *arguments],
                 cwd=self.directory,
                 env=environment,
@@ -124,6 +125,8 @@ class Project:
                 stderr=log,
                 text=True,
             )
+        self.started.append(process)
+        return process
 
     def finish(self, process: subprocess.Popen, seconds: float = 60) -> Run:
         """Wait for a command to end."""

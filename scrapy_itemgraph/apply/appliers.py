@@ -17,7 +17,7 @@ from scrapy_itemgraph.exceptions import (
     NameTakenError,
     OperationError,
 )
-from scrapy_itemgraph.tasks import closest
+from scrapy_itemgraph.tasks import callback_tag, closest
 from scrapy_itemgraph.types import Note
 
 if TYPE_CHECKING:
@@ -203,7 +203,9 @@ def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> 
     old = {
         task_id: result
         for task_id, result in item.results.items()
-        if (result.is_held if result.completed_at is None else result.completed_at < before)
+        if _is_of_request(run, item, task_id, operation)
+        and (result.is_held or result.completed_at is not None)
+        and (result.completed_at or result.created_at or before) < before
         and not (result.invalidated_at and result.invalidated_at >= before)
     }
     for task_id, result in old.items():
@@ -215,6 +217,14 @@ def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> 
         others = {key: value for key, value in item.data.items() if key not in _OF_REQUESTS}
         _set_data(run, item, {**operation.data, **others})
     return bool(old)
+
+
+def _is_of_request(run: Run, item: Item, task_id: int, operation: ops.EnqueueRequest) -> bool:
+    """Tell whether a task runs the callback of a request, or of one that was redirected to it."""
+    task = run.draft.state.task_named(task_id)
+    if item.name == operation.id:
+        return callback_tag(task.name) in operation.tags
+    return task.is_callback
 
 
 @_applies(ops.RenameItem)

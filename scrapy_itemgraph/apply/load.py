@@ -240,6 +240,7 @@ def _load_items(connection: Connection, state: State, item_ids: Sequence[int]) -
             metadata=row.metadata,
             is_successful=row.is_successful,
             is_held=row.is_held,
+            created_at=row.created_at,
             completed_at=row.completed_at,
             invalidated_at=row.invalidated_at,
             expires_at=row.expires_at,

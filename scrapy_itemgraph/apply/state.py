@@ -24,6 +24,7 @@ class Result:
     metadata: dict[str, Any] = field(default_factory=dict)
     is_successful: bool = False
     is_held: bool = False
+    created_at: datetime | None = None
     completed_at: datetime | None = None
     invalidated_at: datetime | None = None
     expires_at: datetime | None = None

@@ -22,9 +22,13 @@ def site() -> Iterator[sites.Site]:
 
 
 @pytest.fixture
-def project(tmp_path, database, site) -> Project:
-    """Return an empty project on the test's own database."""
-    return Project(tmp_path, database, site.url)
+def project(tmp_path, database, site) -> Iterator[Project]:
+    """Return an empty project on the test's own database; what it started ends with the test."""
+    one = Project(tmp_path, database, site.url)
+    yield one
+    for process in one.started:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture

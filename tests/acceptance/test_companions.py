@@ -1,12 +1,16 @@
-"""Other extensions for Scrapy beside ours: each does what it does by Scrapy's own scheduler."""
+"""Other extensions for Scrapy beside ours: each does what it does by Scrapy's own scheduler.
+
+`make test-companions` installs them; what is not installed is skipped.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+import shutil
 
 import pytest
 import sites
-from companions import Books, Companion
+from companions import OURS, Books, Companion
+from projects import IS_REACTORLESS
 
 
 @pytest.fixture
@@ -22,6 +26,17 @@ def companion(tmp_path, database, site):
     return lambda spider, settings="", **modules: Companion(
         tmp_path, database, site, spider, settings, **modules
     )
+
+
+def stats_of(crawl, *words):
+    """Return the stats of a companion."""
+    return {name: n for name, n in crawl.stats.items() if any(word in name for word in words)}
+
+
+def assert_same(stock, ours):
+    """Items, pages and Scrapy's own stats are those of stock Scrapy."""
+    assert (ours.items, ours.asked) == (stock.items, stock.asked), ours.log
+    assert ours.common() == stock.common()
 
 
 # scrapy-poet
@@ -72,7 +87,6 @@ from proj.pages import Book, BookPage, ListPage, WholePage
 
 class S(scrapy.Spider):
     name = "s"
-    start_urls = [SITE + "/"]
     parse_page = callback_for(BookPage)
     parse_item = callback_for(Book)
     parse_whole = callback_for(WholePage)
@@ -112,12 +126,9 @@ def test_poet_injects_the_same(companion):
     stock, ours = project.stock(addons=POET), project.ours(addons=POET)
 
     assert len(stock.items) == 8, stock.log
-    assert (ours.items, ours.asked) == (stock.items, stock.asked), ours.log
-    assert ours.common() == stock.common()
+    assert_same(stock, ours)
     assert ours.stats["itemgraph/held"] == 1, ours.log  # the retried page has its page object
-    assert {k: v for k, v in stock.stats.items() if "poet" in k} == {
-        k: v for k, v in ours.stats.items() if "poet" in k
-    }
+    assert stats_of(ours, "poet") == stats_of(stock, "poet")
 
 
 def test_poet_survives_a_kill(companion):
@@ -159,6 +170,7 @@ EXTENSIONS = {"proj.stats.DumpStats": 1000, "spidermon.contrib.scrapy.extensions
 ITEM_PIPELINES = {"spidermon.contrib.scrapy.pipelines.ItemValidationPipeline": 800}
 SPIDERMON_SPIDER_CLOSE_MONITORS = ["proj.monitors.Closing"]
 SPIDERMON_MIN_ITEMS = 3
+SPIDERMON_MAX_ERRORS = 0
 SPIDERMON_ADD_FIELD_COVERAGE = True
 SPIDERMON_VALIDATION_SCHEMAS = {dict: {"type": "object", "required": ["title", "price"]}}
 SPIDERMON_VALIDATION_DROP_ITEMS_WITH_ERRORS = True
@@ -179,7 +191,7 @@ class S(scrapy.Spider):
 """
 
 
-def _verdicts(log):
+def verdicts(log):
     """Return what the monitors said, a line each."""
     lines = [line.partition("[Spidermon] ")[2] for line in log.splitlines()]
     return [line for line in lines if line and " in 0." not in line]
@@ -193,19 +205,17 @@ def test_spidermon_watches_the_same(companion):
     stock, ours = project.stock(), project.ours()
 
     assert len(stock.items) == 3, stock.log
-    assert (ours.items, ours.asked) == (stock.items, stock.asked), ours.log
-    assert ours.common() == stock.common()
-    assert {k: v for k, v in stock.stats.items() if "spidermon" in k} == {
-        k: v for k, v in ours.stats.items() if "spidermon" in k
-    }
-    assert _verdicts(ours.log) == _verdicts(stock.log)
-    assert any("Few pages... FAIL" in line for line in _verdicts(stock.log)), stock.log
+    assert_same(stock, ours)
+    assert stats_of(ours, "spidermon") == stats_of(stock, "spidermon")
+    assert verdicts(ours.log) == verdicts(stock.log)
+    assert any("Few pages... FAIL" in line for line in verdicts(stock.log)), stock.log
 
 
 # scrapy-zyte-smartproxy
 
 PROXY_SETTINGS = """
 import os
+
 DOWNLOADER_MIDDLEWARES = {"scrapy_zyte_smartproxy.ZyteSmartProxyMiddleware": 610}
 ZYTE_SMARTPROXY_ENABLED = True
 ZYTE_SMARTPROXY_APIKEY = "secret"
@@ -230,13 +240,120 @@ def test_smartproxy_is_asked_the_same(companion, site):
     assert len(stock.items) == 4, stock.log
     assert stock.asked["/book/2"] == 2
     assert stock.stats["zyte_smartproxy/response/banned"] == 1
-    assert (ours.items, ours.asked) == (stock.items, stock.asked), ours.log
-    assert ours.common() == stock.common()
-    assert {k: v for k, v in stock.stats.items() if "smartproxy" in k} == {
-        k: v for k, v in ours.stats.items() if "smartproxy" in k
-    }
+    assert_same(stock, ours)
+    assert stats_of(ours, "smartproxy") == stats_of(stock, "smartproxy")
     assert all("proxy-authorization" in one for one in asked)
     assert sorted(map(str, own_asked)) == sorted(map(str, asked))
+
+
+def test_smartproxy_survives_a_kill(companion, site):
+    """After kill -9 stored requests go by the proxy again; they are stored without its key."""
+    pytest.importorskip("scrapy_zyte_smartproxy")
+    project = companion(PROXY_SPIDER, PROXY_SETTINGS)
+
+    _, rest = project.killed("/book/3", committed=3)
+    stored = project.project("killed", OURS).rows("SELECT data::text FROM items")
+
+    assert len(rest.items) == 2, rest.log
+    assert rest.asked == {"/book/3": 1, "/book/4": 1}
+    assert len(stored) == 5
+    assert not any("proxy" in row[0].lower() for row in stored)
+    assert all("proxy-authorization" in one for one in site.asked)
+
+
+# scrapy-redis
+
+
+def test_another_scheduler_is_refused(companion):
+    """SCHEDULER of scrapy-redis stops the start with a line that says what to remove."""
+    pytest.importorskip("scrapy_redis")
+    project = companion(BOOKS_SPIDER, 'SCHEDULER = "scrapy_redis.scheduler.Scheduler"')
+
+    run = project.project("refused", OURS).crawl()
+
+    assert run.code == 1
+    assert "SCHEDULER is 'scrapy_redis.scheduler.Scheduler'" in run.log
+
+
+# scrapy-playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+BROWSER_SETTINGS = f"""
+DOWNLOAD_HANDLERS = {{"http": "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"}}
+PLAYWRIGHT_LAUNCH_OPTIONS = {{"executable_path": {CHROMIUM!r}, "args": ["--no-sandbox"]}}
+"""
+BROWSER_SPIDER = """
+from scrapy_playwright.page import PageMethod
+
+
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        yield scrapy.Request(SITE + "/script/1", meta={"playwright": True})
+
+    def parse(self, response):
+        def request(path, callback, **meta):
+            meta = {"playwright": True, **meta}
+            return scrapy.Request(SITE + path, callback, errback=self.failed, meta=meta)
+
+        yield {"title": response.css("h1::text").get()}
+        yield request("/script/2", self.clicks, playwright_include_page=True)
+        yield request("/script/3", self.reads, playwright_context="other")
+        yield request("/status/404", self.clicks, playwright_include_page=True)
+        click = [PageMethod("click", "button")]
+        yield request("/script/4", self.reads, playwright_page_methods=click)
+
+    def reads(self, response):
+        yield {"title": response.css("h1::text").get()}
+
+    async def clicks(self, response):
+        page = response.meta["playwright_page"]
+        await page.click("button")
+        title = await page.inner_text("h1")
+        await page.close()
+        yield {"title": title}
+
+    async def failed(self, failure):
+        await failure.request.meta["playwright_page"].close()
+        yield {"title": "failed"}
+"""
+
+
+def needs_a_browser():
+    """Skip the test where scrapy-playwright has no browser to drive."""
+    pytest.importorskip("scrapy_playwright")
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed (apt-get install chromium)")
+    if IS_REACTORLESS:
+        pytest.skip("Scrapy's reactorless mode is not tried with scrapy-playwright")
+
+
+def test_playwright_renders_the_same(companion):
+    """Pages, page methods and contexts are as by stock Scrapy; a page method is held in memory."""
+    needs_a_browser()
+    project = companion(BROWSER_SPIDER, BROWSER_SETTINGS)
+
+    stock, ours = project.stock(), project.ours()
+
+    titles = ["Book 1", "Book 2, clicked", "Book 3", "Book 4, clicked", "failed"]
+    assert stock.items == [f'{{"title": "{title}"}}' for title in titles], stock.log
+    assert_same(stock, ours)
+    for name in ("page_count", "context_count", "request_count"):
+        assert ours.stats[f"playwright/{name}"] == stock.stats[f"playwright/{name}"]
+    assert ours.stats["itemgraph/held"] == 1
+
+
+def test_playwright_survives_a_kill(companion):
+    """After kill -9 stored requests are rendered by a new browser."""
+    needs_a_browser()
+    project = companion(BROWSER_SPIDER, BROWSER_SETTINGS)
+
+    asked, rest = project.killed("/script/3", committed=2)
+
+    assert asked["/script/1"] == 1
+    assert rest.asked == {"/script/3": 1, "/status/404": 1}
+    assert len(rest.items) == 2, rest.log
 
 
 # HttpCache and AutoThrottle, Scrapy's own
@@ -269,7 +386,8 @@ CONCURRENT_REQUESTS = 4
 """
 
 
-def _delays(log):
+def delays(log):
+    """Return the delays that AutoThrottle chose, in milliseconds."""
     return [
         float(line.partition("delay:")[2].partition("ms")[0])
         for line in log.splitlines()
@@ -284,5 +402,5 @@ def test_autothrottle_adapts_the_delay(companion):
 
     stock, ours = project.stock(), project.ours()
 
-    assert len(_delays(stock.log)) == len(_delays(ours.log)) == 7, ours.log
-    assert max(_delays(ours.log)) > 50, ours.log
+    assert len(delays(stock.log)) == len(delays(ours.log)) == 7, ours.log
+    assert max(delays(ours.log)) > 50, ours.log
