@@ -16,7 +16,7 @@ PARALLEL ?= -n 2 --dist loadfile
 .PHONY: help demo test test-fast test-edges test-user test-companions test-matrix chaos lint types bench clean
 
 help: ## say what there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -146,7 +146,7 @@ class Discoveries:
             return False
         self._held.add(leg)
         self._crawl.crawler.stats.inc_value("itemgraph/held")
-        self._say_once(execution, request, error)
+        self._say_once(execution, error)
         leg.is_discovery = False
         name = identity.name if identity.is_filtered else None
         if name is not None:
@@ -154,19 +154,16 @@ class Discoveries:
         self.hold(request, leg, name)
         return True
 
-    def _say_once(self, execution: Execution, request: Request, error: Exception) -> None:
+    def _say_once(self, execution: Execution, error: UnstorableError) -> None:
         place = execution.claim.task if execution.claim else "start()"
-        if (key := f"{place}: {type(error).__name__}: {request.callback!r}"[:200]) in self._places:
+        if place in self._places:
             return
-        if any(known.startswith(f"{place}:") for known in self._places):
-            return
-        self._places.add(key)
+        self._places.add(place)
         logger.warning(
-            "%s: %s (%s). Such requests are held in memory as part of the execution that yielded "
+            "%s: %s. Such requests are held in memory as part of the execution that yielded "
             "them, which runs again after a crash; itemgraph/held counts them",
             execution.where,
             error,
-            request,
             extra={"action": "held"},
         )
 

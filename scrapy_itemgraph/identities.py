@@ -37,9 +37,10 @@ class Identities:
     """Names requests: those that are filtered by their fingerprint, others each by its place."""
 
     def __init__(self, crawler: Crawler) -> None:
-        self.dupefilter: BaseDupeFilter = build_from_crawler(
-            load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler
-        )
+        cls = load_object(crawler.settings["DUPEFILTER_CLASS"])
+        if cls is not BaseDupeFilter and not issubclass(cls, RFPDupeFilter):
+            cls = RFPDupeFilter  # what another would remember stands in the database
+        self.dupefilter: BaseDupeFilter = build_from_crawler(cls, crawler)
         self._fingerprinter = crawler.request_fingerprinter
         self._starts: Counter[str] = Counter()
 

@@ -67,8 +67,11 @@ class Scheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[None]:
         """Commit what ended, release the rest."""
-        self._dupefilter.close(reason)
-        return deferred_from_coro(self._crawl.close(reason))
+        try:
+            self._dupefilter.close(reason)
+        finally:
+            closing = deferred_from_coro(self._crawl.close(reason))
+        return closing
 
     def has_pending_requests(self) -> bool:
         """Tell whether requests wait in memory, or more may come from the graph."""

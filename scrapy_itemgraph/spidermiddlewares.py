@@ -10,7 +10,7 @@ from scrapy.exceptions import CloseSpider
 from scrapy.utils.asyncgen import as_async_generator
 
 from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph import translation
+from scrapy_itemgraph import tasks, translation
 from scrapy_itemgraph.context import Item
 from scrapy_itemgraph.exceptions import SessionExpired
 from scrapy_itemgraph.executions import Leg, current_leg
@@ -138,6 +138,7 @@ class LookingSpiderMiddleware:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
+        self._has_tasks = bool(tasks.discover(crawler.spidercls))
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -167,7 +168,7 @@ class LookingSpiderMiddleware:
             callback = output.meta.get("_callback") or translation.callback_of(output, spider)
             if isinstance(callback, str):
                 callback = getattr(spider, callback, None)
-            if translation.takes_item(callback):
+            if self._has_tasks and translation.takes_item(callback):
                 task = translation.task_of(callback)
                 output.cb_kwargs.setdefault("item", Item.blank(task.name if task else ""))
         return output

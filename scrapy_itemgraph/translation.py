@@ -299,14 +299,17 @@ class Judge:
             return None
         text = header.decode("latin-1").strip()
         try:
-            seconds = float(text) if text.isdigit() else _until(text)
+            seconds = float(text) if text.isdigit() else _until(text, response)
         except (ValueError, TypeError, OverflowError):
             return None
         return timedelta(seconds=min(max(seconds, 0.001), self._max_retry_after))
 
 
-def _until(date: str) -> float:
-    return parsedate_to_datetime(date).timestamp() - time.time()
+def _until(date: str, response: Response) -> float:
+    """Return the seconds until a date, by the clock of the site where it tells its time."""
+    told = response.headers.get("Date")
+    now = parsedate_to_datetime(told.decode("latin-1")).timestamp() if told else time.time()
+    return parsedate_to_datetime(date).timestamp() - now
 
 
 def jittered(delay: timedelta) -> timedelta:

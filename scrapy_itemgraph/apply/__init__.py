@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph import attempts, failures, journal, refresh, work
-from scrapy_itemgraph.apply import appliers
+from scrapy_itemgraph.apply import appliers, results
 from scrapy_itemgraph.apply.flush import flush
 from scrapy_itemgraph.apply.load import MovedNamesError, load
 from scrapy_itemgraph.apply.state import Draft, Moved
@@ -158,7 +158,7 @@ def _run(state: State, changeset: Changeset, spider: str | None) -> _Ending:
         if _applies(changeset):
             for operation in changeset.operations:
                 run.apply(operation)
-            appliers.end_own(run, is_held=changeset.outcome is Outcome.FAILED)
+            results.end_own(run, is_held=changeset.outcome is Outcome.FAILED)
         draft.keep()
         ending.notes = tuple(run.notes)
         ending.item_id = run.current

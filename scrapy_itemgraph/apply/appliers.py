@@ -1,4 +1,4 @@
-"""What each operation does to a draft: one function a class, named like the operation."""
+"""What each operation on items and names does to a draft: one function a class, named like it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _OF_REQUESTS = ("url", "request", "download_slot")
 _APPLIERS: dict[type[ops.Operation], Callable[[Run, Any], None]] = {}
 
 
-def _applies(cls: type[O]) -> Callable[[Callable[[Run, O], None]], Callable[[Run, O], None]]:
+def applies(cls: type[O]) -> Callable[[Callable[[Run, O], None]], Callable[[Run, O], None]]:
+    """Make a function the applier of a class of operations."""
+
     def register(function: Callable[[Run, O], None]) -> Callable[[Run, O], None]:
         _APPLIERS[cls] = function
         return function
@@ -120,7 +122,7 @@ class Run:
         self.updated.add(item.id)
 
 
-@_applies(ops.CreateItem)
+@applies(ops.CreateItem)
 def create_item(run: Run, operation: ops.CreateItem) -> None:
     """Create an item unless its name is taken."""
     owner = run.draft.owner(operation.id)
@@ -183,7 +185,7 @@ def _meet_existing(run: Run, operation: ops.CreateItem, owner: int) -> None:
         run.note(operation, "known", operation.id)
 
 
-@_applies(ops.EnqueueRequest)
+@applies(ops.EnqueueRequest)
 def enqueue_request(run: Run, operation: ops.EnqueueRequest) -> None:
     """Create the item of a request, or have it fetched again."""
     owner = run.draft.owner(operation.id)
@@ -227,7 +229,7 @@ def _is_of_request(run: Run, item: Item, task_id: int, operation: ops.EnqueueReq
     return task.is_callback
 
 
-@_applies(ops.RenameItem)
+@applies(ops.RenameItem)
 def rename_item(run: Run, operation: ops.RenameItem) -> None:
     """Give an item another canonical id; the old one stays as an alias."""
     item = run.item(operation.id)
@@ -253,7 +255,7 @@ def _why_taken(name: str, owner: int) -> str:
     return f'{name!r} belongs to another item; if it is the same thing, use if_taken="merge"'
 
 
-@_applies(ops.MergeItem)
+@applies(ops.MergeItem)
 def merge_item(run: Run, operation: ops.MergeItem) -> None:
     """Merge an item into another one."""
     item = run.item(operation.id)
@@ -321,7 +323,7 @@ def _later(one: Any, other: Any) -> bool:
     return one is not None and (other is None or one > other)
 
 
-@_applies(ops.DeleteItem)
+@applies(ops.DeleteItem)
 def delete_item(run: Run, operation: ops.DeleteItem) -> None:
     """Delete an item; its names are free again, or stay taken for ever."""
     item = run.item(operation.id)
@@ -336,7 +338,7 @@ def delete_item(run: Run, operation: ops.DeleteItem) -> None:
     run.note(operation, "deleted", item.name)
 
 
-@_applies(ops.CreateAlias)
+@applies(ops.CreateAlias)
 def create_alias(run: Run, operation: ops.CreateAlias) -> None:
     """Give an item another name unless that is taken."""
     item = run.item(operation.to)
@@ -350,7 +352,7 @@ def create_alias(run: Run, operation: ops.CreateAlias) -> None:
     run.note(operation, "alias", f"{operation.alias} → {item.name}")
 
 
-@_applies(ops.DeleteAlias)
+@applies(ops.DeleteAlias)
 def delete_alias(run: Run, operation: ops.DeleteAlias) -> None:
     """Take a name from its item."""
     owner = run.draft.owner(operation.alias)
@@ -368,7 +370,7 @@ def delete_alias(run: Run, operation: ops.DeleteAlias) -> None:
     run.note(operation, "alias deleted", operation.alias)
 
 
-@_applies(ops.AddTag)
+@applies(ops.AddTag)
 def add_tag(run: Run, operation: ops.AddTag) -> None:
     """Tag an item, or set the value of its tag."""
     item = run.item(operation.id)
@@ -376,7 +378,7 @@ def add_tag(run: Run, operation: ops.AddTag) -> None:
     run.note(operation, "tagged", f"{item.name} {operation.tag}")
 
 
-@_applies(ops.RemoveTag)
+@applies(ops.RemoveTag)
 def remove_tag(run: Run, operation: ops.RemoveTag) -> None:
     """Take a tag from an item."""
     item = run.item(operation.id)
@@ -384,14 +386,14 @@ def remove_tag(run: Run, operation: ops.RemoveTag) -> None:
     run.note(operation, "untagged", f"{item.name} {operation.tag}")
 
 
-@_applies(ops.UpdateData)
+@applies(ops.UpdateData)
 def update_data(run: Run, operation: ops.UpdateData) -> None:
     """Change an item's data."""
     if operation.upsert and operation.id is not None and run.draft.owner(operation.id) is None:
         create_item(run, ops.CreateItem(id=operation.id))
     item = run.item(operation.id)
     run.update(item)
-    _set_data(run, item, _merged(operation.merge, item.data))
+    _set_data(run, item, merged(operation.merge, item.data))
     run.note(operation, "updated", item.name)
 
 
@@ -402,126 +404,13 @@ def _set_data(run: Run, item: Item, data: dict[str, Any]) -> None:
     item.is_changed = True
 
 
-@_applies(ops.UpdateMetadata)
-def update_metadata(run: Run, operation: ops.UpdateMetadata) -> None:
-    """Change a task's metadata of an item; the time to live of another task stays as it is."""
-    item = run.item(operation.id)
-    if operation.task is None and run.claim is None:
-        raise OperationError("task must be given outside an execution")
-    task = run.tasks_meant(operation.task, item)[0]
-    run.update(item)
-    result = item.results.get(task.id)
-    if result is None:
-        result = item.results[task.id] = Result(version=task.version)
-    result.metadata = _merged(operation.merge, result.metadata)
-    result.is_changed = True
-    result.is_pending = result.is_pending or run.is_own(item, task)
-    run.note(operation, "metadata", f"{item.name} {task.name}")
-
-
-@_applies(ops.StoreResult)
-def store_result(run: Run, operation: ops.StoreResult) -> None:
-    """Store a result as if the task had just run."""
-    item = run.item(operation.id)
-    task = run.task(operation.task)
-    run.update(item)
-    complete(run, item, task, version=task.version, metadata=dict(operation.metadata))
-    run.note(operation, "result", f"{item.name} {task.name}")
-
-
-@_applies(ops.Expire)
-def expire(run: Run, operation: ops.Expire) -> None:
-    """Make results stale, and let failed ones run again."""
-    item = run.item(operation.id)
-    for task in run.tasks_meant(operation.task, item):
-        if run.is_own(item, task):
-            run.own_expired = True
-        result = item.results.get(task.id)
-        if result is None:
-            if (item.id, task.id) not in run.draft.state.claimed_pairs or run.is_own(item, task):
-                continue
-            result = item.results[task.id] = Result(version=task.version)
-        result.invalidated_at = run.draft.state.now
-        result.is_held = False
-        result.is_changed = True
-        run.draft.effects.failures.append(Handled((item.id, task.id), by="expired"))
-    run.note(operation, "expired", item.name)
-
-
-@_applies(ops.SetTTL)
-def set_ttl(run: Run, operation: ops.SetTTL) -> None:
-    """Change when results expire, counted from their own time."""
-    item = run.item(operation.id)
-    for task in run.tasks_meant(operation.task, item):
-        if run.is_own(item, task):
-            run.own_ttl = operation
-            continue
-        result = item.results.get(task.id)
-        if result is not None and result.completed_at is not None:
-            _set_expiry(result, task, operation)
-        else:
-            run.note(operation, "no result", f"{item.name} {task.name}")
-    run.note(operation, "ttl", f"{item.name} {operation.ttl}")
-
-
-def _set_expiry(result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
-    assert result.completed_at is not None
-    ttl = task.ttl if operation.ttl is None else values.parse_ttl(operation.ttl)
-    moment = None if ttl is None else result.completed_at + ttl
-    result.expire_at(moment, overridden=operation.ttl is not None)
-
-
-@_applies(ops.AllowFailure)
+@applies(ops.AllowFailure)
 def allow_failure(run: Run, operation: ops.AllowFailure) -> None:
     """Do nothing here: the execution took it into account when it ended."""
 
 
-def complete(
-    run: Run,
-    item: Item,
-    task: TaskRow,
-    *,
-    version: str,
-    metadata: dict[str, Any] | None = None,
-    is_held: bool = False,
-) -> Result:
-    """Make a pair's result complete as of now; without `metadata` it keeps what it has."""
-    now = run.draft.state.now
-    result = item.results.get(task.id)
-    if result is None:
-        result = item.results[task.id] = Result(version=version)
-    if metadata is not None:
-        result.metadata = metadata
-    result.version = version
-    result.completed_at = now
-    result.invalidated_at = None
-    result.is_held = is_held
-    result.is_successful = not is_held
-    result.is_pending = False
-    result.expire_at(None if task.ttl is None else now + task.ttl, overridden=False)
-    run.draft.effects.failures.append(Handled((item.id, task.id)))
-    return result
-
-
-def end_own(run: Run, *, is_held: bool) -> None:
-    """Complete the execution's own pair, on the item that survived it; none after a deletion."""
-    claim = run.claim
-    item = run.draft.item(run.current) if run.current is not None else None
-    if claim is None or item is None:
-        return
-    task = run.task(claim.task)
-    before = item.results.get(task.id)
-    invalidated_at = None if before is None else before.invalidated_at
-    result = complete(run, item, task, version=claim.version, is_held=is_held)
-    if run.own_ttl is not None:
-        _set_expiry(result, task, run.own_ttl)
-    if is_held and task.is_callback:
-        result.invalidated_at = run.draft.state.now  # to run again once it is handled
-    elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:
-        result.invalidated_at = invalidated_at or run.draft.state.now
-
-
-def _merged(merge: Any, old: dict[str, Any]) -> dict[str, Any]:
+def merged(merge: Any, old: dict[str, Any]) -> dict[str, Any]:
+    """Return what a callable makes of old values, or a mapping merged shallowly over them."""
     if isinstance(merge, Mapping):
         return {**old, **merge}
     return _called("merge", merge, old)

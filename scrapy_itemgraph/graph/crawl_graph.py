@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import socket
-import time
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
-
-from sqlalchemy.exc import DBAPIError
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph import (
     apply,
@@ -27,14 +23,14 @@ from scrapy_itemgraph import (
     sessions,
     slots,
     staging,
-    values,
     work,
     workers,
 )
 from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
+from scrapy_itemgraph.graph import notices
+from scrapy_itemgraph.graph.transactions import Transactions
 from scrapy_itemgraph.operations import Changeset
-from scrapy_itemgraph.tasks import uncovered_dependencies
 from scrapy_itemgraph.types import Applied, Outcome
 
 if TYPE_CHECKING:
@@ -50,12 +46,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.types import Claim, Cookie, ItemSnapshot, Move, Moved, Note, Remaining
 
 logger = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-_PATIENCE_AT_THE_END = 5.0
-_LONGEST_PAUSE = 5.0
 
 
 class CrawlGraph:
@@ -76,8 +66,8 @@ class CrawlGraph:
         self.has_cookies = False
         self._outdated: set[str] = set()
         self._liveness: liveness.Liveness | None = None
-        self._patience = settings.patience.total_seconds()
-        self._is_cut_off = False
+        self._transactions = Transactions(engine, settings.patience)
+        self._call = self._transactions.call
 
     @classmethod
     async def open(
@@ -131,14 +121,15 @@ class CrawlGraph:
         job: str | None,
     ) -> None:
         self._spider, self._job = spider, job
-        await self._run(database.check_version)
+        await self._transactions.once(database.check_version)
         allowed = self.settings.auto_migrate
         automatic = self._server is not None if allowed is None else allowed
-        await self._run(migrate.ensure, auto=automatic)
+        await self._transactions.once(migrate.ensure, auto=automatic)
         if self._server is not None and self._server.alone_since is not None:
             await self._call(workers.end_leases, self._server.alone_since)
         renamed = await self._call(registry.rename_tags, self.settings.tag_renames)
         self._crawl_id, other = await self._call(registry.make_crawl, crawl, arguments)
+        self._transactions.crawl_id = self._crawl_id
         self._registration = await self._call(
             registry.register_tasks,
             self._crawl_id,
@@ -158,7 +149,12 @@ class CrawlGraph:
             beat=self._beat,
         )
         await self._liveness.start()
-        self._tell(renamed, other, tasks)
+        notices.tell(
+            tasks,
+            renamed=renamed,
+            other_arguments=other,
+            vanished=self._registration.vanished,
+        )
 
     async def _register_worker(self, *, joins_run: bool = False) -> Any:
         def register(connection: Connection) -> Any:
@@ -177,48 +173,6 @@ class CrawlGraph:
         worker = await self._call(register)
         self.worker_id = worker.id
         return worker
-
-    def _tell(
-        self,
-        renamed: Mapping[str, int],
-        other_arguments: Mapping[str, str] | None,
-        tasks: Mapping[str, Task],
-    ) -> None:
-        for old, count in renamed.items():
-            logger.info("Renamed the tag %r on %d items", old, count)
-            if any(old in one.tags for one in tasks.values()):
-                logger.warning(
-                    "The tag %r is renamed by ITEMGRAPH_TAG_RENAMES, but a task still names it", old
-                )
-        if other_arguments is not None:
-            logger.warning(
-                "The crawl's outstanding work was made with other spider arguments (%s); to keep "
-                'them apart set ITEMGRAPH_CRAWL, for instance to "{name}-{argument}"',
-                ", ".join(sorted(other_arguments)) or "none",
-            )
-        for one, dependency in uncovered_dependencies(tasks):
-            logger.warning(
-                "The task %r depends on %r, but an item may have one of its tags (%s) and none of "
-                "the other's (%s); such an item waits for ever",
-                one.name,
-                dependency.name,
-                ", ".join(one.tags),
-                ", ".join(dependency.tags),
-            )
-        unkept = sorted(name for name, one in tasks.items() if one.limits_rate)
-        if unkept:
-            logger.warning(
-                "Rate limits of tasks (%s) are not kept by this version; Scrapy's own delays and "
-                "limits hold in each process",
-                ", ".join(unkept),
-            )
-        for name in self._registration.vanished:
-            logger.warning(
-                "The task %r has results but is no longer declared; if it was only renamed in "
-                'code, say @task(name="%s")',
-                name,
-                name,
-            )
 
     async def seed(self, operations: Sequence[Operation]) -> tuple[Note, ...]:
         """Apply checked operations in one transaction of their own.
@@ -398,7 +352,7 @@ class CrawlGraph:
             sessions.save(connection, self._crawl_id, cookies, state or {})
             return applied
 
-        return await self._patiently(commit)
+        return await self._transactions.patiently(commit)
 
     async def release(self, claims: Sequence[Claim]) -> int:
         """Give claims back in their place; return how many were still ours."""
@@ -496,7 +450,7 @@ class CrawlGraph:
 
     def hurry(self) -> None:
         """Wait for a server that is gone a short time only, for the crawl ends."""
-        self._patience = min(self._patience, _PATIENCE_AT_THE_END)
+        self._transactions.hurry()
 
     async def close(self, reason: str) -> None:
         """Give back what is still claimed, and be gone; the lock goes last."""
@@ -529,65 +483,3 @@ class CrawlGraph:
         if locked and lives:
             await self._call(workers.mark_locked, self.worker_id)
         return self.worker_id
-
-    async def _call(
-        self,
-        function: Callable[Concatenate[Connection, P], T],
-        *args: Any,
-        hot: bool = False,
-        share: bool = False,
-        **kwargs: Any,
-    ) -> T:
-        """Run a function of a connection in a transaction, again when it met a deadlock."""
-
-        def within(connection: Connection) -> T:
-            if hot:
-                database.hot_path(connection)
-            if share:
-                registry.share_crawl(connection, self._crawl_id)
-            return function(connection, *args, **kwargs)
-
-        return await self._patiently(within)
-
-    async def _patiently(self, function: Callable[Concatenate[Connection, P], T], *args: Any) -> T:
-        """Run a transaction; again after what passes, and for a while without a server."""
-        began, pause = time.monotonic(), 0.1
-        while True:
-            try:
-                with database.errors(self._engine.url):
-                    answer = await self._run(function, *args)
-            except apply.MovedNamesError:
-                continue
-            except DBAPIError as error:
-                if not database.is_passing(error):
-                    raise
-                await asyncio.sleep(random.uniform(0, 0.05))
-            except DatabaseUnavailableError as error:
-                if time.monotonic() - began >= self._patience:
-                    raise
-                self._say_once_that_we_wait(error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            else:
-                self._say_that_it_answers()
-                return answer
-
-    def _say_once_that_we_wait(self, error: DatabaseUnavailableError) -> None:
-        if not self._is_cut_off:
-            self._is_cut_off = True
-            logger.warning(
-                "%s The crawl waits for it up to %s (ITEMGRAPH_PATIENCE), and then goes on where "
-                "it was",
-                error,
-                values.format_period(self._patience),
-                extra={"action": "database_gone"},
-            )
-
-    def _say_that_it_answers(self) -> None:
-        if self._is_cut_off:
-            self._is_cut_off = False
-            logger.info("The database answers again", extra={"action": "database_back"})
-
-    async def _run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        async with self._engine.begin() as connection:
-            return await connection.run_sync(function, *args, **kwargs)

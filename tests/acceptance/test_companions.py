@@ -28,6 +28,11 @@ def companion(tmp_path, database, site):
     )
 
 
+def needs(package):
+    """Skip the test where a companion is not installed."""
+    pytest.importorskip(package, reason=f"{package} is not installed; make test-companions does it")
+
+
 def stats_of(crawl, *words):
     """Return the stats of a companion."""
     return {name: n for name, n in crawl.stats.items() if any(word in name for word in words)}
@@ -120,7 +125,7 @@ POET_SETTINGS = 'SCRAPY_POET_DISCOVER = ["proj.pages"]'
 
 def test_poet_injects_the_same(companion):
     """Page objects, clients and parameters reach callbacks, beside the cb_kwargs of a request."""
-    pytest.importorskip("scrapy_poet")
+    needs("scrapy_poet")
     project = companion(POET_SPIDER, POET_SETTINGS, pages=PAGES)
 
     stock, ours = project.stock(addons=POET), project.ours(addons=POET)
@@ -133,7 +138,7 @@ def test_poet_injects_the_same(companion):
 
 def test_poet_survives_a_kill(companion):
     """After kill -9 stored requests get their page objects anew."""
-    pytest.importorskip("scrapy_poet")
+    needs("scrapy_poet")
     project = companion(POET_SPIDER, POET_SETTINGS, pages=PAGES)
 
     asked, rest = project.killed("/book/3", addons=POET, committed=3)
@@ -199,7 +204,7 @@ def verdicts(log):
 
 def test_spidermon_watches_the_same(companion):
     """Monitors over the stats pass and fail, and items are validated, as by stock Scrapy."""
-    pytest.importorskip("spidermon")
+    needs("spidermon")
     project = companion(BOOKS_SPIDER, SPIDERMON_SETTINGS, monitors=MONITORS)
 
     stock, ours = project.stock(), project.ours()
@@ -227,7 +232,7 @@ PROXY_SPIDER = BOOKS_SPIDER.replace('SITE + "/"', '"http://books.example/"')
 
 def test_smartproxy_is_asked_the_same(companion, site):
     """Its header is sent, and a ban is retried."""
-    pytest.importorskip("scrapy_zyte_smartproxy")
+    needs("scrapy_zyte_smartproxy")
     project = companion(PROXY_SPIDER, PROXY_SETTINGS)
     crawls = []
 
@@ -248,7 +253,7 @@ def test_smartproxy_is_asked_the_same(companion, site):
 
 def test_smartproxy_survives_a_kill(companion, site):
     """After kill -9 stored requests go by the proxy again; they are stored without its key."""
-    pytest.importorskip("scrapy_zyte_smartproxy")
+    needs("scrapy_zyte_smartproxy")
     project = companion(PROXY_SPIDER, PROXY_SETTINGS)
 
     _, rest = project.killed("/book/3", committed=3)
@@ -266,7 +271,7 @@ def test_smartproxy_survives_a_kill(companion, site):
 
 def test_another_scheduler_is_refused(companion):
     """SCHEDULER of scrapy-redis stops the start with a line that says what to remove."""
-    pytest.importorskip("scrapy_redis")
+    needs("scrapy_redis")
     project = companion(BOOKS_SPIDER, 'SCHEDULER = "scrapy_redis.scheduler.Scheduler"')
 
     run = project.project("refused", OURS).crawl()
@@ -322,7 +327,7 @@ class S(scrapy.Spider):
 
 def needs_a_browser():
     """Skip the test where scrapy-playwright has no browser to drive."""
-    pytest.importorskip("scrapy_playwright")
+    needs("scrapy_playwright")
     if CHROMIUM is None:
         pytest.skip("chromium is not installed (apt-get install chromium)")
     if IS_REACTORLESS:

@@ -145,7 +145,8 @@ def test_every_stat_has_a_line():
 
 def test_every_label_in_the_log_is_explained():
     """A label that an operation notes is in the table of labels."""
-    appliers = (ROOT / "scrapy_itemgraph/apply/appliers.py").read_text()
+    modules = ("appliers", "results")
+    appliers = "".join((ROOT / f"scrapy_itemgraph/apply/{m}.py").read_text() for m in modules)
     labels = set(re.findall(r'run\.note\(operation, "([\w ]+)"', appliers))
 
     stats = (DOCS / "reference/stats.md").read_text()
