@@ -72,7 +72,9 @@ test-matrix: $(READY) $(READY214) $(BETWEEN:%=.venv-%/.ready) ## every Scrapy, e
 	ITEMGRAPH_TEST_SERVER=debian15 $(VENV214)/bin/python -m pytest -q $(PARALLEL)
 
 chaos: $(READY) ## many rounds of kill -9 (slow)
-	ITEMGRAPH_CHAOS_ROUNDS=40 $(BIN)/python -m pytest -q tests/acceptance/test_chaos.py
+	ITEMGRAPH_CHAOS_ROUNDS=40 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
+		tests/acceptance/test_chaos.py tests/acceptance/test_manuals.py \
+		tests/acceptance/test_crawl_spider.py
 
 bench: $(READY) ## figures, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -19,6 +20,14 @@ from scrapy_itemgraph import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Leave slow proofs to `make chaos`."""
+    if os.environ.get("ITEMGRAPH_TEST_SLOW") != "1":
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: `make chaos` runs it"))
 
 
 @pytest.fixture(scope="session")

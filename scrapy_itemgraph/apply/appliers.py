@@ -198,7 +198,10 @@ def enqueue_request(run: Run, operation: ops.EnqueueRequest) -> None:
 
 
 def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> bool:
-    """Make an item's old results stale, unless that was done already; say whether there are any."""
+    """Make an item's old results stale; say whether there are any.
+
+    What is stale already is fetched anyway, or just now.
+    """
     before = operation.again_before
     if item is None or before is None:
         return False
@@ -206,9 +209,8 @@ def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> 
         task_id: result
         for task_id, result in item.results.items()
         if _is_of_request(run, item, task_id, operation)
-        and (result.is_held or result.completed_at is not None)
+        and (result.is_held or result.is_fresh(run.draft.state.task_named(task_id).version))
         and (result.completed_at or result.created_at or before) < before
-        and not (result.invalidated_at and result.invalidated_at >= before)
     }
     for task_id, result in old.items():
         result.invalidated_at = run.draft.state.now

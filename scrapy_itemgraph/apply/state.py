@@ -33,6 +33,16 @@ class Result:
     is_pending: bool = False
     is_changed: bool = True
 
+    def is_fresh(self, version: str) -> bool:
+        """Tell whether it is complete, of the version in force, and not stale."""
+        is_expired = self.expires_at is not None and self.due_at is None
+        return (
+            self.completed_at is not None
+            and self.version == version
+            and self.invalidated_at is None
+            and not is_expired
+        )
+
     def expire_at(self, moment: datetime | None, *, overridden: bool) -> None:
         """Set when the result expires; it has still to be staged for that."""
         self.expires_at = self.due_at = moment

@@ -7,10 +7,6 @@ import json
 import signal
 from xml.etree import ElementTree as ET
 
-import pytest
-
-pytestmark = pytest.mark.edge
-
 PAGES = 30
 
 SPIDER = f"""

@@ -53,6 +53,7 @@ def test_the_pages_are_those_of_a_plain_crawl_and_a_second_run_downloads_nothing
     assert "itemgraph/claimed" not in second.stats
 
 
+@pytest.mark.slow
 def test_a_crawl_that_was_killed_ends_with_the_same_graph(site, settings, database, new_clone):
     """Kill -9 midway and a restart give the graph of an undisturbed crawl."""
     site.crawl("manuals", *settings)
@@ -75,30 +76,3 @@ def test_a_new_version_of_one_task_runs_that_task_alone(site, settings):
 
     assert again.stats["itemgraph/claimed"] * 2 == first.stats["itemgraph/committed"]
     assert site.fetched() == fetched
-
-
-@pytest.mark.parametrize("processes", [1, 4])
-def test_an_unmodified_crawl_spider_visits_each_page_once(site, settings, database, processes):
-    """A CrawlSpider with our line visits what it visits without, also as four processes."""
-    site.crawl("rules", "ADDONS={}")
-    plain = site.fetched()
-
-    manuals.crawl_together(site, "rules", *settings, processes=processes)
-
-    assert site.fetched() == {page: 2 * count for page, count in plain.items()}
-
-
-def test_an_unmodified_crawl_spider_survives_kills(site, settings, database):
-    """While a random one of four processes is killed every two seconds no page is lost."""
-    site.crawl("rules", "ADDONS={}")
-    plain = site.fetched()
-
-    killed = manuals.crawl_together(site, "rules", *settings, processes=4, kill_every=2.0)
-
-    fetched = site.fetched()
-    assert fetched.keys() == plain.keys()
-    assert all(count > plain[page] for page, count in fetched.items())
-    assert killed
-    pages = manuals.pages(database, "rules")
-    done = [page for page in pages.values() if page["results"]]
-    assert len(done) == len(pages)

@@ -11,8 +11,6 @@ from scrapy.utils.request import fingerprint
 
 from scrapy_itemgraph.values import name_key
 
-pytestmark = pytest.mark.edge
-
 
 class Scripted(sites.Site):
     """Answers a path by its script, where it has one: a status each time, "gate" waits first."""

@@ -17,8 +17,6 @@ from projects import Project
 
 from scrapy_itemgraph.embedded import EmbeddedServer
 
-pytestmark = pytest.mark.edge
-
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nowhere"
 
 

@@ -151,9 +151,7 @@ def test_a_failure_stays_one_when_the_spider_closes(project):
 def test_an_interrupt_without_a_server_ends_with_one_line(tmp_path, site):
     """SIGINT after the server died: one error, no traceback, and the reason is the interrupt's."""
     settings = """
-    from scrapy_itemgraph.graph import crawl_graph
-
-    crawl_graph._PATIENCE = 2.0
+    ITEMGRAPH_PATIENCE = 2.0
     ITEMGRAPH_DATABASE_URL = None
     ITEMGRAPH_IDLE = "wait"
     """
