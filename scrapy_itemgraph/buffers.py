@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 
@@ -23,6 +23,10 @@ class Buffer(Generic[T]):
 
     def __len__(self) -> int:
         return self._size
+
+    def __iter__(self) -> Iterator[T]:
+        """Go over what waits, in no order."""
+        return (entry for queue in self._queues.values() for _, _, entry in queue)
 
     def push(self, slot: str, entry: T, *, priority: int = 0) -> None:
         """Add an entry to a slot's queue."""

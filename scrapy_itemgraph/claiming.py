@@ -80,6 +80,7 @@ class Claiming:
         claims = await self._crawl.graph.claim(room)
         if not claims and self._crawl.is_quiet:
             claims = await self._crawl.graph.claim(1, alone=True)
+        self._is_dry = not claims
         begun = [one for claim in claims if (one := await self._begin(claim)) is not None]
         await self._crawl.refresh_cookies([request for request, _ in begun])
         for request, leg in begun:
@@ -87,7 +88,6 @@ class Claiming:
                 self._hand(request, leg)
             else:
                 self._hand_stored(request, leg)
-        self._is_dry = not claims
         return bool(claims)
 
     async def _begin(self, claim: Claim) -> tuple[Request, Leg] | None:
@@ -171,6 +171,7 @@ class Claiming:
         if crawl.settings.idle == "wait" or not crawl.is_quiet:
             return poll
         if remaining.is_over:
+            await crawl.graph.mark_started()
             await crawl.graph.finish_run()
             crawl.is_over = True
             crawl.ended.set()

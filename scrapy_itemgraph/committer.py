@@ -125,7 +125,10 @@ class Committer:
         for (changeset, where, then), result in zip(batch, applied, strict=True):
             self._report(changeset, where, result)
             if then is not None:
-                then(result)
+                try:
+                    then(result)
+                except Exception:  # a handler of signals, or a user's duplicates filter
+                    logger.exception("%s: after the commit", where)
         self._on_commit(applied)
 
     def _report(self, changeset: Changeset, where: str, applied: Applied) -> None:

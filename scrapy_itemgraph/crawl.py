@@ -121,6 +121,7 @@ class Crawl:
                 spider=self.spider.name,
                 tasks=self.tasks,
                 of_callback=self.task_of_callback,
+                has_callback=self._has_callback,
                 arguments=translation.digests(translation.spider_arguments(self.spider)),
                 job=getattr(self.spider, "_job", None),
             )
@@ -215,6 +216,9 @@ class Crawl:
         """Return the task of a plain callback."""
         return tasks.of_callback(name, self.settings.callbacks.get(name, {}))
 
+    def _has_callback(self, name: str) -> bool:
+        return hasattr(self.spider, name.removeprefix("callback."))
+
     def meet_callback(self, name: str) -> str:
         """Return the name of a plain callback's task, which will be there at the next commit."""
         if name in self.tasks:
@@ -242,6 +246,11 @@ class Crawl:
             self.working.add(execution)
         self.is_over = False
         return execution
+
+    def start_ended(self) -> None:
+        """Take note that `start()` has nothing more."""
+        self.has_started = True
+        self.on_news()
 
     def forget(self, execution: Execution) -> None:
         """Have nothing more to do with an execution."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_KNOWN = 100_000
+_FREE_NAMES = {"deleted", "alias deleted"}
 _NICE = 2**31 - 1
 
 
@@ -49,6 +50,7 @@ class Discoveries:
         self.hold: Callable[[Request, Leg, str | None], None] = lambda *_: None  # the redirects'
         self._known: OrderedDict[str, None] = OrderedDict()  # names that are committed
         self._held: set[Leg] = set()
+        self._held_starts: set[str] = set()
         self._places: set[str] = set()
         crawl.on_applied = self._applied
         crawl.on_yielded = self.take
@@ -144,6 +146,12 @@ class Discoveries:
             )
             leg.close()
             return False
+        if identity.is_filtered and execution.claim is None:
+            if identity.name in self._held_starts:
+                self._identities.dupefilter.log(request, self._crawl.spider)
+                leg.close()
+                return False
+            self._held_starts.add(identity.name)
         self._held.add(leg)
         self._crawl.crawler.stats.inc_value("itemgraph/held")
         self._say_once(execution, error)
@@ -172,6 +180,8 @@ class Discoveries:
     def _applied(self, execution: Execution, applied: Applied) -> None:
         """Take note of what is known now, and drop what was known before."""
         for note in applied.notes:
+            if note.label in _FREE_NAMES:
+                self._known.clear()
             if note.operation != EnqueueRequest.verb:
                 continue
             request: Any = execution.discovered.get(note.text)

@@ -13,11 +13,11 @@ from scrapy.utils.spider import iterate_spider_output
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.outputs import foreign
-from scrapy_itemgraph.translation import LEG, wake_engine
+from scrapy_itemgraph.translation import LEG, login_of, wake_engine
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from scrapy_itemgraph.crawl import Crawl
     from scrapy_itemgraph.executions import Execution, Leg
@@ -31,8 +31,9 @@ _POLL = 1.0
 class Logins:
     """Gives the work of an expired session back, has the spider log in once, and lets it go on."""
 
-    def __init__(self, crawl: Crawl) -> None:
+    def __init__(self, crawl: Crawl, waiting: Callable[[], Iterable[Request]]) -> None:
         self._crawl = crawl
+        self._waiting = waiting
         self._generation = 0
         self._expired = asyncio.Event()
         self._logins: Counter[tuple[int, int]] = Counter()  # by work that finds itself logged out
@@ -60,7 +61,7 @@ class Logins:
 
     def _hopeless(self, execution: Execution, leg: Leg) -> str | None:
         spider = self._crawl.spider
-        if not callable(getattr(spider, "login", None)):
+        if login_of(spider) is None:
             return f"the spider {spider.name} has no login(), which would yield Requests"
         claim = execution.claim
         if claim is None:
@@ -96,6 +97,8 @@ class Logins:
         is_renewed = current != self._generation
         if is_renewed:
             self._generation = current
+            self._crawl.graph.has_cookies = True
+            await self._crawl.refresh_cookies(self._waiting())
             await self._crawl.refresh_state()
         return is_renewed
 
@@ -120,7 +123,9 @@ class Logins:
         execution.on_settled = ended.set
         leg = execution.open_leg()
         try:
-            async for output in _iterate(self._crawl.spider.login()):  # type: ignore[attr-defined]
+            login = login_of(self._crawl.spider)
+            assert login is not None
+            async for output in _iterate(login()):
                 if not isinstance(output, Request):
                     raise foreign(output, f"{execution.where}, which yields Requests")  # noqa: TRY301
                 output.meta[LEG] = leg.open_child()

@@ -5,30 +5,33 @@ All functions take a connection and never commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import values
+from scrapy_itemgraph import refresh, values
 from scrapy_itemgraph.types import Moved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row
 
     from scrapy_itemgraph.types import Move
 
-# Claims that are still ours, with their items; both stay until the transaction ends. A merge of
-# the item waits for us and takes the name along, or we for the merge and find the item gone.
+# Claims that are still ours; they stay so until the transaction ends.
 LOCK_CLAIMS = text("""
     SELECT w.item_id, w.task_id
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
         AS moved(item_id, task_id, token)
     JOIN work w ON w.item_id = moved.item_id AND w.task_id = moved.task_id
-    JOIN items i ON i.id = w.item_id
     WHERE w.token = moved.token
-    FOR NO KEY UPDATE OF w, i
+    FOR NO KEY UPDATE OF w
+""")
+
+DROP_NAMES = text("""
+    DELETE FROM aliases a USING unnest(CAST(:keys AS uuid[])) AS gone(key)
+    WHERE a.crawl_id = :crawl AND a.key = gone.key
 """)
 
 # Sorted by key, as everywhere.
@@ -39,6 +42,7 @@ TAKE_NAMES = text("""
         AS new(key, name, item_id)
     ORDER BY key
     ON CONFLICT DO NOTHING
+    RETURNING key, item_id
 """)
 
 OWNERS = text("""
@@ -57,8 +61,8 @@ STORE = text("""
 def move(connection: Connection, crawl_id: int, moves: Sequence[Move]) -> list[Moved]:
     """Note where claims' requests went; return for each whether it may go on there.
 
-    The name of where it goes becomes an alias of the claim's item; if it is another item's, the
-    request is a duplicate, and nothing changes.
+    The name of where it goes becomes an alias of the claim's item, unless it is only looked at; if
+    it is another item's, the request is a duplicate, and nothing changes.
     """
     ours = {
         (row.item_id, row.task_id)
@@ -71,7 +75,8 @@ def move(connection: Connection, crawl_id: int, moves: Sequence[Move]) -> list[M
             },
         )
     }
-    owners = _take(connection, crawl_id, [one for one in moves if _pair(one) in ours])
+    owners, gone = _take(connection, crawl_id, [one for one in moves if _pair(one) in ours])
+    ours = {pair for pair in ours if pair[0] not in gone}
     answers = [_answer(one, ours, owners) for one in moves]
     stored = [
         one
@@ -98,23 +103,32 @@ def _pair(one: Move) -> tuple[int, int]:
 def _answer(one: Move, ours: set[tuple[int, int]], owners: dict[str, int | None]) -> Moved:
     if _pair(one) not in ours:
         return Moved.LOST
-    if one.name is not None and owners.get(one.name) != one.claim.item_id:
+    if one.name is not None and owners.get(one.name, one.claim.item_id) != one.claim.item_id:
         return Moved.TAKEN
     return Moved.ON
 
 
-def _take(connection: Connection, crawl_id: int, moves: Sequence[Move]) -> dict[str, int | None]:
-    """Take names for the moves' items; return who has each of them now."""
+def _take(
+    connection: Connection, crawl_id: int, moves: Sequence[Move]
+) -> tuple[dict[str, int | None], set[int]]:
+    """Take names for the moves' items; return who has each of them, and which items are gone.
+
+    A merge of an item waits for us and takes the name along, or we for the merge.
+    """
     wanted: dict[str, int] = {}
     for one in moves:
-        if one.name is not None:
+        if one.name is not None and one.takes_name:
             wanted.setdefault(one.name, one.claim.item_id)
-    if not wanted:
-        return {}
-    keys = [values.name_key(name) for name in wanted]
-    connection.execute(
-        TAKE_NAMES,
-        {"crawl": crawl_id, "keys": keys, "names": list(wanted), "items": list(wanted.values())},
-    )
-    rows = connection.execute(OWNERS, {"crawl": crawl_id, "keys": keys})
-    return {row.name: row.item_id for row in rows}
+    taken: Sequence[Row[Any]] = []
+    if wanted:
+        given = {"names": list(wanted), "items": list(wanted.values())}
+        keys = [values.name_key(name) for name in wanted]
+        taken = connection.execute(TAKE_NAMES, {"crawl": crawl_id, "keys": keys, **given}).all()
+    items = {one.claim.item_id for one in moves}
+    gone = items - set(refresh.lock_items(connection, sorted(items)))
+    orphaned = [row.key for row in taken if row.item_id in gone]
+    if orphaned:
+        connection.execute(DROP_NAMES, {"crawl": crawl_id, "keys": orphaned})
+    keys = [values.name_key(one.name) for one in moves if one.name is not None]
+    rows = connection.execute(OWNERS, {"crawl": crawl_id, "keys": keys}).all() if keys else []
+    return {row.name: row.item_id for row in rows}, gone

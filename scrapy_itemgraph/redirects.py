@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph import requests, translation
 from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.executions import LegState
+from scrapy_itemgraph.operations import CreateAlias
 from scrapy_itemgraph.types import Move, Moved
 
 if TYPE_CHECKING:
@@ -43,22 +44,39 @@ class Redirects:
         claim = leg.execution.claim
         assert claim is not None
         request.errback = translation.unwrapped(request.errback)
+        if self._is_about_sessions(request, leg):
+            self._push(request, leg)
+            return True
         name = self._identities.of_target(request)
+        if claim.invalidated_at is not None:
+            name = None  # fetched again, wherever that leads by now
         if name is not None:
             if name == claim.item.id or name in leg.execution.discovered:
                 self._identities.dupefilter.log(request, self._crawl.spider)
                 leg.close()
                 return False
             leg.execution.discovered[name] = request
-        self._add(request, leg, name, stored=self._stored(request) if leg.is_own else None)
+        stored = self._stored(request) if leg.is_own else None
+        self._add(request, leg, Move(claim=claim, name=name, request=stored))
         return True
 
+    def _is_about_sessions(self, request: Request, leg: Leg) -> bool:
+        """Tell whether it may lead to a login page, which is nobody's, and not where to go on."""
+        return (
+            translation.login_of(self._crawl.spider) is not None and request.url != leg.request.url
+        )
+
     def hold(self, request: Request, leg: Leg, name: str | None) -> None:
-        """Let a request that cannot be stored go on once its name is its execution's."""
-        if name is None or leg.execution.claim is None:
+        """Let a request that cannot be stored go on unless it was fetched already.
+
+        Its name is committed with its execution, so that it is free if that dies.
+        """
+        claim = leg.execution.claim
+        if name is None or claim is None:
             self._push(request, leg)
-        else:
-            self._add(request, leg, name, stored=None)
+            return
+        leg.execution.add(CreateAlias(name))
+        self._add(request, leg, Move(claim=claim, name=name, request=None, takes_name=False))
 
     async def run(self) -> None:
         """Note what gathers until told to stop."""
@@ -72,11 +90,9 @@ class Redirects:
                 self._go_on(request, leg, answer)
             translation.wake_engine(self._crawl.crawler)
 
-    def _add(self, request: Request, leg: Leg, name: str | None, *, stored: str | None) -> None:
-        claim = leg.execution.claim
-        assert claim is not None
+    def _add(self, request: Request, leg: Leg, move: Move) -> None:
         leg.state = LegState.QUEUED
-        self._waiting.append((request, leg, Move(claim=claim, name=name, request=stored)))
+        self._waiting.append((request, leg, move))
         self._added.set()
 
     def _stored(self, request: Request) -> str | None:

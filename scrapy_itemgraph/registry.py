@@ -43,10 +43,12 @@ MAKE_CRAWL = text("""
 """)
 FIND_CRAWL = text("SELECT id, arguments FROM crawls WHERE name = :name")
 SET_ARGUMENTS = text("UPDATE crawls SET arguments = CAST(:arguments AS json) WHERE id = :crawl")
-HAS_WORK = text(
-    "SELECT EXISTS (SELECT FROM queues q JOIN work w ON w.queue_id = q.id "
-    "WHERE q.crawl_id = :crawl)"
-)
+HAS_WORK = text("""
+    SELECT EXISTS (SELECT FROM queues q
+        CROSS JOIN LATERAL (SELECT FROM work w WHERE w.crawl_id = :crawl
+            AND w.queue_id = q.id LIMIT 1) AS first
+        WHERE q.crawl_id = :crawl)
+""")
 
 TASKS = text("""
     SELECT t.*, ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id) AS tags
@@ -64,6 +66,13 @@ SAVE_TASK = text("""
         is_item_exclusive = excluded.is_item_exclusive, is_callback = excluded.is_callback,
         definition = excluded.definition, is_registered = true
     RETURNING id
+""")
+# A callback that became a @task keeps its requests, under another name, and they fail visibly.
+SET_ASIDE = text("""
+    UPDATE tasks t SET name = 'callback.' || t.name
+    WHERE t.crawl_id = :crawl AND t.is_callback AND t.name = ANY (CAST(:names AS text[]))
+        AND NOT EXISTS (SELECT FROM tasks x
+            WHERE x.crawl_id = t.crawl_id AND x.name = 'callback.' || t.name)
 """)
 DROP_TAGS = text("DELETE FROM task_tags WHERE task_id = :task")
 ADD_TAGS = text("""
@@ -208,6 +217,7 @@ def register_tasks(
 
     """
     own_crawl(connection, crawl_id)
+    connection.execute(SET_ASIDE, {"crawl": crawl_id, "names": list(tasks)})
     known = {row.name: row for row in known_tasks(connection, crawl_id)}
     callbacks = frozenset(_callbacks(known.values(), spider) - tasks.keys())
     if of_callback is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph import database
 from scrapy_itemgraph.registry import HAS_WORK
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 LOCK_CRAWL = text("""
-    SELECT run_started_at, run_finished_at FROM crawls WHERE id = :crawl FOR UPDATE
+    SELECT run_started_at, run_finished_at FROM crawls WHERE id = :crawl FOR NO KEY UPDATE
 """)
 
 OTHERS_LIVE = text("""
@@ -26,28 +27,43 @@ OTHERS_LIVE = text("""
             AND w.lease_until > clock_timestamp())
 """)
 
+# By the same clock as the worker's start, which is in this transaction.
 BEGIN = text("""
-    UPDATE crawls SET run_started_at = clock_timestamp(), run_finished_at = NULL
+    UPDATE crawls SET run_started_at = now(), run_finished_at = NULL
     WHERE id = :crawl
     RETURNING run_started_at
 """)
 
+HAS_STARTED = text("""
+    SELECT EXISTS (SELECT FROM workers w
+        WHERE w.crawl_id = :crawl AND w.has_started AND w.started_at >= :run)
+""")
+
 FINISH = text("""
     UPDATE crawls SET run_finished_at = clock_timestamp()
-    WHERE id = :crawl AND run_started_at = :run
+    WHERE id = :crawl AND run_started_at = :run AND NOT EXISTS (
+        SELECT FROM workers w
+        WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND NOT w.has_started
+            AND w.lease_until > clock_timestamp())
 """)
 
 
 def join(connection: Connection, crawl_id: int) -> datetime:
     """Return when the crawl's run began: the one under way, or a new one if none is.
 
+    One is under way while its work is not done, a worker lives, or no `start()` came to its end.
     Called in the transaction that registers the worker, before that; so of two workers that start
     together one begins the run and the other joins it.
     """
     row = connection.execute(LOCK_CRAWL, {"crawl": crawl_id}).one()
     if row.run_started_at is not None and row.run_finished_at is None:
-        here = {"crawl": crawl_id}
-        if connection.scalar(HAS_WORK, here) or connection.scalar(OTHERS_LIVE, here):
+        here = {"crawl": crawl_id, "run": row.run_started_at}
+        database.hot_path(connection)
+        if (
+            connection.scalar(OTHERS_LIVE, here)
+            or not connection.scalar(HAS_STARTED, here)
+            or connection.scalar(HAS_WORK, here)
+        ):
             started: datetime = row.run_started_at
             return started
     begun: datetime = connection.execute(BEGIN, {"crawl": crawl_id}).scalar_one()
@@ -55,5 +71,5 @@ def join(connection: Connection, crawl_id: int) -> datetime:
 
 
 def finish(connection: Connection, crawl_id: int, run_started_at: datetime) -> None:
-    """Note that a run is over: the next start begins another one."""
+    """Note that a run is over, unless a worker is still in `start()`; the next begins another."""
     connection.execute(FINISH, {"crawl": crawl_id, "run": run_started_at})

@@ -49,7 +49,7 @@ class Scheduler(BaseScheduler):
         self._discoveries.hold = self._redirects.hold
         self._claiming = Claiming(crawl, lambda: len(self._claimed), self._push_claimed)
         self._tending = Tending(crawl, self._claiming.has_news)
-        self._logins = Logins(crawl)
+        self._logins = Logins(crawl, lambda: [*self._follow_ups, *self._claimed])
         crawl.on_fetched = self._fetched
         crawl.on_news = self._claiming.has_news
 

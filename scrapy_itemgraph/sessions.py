@@ -16,6 +16,7 @@ from scrapy_itemgraph.types import Cookie
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from sqlalchemy import Connection
 
@@ -49,7 +50,12 @@ COOKIES = text("""
         ON c.crawl_id = :crawl AND c.jar = wanted.jar AND c.domain = wanted.domain
 """)
 
-STATE = text("SELECT key, CAST(value AS text) AS value FROM states WHERE crawl_id = :crawl")
+# What changed since, and a minute before: who wrote then may have committed later.
+STATE = text("""
+    SELECT key, CAST(value AS text) AS value, changed_at FROM states
+    WHERE crawl_id = :crawl AND (CAST(:since AS timestamptz) IS NULL
+        OR changed_at > CAST(:since AS timestamptz) - interval '1 minute')
+""")
 
 MAKE_LOGIN = text("""
     INSERT INTO logins (crawl_id, generation) VALUES (:crawl, :generation)
@@ -153,9 +159,13 @@ def load_cookies(
     ]
 
 
-def load_state(connection: Connection, crawl_id: int) -> dict[str, str | None]:
-    """Return the saved state by key; None is a key that was deleted."""
-    return {row.key: row.value for row in connection.execute(STATE, {"crawl": crawl_id})}
+def load_state(
+    connection: Connection, crawl_id: int, since: datetime | None = None
+) -> tuple[dict[str, str | None], datetime | None]:
+    """Return the state that changed since, by key, and when it last did; None was deleted."""
+    rows = connection.execute(STATE, {"crawl": crawl_id, "since": since}).all()
+    state = {row.key: row.value for row in rows}
+    return state, max((row.changed_at for row in rows), default=since)
 
 
 def before_claim(connection: Connection, crawl_id: int, worker_id: int) -> tuple[bool, bool]:

@@ -57,9 +57,11 @@ class ItemGraphSpiderMiddleware:
                         await crawl.committer.wait_for_room()
                     if crawl.failure is not None:
                         break
+                crawl.start_ended()
             except CloseSpider:
                 raise
             except Exception as raised:  # noqa: BLE001 - raised again below
+                crawl.start_ended()
                 error = raised  # raised at once it would leave the graph's work undone
                 logger.warning(  # the engine logs the error
                     "start() raised %s: %s; the crawl goes on with the work of the graph",
@@ -67,9 +69,6 @@ class ItemGraphSpiderMiddleware:
                     raised,
                     extra={"action": "start_failed"},
                 )
-            finally:
-                crawl.has_started = True
-                crawl.on_news()
             await crawl.ended.wait()
         if crawl.failure is not None:
             crawl.close_spider()

@@ -285,6 +285,7 @@ workers = Table(
     _moment("started_at", now=True),
     _moment("locked_at"),
     _moment("lease_until", null=False),
+    Column("has_started", Boolean, nullable=False, server_default=text("false")),
     _moment("stopped_at"),
     Column("reason", Text, comment="why it stopped"),
     Index("workers_living_idx", "crawl_id", postgresql_where=text("stopped_at IS NULL")),

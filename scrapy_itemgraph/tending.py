@@ -30,7 +30,11 @@ class Tending:
     async def run(self) -> None:
         """Tend until told to stop."""
         swept = time.monotonic()
+        is_marked = False
         while True:
+            if self._crawl.has_started and not is_marked:
+                is_marked = True
+                await self._crawl.graph.mark_started()
             if await self._crawl.graph.tend():
                 self._has_news()
                 await asyncio.sleep(0)

@@ -199,7 +199,13 @@ def stored_request(spider: Spider, claim: Claim) -> Request:
             f"the item {claim.item.id} has no request in its data, which the callback "
             f"{claim.task} needs"
         )
-    return requests.load({"url": data.get("url"), **stored}, spider)
+    request = requests.load({"url": data.get("url"), **stored}, spider)
+    if task_of(request.callback) is not None:
+        raise ItemGraphError(
+            f"{request} was yielded for {claim.task}, which is a @task now: make an item of it "
+            "with CreateItem, and delete this one"
+        )
+    return request
 
 
 def request_data(request: Request, spider: Spider) -> dict[str, Any]:
@@ -215,6 +221,25 @@ def request_data(request: Request, spider: Spider) -> dict[str, Any]:
     if slots.is_usable(slot):
         data["download_slot"] = slot
     return data
+
+
+def login_of(spider: Spider) -> Callable[[], Any] | None:
+    """Return the spider's `login()`, if it takes no arguments; else it is a callback."""
+    login = getattr(spider, "login", None)
+    if not callable(login):
+        return None
+    return login if _takes_nothing(getattr(login, "__func__", login)) else None
+
+
+@lru_cache(maxsize=100)
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    parameters = list(inspect.signature(function).parameters.values())
+    needed = [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
+    ]
+    return needed in ([], ["self"])
 
 
 def wake_engine(crawler: Crawler) -> None:

@@ -75,12 +75,14 @@ class Move:
     """Where a redirect or a retry takes a claim's request.
 
     `name` is what another request to the same place would be known by, None when it is not
-    filtered; `request` is its JSON, None when it cannot be stored.
+    filtered; `request` is its JSON, None when it cannot be stored. Without `takes_name` it is only
+    looked who has the name.
     """
 
     claim: Claim
     name: str | None
     request: str | None
+    takes_name: bool = True
 
 
 class Moved(StrEnum):

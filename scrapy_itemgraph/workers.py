@@ -28,6 +28,8 @@ REGISTER_WORKER = text("""
 
 LOCKED_WORKER = text("UPDATE workers SET locked_at = clock_timestamp() WHERE id = :worker")
 
+STARTED_WORKER = text("UPDATE workers SET has_started = true WHERE id = :worker")
+
 HEARTBEAT = text("""
     UPDATE workers SET lease_until = clock_timestamp() + CAST(:lease AS interval)
     WHERE id = :worker AND stopped_at IS NULL
@@ -110,6 +112,11 @@ def heartbeat(connection: Connection, worker_id: int, lease: timedelta) -> bool:
 def mark_locked(connection: Connection, worker_id: int) -> None:
     """Note that the worker's advisory lock is held from now on."""
     connection.execute(LOCKED_WORKER, {"worker": worker_id})
+
+
+def mark_started(connection: Connection, worker_id: int) -> None:
+    """Note that the worker's `start()` came to its end."""
+    connection.execute(STARTED_WORKER, {"worker": worker_id})
 
 
 def stop(connection: Connection, worker_id: int, reason: str) -> None:

@@ -375,6 +375,7 @@ def upgrade() -> None:
         ),
         sa.Column("locked_at", sa.DateTime(timezone=True)),
         sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("has_started", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("stopped_at", sa.DateTime(timezone=True)),
         sa.Column("reason", sa.Text(), comment="why it stopped"),
         sa.ForeignKeyConstraint(

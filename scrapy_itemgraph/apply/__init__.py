@@ -17,6 +17,7 @@ from scrapy_itemgraph.apply.flush import flush
 from scrapy_itemgraph.apply.load import MovedNamesError, load
 from scrapy_itemgraph.apply.state import Draft, Moved
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.operations import EnqueueRequest
 from scrapy_itemgraph.types import Applied, Outcome
 
 if TYPE_CHECKING:
@@ -165,7 +166,21 @@ def _run(state: State, changeset: Changeset, spider: str | None) -> _Ending:
     except OperationError as error:
         ending = _Ending(Outcome.FAILED, _describe(error, claim, spider))
         ending.item_id = claim.item_id if claim else None
+        if claim is not None and changeset.is_of_callback:
+            _keep_requests(state, changeset, claim, ending)
     return ending
+
+
+def _keep_requests(state: State, changeset: Changeset, claim: Claim, ending: _Ending) -> None:
+    """Let the requests of a plain callback go on although an operation of it cannot be."""
+    draft = Draft(state)
+    run = appliers.Run(draft=draft, claim=claim, current=claim.item_id)
+    for operation in changeset.operations:
+        if isinstance(operation, EnqueueRequest):
+            run.apply(operation)
+    results.end_own(run, is_held=True)
+    draft.keep()
+    ending.notes = tuple(run.notes)
 
 
 def _is_gone(state: State, claim: Claim) -> bool:

@@ -21,6 +21,8 @@ from scrapy_itemgraph.tasks import callback_tag, closest
 from scrapy_itemgraph.types import Note
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from scrapy_itemgraph.types import Claim
 
 O = TypeVar("O", bound=ops.Operation)  # noqa: E741 - the conventional name of the type of `o`
@@ -205,6 +207,9 @@ def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> 
     before = operation.again_before
     if item is None or before is None:
         return False
+    is_own = item.name == operation.id
+    if is_own and not set(operation.tags) & item.tags.keys():
+        return _take_callback(run, item, operation, before)
     old = {
         task_id: result
         for task_id, result in item.results.items()
@@ -217,10 +222,22 @@ def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> 
         result.is_held = False
         result.is_changed = True
         run.draft.effects.failures.append(Handled((item.id, task_id), by="fetched again"))
-    if old and item.name == operation.id:
+    if old and is_own:
         others = {key: value for key, value in item.data.items() if key not in _OF_REQUESTS}
         _set_data(run, item, {**operation.data, **others})
     return bool(old)
+
+
+def _take_callback(run: Run, item: Item, operation: ops.EnqueueRequest, before: datetime) -> bool:
+    """Give an item of an earlier run the callback that its request has by now."""
+    if item.updated_at is None or item.updated_at >= before:
+        return False
+    for tag in [tag for tag in item.tags if tag.startswith(callback_tag(""))]:
+        item.drop_tag(tag)
+    for tag in operation.tags:
+        item.set_tag(tag, None)
+    _set_data(run, item, dict(operation.data))
+    return True
 
 
 def _is_of_request(run: Run, item: Item, task_id: int, operation: ops.EnqueueRequest) -> bool:

@@ -63,7 +63,9 @@ class CrawlGraph:
         self._job: str | None = None
         self._registration = registry.Registration(tasks={})
         self.callbacks: set[str] = set()
+        self._has_callback: Callable[[str], bool] = lambda _: True
         self.has_cookies = False
+        self._state_at: datetime | None = None
         self._outdated: set[str] = set()
         self._liveness: liveness.Liveness | None = None
         self._transactions = Transactions(engine, settings.patience)
@@ -78,12 +80,14 @@ class CrawlGraph:
         spider: str,
         tasks: Mapping[str, Task],
         of_callback: Callable[[str], Task] | None = None,
+        has_callback: Callable[[str], bool] = lambda _: True,
         arguments: Mapping[str, str] | None = None,
         job: str | None = None,
     ) -> CrawlGraph:
         """Find or start the server, migrate if allowed, register crawl, tasks and worker.
 
-        `of_callback` returns the task of a plain callback, by its name.
+        `of_callback` returns the task of a plain callback, by its name; `has_callback` tells
+        whether this worker's code has what another one registers later.
 
         Raises:
             ItemGraphError: with one clear line.
@@ -95,6 +99,7 @@ class CrawlGraph:
             server = await asyncio.to_thread(EmbeddedServer.start, settings.data_dir)
             url = server.url
         graph = cls(settings, database.async_engine(url), server)
+        graph._has_callback = has_callback
         try:
             with database.all_errors(graph._engine.url):
                 await graph._register(
@@ -208,10 +213,14 @@ class CrawlGraph:
         )
 
     def _take_callbacks(self, known: Mapping[int, tuple[str, str, uuid.UUID]]) -> bool:
-        new = {name for name, _, _ in known.values()} - self.callbacks
         tasks = self._registration.tasks
-        tasks |= {number: one for number, one in known.items() if number not in tasks}
-        self.callbacks |= new
+        new = {
+            number: one
+            for number, one in known.items()
+            if number not in tasks and self._has_callback(one[0])
+        }
+        tasks |= new
+        self.callbacks |= {name for name, _, _ in known.values()}
         return bool(new)
 
     async def move(self, gone: Sequence[Move]) -> list[Moved]:
@@ -225,8 +234,11 @@ class CrawlGraph:
         return await self._call(sessions.load_cookies, self._crawl_id, list(wanted), hot=True)
 
     async def load_state(self) -> dict[str, str | None]:
-        """Return the saved state of the spider."""
-        return await self._call(sessions.load_state, self._crawl_id)
+        """Return what of the spider's saved state may have changed since it was asked for last."""
+        state, self._state_at = await self._call(
+            sessions.load_state, self._crawl_id, since=self._state_at
+        )
+        return state
 
     async def begin_login(self, generation: int) -> tuple[bool, int]:
         """Become the one that logs in for all; whether that is so, and the current generation."""
@@ -245,6 +257,10 @@ class CrawlGraph:
         return await self._call(end)
 
     # Runs
+
+    async def mark_started(self) -> None:
+        """Note that `start()` came to its end; until then no worker finishes the run."""
+        await self._call(workers.mark_started, self.worker_id)
 
     async def finish_run(self) -> None:
         """Note that the run is over, so that the next start begins another one."""

@@ -855,3 +855,82 @@ def test_a_callback_gets_its_own_argument_called_item(project):
     assert run.stats["reason"] == "finished", run.log
     assert "FIRST GOT None." in run.log
     assert "THEN GOT {'mine': 1}." in run.log
+
+
+def test_an_operation_that_cannot_be_leaves_the_pages_links_alone(project, site):
+    """The page fails, and what it had found is fetched."""
+    project.write("""
+    class S(scrapy.Spider):
+        name = "s"
+
+        async def start(self):
+            yield CreateItem(id="TAKEN")
+            yield scrapy.Request(SITE + "/page/1")
+
+        def parse(self, response):
+            for n in range(2, 5):
+                yield response.follow(f"/page/{n}", self.more)
+            yield RenameItem(to="TAKEN")
+
+        def more(self, response):
+            pass
+    """)
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "finished", run.log
+    outcomes = project.request_outcomes()
+    assert outcomes.pop("/page/1") == ["failed"]
+    assert outcomes == {f"/page/{n}": ["ok"] for n in range(2, 5)}
+
+
+def test_a_page_that_was_deleted_may_be_found_again(project, site):
+    """A name that DeleteItem freed is not taken for known by the process that freed it."""
+    project.write("""
+    class S(scrapy.Spider):
+        name = "s"
+        start_urls = [SITE + "/page/1"]
+
+        def parse(self, response):
+            yield response.follow("/page/gone", self.gone)
+
+        def gone(self, response):
+            if not hasattr(self, "was_gone"):
+                self.was_gone = True
+                yield DeleteItem()
+                yield response.follow("/page/2", self.again)
+
+        def again(self, response):
+            yield response.follow("/page/gone", self.gone)
+    """)
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "finished", run.log
+    assert site.hits["/page/gone"] == 2
+
+
+def test_a_filtered_start_request_takes_the_callback_that_it_has_by_now(project, site):
+    """The next run asks the new callback, although the request was known by another one."""
+    spider = """
+    class S(scrapy.Spider):
+        name = "s"
+
+        async def start(self):
+            yield scrapy.Request(SITE + "/page/1", self.CALLBACK)
+
+        def old(self, response):
+            self.logger.info("OLD")
+
+        def new(self, response):
+            self.logger.info("NEW")
+    """
+    project.write(spider.replace("CALLBACK", "old"))
+    project.crawl()
+    project.write(spider.replace("CALLBACK", "new"))
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "finished", run.log
+    assert "INFO: NEW" in run.log
+    assert site.hits["/page/1"] == 2

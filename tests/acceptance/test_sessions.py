@@ -44,6 +44,8 @@ class Members(sites.Site):
             if b"password=right" not in body:
                 return 403, given, b"wrong password"
             given["Set-Cookie"] = f"session={self._issue()}; Path=/"
+        if "/sent-away" in target and not self._is_member(sent):
+            return 302, {"Location": "/form"}, b""
         if "/private" in target and not self._is_member(sent):
             return 401, given, b"who are you?"
         return status, given, page
@@ -501,3 +503,41 @@ def test_a_task_spider_logs_in_too(project, site):
     assert all(data["done"] for data in project.data().values())
     assert {ends[-1] for ends in project.outcomes().values()} == {"ok"}
     assert project.rows("SELECT count(*) FROM failures") == [(0,)]
+
+
+@pytest.mark.parametrize("dont_filter", [False, True])
+def test_a_page_that_sends_to_the_login_form_is_fetched_again(project, site, dont_filter):
+    """The form is nobody's page: each page that was sent there is fetched itself after the login."""
+    project.write(
+        """
+        class S(scrapy.Spider):
+            name = "s"
+            start_urls = [SITE + "/page/start"]
+
+            def parse(self, response):
+                for n in range(8):
+                    yield response.follow(
+                        f"/page/sent-away/{n}", self.member, dont_filter=DONT_FILTER
+                    )
+
+            def login(self):
+                yield scrapy.FormRequest(
+                    SITE + "/login", formdata={"password": "right"}, callback=self.logged_in
+                )
+
+            def logged_in(self, response):
+                pass
+
+            def member(self, response):
+                if response.url.endswith("/form"):
+                    raise SessionExpired
+                yield {"url": response.url}
+        """.replace("DONT_FILTER", str(dont_filter))
+    )
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "finished", run.log
+    assert run.stats["item_scraped_count"] == 8, run.log
+    assert run.stats["itemgraph/logins"] == 1
+    assert errors(project) == []

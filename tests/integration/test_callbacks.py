@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ from races import Crawl, actors, ended
 from scrapy_itemgraph import AddTag, CreateItem, registry, runs, task, tasks, workers
 from scrapy_itemgraph import database as databases
 from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.graph import CrawlGraph
 from scrapy_itemgraph.operations import EnqueueRequest
+from scrapy_itemgraph.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,13 +266,17 @@ def test_a_crawl_of_another_spiders_tasks_takes_requests(crawl):
 # Runs
 
 
-def join(connection: Any, crawl: Crawl, lease: timedelta = HOUR) -> tuple[datetime, int]:
-    """Join the crawl's run and register a worker, as a start does."""
+def join(
+    connection: Any, crawl: Crawl, lease: timedelta = HOUR, *, in_start: bool = False
+) -> tuple[datetime, int]:
+    """Join the crawl's run and register a worker, as a start does; it is through with `start()`."""
     databases.hot_path(connection)
     run = runs.join(connection, crawl.id)
     worker = workers.register(
         connection, crawl.id, spider="spider", host="here", process_id=1, job=None, lease=lease
     )
+    if not in_start:
+        workers.mark_started(connection, worker.id)
     return run, worker.id
 
 
@@ -374,3 +381,33 @@ def test_a_run_that_another_worker_finished_is_over_for_a_late_joiner(crawl):
     second, _ = joined(crawl)
 
     assert second > first
+
+
+def test_a_run_is_not_over_while_a_worker_is_in_start(crawl):
+    """Who has nothing left does not finish a run that another one still adds to."""
+    run, _ = joined(crawl)
+    joined(crawl, in_start=True)
+
+    finish(crawl, run)
+
+    assert joined(crawl)[0] == run
+
+
+def test_a_run_whose_start_was_interrupted_goes_on(crawl):
+    """Nothing is left of it, but its start() has not said all yet."""
+    run, worker = joined(crawl, in_start=True)
+    stop(crawl, worker)
+
+    assert joined(crawl)[0] == run
+
+
+def test_a_worker_leaves_callbacks_to_newer_code(crawl):
+    """A callback that another worker registers, and this one's spider lacks, it does not claim."""
+    graph = CrawlGraph(Settings(), databases.async_engine(crawl.engine.url), None)
+    graph._has_callback = lambda name: name == "parse"
+    token = uuid.uuid4()
+
+    has_new = graph._take_callbacks({1: ("parse", "1", token), 2: ("parse_new", "1", token)})
+
+    assert has_new
+    assert [name for name, _, _ in graph._registration.tasks.values()] == ["parse"]

@@ -57,7 +57,7 @@ def cookies(crawl: Crawl, *wanted: tuple[str, str]) -> list[Cookie]:
 def state(crawl: Crawl) -> dict[str, str | None]:
     """Return the stored state."""
     with crawl.engine.begin() as connection:
-        return sessions.load_state(connection, crawl.id)
+        return sessions.load_state(connection, crawl.id)[0]
 
 
 def test_cookies_come_back_as_they_were(crawl):
