@@ -507,7 +507,7 @@ def test_a_task_spider_logs_in_too(project, site):
 
 @pytest.mark.parametrize("dont_filter", [False, True])
 def test_a_page_that_sends_to_the_login_form_is_fetched_again(project, site, dont_filter):
-    """The form is nobody's page: each page that was sent there is fetched itself after the login."""
+    """The form is nobody's page: each page that was sent there is fetched after the login."""
     project.write(
         """
         class S(scrapy.Spider):
