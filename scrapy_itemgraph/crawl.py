@@ -214,15 +214,17 @@ class Crawl:
 
     def task_of_callback(self, name: str) -> Task:
         """Return the task of a plain callback."""
-        return tasks.of_callback(name, self.settings.callbacks.get(name, {}))
+        options = self.settings.callbacks.get(name.removeprefix(tasks.SET_ASIDE), {})
+        return tasks.of_callback(name, options)
 
     def _has_callback(self, name: str) -> bool:
-        return hasattr(self.spider, name.removeprefix("callback."))
+        return hasattr(self.spider, name.removeprefix(tasks.SET_ASIDE))
 
     def meet_callback(self, name: str) -> str:
         """Return the name of a plain callback's task, which will be there at the next commit."""
-        if name in self.tasks:
-            name = f"callback.{name}"
+        aside = tasks.SET_ASIDE + name
+        if name in self.tasks or aside in self.graph.callbacks:
+            name = aside
         if name not in self.graph.callbacks and name not in self._unregistered:
             self._unregistered[name] = self.task_of_callback(name)
         return name

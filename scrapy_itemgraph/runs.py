@@ -43,8 +43,10 @@ FINISH = text("""
     UPDATE crawls SET run_finished_at = clock_timestamp()
     WHERE id = :crawl AND run_started_at = :run AND NOT EXISTS (
         SELECT FROM workers w
-        WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND NOT w.has_started
-            AND w.lease_until > clock_timestamp())
+        WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL
+            AND w.lease_until > clock_timestamp()
+            AND (NOT w.has_started OR EXISTS (
+                SELECT FROM work c WHERE c.worker_id = w.id AND c.token IS NOT NULL)))
 """)
 
 
@@ -71,5 +73,8 @@ def join(connection: Connection, crawl_id: int) -> datetime:
 
 
 def finish(connection: Connection, crawl_id: int, run_started_at: datetime) -> None:
-    """Note that a run is over, unless a worker is still in `start()`; the next begins another."""
+    """Note that a run is over: the next start begins another.
+
+    While a worker is in `start()`, or has claims that others know nothing of, it is not over.
+    """
     connection.execute(FINISH, {"crawl": crawl_id, "run": run_started_at})

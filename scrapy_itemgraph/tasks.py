@@ -15,6 +15,7 @@ from scrapy_itemgraph import values
 from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
 
 MARK = "__itemgraph_task__"
+SET_ASIDE = "callback."
 CALLBACK_OPTIONS = ("version", "ttl", "max_failures")
 _NAME = re.compile(r"\w[\w.:-]{0,99}")
 _FIRST_DELAY = timedelta(seconds=10)
@@ -138,8 +139,11 @@ def task(
 
 
 def callback_tag(name: str) -> str:
-    """Return the tag that calls for the task of a plain callback."""
-    return f"callback:{name}"
+    """Return the tag that calls for the task of a plain callback.
+
+    Beside a `@task` of the same name the callback's own task has another one, `callback.parse`.
+    """
+    return f"callback:{name.removeprefix(SET_ASIDE)}"
 
 
 def of_callback(name: str, options: Mapping[str, Any]) -> Task:

@@ -202,28 +202,29 @@ def test_a_start_with_another_version_makes_results_stale(crawl):
 
 
 def test_a_callback_that_becomes_a_task_leaves_its_requests_alone(crawl):
-    """Requests call for a callback, so the task that has its name now does not run for them."""
+    """What waits for the callback stays work, of a task of its own, and is not the new task's."""
     met(crawl, "parse")
     crawl.seed(request("A"))
 
     registration = start(crawl, Parsing)
     crawl.seed(CreateItem("B", tags=["page"]))
 
-    assert "parse" not in registration.callbacks
-    assert crawl.outstanding() == [("B", "parse", False)]
+    assert registration.callbacks == {"callback.parse"}
+    crawl.sweep()
+    assert crawl.outstanding() == [("A", "callback.parse", False), ("B", "parse", False)]
 
 
 def test_a_task_that_becomes_a_callback_again_gets_its_requests_back(crawl):
-    """What waited for the callback is work again once it is met, by a sweep."""
+    """What waited for the callback is claimed as before when the task is gone again."""
     met(crawl, "parse")
     crawl.seed(request("A"))
     start(crawl, Parsing)
     start(crawl, Nothing)
 
-    crawl.tasks = met(crawl, "parse")
+    crawl.tasks = met(crawl, "callback.parse")
     crawl.sweep()
 
-    assert crawl.outstanding() == [("A", "parse", False)]
+    assert crawl.outstanding() == [("A", "callback.parse", False)]
     assert [claim.item.id for claim in crawl.claimed(crawl.worker())] == ["A"]
 
 
@@ -411,3 +412,15 @@ def test_a_worker_leaves_callbacks_to_newer_code(crawl):
 
     assert has_new
     assert [name for name, _, _ in graph._registration.tasks.values()] == ["parse"]
+
+
+def test_a_run_is_not_over_while_a_worker_has_claims(crawl):
+    """Newer code may have claims of callbacks that an older worker does not count."""
+    run, worker = joined(crawl)
+    crawl.tasks = met(crawl, "parse")
+    crawl.seed(request("A"))
+    crawl.claimed(worker)
+
+    finish(crawl, run)
+
+    assert joined(crawl)[0] == run
