@@ -323,6 +323,13 @@ logins = Table(
     _moment("renewed_at"),
 )
 
+answers = Table(
+    "answers",
+    metadata,
+    Column("token", Uuid, primary_key=True),
+    _moment("committed_at", now=True),
+)
+
 work = Table(
     "work",
     metadata,

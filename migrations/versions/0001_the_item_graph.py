@@ -13,6 +13,17 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_table(
+        "answers",
+        sa.Column("token", sa.Uuid(), nullable=False),
+        sa.Column(
+            "committed_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+        ),
+        sa.PrimaryKeyConstraint("token", name="answers_pkey"),
+    )
+    op.create_table(
         "attempts",
         sa.Column("id", sa.BigInteger(), sa.Identity(), nullable=False),
         sa.Column("item_id", sa.BigInteger(), nullable=False),

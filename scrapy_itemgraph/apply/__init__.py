@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.operations import Changeset
     from scrapy_itemgraph.types import Claim, Note
 
-__all__ = ["MovedNamesError", "apply"]
+__all__ = ["MovedNamesError", "answered", "apply"]
 
 # Checks, locks and ends claims in one statement: the fence is in the row itself.
 END_CLAIMS = text("""
@@ -79,6 +79,18 @@ def apply(
     ours = ended | {(row.item_id, row.task_id) for row in freed if row.item_id in state.items}
     done = _recorded(connection, changesets, ours, crawl_id) if is_again else {}
     return [_applied(c, ours, endings, done) for c in changesets]
+
+
+def answered(
+    connection: Connection, changesets: Sequence[Changeset], crawl_id: int
+) -> list[Applied]:
+    """Return what became of changesets whose commit was made, and its answer lost."""
+    claims = [c.claim for c in changesets if c.claim is not None]
+    done = attempts.recorded(connection, claims, crawl_id)
+    return [
+        Applied(outcome=c.outcome if c.claim is None else done.get(_pair(c.claim)))
+        for c in changesets
+    ]
 
 
 def _recorded(

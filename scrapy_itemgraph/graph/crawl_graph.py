@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph import (
+    answers,
     apply,
     database,
     liveness,
@@ -163,6 +164,7 @@ class CrawlGraph:
 
     async def _register_worker(self, *, joins_run: bool = False) -> Any:
         def register(connection: Connection) -> Any:
+            answers.forget(connection)
             if joins_run:
                 self.run_started_at = runs.join(connection, self._crawl_id)
             return workers.register(
@@ -350,11 +352,15 @@ class CrawlGraph:
     ) -> list[Applied]:
         """Commit once, also when the answer to a commit was lost and it is asked for again."""
         is_again = False
+        token = uuid.uuid4()
+        has_unfenced = any(one.claim is None for one in changesets)
 
         def commit(connection: Connection) -> list[Applied]:
             nonlocal is_again
             now = database.hot_path(connection)
             registry.share_crawl(connection, self._crawl_id)
+            if has_unfenced and not answers.take(connection, token):
+                return apply.answered(connection, changesets, self._crawl_id)
             was_asked, is_again = is_again, True
             applied = apply.apply(
                 connection,

@@ -21,7 +21,7 @@ import pytest
 import sqlalchemy as sa
 from races import Crawl, actors, ended
 
-from scrapy_itemgraph import attempts, refresh, registry, task, work, workers
+from scrapy_itemgraph import answers, attempts, refresh, registry, task, work, workers
 from scrapy_itemgraph import database as databases
 from scrapy_itemgraph.apply import MovedNamesError
 from scrapy_itemgraph.embedded import EmbeddedServer
@@ -958,3 +958,24 @@ def test_a_claim_whose_answer_was_lost_is_not_lost(engine, tmp_path):
             return sorted(one.item.id for one in claims), cutter.cuts
 
     assert asyncio.run(run()) == (["A", "B"], 1)
+
+
+@pytest.mark.parametrize("cured", [True, False])
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_what_no_claim_fences_is_done_once_too(engine, tmp_path, monkeypatch, cut, cured):
+    """Asked again, a commit of start() or of seeds that went through is known by its token."""
+    if not cured:
+        monkeypatch.setattr(answers, "take", lambda *_: True)
+
+    async def run():
+        async with cut_off(engine, tmp_path) as (graph, cutter):
+            await graph.seed([book("A")])
+            cutter.armed = cut
+            await graph.seed([UpdateData(count_up, id="A")])
+            return cutter.cuts
+
+    assert asyncio.run(run()) == 1
+
+    with engine.connect() as connection:
+        counted = connection.scalar(sa.text("SELECT data->>'count' FROM items"))
+    assert counted == ("2" if cut == "after" and not cured else "1")
