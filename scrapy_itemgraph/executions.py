@@ -58,7 +58,7 @@ class Leg:
         self.fetch: Any = None  # the task that fetches it
         self.scrapes: set[Any] = set()
         self.occupies = ""
-        self.login = 0  # with which login it goes out
+        self.login: int | None = None  # with which login it went out first
         self.on_close: Callable[[Leg], None] | None = None  # the scheduler's
 
     def __repr__(self) -> str:

@@ -41,8 +41,9 @@ class Logins:
         crawl.on_expired = self.expired
 
     def begin(self, leg: Leg) -> None:
-        """Note with which login a request goes out."""
-        leg.login = self._generation
+        """Note with which login a request goes out; its redirects are the answer to that one."""
+        if leg.login is None:
+            leg.login = self._generation
 
     def expired(self, leg: Leg, error: Exception) -> None:
         """Give the work back, and have somebody log in unless that was done meanwhile."""
