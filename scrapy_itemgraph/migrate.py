@@ -1,39 +1,40 @@
 """The schema's version: which one a database has, and bringing it up to date.
 
-Alembic runs on the caller's connection and in its transaction; nothing here commits.
+Alembic runs on the caller's connection and in its transaction; nothing here commits. It is
+imported when there is something to migrate: at most starts only two versions are compared.
 """
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from scrapy_itemgraph import exceptions, tables
 
-# Alembic says at INFO which dialect it meets, at every start.
-logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 VERSION_TABLE = "itemgraph_version"
 LOCK = int.from_bytes(b"itemgrph", "big")  # the advisory lock of whoever migrates
 
+HAS_VERSION = sa.text("SELECT to_regclass(:table) IS NOT NULL")
+VERSION = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - our own constant
+
 
 def current(connection: sa.Connection) -> str | None:
     """Return the version of the database's schema; None where it has none."""
-    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-    return context.get_current_revision()
+    if not connection.scalar(HAS_VERSION, {"table": VERSION_TABLE}):
+        return None
+    version: str | None = connection.scalar(VERSION)
+    return version
 
 
 def head() -> str:
-    """Return the version that this code needs."""
-    revision = ScriptDirectory.from_config(config()).get_current_head()
-    assert revision is not None
-    return revision
+    """Return the version that this code needs: that of the last migration's file."""
+    return max(_revisions())
 
 
 def upgrade(connection: sa.Connection) -> None:
@@ -47,6 +48,10 @@ def upgrade(connection: sa.Connection) -> None:
         _refuse_foreign_tables(connection)
     elif not _is_known(found):
         raise _newer(found)
+    from alembic import command  # noqa: PLC0415
+
+    # Alembic says at INFO which dialect it meets.
+    logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
     command.upgrade(config(connection), "head")
 
 
@@ -77,6 +82,8 @@ def ensure(connection: sa.Connection, *, auto: bool) -> None:
 
 def config(connection: sa.Connection | None = None) -> Config:
     """Configure Alembic for our migrations, on this connection."""
+    from alembic.config import Config  # noqa: PLC0415
+
     made = Config(attributes={"connection": connection})
     made.set_main_option("script_location", str(_directory()).replace("%", "%%"))
     made.set_main_option("path_separator", "os")
@@ -96,8 +103,12 @@ def _directory() -> Path:
 
 
 def _is_known(revision: str) -> bool:
-    known = ScriptDirectory.from_config(config()).walk_revisions()
-    return revision in {script.revision for script in known}
+    return revision in _revisions()
+
+
+def _revisions() -> set[str]:
+    """Return the versions that there are migrations for, by the names of their files."""
+    return {path.name.partition("_")[0] for path in (_directory() / "versions").glob("*_*.py")}
 
 
 def _newer(found: str) -> exceptions.SchemaVersionError:

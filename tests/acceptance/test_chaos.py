@@ -18,7 +18,7 @@ from scrapy_itemgraph.graph import ItemGraph
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROUNDS = int(os.environ.get("ITEMGRAPH_CHAOS_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("ITEMGRAPH_CHAOS_ROUNDS", "2"))
 PAGES = 40 * (ROUNDS + 4)
 
 SPIDER = """

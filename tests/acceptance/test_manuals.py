@@ -67,6 +67,7 @@ def test_a_crawl_that_was_killed_ends_with_the_same_graph(site, settings, databa
     assert manuals.pages(other, "manuals") == undisturbed
 
 
+@pytest.mark.slow
 def test_a_new_version_of_one_task_runs_that_task_alone(site, settings):
     """Bumping a task's version re-runs it for every item, and no other task for any."""
     first = site.crawl("outlined", *settings)

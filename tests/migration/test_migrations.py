@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from scrapy_itemgraph import database, migrate, tables
 from scrapy_itemgraph.exceptions import DatabaseError, SchemaVersionError
@@ -229,3 +230,11 @@ def test_an_installed_wheel_carries_its_migrations(empty_database, tmp_path):
     assert Path(module).is_relative_to(site)
     assert directory == str(site / "scrapy_itemgraph" / "migrations")
     assert version == migrate.head()
+
+
+def test_the_newest_migration_is_alembics_head():
+    """What starts compare without Alembic is what Alembic would say."""
+    script = ScriptDirectory.from_config(migrate.config())
+
+    assert migrate.head() == script.get_current_head()
+    assert migrate._revisions() == {one.revision for one in script.walk_revisions()}
