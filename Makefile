@@ -74,7 +74,8 @@ test-matrix: $(READY) $(READY214) $(BETWEEN:%=.venv-%/.ready) ## every Scrapy, e
 chaos: $(READY) ## many rounds of kill -9 (slow)
 	ITEMGRAPH_CHAOS_ROUNDS=40 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
 		tests/acceptance/test_chaos.py tests/acceptance/test_manuals.py \
-		tests/acceptance/test_crawl_spider.py
+		tests/acceptance/test_crawl_spider.py tests/acceptance/test_scrapyd.py \
+		tests/acceptance/test_runs.py
 
 bench: $(READY) ## figures, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py

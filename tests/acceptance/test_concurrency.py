@@ -9,8 +9,6 @@ import sites
 
 from scrapy_itemgraph import database as databases
 
-pytestmark = pytest.mark.edge
-
 SPIDER = """
 class S(scrapy.Spider):
     name = "s"

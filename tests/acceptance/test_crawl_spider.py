@@ -44,7 +44,8 @@ def test_an_unmodified_crawl_spider_visits_each_page_once(site, settings, plain_
     assert site.fetched() == plain_pages
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
 def test_an_unmodified_crawl_spider_survives_kills(
     site, settings, database, plain_pages, processes
 ):

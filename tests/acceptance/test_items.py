@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-pytestmark = pytest.mark.edge
-
 SPIDER = """
 from proj.things import Book, Product
 

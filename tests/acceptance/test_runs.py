@@ -382,7 +382,7 @@ def test_unfiltered_children_run_again_with_their_parent(project, site):
 # Several processes
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_share_a_frontier(project, site, tmp_path, count):
     """Each page is fetched once, by whichever process, and all of them end."""
     spider = TREE.replace("< 40", "< 150").replace("/page/", "/slow/0.05/")

@@ -191,7 +191,7 @@ def reasons(project: Project) -> dict[str, str]:
     return dict(project.rows("SELECT job, reason FROM workers"))
 
 
-@pytest.mark.edge
+@pytest.mark.slow
 def test_a_job_runs_from_the_egg_and_its_id_is_on_worker_and_attempts(scrapyd, undisturbed):
     """A deployed spider crawls to the end; who did it can be told by Scrapyd's job id."""
     project, job = undisturbed
@@ -204,7 +204,6 @@ def test_a_job_runs_from_the_egg_and_its_id_is_on_worker_and_attempts(scrapyd, u
     assert len(manuals.pages(project.url, "shop")) > 40
 
 
-@pytest.mark.edge
 def test_two_jobs_share_a_crawl_one_cancelled_one_killed_and_nothing_is_lost(
     scrapyd, gate, start, undisturbed, database
 ):
@@ -248,6 +247,7 @@ def test_two_jobs_share_a_crawl_one_cancelled_one_killed_and_nothing_is_lost(
     assert set(commits(project).values()) == {1}
 
 
+@pytest.mark.slow
 def test_jobs_without_a_server_of_their_own_share_the_embedded_one(
     scrapyd, gate, start, undisturbed
 ):

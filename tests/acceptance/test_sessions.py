@@ -11,8 +11,6 @@ import pytest
 import sites
 from projects import Project
 
-pytestmark = pytest.mark.edge
-
 
 class Members(sites.Site):
     """A site with a login: /login?as= and POST /login set a cookie, /private wants it.

@@ -6,10 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
 from projects import Project
-
-pytestmark = pytest.mark.edge
 
 SPIDER = """
 class S(scrapy.Spider):

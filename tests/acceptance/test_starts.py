@@ -22,7 +22,6 @@ class S(scrapy.Spider):
 """
 
 
-@pytest.mark.edge
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
@@ -51,7 +50,6 @@ def test_settings_that_cannot_work_are_refused(project, site, setting, words):
     assert not site.hits
 
 
-@pytest.mark.edge
 def test_another_reactor_is_refused(project, site):
     """Scrapy's select reactor is refused with a message that names the one to set."""
     reactor = "twisted.internet.selectreactor.SelectReactor"
@@ -64,7 +62,6 @@ def test_another_reactor_is_refused(project, site):
     assert not site.hits
 
 
-@pytest.mark.edge
 def test_disabled_it_is_not_there(project):
     """With ITEMGRAPH_ENABLED = False Scrapy's own scheduler runs, and JOBDIR is fine."""
     project.write(
@@ -81,7 +78,6 @@ def test_disabled_it_is_not_there(project):
     assert project.rows("SELECT count(*) FROM workers") == [(0,)]
 
 
-@pytest.mark.edge
 @pytest.mark.parametrize(
     ("spider", "settings", "words"),
     [
@@ -111,7 +107,6 @@ def test_errors_at_the_start_close_the_spider(project, site, spider, settings, w
     assert not site.hits
 
 
-@pytest.mark.edge
 def test_parse_gives_a_blank_item(project):
     """`scrapy parse --callback` runs a task on a page without touching the database."""
     project.write(SPIDER)
@@ -128,7 +123,6 @@ def test_parse_gives_a_blank_item(project):
     assert project.rows("SELECT count(*) FROM workers") == [(0,)]
 
 
-@pytest.mark.edge
 def test_shell_fetch_and_check_leave_the_database_alone(project):
     """The other commands that look at pages work as ever."""
     contract = (
@@ -152,7 +146,6 @@ def test_shell_fetch_and_check_leave_the_database_alone(project):
     assert project.rows("SELECT count(*) FROM workers") == [(0,)]
 
 
-@pytest.mark.edge
 def test_a_second_run_has_nothing_to_do_and_says_so(project, site):
     """The second run fetches nothing, ends at once, and names what would make it run."""
     project.write(SPIDER)
@@ -168,7 +161,6 @@ def test_a_second_run_has_nothing_to_do_and_says_so(project, site):
     assert "fresh" in run.log
 
 
-@pytest.mark.edge
 @pytest.mark.parametrize(
     "seeds",
     [
@@ -186,7 +178,6 @@ def test_seeds_of_any_shape(project, seeds):
     assert project.outcomes() == {"PAGE": ["ok"]}
 
 
-@pytest.mark.edge
 def test_waiting_for_what_falls_due(project):
     """With ITEMGRAPH_IDLE = "wait" a run takes up what falls due, and ends only when told."""
     spider = SPIDER.replace('tags=["page"]', 'tags=["page"], ttl=1').replace(
@@ -224,7 +215,6 @@ def test_waiting_for_what_falls_due(project):
     assert project.outcomes()["PAGE"][:2] == ["ok"] * 2
 
 
-@pytest.mark.edge
 def test_an_unknown_tag_is_warned_of_once(project):
     """A tag that calls for no task is a warning with the nearest known one, up to twenty times."""
     seeds = """from [seed("A", tags=["pgae"]), seed("B", tags=["pgae"])]
@@ -240,7 +230,6 @@ def test_an_unknown_tag_is_warned_of_once(project):
     assert run.log.count("There are more tags than these 20") == 1
 
 
-@pytest.mark.edge
 def test_spider_arguments_leave_no_value_behind(project):
     """Other arguments than the outstanding work's are warned of by name; no value is kept."""
     project.write("""
@@ -269,7 +258,6 @@ def test_spider_arguments_leave_no_value_behind(project):
     assert not any(word in runs[1].log for word in ("hunter2", "goethe", "schiller"))
 
 
-@pytest.mark.edge
 def test_the_settings_say_what_the_addon_sets(project):
     """CONCURRENT_ITEMS is 16 unless the project sets it, and a log line says so."""
     project.write(SPIDER)

@@ -16,8 +16,6 @@ from scrapy_itemgraph.graph import CrawlGraph
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.tasks import discover
 
-pytestmark = pytest.mark.server
-
 PATIENCE = 60.0
 
 SPIDER = """
