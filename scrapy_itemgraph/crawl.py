@@ -111,6 +111,7 @@ class Crawl:
 
     async def open(self, *duties: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Open the graph and start the duties; on an error say so, and let the spider not run."""
+        self._state = State(self.spider)
         try:
             self.tasks = tasks.discover(type(self.spider))
             for name, options in self.settings.callbacks.items():
@@ -126,7 +127,6 @@ class Crawl:
                 job=getattr(self.spider, "_job", None),
             )
             self._say_where()
-            self._state = State(self.spider)
             await self.refresh_state()
         except ItemGraphError as error:
             self.fail(str(error))
