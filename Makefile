@@ -80,6 +80,7 @@ chaos: $(READY) ## many rounds of kill -9 (slow)
 bench: $(READY) ## figures, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py
 	$(BIN)/python tests/benchmarks/bench_hot_path.py
+	$(BIN)/python tests/benchmarks/bench_politeness.py
 
 clean: ## forget what was installed and made
 	rm -rf $(VENV) .venv-2.* $(VENVCOMPANIONS) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy

@@ -21,6 +21,7 @@ from scrapy_itemgraph.operations import (
     UpdateData,
     UpdateMetadata,
 )
+from scrapy_itemgraph.rates import RateLimit
 from scrapy_itemgraph.tasks import task
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = [
     "Expire",
     "ItemGraph",
     "MergeItem",
+    "RateLimit",
     "RemoveTag",
     "RenameItem",
     "SessionExpired",

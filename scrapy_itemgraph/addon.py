@@ -10,11 +10,12 @@ from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
-from scrapy_itemgraph import translation
+from scrapy_itemgraph import translation, values
 from scrapy_itemgraph.downloadermiddlewares import ItemGraphDownloaderMiddleware
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.extensions import ItemGraphExtension
 from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
+from scrapy_itemgraph.rates import LONGEST_GAP
 from scrapy_itemgraph.scheduler import Scheduler
 from scrapy_itemgraph.spidermiddlewares import (
     ItemGraphSpiderMiddleware,
@@ -123,6 +124,7 @@ def _check(settings: BaseSettings) -> None:
             f"TWISTED_REACTOR is {settings['TWISTED_REACTOR']!r}, but scrapy-itemgraph needs "
             f"asyncio: leave it out, or set it to {_ASYNCIO_REACTOR!r}"
         )
+    _check_delays(settings)
     dupefilter = load_object(settings["DUPEFILTER_CLASS"])
     if not (dupefilter is BaseDupeFilter or issubclass(dupefilter, RFPDupeFilter)):
         logger.warning(
@@ -131,6 +133,19 @@ def _check(settings: BaseSettings) -> None:
             settings["DUPEFILTER_CLASS"],
             extra={"action": "dupefilter"},
         )
+
+
+def _check_delays(settings: BaseSettings) -> None:
+    """Refuse a delay that would have a site wait for ever, which is a slip of units."""
+    given = {"DOWNLOAD_DELAY": settings.getfloat("DOWNLOAD_DELAY")}
+    for slot, options in settings.getdict("DOWNLOAD_SLOTS").items():
+        given[f"DOWNLOAD_SLOTS[{slot!r}]['delay']"] = float(options.get("delay", 0))
+    for name, delay in given.items():
+        if not delay <= LONGEST_GAP:
+            raise ConfigurationError(
+                f"{name} is {delay:g} seconds, {values.format_period(delay)}; write seconds, up to "
+                f"{LONGEST_GAP:g} (a day)"
+            )
 
 
 def _check_components(settings: BaseSettings) -> None:

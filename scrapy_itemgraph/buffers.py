@@ -1,23 +1,26 @@
-"""Requests that wait in memory, by slot, so that a full slot does not hold up the others."""
+"""Requests that wait in memory, by lane, so that a full one does not hold up the others."""
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
+L = TypeVar("L")
 T = TypeVar("T")
 
 
-class Buffer(Generic[T]):
-    """A queue per slot, taken in turn; within a slot higher priority first, then first in."""
+class Buffer(Generic[L, T]):
+    """A queue per lane, taken in turn; in a lane higher priority first, then first in first out.
+
+    A lane is what requests have in common that decides when they may start.
+    """
 
     def __init__(self) -> None:
-        self._queues: dict[str, list[tuple[int, int, T]]] = {}
+        self._queues: dict[L, list[tuple[int, int, T]]] = {}
         self._size = 0
         self._order = count()
 
@@ -28,47 +31,34 @@ class Buffer(Generic[T]):
         """Go over what waits, in no order."""
         return (entry for queue in self._queues.values() for _, _, entry in queue)
 
-    def push(self, slot: str, entry: T, *, priority: int = 0) -> None:
-        """Add an entry to a slot's queue."""
-        queue = self._queues.setdefault(slot, [])
+    @property
+    def lanes(self) -> Collection[L]:
+        """The lanes in which something waits."""
+        return self._queues.keys()
+
+    def push(self, lane: L, entry: T, *, priority: int = 0) -> None:
+        """Add an entry to a lane's queue."""
+        queue = self._queues.setdefault(lane, [])
         heapq.heappush(queue, (-priority, next(self._order), entry))
         self._size += 1
 
-    def pop(self, has_room: Callable[[str], bool]) -> tuple[str, T] | None:
-        """Take the next entry of the first slot that has room, and send that slot to the back."""
-        for slot in self._queues:
-            if has_room(slot):
+    def pop(self, admits: Callable[[L], bool]) -> T | None:
+        """Take the next entry of the first lane that lets one go, and send it to the back."""
+        for lane in self._queues:
+            if admits(lane):
                 break
         else:
             return None
-        queue = self._queues.pop(slot)
+        queue = self._queues.pop(lane)
         _, _, entry = heapq.heappop(queue)
         if queue:
-            self._queues[slot] = queue
+            self._queues[lane] = queue
         self._size -= 1
-        return slot, entry
+        return entry
 
-
-class Slots:
-    """How many fetches each slot has under way, against how many it may have."""
-
-    def __init__(self, limit_of: Callable[[str], int]) -> None:
-        self._limit_of = limit_of
-        self._running: Counter[str] = Counter()
-
-    def has_room(self, slot: str) -> bool:
-        """Tell whether one more fetch may start; work without a download has no slot."""
-        if not slot:
-            return True
-        limit = self._limit_of(slot)
-        return limit <= 0 or self._running[slot] < limit
-
-    def take(self, slot: str) -> None:
-        """Count a fetch that starts."""
-        self._running[slot] += 1
-
-    def free(self, slot: str) -> None:
-        """Count a fetch that ended."""
-        self._running[slot] -= 1
-        if not self._running[slot]:
-            del self._running[slot]
+    def drop(self, has: Callable[[L], bool]) -> list[T]:
+        """Take out all that waits in the lanes that `has` tells."""
+        gone = [lane for lane in self._queues if has(lane)]
+        entries = [entry for lane in gone for _, _, entry in self._queues.pop(lane)]
+        self._size -= len(entries)
+        return entries

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph import checks, seeds, translation
@@ -12,6 +14,7 @@ from scrapy_itemgraph.crawl import cancelled
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.executions import LegState
 from scrapy_itemgraph.operations import SetTTL
+from scrapy_itemgraph.types import Hand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# So long at least nobody looks again for what may start later, in seconds.
+_SOON = 0.005
 _POLL = {"close": 1.0, "wait": 5.0}
 
 
@@ -37,6 +42,7 @@ class Claiming:
         self._unhanded = unhanded
         self._push = push
         self._is_dry = False
+        self._again_in = math.inf
         self._wake = asyncio.Event()
         settings = crawl.crawler.settings
         self._limit = settings.getint("CONCURRENT_REQUESTS") + crawl.settings.claim_batch
@@ -59,7 +65,7 @@ class Claiming:
             if await self._claim():
                 continue
             timeout = await self._look_for_end()
-            await self._pause(timeout)
+            await self._pause(min(timeout, max(_SOON, self._again_in)))
 
     # Claims
 
@@ -77,11 +83,14 @@ class Claiming:
         room = self._room()
         if room <= 0:
             return False
-        claims = await self._crawl.graph.claim(room)
+        self._again_in = math.inf
+        claims = await self._take(room)
         if not claims and self._crawl.is_quiet:
-            claims = await self._crawl.graph.claim(1, alone=True)
+            claims = await self._take(1, alone=True)
         self._is_dry = not claims
         begun = [one for claim in claims if (one := await self._begin(claim)) is not None]
+        if self._crawl.tenancies.lacks(self._crawl.unbegun()):
+            self._crawl.gate.on_need()
         await self._crawl.refresh_cookies([request for request, _ in begun])
         for request, leg in begun:
             if leg.execution.is_of_task:
@@ -89,6 +98,20 @@ class Claiming:
             else:
                 self._hand_stored(request, leg)
         return bool(claims)
+
+    async def _take(self, most: int, *, alone: bool = False) -> list[Claim]:
+        """Claim what the limits in hand, and those that can be had, let start soon."""
+        crawl = self._crawl
+        async with crawl.settling:
+            unbegun = crawl.unbegun()
+            tenancies = crawl.tenancies
+            hand = Hand(rooms=tenancies.rooms(unbegun), slot_terms=tenancies.slot_terms)
+            asked_at = time.monotonic()
+            claims = await crawl.graph.claim(most, alone=alone, hand=hand)
+            tenancies.take(hand.grants, asked_at)
+        hinted = math.inf if hand.again_in is None else hand.again_in
+        self._again_in = min(self._again_in, tenancies.soonest_room(unbegun), hinted)
+        return claims
 
     async def _begin(self, claim: Claim) -> tuple[Request, Leg] | None:
         """Build the request of a claim; None if its execution is over before it began."""
@@ -99,6 +122,7 @@ class Claiming:
         execution = crawl.begin(claim=claim, task=task)
         leg = execution.open_leg(is_own=True)
         execution.item = Item.claimed(claim, crawl.graph)
+        execution.limits = crawl.graph.limiting.of_claim(claim)
         try:
             if task.is_callback:
                 request = translation.stored_request(crawl.spider, claim)
@@ -120,6 +144,9 @@ class Claiming:
 
     def _hand(self, request: Request, leg: Leg) -> None:
         leg.is_retryable = not request.meta.get("dont_retry")
+        task = leg.execution.task
+        if task is not None and task.autothrottle is False:
+            request.meta.setdefault("autothrottle_dont_adjust_delay", True)
         request.meta.update({"dont_retry": True, translation.LEG: leg})
         self._crawl.crawler.engine.crawl(request)
         if leg.state is LegState.OFFERED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph import tasks, translation
@@ -12,8 +13,11 @@ from scrapy_itemgraph.committer import Committer
 from scrapy_itemgraph.cookies import Jars, State
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
 from scrapy_itemgraph.executions import Execution
-from scrapy_itemgraph.graph import CrawlGraph
+from scrapy_itemgraph.gate import Gate, SlotTerms
+from scrapy_itemgraph.graph import CrawlGraph, terms_of
 from scrapy_itemgraph.operations import Changeset
+from scrapy_itemgraph.tenancies import Tenancies
+from scrapy_itemgraph.throttle import Throttle
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
@@ -21,10 +25,12 @@ if TYPE_CHECKING:
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
+    from scrapy.http import Response
 
     from scrapy_itemgraph.executions import Leg
     from scrapy_itemgraph.operations import Operation
     from scrapy_itemgraph.tasks import Task
+    from scrapy_itemgraph.tenancies import Tenancy
     from scrapy_itemgraph.types import Applied, Claim, Scraped
 
 logger = logging.getLogger(__name__)
@@ -67,6 +73,13 @@ class Crawl:
         self.on_applied: Callable[[Execution, Applied], None] = lambda *_: None
         self.on_yielded: Callable[[Request, Leg], None] = lambda *_: None
         self.on_expired: Callable[[Leg, Exception], None] = lambda *_: None
+        self.on_blocked: Callable[[Tenancy], None] = lambda _: None
+        self.on_robots: Callable[[Request, Response], None] = lambda *_: None
+        slot_terms = SlotTerms(crawler)
+        self.tenancies = Tenancies(slot_terms, slot_terms.throttle)
+        self.gate = Gate(self.tenancies, self._limits_of, slot_terms.adopt)
+        self.throttle = Throttle(crawler.settings)
+        self.settling = asyncio.Lock()  # one at a time takes limits and gives them up
         self._is_cut_off = False
         self._graph: CrawlGraph | None = None
         self._checks: Checks | None = None
@@ -123,6 +136,7 @@ class Crawl:
                 tasks=self.tasks,
                 of_callback=self.task_of_callback,
                 has_callback=self._has_callback,
+                callback_names=translation.callback_names(type(self.spider)),
                 arguments=translation.digests(translation.spider_arguments(self.spider)),
                 job=getattr(self.spider, "_job", None),
             )
@@ -132,6 +146,9 @@ class Crawl:
             self.fail(str(error))
             return
         self._checks = Checks(self.tasks, self.graph.callbacks)
+        self.gate.is_alive = lambda: self._graph is not None and self._graph.lives
+        self.gate.stand_before(self.crawler.engine.downloader.handlers)
+        self.graph.on_replaced = self.tenancies.lose
         self._commits = asyncio.create_task(self._guarded(self.committer.run()))
         self._duties += [asyncio.create_task(self._guarded(duty())) for duty in duties]
 
@@ -163,6 +180,7 @@ class Crawl:
             if not self._is_cut_off:
                 await self.committer.flush()
                 await self.save_session()
+            self.graph.last_uses = self.tenancies.final_uses()
             if self.failure is None and (self.claimed or not self.has_said_idle):
                 await self.log_summary()
         except ItemGraphError as error:
@@ -209,6 +227,35 @@ class Crawl:
         """Log what the crawl has and what is left, and why."""
         for line in (await self.graph.summary()).lines():
             logger.info("%s", line, extra={"action": "summary"})
+
+    # Limits
+
+    def _limits_of(self, leg: Leg | None) -> tuple[int, ...]:
+        """Return the numbers of the limits that a request keeps to, beside its slot."""
+        if self._graph is None:
+            return ()
+        limiting = self._graph.limiting
+        is_claimed = leg is not None and leg.execution.claim is not None
+        numbers = leg.execution.limits if leg is not None and is_claimed else limiting.of_strays
+        for number in numbers:
+            limit = limiting.declared[number]
+            self.tenancies.declare(
+                number,
+                (limit.kind, limit.name),
+                terms_of(limit),
+                first_delay=self.throttle.first if limit.throttles else None,
+            )
+        return numbers
+
+    def unbegun(self) -> Counter[Tenancy]:
+        """Count the requests in hand that have not started, by what they keep to."""
+        return Counter(
+            one
+            for execution in self.executions
+            for leg in execution.legs
+            if not leg.has_begun
+            for one in leg.lane
+        )
 
     # Tasks of plain callbacks
 

@@ -9,6 +9,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from scrapy_itemgraph import crawl as crawls
+from scrapy_itemgraph import throttle
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.executions import Leg, LegState
 from scrapy_itemgraph.translation import LEG, NO_DOWNLOAD
@@ -32,7 +33,7 @@ class ItemGraphDownloaderMiddleware:
         """Build the middleware of a crawler."""
         return cls(crawls.of(crawler))
 
-    def process_request(self, request: Request) -> Response | None:
+    async def process_request(self, request: Request) -> Response | None:
         """Watch the fetch; stand in for the response of a task without a download."""
         leg = request.meta.get(LEG)
         if not isinstance(leg, Leg) or leg.request is not request:
@@ -40,7 +41,18 @@ class ItemGraphDownloaderMiddleware:
         leg.fetch = asyncio.current_task()
         assert leg.fetch is not None
         leg.fetch.add_done_callback(lambda task: self._fetched(leg, task))
-        return Response(request.url, request=request) if NO_DOWNLOAD in request.meta else None
+        if NO_DOWNLOAD not in request.meta:
+            return None
+        if leg.lane:
+            await self._crawl.gate.pass_without_download(leg)
+        return Response(request.url, request=request)
+
+    async def process_response(self, request: Request, response: Response) -> Response:
+        """Let requests that start just now leave before a callback has the loop."""
+        if throttle.is_robots(request):
+            self._crawl.on_robots(request, response)
+        await self._crawl.gate.quiet()
+        return response
 
     def _fetched(self, leg: Leg, task: asyncio.Task[Any]) -> None:
         if leg.fetch is not task:  # what it led to is on its way already

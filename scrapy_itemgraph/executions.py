@@ -35,9 +35,11 @@ class Leg:
         "discovery",
         "execution",
         "fetch",
+        "has_begun",
         "is_discovery",
         "is_own",
         "is_retryable",
+        "lane",
         "login",
         "occupies",
         "on_close",
@@ -57,7 +59,9 @@ class Leg:
         self.request: Any = None  # what the engine has
         self.fetch: Any = None  # the task that fetches it
         self.scrapes: set[Any] = set()
-        self.occupies = ""
+        self.lane: tuple[Any, ...] = ()  # the limits that its request keeps to
+        self.occupies: tuple[Any, ...] = ()  # those that count it
+        self.has_begun = False  # its request was let start
         self.login: int | None = None  # with which login it went out first
         self.on_close: Callable[[Leg], None] | None = None  # the scheduler's
 
@@ -118,6 +122,7 @@ class Execution:
         self.is_login = False
         self.on_settled: Callable[[], None] = lambda: None
         self.seen: set[bytes] = set()
+        self.limits: tuple[int, ...] = ()  # those of its task, by number
         self.copies: Counter[str] = Counter()  # of requests that are not filtered
         self.discovered: dict[str, Any] = {}  # the requests that become work, by name
         self.legs: set[Leg] = set()
@@ -212,5 +217,4 @@ class Execution:
                 leg.close()
 
 
-current: ContextVar[Execution | None] = ContextVar("itemgraph_execution", default=None)
 current_leg: ContextVar[Leg | None] = ContextVar("itemgraph_leg", default=None)

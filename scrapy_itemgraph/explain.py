@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import values, work
+from scrapy_itemgraph import holdings, queries, values, work
+from scrapy_itemgraph.pace import LOOKAHEAD
+from scrapy_itemgraph.types import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
     from sqlalchemy import Connection, Row
+
+_SHORT = 10.0  # seconds that are told with a decimal
 
 FACTS = text("""
     SELECT t.id AS task_id, t.name AS task, t.version, t.is_enabled, t.is_registered,
@@ -27,7 +32,8 @@ FACTS = text("""
             WHERE v.item_id = :item AND v.task_id <> t.id AND v.token IS NOT NULL
                 AND (x.is_item_exclusive OR t.is_item_exclusive)
             ORDER BY x.name LIMIT 1) AS blocked_by,
-        w.worker_id, o.host, o.process_id, s.name AS slot, s.blocked_until,
+        w.worker_id, o.host, o.process_id, s.kind AS slot_kind, s.name AS slot,
+        s.blocked_until, s.blocked_by AS slot_blocked_by,
         (SELECT f.id FROM failures f WHERE f.item_id = :item AND f.task_id = t.id
             AND f.handled_at IS NULL ORDER BY f.id DESC LIMIT 1) AS failure_id,
         (SELECT f.error FROM failures f WHERE f.item_id = :item AND f.task_id = t.id
@@ -46,7 +52,7 @@ FACTS = text("""
     LEFT JOIN work w ON w.task_id = t.id AND w.item_id = :item
     LEFT JOIN workers o ON o.id = w.worker_id
     LEFT JOIN queues q ON q.id = w.queue_id
-    LEFT JOIN slots s ON s.id = q.slot_id
+    LEFT JOIN limits s ON s.id = q.slot_id
     WHERE t.crawl_id = :crawl AND (CAST(:task AS text) IS NULL OR t.name = :task)
     ORDER BY t.name
 """)
@@ -59,6 +65,27 @@ DEPENDENCIES = text("""
     LEFT JOIN results r ON r.task_id = d.id AND r.item_id = :item
     WHERE td.task_id = ANY (CAST(:tasks AS int[]))
     ORDER BY d.name
+""")
+
+
+# The limits that an item's unclaimed work keeps to, its slot first, and who has them.
+LIMITS = text("""
+    SELECT w.task_id, l.id, l.kind, l.name, l.gap, l.concurrency, l.set_gap, l.set_concurrency,
+        l.crawl_delay, extract(epoch FROM clock_timestamp() - l.last_at) AS last_ago,
+        h.worker_id, h.units, h.is_exclusive, o.host, o.process_id, c.name AS crawl,
+        o.crawl_id = w.crawl_id AND h.until IS NULL AS is_own,
+        extract(epoch FROM h.until - clock_timestamp()) AS free_in
+    FROM work w
+    JOIN queues q ON q.id = w.queue_id
+    JOIN tasks t ON t.id = w.task_id
+    JOIN kinds k ON k.id = w.kind_id
+    JOIN limits l ON l.id = ANY (q.slot_id || t.limit_ids || k.limit_ids)
+    LEFT JOIN holdings h ON h.limit_id = l.id AND h.units > 0
+        AND (h.until IS NULL OR h.until > clock_timestamp())
+    LEFT JOIN workers o ON o.id = h.worker_id
+    LEFT JOIN crawls c ON c.id = o.crawl_id
+    WHERE w.item_id = :item AND w.task_id = ANY (CAST(:tasks AS int[])) AND w.token IS NULL
+    ORDER BY l.kind <> 'slot', l.kind, l.name, h.since, h.worker_id
 """)
 
 
@@ -80,8 +107,11 @@ def explain(
     on: dict[int, list[Row[Any]]] = {row.task_id: [] for row in facts}
     for row in connection.execute(DEPENDENCIES, {"item": item_id, "tasks": list(on)}):
         on[row.task_id].append(row)
+    limits: dict[int, dict[int, list[Row[Any]]]] = {row.task_id: {} for row in facts}
+    for row in connection.execute(LIMITS, {"item": item_id, "tasks": list(on)}):
+        limits[row.task_id].setdefault(row.id, []).append(row)
     return [
-        _explanation(row, on[row.task_id])
+        _explanation(row, on[row.task_id], list(limits[row.task_id].values()))
         for row in facts
         if task is not None or _is_called_for(row) or row.task_version is not None
     ]
@@ -91,11 +121,20 @@ def _is_called_for(row: Row[Any]) -> bool:
     return row.is_registered and not set(row.tags).isdisjoint(row.item_tags)
 
 
-def _explanation(row: Row[Any], dependencies: list[Row[Any]]) -> Explanation:
+def _explanation(
+    row: Row[Any], dependencies: list[Row[Any]], limits: list[list[Row[Any]]]
+) -> Explanation:
     state = "held" if row.is_held else _state(row, row.now)[0]
-    against = [*_against_outstanding(row, dependencies), *_against_claiming(row)]
+    against = [
+        *_against_outstanding(row, dependencies),
+        *_against_claiming(row),
+        *(reason for holders in limits for reason in _against_starting(holders)),
+    ]
     why = "never run" if row.completed_at is None else _state(row, row.now)[1]
-    reasons = against or [f"it is next in its queue of the slot {row.slot!r}: {why}"]
+    reasons = against or [
+        f"it is next in its queue of the slot {row.slot!r}: {why}",
+        *(reason for holders in limits for reason in _for_starting(holders)),
+    ]
     return Explanation(task=row.task, state=state, is_eligible=not against, reasons=tuple(reasons))
 
 
@@ -170,9 +209,68 @@ def _against_claiming(row: Row[Any]) -> Iterator[str]:
     if row.worker_id is None and row.blocked_by is not None:
         yield f'{row.blocked_by!r} of the item is claimed, and one of the two is exclusive="item"'
     if row.blocked_until is not None and row.blocked_until > row.now:
-        yield f"the slot {row.slot!r} is blocked until {row.blocked_until:%Y-%m-%d %H:%M:%S %Z}"
+        by = row.slot_blocked_by
+        name = queries.limit_name(row.slot_kind, row.slot)
+        yield (
+            f"the slot {row.slot!r} is blocked until {row.blocked_until:%Y-%m-%d %H:%M:%S %Z} by "
+            f"{'a person' if by == 'person' else f'the site ({by})'}; "
+            f"scrapy itemgraph unblock {shlex.quote(name)}"
+        )
     if row.is_swept and not row.is_outstanding:
         yield "a sweep after a change of the tasks has not reached the item yet"
+
+
+def _against_starting(holders: list[Row[Any]]) -> Iterator[str]:
+    """Say what keeps work from starting now under a limit; each row is one who has some of it."""
+    limit = holders[0]
+    terms = _terms(limit)
+    what = _what(limit)
+    others = [row for row in holders if row.worker_id is not None and not row.is_own]
+    dead = [row for row in others if row.free_in is not None]
+    alone = next((row for row in others if row.is_exclusive and row.free_in is None), None)
+    if alone is not None:
+        yield f"{_who(alone)} has {what} for itself, until it gives way or has no work of it"
+    elif dead and (terms.is_exclusive or any(row.is_exclusive for row in dead)):
+        wait = _period(max(row.free_in for row in dead))
+        yield f"{what} is free in {wait}: {_who(dead[0])} died, and its requests may still run"
+    elif terms.concurrency is not None and sum(row.units for row in others) >= terms.concurrency:
+        yield (
+            f"{what} is used up: {terms.concurrency} at once, by "
+            + ", ".join(f"{_who(row)}: {row.units}" for row in others)
+        )
+    due = 0.0 if limit.last_ago is None else terms.gap - float(limit.last_ago)
+    if due > LOOKAHEAD:
+        yield f"the next start in {what} is due in {_period(due)}: one every {_period(terms.gap)}"
+
+
+def _for_starting(holders: list[Row[Any]]) -> Iterator[str]:
+    """Say which worker of the crawl will start it, where it has a limit for itself."""
+    own = next((row for row in holders if row.is_own and row.is_exclusive), None)
+    if own is not None:
+        yield f"{_who(own)} has {_what(own)} for itself, and is the one to start it"
+
+
+def _terms(row: Row[Any]) -> Terms:
+    declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency)
+    return holdings.effective(declared, row, learns=True)
+
+
+def _what(row: Row[Any]) -> str:
+    name = queries.limit_name(row.kind, row.name)
+    return f"the slot {row.name!r}" if row.kind == "slot" else f"the limit {name!r}"
+
+
+def _who(row: Row[Any]) -> str:
+    if row.host is None:
+        return f"worker {row.worker_id}"
+    return (
+        f"worker {row.worker_id} of the crawl {row.crawl!r} (process {row.process_id} on "
+        f"{row.host})"
+    )
+
+
+def _period(seconds: float) -> str:
+    return f"{seconds:.1f}s" if 0 <= seconds < _SHORT else values.format_period(seconds)
 
 
 def _error(row: Row[Any]) -> str:

@@ -63,6 +63,7 @@ class Liveness:
         self._lock: psycopg.AsyncConnection[Any] | None = None
         self._ear: psycopg.AsyncConnection[Any] | None = None
         self._news = asyncio.Event()
+        self._own_news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -76,9 +77,11 @@ class Liveness:
 
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
         """Wait until there is news of the crawl, `timeout` seconds at most."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), timeout)
-        self._news.clear()
+        await _happens(self._news, timeout)
+
+    async def wait_for_own(self, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
+        """Wait for news for this very worker, `timeout` seconds at most; whether there were."""
+        return await _happens(self._own_news, timeout)
 
     async def stop(self) -> None:
         """End what runs in the background; the lock stays."""
@@ -150,8 +153,18 @@ class Liveness:
                 async for notification in self._ear.notifies():
                     if notification.payload == self._crawl:
                         self._news.set()
+                    elif notification.payload == f"worker {self._worker_id}":
+                        self._own_news.set()
             except psycopg.Error:
                 await asyncio.sleep(_LONGEST_PAUSE)
+
+
+async def _happens(event: asyncio.Event, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), timeout)
+    has_happened = event.is_set()
+    event.clear()
+    return has_happened
 
 
 def _abandon_all() -> None:

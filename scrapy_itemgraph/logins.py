@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
-from scrapy.utils.spider import iterate_spider_output
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.outputs import foreign
-from scrapy_itemgraph.translation import LEG, login_of, wake_engine
+from scrapy_itemgraph.translation import LEG, iterate, login_of, wake_engine
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from scrapy_itemgraph.crawl import Crawl
     from scrapy_itemgraph.executions import Execution, Leg
@@ -126,7 +124,7 @@ class Logins:
         try:
             login = login_of(self._crawl.spider)
             assert login is not None
-            async for output in _iterate(login()):
+            async for output in iterate(login()):
                 if not isinstance(output, Request):
                     raise foreign(output, f"{execution.where}, which yields Requests")  # noqa: TRY301
                 output.meta[LEG] = leg.open_child()
@@ -139,14 +137,3 @@ class Logins:
         if execution.outcome is Outcome.OK:
             return None
         return execution.error or {"type": str(execution.outcome), "message": "it was given up"}
-
-
-async def _iterate(given: Any) -> AsyncIterator[Any]:
-    if inspect.isawaitable(given):
-        given = await given
-    if hasattr(given, "__aiter__"):
-        async for one in given:
-            yield one
-    else:
-        for one in iterate_spider_output(given):
-            yield one

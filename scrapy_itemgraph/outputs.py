@@ -15,7 +15,8 @@ from twisted.python.failure import Failure
 from scrapy_itemgraph import translation
 from scrapy_itemgraph.checks import check_ttl
 from scrapy_itemgraph.exceptions import ForeignOutputError, SessionExpired
-from scrapy_itemgraph.executions import Execution, Leg, current, current_leg
+from scrapy_itemgraph.executions import Execution, Leg, current_leg
+from scrapy_itemgraph.gate import PutOffError
 from scrapy_itemgraph.operations import Operation
 from scrapy_itemgraph.translation import LEG, NO_DOWNLOAD, START
 from scrapy_itemgraph.types import Outcome
@@ -57,7 +58,6 @@ class Outputs:
         """
         task = asyncio.current_task()
         assert task is not None
-        current.set(leg.execution)
         current_leg.set(leg)
         _unmark(leg)
         if task in leg.scrapes:
@@ -153,6 +153,9 @@ class Outputs:
         task = execution.task if leg.is_retryable else None
         reason = failure.value
         assert reason is not None
+        if isinstance(reason, PutOffError):
+            execution.release()
+            return []
         verdict = self._crawl.judge.judge(reason, task, claim.attempt if claim else 1)
         error = self._crawl.error_of(execution, reason, kind=verdict.kind, url=_url(leg))
         if verdict.outcome is Outcome.RETRY:
@@ -177,10 +180,11 @@ class Outputs:
         if inspect.iscoroutine(result):
 
             async def awaited() -> AsyncIterator[Any]:
-                return self.taken(leg, callback, _async(iterate_spider_output(await result)))
+                outputs = translation.iterate(iterate_spider_output(await result))
+                return self.taken(leg, callback, outputs)
 
             return self._watched(leg, awaited())
-        return self.taken(leg, callback, _async(iterate_spider_output(result)))
+        return self.taken(leg, callback, translation.iterate(iterate_spider_output(result)))
 
     async def _watched(self, leg: Leg, coroutine: Any) -> Any:
         try:
@@ -252,12 +256,3 @@ def _name(callback: Any) -> str:
 
 def _url(leg: Leg) -> str:
     return leg.request.url if leg.request is not None else ""
-
-
-async def _async(result: Any) -> AsyncIterator[Any]:
-    if hasattr(result, "__aiter__"):
-        async for output in result:
-            yield output
-    else:
-        for output in result:
-            yield output

@@ -16,7 +16,7 @@ from scrapy.utils.misc import load_object
 from scrapy_itemgraph import crawl as crawls
 from scrapy_itemgraph import tagged
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError, UnstorableError
-from scrapy_itemgraph.executions import current
+from scrapy_itemgraph.executions import current_leg
 from scrapy_itemgraph.operations import CreateItem, Operation, UpdateData
 from scrapy_itemgraph.types import Scraped
 
@@ -53,9 +53,8 @@ class ItemGraphPipeline:
         """Take the item's operations, and what is kept of it; the item goes on unchanged."""
         rule = next((self._rules[c] for c in type(item).__mro__ if c in self._rules), None)
         if rule is not None or self._keep_items:
-            execution = current.get()
-            if execution is not None and execution.is_ended:
-                execution = None
+            leg = current_leg.get()
+            execution = None if leg is None or leg.execution.is_ended else leg.execution
             where = execution.where if execution else f"spider {self._crawl.spider.name}"
             given = () if rule is None else rule.operations(item)
             changes = [self._crawl.checks.checked(one, execution, where) for one in given]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
 MANY = 100_000
+_LIKE_A_LIMIT = re.compile(r"(task|group|tags|slot):|.*://", re.DOTALL)
 
 RESOLVE = text("SELECT name, item_id FROM aliases WHERE crawl_id = :crawl AND key = :key")
 
@@ -62,7 +64,7 @@ WORKLIST = text("""
     JOIN tasks t ON t.id = w.task_id
     JOIN items i ON i.id = w.item_id
     JOIN queues q ON q.id = w.queue_id
-    JOIN slots s ON s.id = q.slot_id
+    JOIN limits s ON s.id = q.slot_id
     WHERE w.crawl_id = :crawl AND w.token IS NULL
         AND (CAST(:task AS text) IS NULL OR t.name = :task)
     ORDER BY w.is_stale, w.nice, w.seq
@@ -131,7 +133,12 @@ OLD_SNAPSHOT = text("""
 """)
 NOW = text("SELECT clock_timestamp()")
 
-REMAINING = text("""
+# Of a queue: its slot is not blocked by a person. What a site asked for is waited for.
+_OPEN_SLOT = """NOT EXISTS (
+                SELECT FROM limits l WHERE l.id = q.slot_id AND l.blocked_by = 'person'
+                    AND l.blocked_until > (SELECT clock_timestamp()))"""
+
+REMAINING = text(f"""
     WITH kind AS (SELECT unnest(CAST(:kinds AS int[])) AS id)
     SELECT
         EXISTS (
@@ -140,14 +147,15 @@ REMAINING = text("""
                 WHERE w.queue_id = q.id AND w.kind_id = kind.id AND w.token IS NULL
                     AND w.not_before IS NULL AND w.deaths < 2
                 LIMIT 1) AS head
-            WHERE q.crawl_id = :crawl AND q.is_live)
+            WHERE q.crawl_id = :crawl AND q.is_live AND {_OPEN_SLOT})
         OR EXISTS (
-            SELECT FROM work w JOIN kind ON kind.id = w.kind_id
+            SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
             WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
-                AND w.deaths >= 2)
+                AND w.deaths >= 2 AND {_OPEN_SLOT})
         OR EXISTS (
-            SELECT FROM work w JOIN kind ON kind.id = w.kind_id
-            WHERE w.crawl_id = :crawl AND w.not_before <= (SELECT clock_timestamp()))
+            SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
+            WHERE w.crawl_id = :crawl AND w.not_before <= (SELECT clock_timestamp())
+                AND {_OPEN_SLOT})
         OR EXISTS (
             SELECT FROM tasks t CROSS JOIN LATERAL (
                 SELECT FROM results r WHERE r.task_id = t.id AND r.due_at <= :until LIMIT 1) AS due
@@ -157,10 +165,11 @@ REMAINING = text("""
             WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL) AS claimed,
         EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl) AS sweeping,
         (SELECT extract(epoch FROM w.not_before - clock_timestamp())
-            FROM work w JOIN kind ON kind.id = w.kind_id
+            FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
             WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL AND w.tries > 0
+                AND {_OPEN_SLOT}
             ORDER BY w.not_before LIMIT 1) AS next_retry
-""")
+""")  # noqa: S608 - our own condition
 
 # Counts for a log line; each stops at a number that nobody reads to the end.
 SUMMARY = text("""
@@ -174,15 +183,15 @@ SUMMARY = text("""
                         SELECT FROM tags g JOIN task_tags tt
                             ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
                         WHERE g.item_id = f.item_id AND tt.task_id = t.id)
-                LIMIT t.max_failures) AS counted))
+                LIMIT t.max_failures) AS counted)),
+    blocked AS MATERIALIZED (
+        SELECT q.id FROM queues q JOIN limits l ON l.id = q.slot_id
+        WHERE q.crawl_id = :crawl AND l.blocked_by = 'person'
+            AND l.blocked_until > clock_timestamp()),
+    closed AS MATERIALIZED (
+        SELECT t.id FROM tasks t WHERE t.crawl_id = :crawl AND NOT t.is_enabled
+        UNION SELECT id FROM stopped)
     SELECT
-        (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
-            WHERE t.crawl_id = :crawl AND t.is_registered AND r.completed_at IS NOT NULL
-                AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
-                AND (r.expires_at IS NULL OR r.due_at IS NOT NULL) LIMIT :many) AS a) AS fresh,
-        (SELECT count(*) FROM (SELECT FROM work w
-            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
-            LIMIT :many) AS a) AS waiting,
         (SELECT count(*) FROM (SELECT FROM work w JOIN tasks t ON t.id = w.task_id
             WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
                 AND NOT t.is_enabled
@@ -190,6 +199,26 @@ SUMMARY = text("""
         (SELECT count(*) FROM (SELECT FROM work w JOIN stopped ON stopped.id = w.task_id
             WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
             LIMIT :many) AS a) AS stopped,
+        (SELECT count(*) FROM (
+            SELECT FROM blocked CROSS JOIN LATERAL (
+                SELECT w.task_id FROM work w
+                WHERE w.queue_id = blocked.id AND w.token IS NULL AND w.not_before IS NULL
+                    AND w.deaths < 2) AS w
+            WHERE w.task_id NOT IN (SELECT id FROM closed)
+            UNION ALL
+            SELECT FROM work w JOIN blocked ON blocked.id = w.queue_id
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+                AND w.deaths >= 2 AND w.task_id NOT IN (SELECT id FROM closed)
+            LIMIT :many) AS a) AS blocked,
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
+            WHERE t.crawl_id = :crawl AND t.is_registered AND r.completed_at IS NOT NULL
+                AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
+                AND (r.expires_at IS NULL OR r.due_at IS NOT NULL) LIMIT :many) AS a) AS fresh,
+        (SELECT count(*) FROM (SELECT FROM work w
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+                AND w.task_id NOT IN (SELECT id FROM closed)
+                AND w.queue_id NOT IN (SELECT id FROM blocked)
+            LIMIT :many) AS a) AS waiting,
         (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
             WHERE t.crawl_id = :crawl AND r.is_held AND NOT EXISTS (
                 SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
@@ -211,12 +240,16 @@ SUMMARY = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a crawl has and lacks, counted up to a hundred thousand each."""
+    """What a crawl has and lacks, counted up to a hundred thousand each.
+
+    `waiting` is work that could be claimed; none is in two of the numbers.
+    """
 
     fresh: int
     waiting: int
     disabled: int
     stopped: int
+    blocked: int
     given_up: int
     later: int
     claimed: int
@@ -228,11 +261,7 @@ class Summary:
     @property
     def has_work(self) -> bool:
         """Whether there is work that a run could claim now or waits for."""
-        return self._claimable > 0 or self.claimed > 0
-
-    @property
-    def _claimable(self) -> int:
-        return self.waiting - self.disabled - self.stopped
+        return self.waiting > 0 or self.claimed > 0
 
     def lines(self) -> list[str]:
         """Return what a person should know, a line each."""
@@ -242,9 +271,10 @@ class Summary:
             when = "fell due" if seconds <= 0 else f"falls due in {values.format_period(seconds)}"
             lines[0] += f"; the next {when}"
         left = {
-            "waiting": self._claimable,
+            "waiting": self.waiting,
             "of disabled tasks (scrapy itemgraph enable TASK)": self.disabled,
             "of tasks stopped by max_failures (scrapy itemgraph handle --task TASK)": self.stopped,
+            "of blocked slots (scrapy itemgraph unblock SLOT)": self.blocked,
             "not before a later time": self.later,
             "claimed by others": self.claimed,
             "held by a failure (scrapy itemgraph failures, handle)": self.failures,
@@ -258,6 +288,17 @@ class Summary:
 
 def _count(number: int) -> str:
     return f"{number:,}" if number < MANY else f"more than {MANY:,}"
+
+
+def limit_name(kind: str, name: str) -> str:
+    """Return what people call a limit: `global`, `task:shop/parse`, or a slot's name alone.
+
+    A slot whose name reads like another limit's has `slot:` before it.
+    """
+    if kind == "slot":
+        is_unclear = name == "global" or _LIKE_A_LIMIT.match(name)
+        return f"slot:{name}" if is_unclear else name
+    return f"{kind}:{name}" if name else kind
 
 
 def resolve(connection: Connection, crawl_id: int, name: str) -> int | None:

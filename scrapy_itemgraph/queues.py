@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from sqlalchemy import Connection
 
 FIND_SLOTS = text("""
     SELECT s.name, s.id FROM unnest(CAST(:names AS text[])) AS wanted(name)
-    JOIN slots s ON s.name = wanted.name
+    JOIN limits s ON s.kind = 'slot' AND s.name = wanted.name
 """)
 
 MAKE_SLOTS = text("""
-    INSERT INTO slots (name) SELECT * FROM unnest(CAST(:names AS text[])) ON CONFLICT DO NOTHING
+    INSERT INTO limits (name) SELECT * FROM unnest(CAST(:names AS text[])) ON CONFLICT DO NOTHING
 """)
 
 MAKE_QUEUE = text("""
@@ -28,6 +28,41 @@ MAKE_QUEUE = text("""
 """)
 
 FIND_QUEUE = text("SELECT id FROM queues WHERE crawl_id = :crawl AND slot_id = :slot")
+
+# Queues of slots that a worker has for itself now: nobody else looks into them.
+HOLD = text("""
+    UPDATE queues q SET holder = :worker
+    FROM unnest(CAST(:queues AS int[])) AS held(id)
+    WHERE q.id = held.id
+""")
+
+# All crawls' queues of slots that somebody gave up, or may use from a moment on.
+FREE = text("""
+    UPDATE queues q SET holder = NULL, next_at = freed.at
+    FROM (
+        SELECT q.id, clock_timestamp() + make_interval(secs => slot.seconds) AS at
+        FROM unnest(CAST(:slots AS int[]), CAST(:seconds AS float8[])) AS slot(id, seconds)
+        JOIN queues q ON q.slot_id = slot.id) AS freed
+    WHERE q.id = freed.id AND (q.holder IS NOT NULL OR q.next_at > freed.at)
+    RETURNING q.crawl_id, q.is_live
+""")
+
+# Queues whose slot may not be used before a while.
+PUT_OFF = text("""
+    UPDATE queues q
+    SET next_at = greatest(q.next_at, clock_timestamp() + make_interval(secs => later.seconds))
+    FROM unnest(CAST(:queues AS int[]), CAST(:seconds AS float8[])) AS later(id, seconds)
+    WHERE q.id = later.id AND q.holder IS NULL
+""")
+
+# In how many seconds it is the turn of the next queue that nobody has for itself.
+NEXT_TURN = text("""
+    SELECT extract(epoch FROM q.next_at - clock_timestamp()) FROM queues q
+    WHERE q.crawl_id = :crawl AND q.is_live AND q.holder IS NULL
+    ORDER BY q.next_at LIMIT 1
+""")
+
+NOTIFY = text("SELECT pg_notify('itemgraph', CAST(:crawl AS text))")
 
 
 def intern_slots(connection: Connection, names: Iterable[str]) -> dict[str, int]:
@@ -48,6 +83,38 @@ def intern(connection: Connection, crawl_id: int, slot_id: int) -> int:
     key = {"crawl": crawl_id, "slot": slot_id}
     connection.execute(MAKE_QUEUE, key)
     return int(connection.execute(FIND_QUEUE, key).scalar_one())
+
+
+def hold(connection: Connection, queue_ids: Collection[int], worker_id: int) -> None:
+    """Have queues for one worker alone."""
+    if queue_ids:
+        connection.execute(HOLD, {"queues": list(queue_ids), "worker": worker_id})
+
+
+def free(connection: Connection, slots: Mapping[int, float]) -> None:
+    """Let everybody look into the queues of slots again, so many seconds from now."""
+    given = {"slots": list(slots), "seconds": list(slots.values())}
+    rows = connection.execute(FREE, given).all()
+    for crawl in sorted({row.crawl_id for row in rows if row.is_live}):
+        notify(connection, crawl)
+
+
+def put_off(connection: Connection, seconds: Mapping[int, float]) -> None:
+    """Let nobody look into queues for so many seconds."""
+    if seconds:
+        given = {"queues": list(seconds), "seconds": list(seconds.values())}
+        connection.execute(PUT_OFF, given)
+
+
+def next_turn(connection: Connection, crawl_id: int) -> float | None:
+    """Return in how many seconds the next queue may be looked into that nobody has."""
+    seconds = connection.execute(NEXT_TURN, {"crawl": crawl_id}).scalar()
+    return None if seconds is None else max(0.0, float(seconds))
+
+
+def notify(connection: Connection, crawl_id: int) -> None:
+    """Tell the idle workers of a crawl that there may be work."""
+    connection.execute(NOTIFY, {"crawl": crawl_id})
 
 
 def _find(connection: Connection, names: list[str]) -> dict[str, int]:

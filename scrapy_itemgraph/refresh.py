@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.queues import notify
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
@@ -25,6 +27,7 @@ WANTED = text("""
         JOIN task_tags tt ON tt.crawl_id = i.crawl_id AND tt.tag_name = g.tag_name
     )
     SELECT i.id AS item_id, t.id AS task_id, i.crawl_id, q.id AS queue_id, k.id AS kind_id,
+        kept.limit_ids,
         coalesce(t.slot_id, i.slot_id) AS slot_id,
         r.completed_at IS NOT NULL AS is_stale,
         coalesce(i.nice, t.nice) AS nice,
@@ -32,7 +35,13 @@ WANTED = text("""
     FROM called
     JOIN items i ON i.id = called.item_id
     JOIN tasks t ON t.id = called.task_id AND t.is_registered
-    JOIN kinds k ON k.task_id = t.id AND k.limit_ids = '{}'
+    CROSS JOIN LATERAL (SELECT ARRAY(
+        SELECT tl.limit_id FROM tag_limits tl
+        WHERE tl.task_id = t.id AND NOT EXISTS (
+            SELECT FROM unnest(tl.tags) AS needed(tag_name) WHERE NOT EXISTS (
+                SELECT FROM tags g WHERE g.item_id = i.id AND g.tag_name = needed.tag_name))
+        ORDER BY tl.limit_id) AS limit_ids) AS kept
+    LEFT JOIN kinds k ON k.task_id = t.id AND k.limit_ids = kept.limit_ids
     LEFT JOIN queues q
         ON q.crawl_id = i.crawl_id AND q.slot_id = coalesce(t.slot_id, i.slot_id)
     LEFT JOIN results r ON r.item_id = i.id AND r.task_id = t.id
@@ -72,6 +81,20 @@ FIND_QUEUES = text("""
     SELECT q.crawl_id, q.slot_id, q.id
     FROM unnest(CAST(:crawls AS int[]), CAST(:slots AS int[])) AS wanted(crawl_id, slot_id)
     JOIN queues q USING (crawl_id, slot_id)
+""")
+
+# A kind that was never needed before: its limits as text, for arrays of arrays must be even.
+MAKE_KINDS = text("""
+    INSERT INTO kinds (task_id, limit_ids)
+    SELECT made.task_id, CAST(made.limit_ids AS int[])
+    FROM unnest(CAST(:tasks AS int[]), CAST(:limits AS text[])) AS made(task_id, limit_ids)
+    ON CONFLICT DO NOTHING
+""")
+
+FIND_KINDS = text("""
+    SELECT k.task_id, k.limit_ids, k.id
+    FROM unnest(CAST(:tasks AS int[]), CAST(:limits AS text[])) AS wanted(task_id, limit_ids)
+    JOIN kinds k ON k.task_id = wanted.task_id AND k.limit_ids = CAST(wanted.limit_ids AS int[])
 """)
 
 # Waits for whoever parks these queues as empty, and holds others off; claims go on.
@@ -133,8 +156,6 @@ WAKE_QUEUES = text("""
     RETURNING q.crawl_id
 """)
 
-NOTIFY = text("SELECT pg_notify('itemgraph', CAST(:crawl AS text))")
-
 LOCK_ITEMS = text("""
     SELECT i.id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN items i ON i.id = wanted.id
@@ -156,15 +177,17 @@ def refresh(connection: Connection, item_ids: Iterable[int]) -> None:
     wanted = {(row.item_id, row.task_id): row for row in _rows(connection, WANTED, items)}
     standing = {(row.item_id, row.task_id): row for row in _rows(connection, STANDING, items)}
     queues = _queues(connection, wanted.values())
+    kinds = _kinds(connection, wanted.values())
     missing: list[_Place] = []
     moved: list[_Place] = []
     for pair, row in sorted(wanted.items()):
         there = standing.get(pair)
         queue = queues[row.crawl_id, row.slot_id]
         if there is None:
-            missing.append(_Place(row, queue))
+            missing.append(_Place(row, queue, kinds[_kind(row)]))
         elif not there.is_claimed:
-            place = _Place(row, there.queue_id if there.is_refiled else queue)
+            queue = there.queue_id if there.is_refiled else queue
+            place = _Place(row, queue, kinds[_kind(row)])
             if place.differs(there):
                 moved.append(place)
     awake = sorted({place.queue_id for place in (*missing, *moved)})
@@ -192,7 +215,7 @@ def wake(connection: Connection, queue_ids: Iterable[int]) -> None:
     asleep = list(connection.execute(SLEEPING_QUEUES, {"queues": queues}).scalars())
     if asleep:
         for crawl in set(connection.execute(WAKE_QUEUES, {"queues": asleep}).scalars()):
-            connection.execute(NOTIFY, {"crawl": crawl})
+            notify(connection, crawl)
 
 
 def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None:
@@ -218,16 +241,34 @@ def _queues(connection: Connection, rows: Iterable[Row[Any]]) -> dict[tuple[int,
     return queues
 
 
+def _kind(row: Row[Any]) -> tuple[int, tuple[int, ...]]:
+    return row.task_id, tuple(row.limit_ids)
+
+
+def _kinds(
+    connection: Connection, rows: Iterable[Row[Any]]
+) -> dict[tuple[int, tuple[int, ...]], int]:
+    kinds = {_kind(row): row.kind_id for row in rows}
+    unmade = sorted(key for key, kind in kinds.items() if kind is None)
+    if unmade:
+        limits = [f"{{{','.join(map(str, limit_ids))}}}" for _, limit_ids in unmade]
+        keys = {"tasks": [task for task, _ in unmade], "limits": limits}
+        connection.execute(MAKE_KINDS, keys)
+        kinds |= {_kind(row): row.id for row in connection.execute(FIND_KINDS, keys)}
+    return kinds
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Outstanding work and the queue it belongs into."""
+    """Outstanding work, and the queue and kind it belongs into."""
 
     work: Row[Any]
     queue_id: int
+    kind_id: int
 
     def differs(self, standing: Row[Any]) -> bool:
         work = self.work
-        return (self.queue_id, work.kind_id, work.is_stale, work.nice) != (
+        return (self.queue_id, self.kind_id, work.is_stale, work.nice) != (
             standing.queue_id,
             standing.kind_id,
             standing.is_stale,
@@ -242,7 +283,7 @@ def _columns(places: Sequence[_Place]) -> dict[str, list[Any]]:
         "tasks": [row.task_id for row in rows],
         "crawls": [row.crawl_id for row in rows],
         "queues": [place.queue_id for place in places],
-        "kinds": [row.kind_id for row in rows],
+        "kinds": [place.kind_id for place in places],
         "stale": [row.is_stale for row in rows],
         "nice": [row.nice for row in rows],
         "not_before": [row.not_before for row in rows],

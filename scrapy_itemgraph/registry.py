@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import failures, queues, refresh, slots
+from scrapy_itemgraph import failures, queues, refresh, slots, task_limits
 from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.task_limits import TaskLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
+    from scrapy_itemgraph.limits import Limit
     from scrapy_itemgraph.tasks import Task
 
 SWEEP_STEP = 100
@@ -146,6 +148,7 @@ class Registration:
     """What registering a spider's tasks gave: ids by name, and what a person should know."""
 
     tasks: dict[int, tuple[str, str, uuid.UUID]]
+    limits: TaskLimits = field(default_factory=TaskLimits)
     callbacks: frozenset[str] = frozenset()
     changed: tuple[str, ...] = ()
     vanished: tuple[str, ...] = field(default=())
@@ -176,7 +179,7 @@ def set_enabled(connection: Connection, crawl_id: int, task_id: int, *, enabled:
 def wake_crawl(connection: Connection, crawl_id: int) -> None:
     """Let claims look into all queues of a crawl again."""
     connection.execute(WAKE_ALL, {"crawl": crawl_id})
-    connection.execute(refresh.NOTIFY, {"crawl": crawl_id})
+    queues.notify(connection, crawl_id)
 
 
 def find_crawl(connection: Connection, name: str) -> int | None:
@@ -207,10 +210,13 @@ def register_tasks(
     default_ttl: timedelta | None,
     *,
     of_callback: Callable[[str], Task] | None = None,
+    limits_of: Callable[[Task], Sequence[Limit]] = lambda _: (),
+    of_all: Sequence[Limit] = (),
 ) -> Registration:
     """Make the tasks in force those that the code declares, and open sweeps for what changed.
 
-    `of_callback` returns the task of a plain callback that has had requests.
+    `of_callback` returns the task of a plain callback that has had requests, `limits_of` what the
+    work of a task keeps to, `of_all` is what every request keeps to.
 
     Raises:
         ConfigurationError: when the crawl has requests of another spider.
@@ -225,6 +231,7 @@ def register_tasks(
     pinned = [_slot(one) for one in tasks.values()]
     slot_ids = queues.intern_slots(connection, [slot for slot in pinned if slot is not None])
     registered: dict[int, tuple[str, str, uuid.UUID]] = {}
+    kept = {name: limits_of(one) for name, one in tasks.items()}
     changed: list[str] = []
     for one in _dependencies_first(tasks):
         definition = define(one, spider, default_ttl)
@@ -247,8 +254,13 @@ def register_tasks(
                 vanished.append(row.name)
     if changed or vanished:
         wake_crawl(connection, crawl_id)
+    declared = {task_id: kept[name] for task_id, (name, _, _) in registered.items()}
     return Registration(
-        tasks=registered, callbacks=callbacks, changed=tuple(changed), vanished=tuple(vanished)
+        tasks=registered,
+        limits=task_limits.register(connection, declared, of_all=of_all),
+        callbacks=callbacks,
+        changed=tuple(changed),
+        vanished=tuple(vanished),
     )
 
 
@@ -343,6 +355,7 @@ def define(one: Task, spider: str, default_ttl: timedelta | None) -> uuid.UUID:
         one.max_failures,
         one.exclusive,
         one.is_callback,
+        sorted(one.rate_limit_by_tag),
     ]
     return uuid.UUID(bytes=hashlib.sha256(json.dumps(declared).encode()).digest()[:16])
 

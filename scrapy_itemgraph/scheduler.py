@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy.core.scheduler import BaseScheduler
@@ -9,13 +12,14 @@ from scrapy.utils.defer import deferred_from_coro
 
 from scrapy_itemgraph import crawl as crawls
 from scrapy_itemgraph import translation
-from scrapy_itemgraph.buffers import Buffer, Slots
+from scrapy_itemgraph.buffers import Buffer
 from scrapy_itemgraph.claiming import Claiming
 from scrapy_itemgraph.discoveries import Discoveries
 from scrapy_itemgraph.executions import Leg, LegState
 from scrapy_itemgraph.identities import Identities
 from scrapy_itemgraph.logins import Logins
 from scrapy_itemgraph.outputs import Errback, Outputs
+from scrapy_itemgraph.politeness import Politeness
 from scrapy_itemgraph.redirects import Redirects
 from scrapy_itemgraph.tending import Tending
 from scrapy_itemgraph.translation import LEG
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from scrapy_itemgraph.crawl import Crawl
+    from scrapy_itemgraph.tenancies import Lane, Tenancy
 
 
 class Scheduler(BaseScheduler):
@@ -37,10 +42,10 @@ class Scheduler(BaseScheduler):
         self._crawl = crawl
         self._stats = crawl.crawler.stats
         self._outputs = Outputs(crawl)
-        self._follow_ups: Buffer[Request] = Buffer()
-        self._claimed: Buffer[Request] = Buffer()
+        self._follow_ups: Buffer[Lane, Request] = Buffer()
+        self._claimed: Buffer[Lane, Request] = Buffer()
         self._running: set[Leg] = set()
-        self._slots = _slots(crawl.crawler)
+        self._timer: asyncio.TimerHandle | None = None
         self._fingerprint = crawl.crawler.request_fingerprinter.fingerprint
         identities = Identities(crawl.crawler)
         self._dupefilter = identities.dupefilter
@@ -48,10 +53,13 @@ class Scheduler(BaseScheduler):
         self._redirects = Redirects(crawl, identities, self._push_follow_up, self._discoveries.drop)
         self._discoveries.hold = self._redirects.hold
         self._claiming = Claiming(crawl, lambda: len(self._claimed), self._push_claimed)
+        self._politeness = Politeness(crawl, self._claiming.has_news)
         self._tending = Tending(crawl, self._claiming.has_news)
         self._logins = Logins(crawl, lambda: [*self._follow_ups, *self._claimed])
         crawl.on_fetched = self._fetched
         crawl.on_news = self._claiming.has_news
+        crawl.on_blocked = self._give_back
+        crawl.gate.on_ready = self._wake_engine
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -61,7 +69,13 @@ class Scheduler(BaseScheduler):
     def open(self, spider: Spider) -> Deferred[None]:  # noqa: ARG002 - Scrapy's signature
         """Open the graph."""
         self._dupefilter.open()
-        parts = (self._claiming, self._tending, self._redirects, self._logins)
+        parts = (
+            self._claiming,
+            self._politeness,
+            self._tending,
+            self._redirects,
+            self._logins,
+        )
         duties = [part.run for part in parts]
         return deferred_from_coro(self._crawl.open(*duties))
 
@@ -108,51 +122,82 @@ class Scheduler(BaseScheduler):
         return True
 
     def next_request(self) -> Request | None:
-        """Return a request whose slot has room; what an execution goes on with comes first."""
+        """Return a request that may start about now; what an execution goes on with goes first."""
+        now = time.monotonic()
+
+        def admits(lane: Lane) -> bool:
+            return all(one.admits(now) for one in lane)
+
         while True:
-            popped = self._follow_ups.pop(self._slots.has_room)
+            popped = self._follow_ups.pop(admits)
             if popped is None and not self._logins.is_under_way:
-                popped = self._claimed.pop(self._slots.has_room)
+                popped = self._claimed.pop(admits)
                 self._claiming.wake()
             if popped is None:
+                self._look_again(now)
                 return None
-            slot, request = popped
-            leg: Leg = request.meta[LEG]
+            leg: Leg = popped.meta[LEG]
             if not leg.is_open or leg.execution.is_doomed:
                 leg.close()
                 continue
-            self._hand_out(request, leg, slot)
-            return request
+            self._hand_out(popped, leg)
+            return popped
+
+    def _look_again(self, now: float) -> None:
+        """Have the engine ask again when the next request that waits here may start."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        lanes = {*self._follow_ups.lanes, *self._claimed.lanes} - {()}
+        soonest = min((max(one.admits_at() for one in lane) for lane in lanes), default=math.inf)
+        if now < soonest < math.inf:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(soonest - now, self._wake_engine)
+
+    def _wake_engine(self) -> None:
+        if self._follow_ups or self._claimed:
+            translation.wake_engine(self._crawl.crawler)
 
     def _push_claimed(self, request: Request, leg: Leg) -> None:
-        leg.state = LegState.QUEUED
-        self._claimed.push(translation.slot_of(request), request)
+        self._queue(leg, request)
+        self._claimed.push(leg.lane, request)
         translation.wake_engine(self._crawl.crawler)
 
     def _push_follow_up(self, request: Request, leg: Leg) -> None:
-        leg.state = LegState.QUEUED
+        self._queue(leg, request)
         request.meta[LEG] = leg
-        self._follow_ups.push(translation.slot_of(request), request, priority=request.priority)
+        self._follow_ups.push(leg.lane, request, priority=request.priority)
+        if not all(one.units for one in leg.lane):
+            self._crawl.gate.on_need()
 
-    def _hand_out(self, request: Request, leg: Leg, slot: str) -> None:
+    def _queue(self, leg: Leg, request: Request) -> None:
+        leg.state = LegState.QUEUED
+        leg.has_begun = False
+        leg.lane = self._crawl.gate.lane(translation.slot_of(request), leg)
+
+    def _give_back(self, tenancy: Tenancy) -> None:
+        """Give back the work that waits for a limit whose turn will not come soon."""
+        for request in self._claimed.drop(lambda lane: tenancy in lane):
+            leg: Leg = request.meta[LEG]
+            leg.execution.release()
+            leg.close()
+        self._crawl.gate.put_off(tenancy)
+
+    def _hand_out(self, request: Request, leg: Leg) -> None:
         leg.state = LegState.RUNNING
         leg.request = request
         leg.fetch = None
         leg.on_close = self._fetched
         self._logins.begin(leg)
         self._running.add(leg)
-        if slot:
-            self._slots.take(slot)
-            leg.occupies = slot
+        self._crawl.gate.occupy(leg)
         request.errback = Errback(self._outputs, leg, translation.unwrapped(request.errback))
         self._stats.inc_value("scheduler/dequeued")
 
     def _fetched(self, leg: Leg) -> None:
         """Give back the leg's place in its slot; a request that it led to was refused if unseen."""
         self._running.discard(leg)
-        if leg.occupies:
-            self._slots.free(leg.occupies)
-            leg.occupies = ""
+        self._crawl.gate.leave(leg)
 
     def _leg_of(self, request: Request) -> Leg | None:
         """Return the leg that a request belongs to; a copy that leaked belongs to none."""
@@ -176,12 +221,6 @@ class Scheduler(BaseScheduler):
             return True
         seen.add(fingerprint)
         return False
-
-
-def _slots(crawler: Crawler) -> Slots:
-    default = crawler.settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
-    by_slot = crawler.settings.getdict("DOWNLOAD_SLOTS")
-    return Slots(lambda slot: int(by_slot.get(slot, {}).get("concurrency", default)))
 
 
 def _is_outcome(leg: Leg, request: Request) -> bool:

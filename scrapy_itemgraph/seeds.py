@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph import translation
 from scrapy_itemgraph.exceptions import ForeignOutputError, ItemGraphError, OperationError
 from scrapy_itemgraph.operations import CreateItem, Operation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from scrapy_itemgraph.crawl import Crawl
 
 logger = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ async def sow(crawl: Crawl) -> None:
 
 async def _apply(crawl: Crawl, seeds: Any) -> None:
     chunk: list[Operation] = []
-    async for seed in _iterate(seeds):
+    async for seed in translation.iterate(seeds, each=lambda given: given or ()):
         chunk.append(_checked(crawl, seed))
         if len(chunk) == _CHUNK:
             await crawl.graph.seed(chunk)
@@ -61,14 +60,3 @@ def _checked(crawl: Crawl, seed: Any) -> Operation:
             f"{where}: CreateItem without an id would be a new item at every start; give it one"
         )
     return crawl.checks.checked(seed, None, where)
-
-
-async def _iterate(given: Any) -> AsyncIterator[Any]:
-    if hasattr(given, "__await__"):
-        given = await given
-    if hasattr(given, "__aiter__"):
-        async for one in given:
-            yield one
-    else:
-        for one in given or ():
-            yield one

@@ -12,6 +12,7 @@ from typing import Any
 
 from scrapy_itemgraph import values
 from scrapy_itemgraph.exceptions import ConfigurationError, InvalidIdError
+from scrapy_itemgraph.rates import RateLimit
 
 PREFIX = "ITEMGRAPH_"
 _TRUE = {True, "1", "true", "True"}
@@ -38,6 +39,9 @@ class Settings:
     held_requests: int = 1000
     keep_items: bool = False
     max_retry_after: timedelta = timedelta(hours=1)
+    rate_limit: RateLimit | None = None
+    rate_groups: Mapping[str, RateLimit] = field(default_factory=dict)
+    learn_delays: bool = True
     tag_renames: Mapping[str, str] = field(default_factory=dict)
     auto_migrate: bool | None = None
 
@@ -129,6 +133,22 @@ def _renames(value: Any) -> dict[str, str]:
     return _mapping(value)
 
 
+def _rate_limit(value: Any) -> RateLimit:
+    return RateLimit.read(value, "it")
+
+
+def _rate_groups(value: Any) -> dict[str, RateLimit]:
+    groups = _mapping(value)
+    try:
+        for name in groups:
+            values.check_tag(name, "the name of a group")
+    except InvalidIdError as error:
+        raise ValueError(
+            f'{error}; write names of tasks, with * for any text, such as {{"shop:*": "1/s"}}'
+        ) from None
+    return {name: RateLimit.read(rate, f"the group {name!r}") for name, rate in groups.items()}
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
     "enabled": _boolean,
     "database_url": _text,
@@ -146,6 +166,9 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "held_requests": _integer,
     "keep_items": _boolean,
     "max_retry_after": _period,
+    "rate_limit": _rate_limit,
+    "rate_groups": _rate_groups,
+    "learn_delays": _boolean,
     "tag_renames": _renames,
     "auto_migrate": _boolean,
 }

@@ -46,6 +46,13 @@ class ItemGraphSpiderMiddleware:
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Pass on what `start()` yields, then keep the spider open to the end of the crawl."""
+        try:
+            async for output in self._held_open(start):
+                yield output
+        finally:  # Ctrl-C, too
+            self._crawl.gate.close()
+
+    async def _held_open(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         crawl = self._crawl
         error: Exception | None = None
         if crawl.failure is None:

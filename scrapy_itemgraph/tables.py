@@ -3,7 +3,7 @@
 Hot and narrow stands apart from cold and wide: `work` holds outstanding work alone, with its claim
 as columns; `results`, `items` and `attempts` hold what was done. `work` and `attempts` have no
 foreign keys: a cascade into them would deadlock with claims, and `refresh` keeps them true. Rows
-that every commit shares (crawls, tasks, slots) are referenced without one from the large tables:
+that every commit shares (crawls, tasks, limits) are referenced without one from the large tables:
 each check would take a share lock on the same row.
 """
 
@@ -67,32 +67,38 @@ crawls = Table(
     UniqueConstraint("name"),
 )
 
-slots = Table(
-    "slots",
-    metadata,
-    Column("id", Integer, Identity(), primary_key=True),
-    Column("name", Text, nullable=False, comment="Scrapy's download slot; '' for none"),
-    Column("delay", Double, comment="seconds; null: what the project's settings say"),
-    Column("concurrency", Integer),
-    _moment("blocked_until"),
-    Column("holder", Integer, comment="the worker whose slot it is for now"),
-    _moment("held_until"),
-    _moment("next_at"),
-    UniqueConstraint("name"),
-    postgresql_with={"fillfactor": "50"},
-)
-
 limits = Table(
     "limits",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("rate", Double, comment="starts per second"),
-    Column("concurrency", Integer),
-    Column("holder", Integer),
-    _moment("held_until"),
-    _moment("next_at"),
-    UniqueConstraint("name"),
+    Column("kind", Text, nullable=False, server_default=text("'slot'")),
+    Column("name", Text, nullable=False, comment="of a slot Scrapy's download slot; '' for none"),
+    Column("gap", Double, comment="seconds between starts, as its last holder kept it"),
+    Column("concurrency", Integer, comment="likewise; null: no cap"),
+    Column("set_gap", Double, comment="what a person set; null: as the settings say"),
+    Column("set_concurrency", Integer),
+    Column("crawl_delay", Double, comment="seconds, from robots.txt"),
+    Column("throttle", Double, comment="seconds, as AutoThrottle left it"),
+    Column("latency", Double, comment="seconds that slow downloads took lately"),
+    _moment("last_at"),
+    _moment("blocked_until"),
+    Column("blocked_by", Text, comment="'person', or what the site answered"),
+    UniqueConstraint("kind", "name"),
+    postgresql_with={"fillfactor": "50"},
+)
+
+holdings = Table(
+    "holdings",
+    metadata,
+    Column("limit_id", Integer, nullable=False),
+    Column("worker_id", Integer, nullable=False),
+    Column("units", Integer, nullable=False, comment="of the limit's concurrency; 0: it waits"),
+    Column("is_exclusive", Boolean, nullable=False, comment="the limit has a gap to keep"),
+    _moment("since", now=True),
+    Column("asked_at", DateTime(timezone=True), comment="when it asked last for what it lacks"),
+    Column("until", DateTime(timezone=True), comment="the holder is gone; not free before"),
+    PrimaryKeyConstraint("limit_id", "worker_id"),
+    Index("holdings_worker_id_idx", "worker_id"),
     postgresql_with={"fillfactor": "50"},
 )
 
@@ -101,7 +107,7 @@ queues = Table(
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
     Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
-    Column("slot_id", Integer, ForeignKey("slots.id"), nullable=False),
+    Column("slot_id", Integer, ForeignKey("limits.id"), nullable=False),
     Column("is_live", Boolean, nullable=False, server_default=text("false")),
     Column(
         "next_at",
@@ -110,8 +116,22 @@ queues = Table(
         server_default=func.now(),
         comment="whose turn: the earliest goes first",
     ),
+    Column("holder", Integer, comment="the worker that has the slot for itself"),
     UniqueConstraint("crawl_id", "slot_id"),
-    Index("queues_turn_idx", "crawl_id", "next_at", postgresql_where=text("is_live")),
+    Index(
+        "queues_turn_idx",
+        "crawl_id",
+        "next_at",
+        postgresql_where=text("is_live AND holder IS NULL"),
+    ),
+    Index(
+        "queues_held_idx",
+        "crawl_id",
+        "holder",
+        "next_at",
+        postgresql_where=text("is_live AND holder IS NOT NULL"),
+    ),
+    Index("queues_slot_id_idx", "slot_id"),
     postgresql_with={"fillfactor": "50"},
 )
 
@@ -168,7 +188,7 @@ tasks = Table(
     Column("version", Text, nullable=False),
     Column("ttl", Interval, comment="null: never expires"),
     Column("nice", Integer, nullable=False, server_default=text("0")),
-    Column("slot_id", Integer, ForeignKey("slots.id"), comment="null: the item's"),
+    Column("slot_id", Integer, ForeignKey("limits.id"), comment="null: the item's"),
     Column("max_failures", Integer),
     Column("is_item_exclusive", Boolean, nullable=False, server_default=text("false")),
     Column("is_enabled", Boolean, nullable=False, server_default=text("true")),
@@ -181,6 +201,13 @@ tasks = Table(
         comment="a plain callback: its items are requests",
     ),
     Column("definition", Uuid, nullable=False, comment="a digest of all that the code declares"),
+    Column(
+        "limit_ids",
+        ARRAY(Integer),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="what all its work keeps to",
+    ),
     UniqueConstraint("crawl_id", "name"),
 )
 
@@ -201,12 +228,27 @@ task_dependencies = Table(
     PrimaryKeyConstraint("task_id", "depends_on_id"),
 )
 
+tag_limits = Table(
+    "tag_limits",
+    metadata,
+    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    Column("limit_id", Integer, ForeignKey("limits.id"), nullable=False),
+    Column("tags", ARRAY(Text), nullable=False, comment="an item with all of them keeps to it"),
+    PrimaryKeyConstraint("task_id", "limit_id"),
+)
+
 kinds = Table(
     "kinds",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
     Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
-    Column("limit_ids", ARRAY(Integer), nullable=False, server_default=text("'{}'")),
+    Column(
+        "limit_ids",
+        ARRAY(Integer),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="those that its items' tags call for, ordered",
+    ),
     UniqueConstraint("task_id", "limit_ids"),
 )
 

@@ -11,12 +11,13 @@ from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, TypeVar
 
-from scrapy_itemgraph import values
+from scrapy_itemgraph import rates, values
 from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
+from scrapy_itemgraph.rates import RateLimit
 
 MARK = "__itemgraph_task__"
 SET_ASIDE = "callback."
-CALLBACK_OPTIONS = ("version", "ttl", "max_failures")
+CALLBACK_OPTIONS = ("version", "ttl", "max_failures", "rate_limit", "concurrency", "exempt_global")
 _NAME = re.compile(r"\w[\w.:-]{0,99}")
 _FIRST_DELAY = timedelta(seconds=10)
 _LONGEST_DELAY = timedelta(minutes=10)
@@ -26,7 +27,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task as a spider declares it; `ttl` is None for the default and "never" for none."""
+    """A task as a spider declares it; `ttl` is None for the default and "never" for none.
+
+    The keys of `rate_limit_by_tag` are sorted tags, all of which an item must have.
+    """
 
     name: str
     method: str
@@ -42,21 +46,14 @@ class Task:
     backoff: tuple[timedelta, ...] = ()
     max_failures: int | None = None
     allow_failure: bool = False
-    rate_limit: str | None = None
-    rate_limit_by_tag: Mapping[str, str] = field(default_factory=dict)
+    rate_limit: RateLimit | None = None
+    rate_limit_by_tag: Mapping[tuple[str, ...], RateLimit] = field(default_factory=dict)
     exempt_global: bool = False
     autothrottle: bool | None = None
     concurrency: int | None = None
     exclusive: Literal["pair", "item"] = "pair"
     retry_failed_on_version_bump: bool = False
     is_callback: bool = False
-
-    @property
-    def limits_rate(self) -> bool:
-        """Whether the task asks for limits of its own."""
-        return bool(
-            self.rate_limit or self.rate_limit_by_tag or self.concurrency or self.autothrottle
-        )
 
     def retry_delay(self, attempt: int) -> timedelta:
         """Return how long to wait after the given attempt (from 1), before jitter."""
@@ -82,8 +79,8 @@ def task(
     backoff: float | str | timedelta | Sequence[float | str | timedelta] | None = None,
     max_failures: int | None = None,
     allow_failure: bool = False,
-    rate_limit: str | None = None,
-    rate_limit_by_tag: Mapping[str, str] | None = None,
+    rate_limit: RateLimit | str | None = None,
+    rate_limit_by_tag: Mapping[str | tuple[str, ...], RateLimit | str] | None = None,
     exempt_global: bool = False,
     autothrottle: bool | None = None,
     concurrency: int | None = None,
@@ -116,8 +113,8 @@ def task(
             backoff=_backoff(backoff),
             max_failures=max_failures,
             allow_failure=allow_failure,
-            rate_limit=rate_limit,
-            rate_limit_by_tag=dict(rate_limit_by_tag or {}),
+            rate_limit=_rate_limit(rate_limit),
+            rate_limit_by_tag=_by_tag(rate_limit_by_tag),
             exempt_global=exempt_global,
             autothrottle=autothrottle,
             concurrency=concurrency,
@@ -171,6 +168,9 @@ def of_callback(name: str, options: Mapping[str, Any]) -> Task:
             version=options.get("version", "1"),
             ttl=_ttl(options.get("ttl")),
             max_failures=options.get("max_failures"),
+            rate_limit=_rate_limit(options.get("rate_limit")),
+            concurrency=options.get("concurrency"),
+            exempt_global=options.get("exempt_global", False),
             max_attempts=1,
             allow_failure=True,
             is_callback=True,
@@ -278,6 +278,42 @@ def _backoff(given: Any) -> tuple[timedelta, ...]:
     return tuple(values.parse_period(step, "backoff") for step in steps)
 
 
+def _rate_limit(given: Any) -> RateLimit | None:
+    return None if given is None else RateLimit.read(given, "rate_limit")
+
+
+def _by_tag(given: Any) -> dict[tuple[str, ...], RateLimit]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TaskDefinitionError(
+            'rate_limit_by_tag is a dict of tags to rates, such as {"slow": "1/s"}, '
+            f"not {given!r:.80}"
+        )
+    found: dict[tuple[str, ...], RateLimit] = {}
+    for key, rate in given.items():
+        tags = _tags_together(key)
+        if tags in found:
+            raise TaskDefinitionError(
+                f"rate_limit_by_tag has the tags {', '.join(tags)} twice; leave one of them out"
+            )
+        found[tags] = RateLimit.read(rate, f"rate_limit_by_tag[{key!r:.80}]")
+    return found
+
+
+def _tags_together(key: Any) -> tuple[str, ...]:
+    what = "a tag in rate_limit_by_tag"
+    if not isinstance(key, tuple):
+        return (values.check_tag(key, what),)
+    if not key:
+        raise TaskDefinitionError(
+            "rate_limit_by_tag has a tuple without a tag; a limit for all items is rate_limit="
+        )
+    tags = tuple(sorted({values.check_tag(tag, what) for tag in key}))
+    values.check_tag(",".join(tags), "a tuple of tags in rate_limit_by_tag")
+    return tags
+
+
 def _check(options: Task) -> None:
     if not _NAME.fullmatch(options.name):
         raise TaskDefinitionError(
@@ -299,8 +335,27 @@ def _check(options: Task) -> None:
     _check_integer(options.max_attempts, "max_attempts", least=1)
     if options.max_failures is not None:
         _check_integer(options.max_failures, "max_failures", least=1)
-    if options.concurrency is not None:
-        _check_integer(options.concurrency, "concurrency", least=1)
+    _check_limits(options)
+
+
+def _check_limits(options: Task) -> None:
+    if not isinstance(options.exempt_global, bool):
+        raise TaskDefinitionError(
+            f"exempt_global must be True or False, not {options.exempt_global!r}"
+        )
+    if not isinstance(options.autothrottle, bool | None):
+        raise TaskDefinitionError(
+            f"autothrottle must be True, False or None, not {options.autothrottle!r}"
+        )
+    if options.concurrency is None:
+        return
+    rates.check_concurrency(options.concurrency)
+    if options.rate_limit is not None and options.rate_limit.concurrency is not None:
+        raise TaskDefinitionError(
+            f"concurrency={options.concurrency} and rate_limit="
+            f"RateLimit(…, concurrency={options.rate_limit.concurrency}) both say how many run "
+            "at once; leave one of them out"
+        )
 
 
 def _check_integer(value: Any, what: str, *, least: int) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.executions import Leg
 
 _EVERY = 1.0
+_LOOK_OUT = 0.15
 _SWEEP_EVERY = 10.0
 
 
@@ -45,7 +46,15 @@ class Tending:
             if time.monotonic() - swept > _SWEEP_EVERY:
                 swept = time.monotonic()
                 self._sweep()
-            await asyncio.sleep(_EVERY)
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait for the next round; who has nothing to do looks out for the dead all the time."""
+        until = time.monotonic() + _EVERY
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, _LOOK_OUT))
+            if self._crawl.is_quiet and await self._crawl.graph.take_over():
+                self._has_news()
 
     def _sweep(self) -> None:
         """Close legs whose request the engine no longer has; twice missed is forgotten."""

@@ -22,6 +22,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
+from scrapy.utils.spider import iterate_spider_output
 
 from scrapy_itemgraph import requests, slots, tasks
 from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError
@@ -29,7 +30,7 @@ from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -130,6 +131,16 @@ def callback_of(request: Request, spider: Spider) -> Any:
     default = spider._parse  # noqa: SLF001 - what the engine calls
     is_stock = getattr(default, "__func__", None) is Spider._parse  # noqa: SLF001
     return spider.parse if is_stock else default
+
+
+def callback_names(spider_class: type) -> list[str]:
+    """Return the names of a spider's methods that requests could name as their callbacks."""
+    return [
+        name
+        for name in dir(spider_class)
+        if not name.startswith("_")
+        and inspect.isroutine(inspect.getattr_static(spider_class, name))
+    ]
 
 
 def task_of(callback: Any) -> Task | None:
@@ -242,6 +253,26 @@ def _takes_nothing(function: Callable[..., Any]) -> bool:
     return needed in ([], ["self"])
 
 
+async def iterate(
+    given: Any, *, each: Callable[[Any], Iterable[Any]] = iterate_spider_output
+) -> AsyncIterator[Any]:
+    """Iterate over what a method of the spider gave back, plain or asynchronous.
+
+    Args:
+        given: A generator of either kind, something else, or an awaitable of it.
+        each: What makes an iterable of something that is not asynchronous.
+
+    """
+    if inspect.isawaitable(given):
+        given = await given
+    if hasattr(given, "__aiter__"):
+        async for one in given:
+            yield one
+    else:
+        for one in each(given):
+            yield one
+
+
 def wake_engine(crawler: Crawler) -> None:
     """Have the engine ask the scheduler again; without it Scrapy looks every five seconds.
 
@@ -303,11 +334,12 @@ class Judge:
 
     def judge(self, error: BaseException, task: Task | None, attempt: int) -> Verdict:
         """Judge the error that a request's errback gets; `task` is None when it has no retry."""
-        retry_after = None
+        asked = None
         if isinstance(error, HttpError):
             kind = f"http {error.response.status}"
             is_retryable = error.response.status in self._codes
-            retry_after = self._retry_after(error.response)
+            seconds = retry_after(error.response, self._max_retry_after)
+            asked = None if seconds is None else timedelta(seconds=max(seconds, 0.001))
         elif isinstance(error, IgnoreRequest):
             return Verdict(Outcome.REFUSED, type_name(error))
         else:
@@ -315,19 +347,24 @@ class Judge:
             is_retryable = isinstance(error, self._exceptions)
         if not is_retryable or task is None or attempt >= task.max_attempts:
             return Verdict(Outcome.FAILED, kind)
-        delay = retry_after or jittered(task.retry_delay(attempt))
+        delay = asked or jittered(task.retry_delay(attempt))
         return Verdict(Outcome.RETRY, kind, delay)
 
-    def _retry_after(self, response: Response) -> timedelta | None:
-        header = response.headers.get("Retry-After")
-        if header is None:
-            return None
-        text = header.decode("latin-1").strip()
-        try:
-            seconds = float(text) if text.isdigit() else _until(text, response)
-        except (ValueError, TypeError, OverflowError):
-            return None
-        return timedelta(seconds=min(max(seconds, 0.001), self._max_retry_after))
+
+def retry_after(response: Response, longest: float) -> float | None:
+    """Return the seconds that a site asks to wait, below zero for a date in the past.
+
+    None when it does not ask, or not so that it can be read.
+    """
+    header = response.headers.get("Retry-After")
+    if header is None:
+        return None
+    text = header.decode("latin-1").strip()
+    try:
+        seconds = float(text) if text.isdigit() else _until(text, response)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(seconds, longest)
 
 
 def _until(date: str, response: Response) -> float:

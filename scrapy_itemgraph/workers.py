@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import attempts, failures, refresh, sessions, work
+from scrapy_itemgraph import attempts, failures, holdings, refresh, sessions, work
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> int:
         return 0
     connection.execute(BURY_WORKERS, {"workers": dead})
     sessions.free_login(connection, dead)
+    holdings.outlive(connection, dead)
     orphans = connection.execute(ORPHANS, {"workers": dead}).all()
     fatal = [row for row in orphans if row.deaths >= work.SUSPECT_DEATHS]
     freed = [row for row in orphans if row.deaths < work.SUSPECT_DEATHS]

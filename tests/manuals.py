@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
+import pytest
+
 from scrapy_itemgraph.graph import ItemGraph
 
 if TYPE_CHECKING:
@@ -33,6 +35,15 @@ def is_installed() -> bool:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.is_installed()
+
+
+MARKS = [
+    pytest.mark.docs_crawl,
+    pytest.mark.skipif(
+        not is_installed(),
+        reason="Debian's python3-doc and postgresql-doc-15 are not installed; .ci/run does it",
+    ),
+]
 
 
 @dataclass

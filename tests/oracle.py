@@ -78,7 +78,7 @@ NAMES = sa.text("""
     WHERE a.crawl_id = :crawl
 """)
 ITEMS = sa.text("""
-    SELECT i.id, i.name, i.data, s.name AS slot FROM items i JOIN slots s ON s.id = i.slot_id
+    SELECT i.id, i.name, i.data, s.name AS slot FROM items i JOIN limits s ON s.id = i.slot_id
     WHERE i.crawl_id = :crawl
 """)
 

@@ -10,14 +10,20 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from scrapy_itemgraph import database as databases
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PACKAGE = Path(__file__).parent.parent
+PATIENCE = 60.0
 IS_REACTORLESS = os.environ.get("ITEMGRAPH_TEST_REACTORLESS") == "1"
 
 SETTINGS = """
@@ -148,6 +154,10 @@ class Project:
         """Return the log so far."""
         return (self.directory / "log.txt").read_text()
 
+    def wait_for(self, text: str) -> None:
+        """Wait until the log has `text`."""
+        until(lambda: text in self.log(), self.log)
+
     def scrapy(self, *arguments: str) -> Run:
         """Run a scrapy command."""
         (self.directory / "stats.json").unlink(missing_ok=True)
@@ -191,6 +201,13 @@ class Project:
             found.setdefault(url.removeprefix(self.site_url), []).append(outcome)
         return found
 
+    def errors(self) -> list[tuple[str, str]]:
+        """Return (URL, message) of each open failure."""
+        return self.rows(
+            "SELECT i.data->>'url', f.error->>'message' FROM failures f "
+            "JOIN items i ON i.id = f.item_id WHERE f.handled_at IS NULL ORDER BY f.id"
+        )
+
     def claimed(self) -> int:
         """Return how much work is still claimed."""
         return self.rows("SELECT count(*) FROM work WHERE token IS NOT NULL")[0][0]
@@ -198,3 +215,17 @@ class Project:
     def data(self) -> dict[str, dict]:
         """Return the data of every item by its id."""
         return dict(self.rows("SELECT name, data FROM items"))
+
+
+def until(holds: Callable[[], bool], say: Callable[[], str] = str) -> None:
+    """Wait until something holds that only looking again can tell; `say` tells what is instead."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, say()
+        time.sleep(0.02)
+
+
+def kill(process: subprocess.Popen) -> None:
+    """Kill -9."""
+    process.kill()
+    process.communicate()

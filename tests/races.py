@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import oracle
 import sqlalchemy as sa
 
 from scrapy_itemgraph import apply, registry, work, workers
@@ -261,6 +262,15 @@ class Crawl:
     def attempts(self) -> list[Any]:
         """Return how attempts ended, in order."""
         return [outcome for (outcome,) in self.rows("SELECT outcome FROM attempts ORDER BY id")]
+
+
+@contextmanager
+def watched(engine: sa.Engine, spider: type) -> Iterator[Crawl]:
+    """Yield a crawl, and check its worklist at the end."""
+    crawl = Crawl(engine, spider)
+    yield crawl
+    with engine.begin() as connection:
+        oracle.assert_worklist_is_true(connection, crawl.id)
 
 
 def ended(claim: Claim, *operations: Any, outcome: Outcome = Outcome.OK, **more: Any) -> Changeset:

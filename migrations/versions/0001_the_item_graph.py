@@ -79,6 +79,29 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", name="crawls_name_key"),
     )
     op.create_table(
+        "holdings",
+        sa.Column("limit_id", sa.Integer(), nullable=False),
+        sa.Column("worker_id", sa.Integer(), nullable=False),
+        sa.Column(
+            "units", sa.Integer(), nullable=False, comment="of the limit's concurrency; 0: it waits"
+        ),
+        sa.Column(
+            "is_exclusive", sa.Boolean(), nullable=False, comment="the limit has a gap to keep"
+        ),
+        sa.Column(
+            "since", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False
+        ),
+        sa.Column(
+            "asked_at", sa.DateTime(timezone=True), comment="when it asked last for what it lacks"
+        ),
+        sa.Column(
+            "until", sa.DateTime(timezone=True), comment="the holder is gone; not free before"
+        ),
+        sa.PrimaryKeyConstraint("limit_id", "worker_id", name="holdings_pkey"),
+        postgresql_with={"fillfactor": "50"},
+    )
+    op.create_index("holdings_worker_id_idx", "holdings", ["worker_id"])
+    op.create_table(
         "items",
         sa.Column("id", sa.BigInteger(), sa.Identity(), nullable=False),
         sa.Column("crawl_id", sa.Integer(), nullable=False),
@@ -123,28 +146,25 @@ def upgrade() -> None:
     op.create_table(
         "limits",
         sa.Column("id", sa.Integer(), sa.Identity(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("rate", sa.Double(), comment="starts per second"),
-        sa.Column("concurrency", sa.Integer()),
-        sa.Column("holder", sa.Integer()),
-        sa.Column("held_until", sa.DateTime(timezone=True)),
-        sa.Column("next_at", sa.DateTime(timezone=True)),
-        sa.PrimaryKeyConstraint("id", name="limits_pkey"),
-        sa.UniqueConstraint("name", name="limits_name_key"),
-        postgresql_with={"fillfactor": "50"},
-    )
-    op.create_table(
-        "slots",
-        sa.Column("id", sa.Integer(), sa.Identity(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False, comment="Scrapy's download slot; '' for none"),
-        sa.Column("delay", sa.Double(), comment="seconds; null: what the project's settings say"),
-        sa.Column("concurrency", sa.Integer()),
+        sa.Column("kind", sa.Text(), server_default=sa.text("'slot'"), nullable=False),
+        sa.Column(
+            "name",
+            sa.Text(),
+            nullable=False,
+            comment="of a slot Scrapy's download slot; '' for none",
+        ),
+        sa.Column("gap", sa.Double(), comment="seconds between starts, as its last holder kept it"),
+        sa.Column("concurrency", sa.Integer(), comment="likewise; null: no cap"),
+        sa.Column("set_gap", sa.Double(), comment="what a person set; null: as the settings say"),
+        sa.Column("set_concurrency", sa.Integer()),
+        sa.Column("crawl_delay", sa.Double(), comment="seconds, from robots.txt"),
+        sa.Column("throttle", sa.Double(), comment="seconds, as AutoThrottle left it"),
+        sa.Column("latency", sa.Double(), comment="seconds that slow downloads took lately"),
+        sa.Column("last_at", sa.DateTime(timezone=True)),
         sa.Column("blocked_until", sa.DateTime(timezone=True)),
-        sa.Column("holder", sa.Integer(), comment="the worker whose slot it is for now"),
-        sa.Column("held_until", sa.DateTime(timezone=True)),
-        sa.Column("next_at", sa.DateTime(timezone=True)),
-        sa.PrimaryKeyConstraint("id", name="slots_pkey"),
-        sa.UniqueConstraint("name", name="slots_name_key"),
+        sa.Column("blocked_by", sa.Text(), comment="'person', or what the site answered"),
+        sa.PrimaryKeyConstraint("id", name="limits_pkey"),
+        sa.UniqueConstraint("kind", "name", name="limits_kind_name_key"),
         postgresql_with={"fillfactor": "50"},
     )
     op.create_table(
@@ -259,16 +279,27 @@ def upgrade() -> None:
             nullable=False,
             comment="whose turn: the earliest goes first",
         ),
+        sa.Column("holder", sa.Integer(), comment="the worker that has the slot for itself"),
         sa.ForeignKeyConstraint(
             ["crawl_id"], ["crawls.id"], name="queues_crawl_id_fkey", ondelete="CASCADE"
         ),
-        sa.ForeignKeyConstraint(["slot_id"], ["slots.id"], name="queues_slot_id_fkey"),
+        sa.ForeignKeyConstraint(["slot_id"], ["limits.id"], name="queues_slot_id_fkey"),
         sa.PrimaryKeyConstraint("id", name="queues_pkey"),
         sa.UniqueConstraint("crawl_id", "slot_id", name="queues_crawl_id_slot_id_key"),
         postgresql_with={"fillfactor": "50"},
     )
     op.create_index(
-        "queues_turn_idx", "queues", ["crawl_id", "next_at"], postgresql_where=sa.text("is_live")
+        "queues_held_idx",
+        "queues",
+        ["crawl_id", "holder", "next_at"],
+        postgresql_where=sa.text("is_live AND holder IS NOT NULL"),
+    )
+    op.create_index("queues_slot_id_idx", "queues", ["slot_id"])
+    op.create_index(
+        "queues_turn_idx",
+        "queues",
+        ["crawl_id", "next_at"],
+        postgresql_where=sa.text("is_live AND holder IS NULL"),
     )
     op.create_table(
         "results",
@@ -363,10 +394,17 @@ def upgrade() -> None:
             nullable=False,
             comment="a digest of all that the code declares",
         ),
+        sa.Column(
+            "limit_ids",
+            sa.ARRAY(sa.Integer()),
+            server_default=sa.text("'{}'"),
+            nullable=False,
+            comment="what all its work keeps to",
+        ),
         sa.ForeignKeyConstraint(
             ["crawl_id"], ["crawls.id"], name="tasks_crawl_id_fkey", ondelete="CASCADE"
         ),
-        sa.ForeignKeyConstraint(["slot_id"], ["slots.id"], name="tasks_slot_id_fkey"),
+        sa.ForeignKeyConstraint(["slot_id"], ["limits.id"], name="tasks_slot_id_fkey"),
         sa.PrimaryKeyConstraint("id", name="tasks_pkey"),
         sa.UniqueConstraint("crawl_id", "name", name="tasks_crawl_id_name_key"),
     )
@@ -435,7 +473,11 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), sa.Identity(), nullable=False),
         sa.Column("task_id", sa.Integer(), nullable=False),
         sa.Column(
-            "limit_ids", sa.ARRAY(sa.Integer()), server_default=sa.text("'{}'"), nullable=False
+            "limit_ids",
+            sa.ARRAY(sa.Integer()),
+            server_default=sa.text("'{}'"),
+            nullable=False,
+            comment="those that its items' tags call for, ordered",
         ),
         sa.ForeignKeyConstraint(
             ["task_id"], ["tasks.id"], name="kinds_task_id_fkey", ondelete="CASCADE"
@@ -463,6 +505,22 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="sweeps_pkey"),
     )
     op.create_index("sweeps_crawl_id_idx", "sweeps", ["crawl_id"])
+    op.create_table(
+        "tag_limits",
+        sa.Column("task_id", sa.Integer(), nullable=False),
+        sa.Column("limit_id", sa.Integer(), nullable=False),
+        sa.Column(
+            "tags",
+            sa.ARRAY(sa.Text()),
+            nullable=False,
+            comment="an item with all of them keeps to it",
+        ),
+        sa.ForeignKeyConstraint(["limit_id"], ["limits.id"], name="tag_limits_limit_id_fkey"),
+        sa.ForeignKeyConstraint(
+            ["task_id"], ["tasks.id"], name="tag_limits_task_id_fkey", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("task_id", "limit_id", name="tag_limits_pkey"),
+    )
     op.create_table(
         "task_dependencies",
         sa.Column("task_id", sa.Integer(), nullable=False),

@@ -53,7 +53,7 @@ LOCK = text("""
     SELECT i.id, i.name, i.data, s.name AS slot, i.created_by, i.nice, i.not_before, i.updated_at
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN items i ON i.id = wanted.id
-    JOIN slots s ON s.id = i.slot_id
+    JOIN limits s ON s.id = i.slot_id
     FOR NO KEY UPDATE OF i
 """)
 

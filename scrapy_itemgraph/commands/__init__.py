@@ -17,6 +17,7 @@ from scrapy_itemgraph.commands import (
     databases,
     export,
     items,
+    limits,
     parsing,
     printing,
     worklists,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "ItemGraphCommand"]
 
-_GROUPS = (databases, items, worklists, crawls, export)
+_GROUPS = (databases, items, worklists, crawls, limits, export)
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
 
 

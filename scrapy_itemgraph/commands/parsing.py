@@ -156,6 +156,27 @@ def moment(text: str) -> datetime | timedelta:
         ) from None
 
 
+def point(text: str) -> datetime:
+    """Read a moment, in UTC unless it says otherwise."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no moment; write one such as 2026-11-21T10:00Z"
+        ) from None
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
+
+
+def delay(text: str) -> float | None:
+    """Read a number of seconds, or a period; or "none", which is None."""
+    if text == "none":
+        return None
+    try:
+        return values.parse_period(_number(text), "it").total_seconds()
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'{error}; or "none"') from None
+
+
 def ttl(text: str) -> Any:
     """Read a time to live: a period, "never", or "default" for the task's own, which is None."""
     if text in {"never", "default"}:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph import (
     answers,
-    apply,
+    clock,
     database,
+    holdings,
     liveness,
     migrate,
     moves,
@@ -28,14 +29,16 @@ from scrapy_itemgraph import (
     workers,
 )
 from scrapy_itemgraph.embedded import EmbeddedServer
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
+from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import notices
+from scrapy_itemgraph.graph.commits import Commits
+from scrapy_itemgraph.graph.limiting import Limiting
 from scrapy_itemgraph.graph.transactions import Transactions
 from scrapy_itemgraph.operations import Changeset
-from scrapy_itemgraph.types import Applied, Outcome
+from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -44,7 +47,18 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.operations import Operation
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.tasks import Task
-    from scrapy_itemgraph.types import Claim, Cookie, ItemSnapshot, Move, Moved, Note, Remaining
+    from scrapy_itemgraph.types import (
+        Applied,
+        Claim,
+        Cookie,
+        Hand,
+        ItemSnapshot,
+        Move,
+        Moved,
+        Note,
+        Remaining,
+        Use,
+    )
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +79,13 @@ class CrawlGraph:
         self._registration = registry.Registration(tasks={})
         self.callbacks: set[str] = set()
         self._has_callback: Callable[[str], bool] = lambda _: True
+        self._of_callback: Callable[[str], Task] | None = None
         self.has_cookies = False
         self._state_at: datetime | None = None
         self._outdated: set[str] = set()
+        self._lives_until = math.inf
+        self.last_uses: Sequence[Use] = ()  # of limits, for the end
+        self.on_replaced: Callable[[], None] = lambda: None  # given up for dead, and begun anew
         self._liveness: liveness.Liveness | None = None
         self._transactions = Transactions(engine, settings.patience)
         self._call = self._transactions.call
@@ -82,13 +100,15 @@ class CrawlGraph:
         tasks: Mapping[str, Task],
         of_callback: Callable[[str], Task] | None = None,
         has_callback: Callable[[str], bool] = lambda _: True,
+        callback_names: Collection[str] = (),
         arguments: Mapping[str, str] | None = None,
         job: str | None = None,
     ) -> CrawlGraph:
         """Find or start the server, migrate if allowed, register crawl, tasks and worker.
 
         `of_callback` returns the task of a plain callback, by its name; `has_callback` tells
-        whether this worker's code has what another one registers later.
+        whether this worker's code has what another one registers later, and `callback_names` are
+        those that may become tasks.
 
         Raises:
             ItemGraphError: with one clear line.
@@ -108,6 +128,7 @@ class CrawlGraph:
                     spider,
                     tasks,
                     of_callback=of_callback,
+                    callback_names=callback_names,
                     arguments=arguments or {},
                     job=job,
                 )
@@ -123,10 +144,12 @@ class CrawlGraph:
         tasks: Mapping[str, Task],
         *,
         of_callback: Callable[[str], Task] | None,
+        callback_names: Collection[str],
         arguments: Mapping[str, str],
         job: str | None,
     ) -> None:
-        self._spider, self._job = spider, job
+        self._spider, self._job, self._of_callback = spider, job, of_callback
+        self._commits = Commits(self._transactions, spider=spider)
         await self._transactions.once(database.check_version)
         allowed = self.settings.auto_migrate
         automatic = self._server is not None if allowed is None else allowed
@@ -136,6 +159,7 @@ class CrawlGraph:
         renamed = await self._call(registry.rename_tags, self.settings.tag_renames)
         self._crawl_id, other = await self._call(registry.make_crawl, crawl, arguments)
         self._transactions.crawl_id = self._crawl_id
+        self.limiting = Limiting(self._transactions, self.settings, spider=spider)
         self._registration = await self._call(
             registry.register_tasks,
             self._crawl_id,
@@ -143,7 +167,10 @@ class CrawlGraph:
             tasks,
             self.settings.default_ttl,
             of_callback=of_callback,
+            limits_of=self.limiting.of_task,
+            of_all=self.limiting.of_all,
         )
+        self.limiting.learn(self._registration.limits)
         self.callbacks = set(self._registration.callbacks)
         worker = await self._register_worker(joins_run=True)
         self._started_at: datetime = worker.started_at
@@ -160,6 +187,7 @@ class CrawlGraph:
             renamed=renamed,
             other_arguments=other,
             vanished=self._registration.vanished,
+            stray_groups=await self.limiting.stray_groups({*tasks, *callback_names}),
         )
 
     async def _register_worker(self, *, joins_run: bool = False) -> Any:
@@ -178,7 +206,8 @@ class CrawlGraph:
             )
 
         worker = await self._call(register)
-        self.worker_id = worker.id
+        self.worker_id = self._commits.worker_id = self.limiting.worker_id = worker.id
+        self._lives_until = clock.elapsed() + self.settings.lease.total_seconds()
         return worker
 
     async def seed(self, operations: Sequence[Operation]) -> tuple[Note, ...]:
@@ -198,7 +227,7 @@ class CrawlGraph:
 
     async def register_callbacks(self, callbacks: Iterable[Task]) -> None:
         """Register plain callbacks that were met for the first time."""
-        self._take_callbacks(
+        await self._take_callbacks(
             await self._call(
                 registry.register_callbacks,
                 self._crawl_id,
@@ -210,17 +239,20 @@ class CrawlGraph:
 
     async def learn_callbacks(self) -> bool:
         """Take note of plain callbacks that other workers registered; tell whether there are."""
-        return self._take_callbacks(
+        return await self._take_callbacks(
             await self._call(registry.known_callbacks, self._crawl_id, self._spider, hot=True)
         )
 
-    def _take_callbacks(self, known: Mapping[int, tuple[str, str, uuid.UUID]]) -> bool:
+    async def _take_callbacks(self, known: Mapping[int, tuple[str, str, uuid.UUID]]) -> bool:
         tasks = self._registration.tasks
         new = {
             number: one
             for number, one in known.items()
             if number not in tasks and self._has_callback(one[0])
         }
+        if self._of_callback is not None:
+            limited = {number: self._of_callback(name) for number, (name, _, _) in new.items()}
+            await self.limiting.register(limited)
         tasks |= new
         self.callbacks |= {name for name, _, _ in known.values()}
         return bool(new)
@@ -270,8 +302,13 @@ class CrawlGraph:
 
     # Work
 
-    async def claim(self, limit: int, *, alone: bool = False) -> list[Claim]:
-        """Claim up to `limit` pieces of work; with `alone`, one that two workers died on."""
+    async def claim(
+        self, limit: int, *, alone: bool = False, hand: Hand | None = None
+    ) -> list[Claim]:
+        """Claim up to `limit` pieces of work; with `alone`, one that two workers died on.
+
+        Without a hand nothing is limited.
+        """
         token = uuid.uuid4()
         is_again = False
 
@@ -286,7 +323,8 @@ class CrawlGraph:
             )
             if others_log_in:
                 return []
-            return work.claim(
+            admission = None if hand is None else self.limiting.admission(hand)
+            claims = work.claim(
                 connection,
                 crawl_id=self._crawl_id,
                 worker_id=self.worker_id,
@@ -294,7 +332,12 @@ class CrawlGraph:
                 token=token,
                 limit=limit,
                 alone=alone,
+                admission=admission,
             )
+            if hand is not None and admission is not None:
+                hand.grants = tuple(admission.grants.values())
+                hand.again_in = admission.again_in
+            return claims
 
         return await self._call(claim, hot=True)
 
@@ -309,72 +352,7 @@ class CrawlGraph:
 
         Changed cookies, and keys of the spider's state, are saved with them.
         """
-        try:
-            return await self._commit(changesets, cookies, state or {})
-        except DatabaseUnavailableError:
-            raise
-        except Exception as error:
-            if cookies or state:
-                await self._save_session(cookies, state or {})
-                return await self.commit(changesets)
-            if not changesets:
-                raise
-            if len(changesets) > 1:
-                return [applied for one in changesets for applied in await self.commit([one])]
-            (refused,) = changesets
-            if refused.outcome is Outcome.FAILED:
-                raise
-            logger.exception("The database refused a commit", extra={"action": "commit_refused"})
-            described = {"type": type(error).__name__, "message": str(error)}
-            if refused.claim is None:
-                return [Applied(outcome=Outcome.FAILED, error=described)]
-            failed = Changeset(
-                operations=(), outcome=Outcome.FAILED, claim=refused.claim, error=described
-            )
-            (applied,) = await self._commit([failed])
-            return [replace(applied, error=described)]
-
-    async def _save_session(
-        self, cookies: Sequence[Cookie], state: Mapping[str, str | None]
-    ) -> None:
-        try:
-            await self._call(sessions.save, self._crawl_id, cookies, state)
-        except DatabaseUnavailableError:
-            raise
-        except Exception:
-            logger.exception("The database refused cookies or spider.state; they are not saved")
-
-    async def _commit(
-        self,
-        changesets: Sequence[Changeset],
-        cookies: Sequence[Cookie] = (),
-        state: Mapping[str, str | None] | None = None,
-    ) -> list[Applied]:
-        """Commit once, also when the answer to a commit was lost and it is asked for again."""
-        is_again = False
-        token = uuid.uuid4()
-        has_unfenced = any(one.claim is None for one in changesets)
-
-        def commit(connection: Connection) -> list[Applied]:
-            nonlocal is_again
-            now = database.hot_path(connection)
-            registry.share_crawl(connection, self._crawl_id)
-            if has_unfenced and not answers.take(connection, token):
-                return apply.answered(connection, changesets, self._crawl_id)
-            was_asked, is_again = is_again, True
-            applied = apply.apply(
-                connection,
-                changesets,
-                crawl_id=self._crawl_id,
-                worker_id=self.worker_id,
-                now=now,
-                spider=self._spider,
-                is_again=was_asked,
-            )
-            sessions.save(connection, self._crawl_id, cookies, state or {})
-            return applied
-
-        return await self._transactions.patiently(commit)
+        return await self._commits.commit(changesets, cookies=cookies, state=state)
 
     async def release(self, claims: Sequence[Claim]) -> int:
         """Give claims back in their place; return how many were still ours."""
@@ -412,9 +390,15 @@ class CrawlGraph:
 
         return await self._call(remaining, hot=True)
 
+    async def take_over(self) -> int:
+        """Free what the crawl's dead workers had; return how many claims that were."""
+        return await self._call(
+            workers.take_over, self._crawl_id, self.worker_id, hot=True, share=True
+        )
+
     async def tend(self) -> bool:
         """Take over from the dead, stage what fell due, sweep a step; whether there is more."""
-        await self._call(workers.take_over, self._crawl_id, self.worker_id, hot=True, share=True)
+        await self.take_over()
         timers = await self._call(staging.stage_timers, self._crawl_id, hot=True)
         until = await self._due_until()
         due = await self._call(staging.stage_results, self._crawl_id, until, hot=True, share=True)
@@ -465,6 +449,16 @@ class CrawlGraph:
         """Count the crawl for a log line."""
         return await self._call(queries.summary, self._crawl_id)
 
+    @property
+    def lives(self) -> bool:
+        """Whether the lease runs, so that nobody else can have this worker's limits."""
+        return clock.elapsed() < self._lives_until
+
+    async def wait_for_own_news(self, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
+        """Wait for news for this very worker, `timeout` seconds at most; whether there were."""
+        assert self._liveness is not None
+        return await self._liveness.wait_for_own(timeout)
+
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
         """Wait for news of the crawl, `timeout` seconds at most."""
         assert self._liveness is not None
@@ -487,6 +481,7 @@ class CrawlGraph:
 
     def _stop(self, connection: Connection, reason: str) -> None:
         work.release_all(connection, self.worker_id)
+        holdings.release_all(connection, self.worker_id, self.last_uses)
         workers.stop(connection, self.worker_id, reason)
 
     async def _dispose(self) -> None:
@@ -495,8 +490,11 @@ class CrawlGraph:
             await asyncio.to_thread(self._server.close)
 
     async def _beat(self, locked: bool) -> int:
+        asked = clock.elapsed()
         lives = await self._call(workers.heartbeat, self.worker_id, self.settings.lease)
+        self._lives_until = asked + self.settings.lease.total_seconds()
         if not lives:
+            self.on_replaced()
             logger.warning(
                 "This worker was given up for dead; it goes on as a new one, and what it was doing "
                 "is done by others"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
 
@@ -29,24 +27,20 @@ from scrapy_itemgraph import (
 )
 from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationError
+from scrapy_itemgraph.graph.limit_controls import LimitControls
 from scrapy_itemgraph.tasks import closest
 from scrapy_itemgraph.types import Kept, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection, Engine, Row
 
     from scrapy_itemgraph.types import ItemSnapshot, Note, ResultSnapshot
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 HANDLED_BY = "a person"
-DEADLOCK = "40P01"
 LOCK_TIMEOUT = "55P03"
-_TRIES = 10
 _PAGE = 500
 _SETTLE_MS = 10_000  # who waits for longer would hold up the workers that wait behind
 
@@ -61,12 +55,8 @@ class Migrated:
     after: str
 
 
-class ItemGraph:
+class ItemGraph(LimitControls):
     """One crawl's graph, in transactions of its own."""
-
-    def __init__(self, engine: Engine, crawl: str | None) -> None:
-        self._engine = engine
-        self._crawl = crawl
 
     @classmethod
     @contextmanager
@@ -116,27 +106,6 @@ class ItemGraph:
                 before=before,
                 after=migrate.head(),
             )
-
-    @property
-    def crawl(self) -> str:
-        """The crawl's name."""
-        if self._crawl is None:
-            self._crawl = self._call(self._only_crawl)
-        return self._crawl
-
-    def _only_crawl(self, connection: Connection) -> str:
-        names = [row.name for row in queries.crawls(connection)]
-        if len(names) != 1:
-            known = ", ".join(names) or "none yet"
-            raise NotFoundError(
-                "name the crawl that you mean, with --crawl NAME (in Python crawl=); "
-                f"the database has {known}"
-            )
-        return str(names[0])
-
-    def crawls(self) -> list[str]:
-        """Return the names of all crawls."""
-        return [row.name for row in self._call(queries.crawls)]
 
     def apply(
         self, given: Iterable[operations.Operation], *, names: Sequence[str] = ()
@@ -403,42 +372,6 @@ class ItemGraph:
     def age(self, period: timedelta) -> None:
         """Move every time of the crawl back, as if that much had passed."""
         self._of_crawl(upkeep.age, period)
-
-    def _of_crawl(
-        self,
-        function: Callable[Concatenate[Connection, int, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        """Run a function of (connection, crawl) in a transaction."""
-        name = self.crawl
-
-        def within(connection: Connection) -> T:
-            crawl_id = registry.find_crawl(connection, name)
-            if crawl_id is None:
-                known = [row.name for row in queries.crawls(connection)]
-                listed = ", ".join(known) or "none yet"
-                raise NotFoundError(
-                    f"there is no crawl {name!r}{closest(name, known)}; the database has {listed}"
-                )
-            return function(connection, crawl_id, *args, **kwargs)
-
-        return self._call(within)
-
-    def _call(self, function: Callable[[Connection], T]) -> T:
-        with database.all_errors(self._engine.url):
-            for _ in range(_TRIES):
-                try:
-                    return self._run(function)
-                except DBAPIError as error:
-                    if getattr(error.orig, "sqlstate", None) != DEADLOCK:
-                        raise
-                    time.sleep(random.uniform(0, 0.05))
-            return self._run(function)
-
-    def _run(self, function: Callable[[Connection], T]) -> T:
-        with self._engine.begin() as connection:
-            return function(connection)
 
     def _item(self, connection: Connection, crawl_id: int, name: str) -> int:
         item_id = queries.resolve(connection, crawl_id, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.limits import unknown_tags
 from scrapy_itemgraph.tasks import uncovered_dependencies
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def tell(
     renamed: Mapping[str, int],
     other_arguments: Mapping[str, str] | None,
     vanished: Iterable[str],
+    stray_groups: Iterable[tuple[str, str]] = (),
 ) -> None:
     """Log what a start found that a person should know."""
     for old, count in renamed.items():
@@ -44,12 +46,19 @@ def tell(
             ", ".join(one.tags),
             ", ".join(dependency.tags),
         )
-    unkept = sorted(name for name, one in tasks.items() if one.limits_rate)
-    if unkept:
+    for pattern, hint in stray_groups:
         logger.warning(
-            "Rate limits of tasks (%s) are not kept by this version; Scrapy's own delays and "
-            "limits hold in each process",
-            ", ".join(unkept),
+            "The group %r in ITEMGRAPH_RATE_GROUPS matches no task, so it limits nothing%s",
+            pattern,
+            hint,
+        )
+    for name, tag, hint in unknown_tags(tasks):
+        logger.warning(
+            "The task %r has a rate limit by the tag %r, which calls for no task of this spider; "
+            "it limits only items that are given this tag all the same%s",
+            name,
+            tag,
+            hint,
         )
     for name in vanished:
         logger.warning(

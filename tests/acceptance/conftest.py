@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import manuals
 import pytest
 import sites
 from conftest import new_database
@@ -29,6 +30,27 @@ def project(tmp_path, database, site) -> Iterator[Project]:
     for process in one.started:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def other(project, tmp_path) -> Project:
+    """Return a second directory of the same project, for another process with a log of its own."""
+    directory = tmp_path / "other"
+    directory.mkdir()
+    return Project(directory, project.url, project.site_url)
+
+
+@pytest.fixture
+def debian() -> Iterator[manuals.Manuals]:
+    """Serve Debian's manuals."""
+    with manuals.site() as one:
+        yield one
+
+
+@pytest.fixture
+def settings(database) -> tuple[str, ...]:
+    """Point a crawl at the test's own database."""
+    return (f"ITEMGRAPH_DATABASE_URL={database}",)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import sites
 
@@ -134,7 +132,7 @@ def test_what_two_workers_died_on_runs_alone(project):
     assert project.crawl().stats["reason"] == "enough"
     change(project, "UPDATE work SET deaths = 2 WHERE not_before IS NULL")
     process = project.start("crawl", "s", "-a", "go=1")
-    wait_for(project, "SUSPECT BEGINS")
+    project.wait_for("SUSPECT BEGINS")
     change(project, "UPDATE work SET not_before = now() WHERE not_before IS NOT NULL")
 
     run = project.finish(process)
@@ -149,11 +147,3 @@ def change(project, statement):
     with engine.begin() as connection:
         connection.exec_driver_sql(statement)
     engine.dispose()
-
-
-def wait_for(project, text):
-    """Wait until the log has `text`."""
-    deadline = time.monotonic() + 60
-    while text not in project.log():
-        assert time.monotonic() < deadline, project.log()
-        time.sleep(0.02)  # reading the log again is all the waiting there is

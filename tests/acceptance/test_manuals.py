@@ -7,39 +7,20 @@ import json
 import manuals
 import pytest
 
-pytestmark = [
-    pytest.mark.docs_crawl,
-    pytest.mark.skipif(
-        not manuals.is_installed(),
-        reason="Debian's python3-doc and postgresql-doc-15 are not installed; .ci/run does it",
-    ),
-]
-
-
-@pytest.fixture
-def site():
-    """Serve the manuals."""
-    with manuals.site() as one:
-        yield one
-
-
-@pytest.fixture
-def settings(database):
-    """Point the crawl at the test's own database."""
-    return (f"ITEMGRAPH_DATABASE_URL={database}",)
+pytestmark = manuals.MARKS
 
 
 def test_the_pages_are_those_of_a_plain_crawl_and_a_second_run_downloads_nothing(
-    site, settings, database, tmp_path
+    debian, settings, database, tmp_path
 ):
     """A task spider finds the pages, titles, links and headings that plain Scrapy finds."""
     feed = tmp_path / "plain.jsonl"
-    site.crawl("plain", "ADDONS={}", "FEEDS=" + json.dumps({str(feed): {"format": "jsonlines"}}))
+    debian.crawl("plain", "ADDONS={}", "FEEDS=" + json.dumps({str(feed): {"format": "jsonlines"}}))
     plain = [json.loads(line) for line in feed.read_text().splitlines()]
 
-    first = site.crawl("manuals", *settings)
-    after_first = site.fetched()
-    second = site.crawl("manuals", *settings)
+    first = debian.crawl("manuals", *settings)
+    after_first = debian.fetched()
+    second = debian.crawl("manuals", *settings)
 
     found = manuals.pages(database, "manuals")
     read = {name: page for name, page in found.items() if "title" in page["data"]}
@@ -49,31 +30,31 @@ def test_the_pages_are_those_of_a_plain_crawl_and_a_second_run_downloads_nothing
         assert (kept["data"]["title"], kept["data"]["links"]) == (page["title"], page["links"])
         assert kept["results"]["parse_page"] == ("1", True, {"headings": page["headings"]})
     assert first.stats["itemgraph/committed"] == len(plain)
-    assert site.fetched() == after_first
+    assert debian.fetched() == after_first
     assert "itemgraph/claimed" not in second.stats
 
 
 @pytest.mark.slow
-def test_a_crawl_that_was_killed_ends_with_the_same_graph(site, settings, database, new_clone):
+def test_a_crawl_that_was_killed_ends_with_the_same_graph(debian, settings, database, new_clone):
     """Kill -9 midway and a restart give the graph of an undisturbed crawl."""
-    site.crawl("manuals", *settings)
+    debian.crawl("manuals", *settings)
     undisturbed = manuals.pages(database, "manuals")
 
     other = new_clone()
-    site.crawl_until_killed("manuals", f"ITEMGRAPH_DATABASE_URL={other}", pages=700)
-    rest = site.crawl("manuals", f"ITEMGRAPH_DATABASE_URL={other}")
+    debian.crawl_until_killed("manuals", f"ITEMGRAPH_DATABASE_URL={other}", pages=700)
+    rest = debian.crawl("manuals", f"ITEMGRAPH_DATABASE_URL={other}")
 
     assert rest.stats["itemgraph/committed"] < len(undisturbed)
     assert manuals.pages(other, "manuals") == undisturbed
 
 
 @pytest.mark.slow
-def test_a_new_version_of_one_task_runs_that_task_alone(site, settings):
+def test_a_new_version_of_one_task_runs_that_task_alone(debian, settings):
     """Bumping a task's version re-runs it for every item, and no other task for any."""
-    first = site.crawl("outlined", *settings)
-    fetched = site.fetched()
+    first = debian.crawl("outlined", *settings)
+    fetched = debian.fetched()
 
-    again = site.crawl("outlined", *settings, env={"OUTLINE_VERSION": "2"})
+    again = debian.crawl("outlined", *settings, env={"OUTLINE_VERSION": "2"})
 
     assert again.stats["itemgraph/claimed"] * 2 == first.stats["itemgraph/committed"]
-    assert site.fetched() == fetched
+    assert debian.fetched() == fetched

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 import servers
-from projects import Project
+from projects import Project, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 SPIDER = """
 class S(scrapy.Spider):
@@ -34,14 +33,6 @@ def server() -> Iterator[servers.Server]:
         yield one
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Ask again and again until it holds."""
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)  # asking again is all the waiting there is
-
-
 def test_a_server_that_is_gone_for_good_ends_the_crawl_for_a_reason_of_its_own(
     server, tmp_path, site
 ):
@@ -49,7 +40,7 @@ def test_a_server_that_is_gone_for_good_ends_the_crawl_for_a_reason_of_its_own(
     project = Project(tmp_path, server.url, site.url)
     project.write(SPIDER, settings='ITEMGRAPH_PATIENCE = "2s"\nITEMGRAPH_LEASE = 3')
     process = project.start("crawl", "s")
-    until(lambda: site.hits["/page/5"] > 0, "the crawl began")
+    until(lambda: site.hits["/page/5"] > 0, project.log)
     server.stop()
 
     run = project.finish(process)
@@ -69,9 +60,9 @@ def test_a_server_that_comes_back_finds_the_crawl_waiting(server, tmp_path, site
     project = Project(tmp_path, server.url, site.url)
     project.write(SPIDER)
     process = project.start("crawl", "s")
-    until(lambda: site.hits["/page/5"] > 0, "the crawl began")
+    until(lambda: site.hits["/page/5"] > 0, project.log)
     server.stop()
-    until(lambda: "The crawl waits for it up to 15m" in project.log(), "it says that it waits")
+    project.wait_for("The crawl waits for it up to 15m")
     server.start()
 
     run = project.finish(process)
@@ -90,12 +81,12 @@ def test_a_full_disk_on_the_server_is_waited_for(tmp_path, site):
         project = Project(tmp_path, server.url, site.url)
         project.write(SPIDER)
         process = project.start("crawl", "s")
-        until(lambda: site.hits["/page/5"] > 0, "the crawl began")
+        until(lambda: site.hits["/page/5"] > 0, project.log)
         ballast = disk / "ballast"
         with ballast.open("wb", buffering=0) as file, suppress(OSError):
             while file.write(bytes(1 << 16)):
                 pass
-        until(lambda: "has no disk space left" in project.log(), "it says why it waits")
+        project.wait_for("has no disk space left")
         ballast.unlink()
 
         run = project.finish(process)

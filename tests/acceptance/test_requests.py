@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import sites
+from projects import kill
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 
@@ -41,28 +40,6 @@ def site():
 def fp(site, path):
     """Return the fingerprint of a path of the site."""
     return fingerprint(Request(site.url + path)).hex()
-
-
-def kill(process):
-    """Kill -9."""
-    process.kill()
-    process.communicate()
-
-
-def wait_for(project, text):
-    """Wait until the log has `text`."""
-    deadline = time.monotonic() + 60
-    while text not in project.log():
-        assert time.monotonic() < deadline, project.log()
-        time.sleep(0.02)  # reading the log again is all the waiting there is
-
-
-def errors(project):
-    """Return (URL, message) of each open failure."""
-    return project.rows(
-        "SELECT i.data->>'url', f.error->>'message' "
-        "FROM failures f JOIN items i ON i.id = f.item_id WHERE f.handled_at IS NULL ORDER BY f.id"
-    )
 
 
 # Names
@@ -196,7 +173,7 @@ def test_a_fingerprinter_that_raises_is_a_failure_of_the_page(project, site):
         process.kill()
 
     assert run.stats["reason"] == "finished", run.log
-    ((url, message),) = errors(project)
+    ((url, message),) = project.errors()
     assert url == site.url + "/page/1"
     assert "no fingerprint for this" in message
     assert site.hits["/page/2"] == 1
@@ -257,7 +234,7 @@ def test_what_a_response_gave_is_committed_with_it(project, site):
             pass
     """)
     process = project.start("crawl", "s")
-    wait_for(project, "ALL IS YIELDED")
+    project.wait_for("ALL IS YIELDED")
 
     kill(process)
 
@@ -308,7 +285,7 @@ def test_a_callback_that_raises_keeps_what_it_yielded_before(project, site):
     assert run.code == 0
     assert run.stats["reason"] == "finished", run.log
     assert run.stats["item_scraped_count"] == 1
-    assert errors(project) == [(site.url + "/page/2", "midway")]
+    assert project.errors() == [(site.url + "/page/2", "midway")]
     assert site.hits == {"/page/1": 1, "/page/2": 1, "/page/3": 1}
 
     held = project.crawl("-a", "fixed=1")
@@ -318,7 +295,7 @@ def test_a_callback_that_raises_keeps_what_it_yielded_before(project, site):
     assert held.stats["itemgraph/claimed"] == 1, held.log
     assert handled.code == 0, handled.log
     assert again.stats["itemgraph/claimed"] == 3, again.log
-    assert errors(project) == []
+    assert project.errors() == []
     assert site.hits == {"/page/1": 3, "/page/2": 2, "/page/3": 1, "/page/4": 1}
 
 
@@ -349,7 +326,7 @@ def test_a_callback_that_is_gone_is_a_failure_that_names_it(project, site):
     run = project.crawl()
 
     assert run.stats["reason"] == "finished", run.log
-    ((url, message),) = errors(project)
+    ((url, message),) = project.errors()
     assert url == site.url + "/gate/2"
     assert "no method 'parse_book' any more; did you mean 'parse_books'?" in message
     assert site.hits["/gate/2"] == 1
@@ -360,7 +337,7 @@ def test_a_callback_that_is_gone_is_a_failure_that_names_it(project, site):
 
     assert fixed.stats["item_scraped_count"] == 1, fixed.log
     assert site.hits["/gate/2"] == 2
-    assert errors(project) == []
+    assert project.errors() == []
 
 
 # Redirects and retries
@@ -391,7 +368,7 @@ def test_where_a_redirect_leads_is_taken_before_it_is_downloaded(project, site):
         "SELECT i.name FROM aliases a JOIN items i ON i.id = a.item_id "
         f"WHERE a.name = 'REQ:{fp(site, '/gate/target')}'"
     )
-    wait_for(project, "'linked': True")
+    project.wait_for("'linked': True")
     site.may_answer.set()
     run = project.finish(process)
 
@@ -442,7 +419,7 @@ def test_a_redirect_to_a_page_that_was_seen_is_dropped(project, site):
     assert run.stats["item_scraped_count"] == 1
     assert run.log.count("DROPPED /page/2.") == 1
     assert project.request_outcomes()["/redirect?to=/page/2"] == ["ok"]
-    assert errors(project) == []
+    assert project.errors() == []
 
 
 def test_a_redirect_to_itself_is_dropped(project, site):
@@ -764,7 +741,7 @@ def test_too_many_held_requests_are_a_failure_that_names_the_setting(project, si
 
     assert run.stats["reason"] == "finished", run.log
     assert run.stats["itemgraph/held"] == 2
-    ((url, message),) = errors(project)
+    ((url, message),) = project.errors()
     assert url == site.url + "/page/1"
     assert "ITEMGRAPH_HELD_REQUESTS" in message
     assert site.hits["/page/2"] == 1

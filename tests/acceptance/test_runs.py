@@ -6,14 +6,13 @@ import os
 import re
 import signal
 import threading
-import time
 from collections import defaultdict
 from pathlib import Path
 
 import psutil
 import pytest
 import sites
-from projects import Project
+from projects import Project, kill, until
 
 from scrapy_itemgraph.embedded import EmbeddedServer
 
@@ -43,33 +42,6 @@ def site():
         yield one
         for gate in list(one.opened.values()):
             gate.set()
-
-
-@pytest.fixture
-def other(project, tmp_path):
-    """Return a second directory of the same project, for another process with a log of its own."""
-    directory = tmp_path / "other"
-    directory.mkdir()
-    return Project(directory, project.url, project.site_url)
-
-
-def kill(process):
-    """Kill -9."""
-    process.kill()
-    process.communicate()
-
-
-def wait_for(project, text):
-    """Wait until the log has `text`."""
-    until(lambda: text in project.log(), project.log)
-
-
-def until(is_so, say=str):
-    """Wait until something is so that only looking again can tell."""
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, say()
-        time.sleep(0.02)
 
 
 def last_outcomes(project):
@@ -128,7 +100,7 @@ def test_an_interrupted_crawl_goes_on_where_it_was(project, site):
         assert site.reached[f"/gate/{n}"].wait(30), project.log()
 
     process.send_signal(signal.SIGINT)
-    wait_for(project, "shutting down gracefully")
+    project.wait_for("shutting down gracefully")
     for n in range(4):
         site.opened[f"/gate/{n}"].set()
     run = project.finish(process)
@@ -601,7 +573,7 @@ def test_a_crawl_outlasts_an_outage_of_the_database(tmp_path, site):
         os.kill(postmaster.pid, signal.SIGQUIT)
         for n in range(4):
             site.opened[f"/gate/{n}"].set()
-        wait_for(project, "cannot be reached")
+        project.wait_for("cannot be reached")
         EmbeddedServer.start(data_dir).close()
         run = project.finish(process, 120)
         again = project.crawl()

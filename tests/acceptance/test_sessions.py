@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from http.cookies import SimpleCookie
 
 import pytest
 import sites
-from projects import Project
+from projects import kill, until
 
 
 class Members(sites.Site):
@@ -71,36 +70,6 @@ def site():
     with sites.site(Members) as one:
         yield one
         one.opened.set()
-
-
-@pytest.fixture
-def other(project, tmp_path):
-    """Return a second directory of the same project, for another process with a log of its own."""
-    directory = tmp_path / "other"
-    directory.mkdir()
-    return Project(directory, project.url, project.site_url)
-
-
-def kill(process):
-    """Kill -9."""
-    process.kill()
-    process.communicate()
-
-
-def until(is_so, say=str):
-    """Wait until something is so that only looking again can tell."""
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, say()
-        time.sleep(0.02)
-
-
-def errors(project):
-    """Return (URL, message) of each open failure."""
-    return project.rows(
-        "SELECT i.data->>'url', f.error->>'message' "
-        "FROM failures f JOIN items i ON i.id = f.item_id WHERE f.handled_at IS NULL ORDER BY f.id"
-    )
 
 
 # Cookies
@@ -322,7 +291,7 @@ def test_an_expired_session_is_renewed_once(project, site):
         **{f"/private/{n}": "ok" for n in range(6)},
     }
     assert {end for ends in outcomes.values() for end in ends} == {"ok", "released"}
-    assert errors(project) == []
+    assert project.errors() == []
 
 
 def test_a_session_that_expires_again_is_renewed_again(project, site):
@@ -337,7 +306,7 @@ def test_a_session_that_expires_again_is_renewed_again(project, site):
     assert run.stats["reason"] == "finished", run.log
     assert site.hits["/login"] == 2
     assert run.stats["item_scraped_count"] == 3
-    assert errors(project) == []
+    assert project.errors() == []
 
 
 def test_one_process_logs_in_for_all(project, other, site):
@@ -355,7 +324,7 @@ def test_one_process_logs_in_for_all(project, other, site):
     assert site.hits["/login"] == 1
     assert sum(run.stats.get("itemgraph/logins", 0) for run in runs) == 1
     assert sum(run.stats.get("item_scraped_count", 0) for run in runs) == 40
-    assert errors(project) == []
+    assert project.errors() == []
 
 
 def test_an_expired_session_without_a_login_is_a_failure_that_says_so(project, site):
@@ -379,7 +348,7 @@ def test_an_expired_session_without_a_login_is_a_failure_that_says_so(project, s
     run = project.crawl()
 
     assert run.stats["reason"] == "finished", run.log
-    ((url, message),) = errors(project)
+    ((url, message),) = project.errors()
     assert url == site.url + "/page/2"
     assert "no login()" in message
     assert run.stats["item_scraped_count"] == 1
@@ -399,7 +368,7 @@ def test_a_login_that_fails_closes_the_spider_and_loses_nothing(project, site, k
 
     assert run.stats["reason"] == "itemgraph_error", run.log
     assert "login() failed" in run.log
-    assert errors(project) == []
+    assert project.errors() == []
     assert project.claimed() == 0
 
     project.write(MEMBER)
@@ -408,7 +377,7 @@ def test_a_login_that_fails_closes_the_spider_and_loses_nothing(project, site, k
     assert fixed.stats["reason"] == "finished", fixed.log
     assert fixed.stats["item_scraped_count"] == 6
     assert site.hits["/page/start"] == 1
-    assert errors(project) == []
+    assert project.errors() == []
 
 
 @pytest.mark.parametrize("how", ["robots", "offsite"])
@@ -429,7 +398,7 @@ def test_a_login_that_is_refused_is_a_login_that_fails(project, site, how):
     assert run.log.count("LOGIN BEGINS") == 1
     assert run.stats["reason"] == "itemgraph_error", run.log
     assert "login() failed" in run.log
-    assert errors(project) == []
+    assert project.errors() == []
 
 
 def test_logins_that_do_not_help_are_a_failure_of_that_work(project, site):
@@ -452,7 +421,7 @@ def test_logins_that_do_not_help_are_a_failure_of_that_work(project, site):
 
     assert run.stats["reason"] == "finished", run.log
     assert site.hits["/login"] == 3
-    ((url, message),) = errors(project)
+    ((url, message),) = project.errors()
     assert url == site.url + "/private/0"
     assert "3 logins did not help" in message
     assert run.stats["item_scraped_count"] == 1
@@ -538,4 +507,4 @@ def test_a_page_that_sends_to_the_login_form_is_fetched_again(project, site, don
     assert run.stats["reason"] == "finished", run.log
     assert run.stats["item_scraped_count"] == 8, run.log
     assert run.stats["itemgraph/logins"] == 1
-    assert errors(project) == []
+    assert project.errors() == []

@@ -43,7 +43,7 @@ def test_one_interrupt_finishes_what_is_under_way(project, site):
     assert site.arrived.wait(30), project.log()
 
     process.send_signal(signal.SIGINT)
-    wait_for(project, "shutting down gracefully")
+    project.wait_for("shutting down gracefully")
     site.may_answer.set()
     run = project.finish(process)
 
@@ -72,7 +72,7 @@ def test_two_interrupts_leave_the_work_to_the_next_run(project, site):
     assert site.arrived.wait(30), project.log()
 
     process.send_signal(signal.SIGINT)
-    wait_for(project, "shutting down gracefully")
+    project.wait_for("shutting down gracefully")
     process.send_signal(signal.SIGINT)
     project.finish(process)
 
@@ -165,12 +165,3 @@ def test_an_interrupt_without_a_server_ends_with_one_line(tmp_path, site):
     assert run.stats["reason"] == "shutdown", run.log
     assert "Traceback" not in run.log
     assert run.log.count("ERROR: ") == 1, run.log
-
-
-def wait_for(project, text):
-    """Wait until the log has `text`; the log file is the only sign of a signal's arrival."""
-    for _ in range(3000):
-        if text in project.log():
-            return
-        signal.sigtimedwait([], 0.01)
-    raise AssertionError(project.log())

@@ -56,24 +56,24 @@ class Pages:
 
 FILL = (
     """
-    INSERT INTO slots (name)
+    INSERT INTO limits (name)
     SELECT :one UNION ALL SELECT 'q' || n || '.example' FROM generate_series(1, :wide) n
     """,
     """
     INSERT INTO queues (crawl_id, slot_id, is_live, next_at)
     SELECT :crawl, id, true, now() - CASE WHEN name = :one THEN interval '1 day'
-        ELSE interval '1 hour' END FROM slots WHERE name <> ''
+        ELSE interval '1 hour' END FROM limits WHERE name <> ''
     """,
     """
     INSERT INTO items (id, crawl_id, slot_id, name, data) OVERRIDING SYSTEM VALUE
     SELECT n, :crawl, s.id, 'i' || n, '{"url": "http://one.example/a/page/of/usual/length"}'
-    FROM generate_series(1, :count) n, slots s WHERE s.name = :one
+    FROM generate_series(1, :count) n, limits s WHERE s.name = :one
     """,
     """
     INSERT INTO items (id, crawl_id, slot_id, name, data) OVERRIDING SYSTEM VALUE
     SELECT :count + row_number() OVER (), :crawl, s.id, 'w' || row_number() OVER (),
         json_build_object('url', 'http://' || s.name || '/')
-    FROM generate_series(1, 10) n, slots s WHERE s.name NOT IN ('', :one)
+    FROM generate_series(1, 10) n, limits s WHERE s.name NOT IN ('', :one)
     """,
     """
     INSERT INTO aliases (crawl_id, key, name, item_id)

@@ -6,9 +6,8 @@ import uuid
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import oracle
 import pytest
-from races import Crawl, actors, ended
+from races import Crawl, ended, watched
 
 from scrapy_itemgraph import AddTag, CreateItem, registry, runs, task, tasks, workers
 from scrapy_itemgraph import database as databases
@@ -40,17 +39,8 @@ class Parsing:
 @pytest.fixture
 def crawl(engine) -> Iterator[Crawl]:
     """Make a crawl without tasks, and check its worklist at the end."""
-    crawl = Crawl(engine, Nothing)
-    yield crawl
-    with engine.begin() as connection:
-        oracle.assert_worklist_is_true(connection, crawl.id)
-
-
-@pytest.fixture
-def pair(engine) -> Iterator[list]:
-    """Two connections."""
-    with actors(engine, 2) as made:
-        yield made
+    with watched(engine, Nothing) as crawl:
+        yield crawl
 
 
 def meet(

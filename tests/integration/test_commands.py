@@ -735,7 +735,7 @@ def test_explain_deaths_and_blocked_slots(scrapy, crawl):
     crawl.work("A")
     crawl.die()
     crawl.die()
-    crawl.connection.exec_driver_sql("UPDATE slots SET blocked_until = now() + interval '1 day'")
+    crawl.connection.exec_driver_sql("UPDATE limits SET blocked_until = now() + interval '1 day'")
 
     eligible, _, why = reasons(scrapy, "A")
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-import sqlalchemy as sa
+from bouncers import bouncer
 from races import PATIENCE, Crawl, ended
 
-from scrapy_itemgraph import refresh, task
+from scrapy_itemgraph import queues, task
 from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
 from scrapy_itemgraph.operations import CreateItem, UpdateData
 from scrapy_itemgraph.settings import Settings
@@ -211,7 +208,7 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
 
     def tell(number: int) -> None:
         with crawl.engine.begin() as connection:
-            connection.execute(refresh.NOTIFY, {"crawl": str(number)})
+            connection.execute(queues.NOTIFY, {"crawl": str(number)})
 
     asyncio.run(run())
 
@@ -325,78 +322,9 @@ def test_closing_gives_everything_back(crawl, database):
     assert crawl.rows("SELECT reason FROM workers") == [("finished",)]
 
 
-BOUNCER = """\
-[databases]
-{database} = host={host} port={port} user={user}{secret}
-[pgbouncer]
-listen_addr =
-unix_socket_dir = {directory}
-listen_port = 6432
-auth_type = any
-auth_file = {directory}/users
-pool_mode = transaction
-default_pool_size = 10
-"""
-
-
-@pytest.fixture
-def bouncer(engine) -> Iterator[str]:
-    """Run PgBouncer in front of the database, in transaction mode."""
-    program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
-    if not Path(program).exists():
-        pytest.skip("pgbouncer is not installed (apt-get install pgbouncer)")
-    with engine.connect() as probe:
-        info = probe.connection.driver_connection.info
-        upstream = {"host": info.host, "port": info.port, "user": info.user}
-        secret = f" password='{info.password}'" if info.password else ""
-    with tempfile.TemporaryDirectory(prefix="itemgraph-") as name:
-        directory = Path(name)
-        directory.chmod(0o777)
-        (directory / "users").write_text(f'"{upstream["user"]}" ""\n')
-        (directory / "ini").write_text(
-            BOUNCER.format(
-                database=engine.url.database, directory=directory, secret=secret, **upstream
-            )
-        )
-        running = subprocess.Popen(
-            [program, "-q", directory / "ini"], stderr=subprocess.DEVNULL, **_unprivileged()
-        )
-        try:
-            until((directory / ".s.PGSQL.6432").exists)
-            through = {"host": str(directory), "port": "6432"}
-            plain = sa.URL.create(
-                "postgresql", username=info.user, database=engine.url.database, query=through
-            )
-            yield plain.render_as_string(False)
-        finally:
-            running.terminate()
-            running.wait()
-
-
-def _unprivileged() -> dict:
-    """Run it as whoever PostgreSQL runs as, since it refuses root."""
-    if os.geteuid() != 0:
-        return {}
-    import pwd
-
-    name = next(n for n in ("pgserver", "postgres") if _exists(n))
-    entry = pwd.getpwnam(name)
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-
-
-def _exists(name: str) -> bool:
-    import pwd
-
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
-
-
-def test_behind_a_transaction_pooler_the_lock_lives_as_long_as_its_process(crawl, bouncer):
+def test_behind_a_transaction_pooler_the_lock_lives_as_long_as_its_process(crawl):
     """PgBouncer leaves an open transaction its connection, and ends it when the client is gone."""
-    with process(bouncer) as (running, _, _):
+    with bouncer(crawl.engine, "transaction") as url, process(url) as (running, _, _):
         assert lock_holders(crawl) == 1
         assert crawl.taken_over() == 0
         running.kill()

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import oracle
 import pytest
-from races import Crawl, actors, ended
+from races import Crawl, ended, watched
 
 from scrapy_itemgraph import CreateAlias, CreateItem, DeleteItem, Expire, MergeItem, moves, task
 from scrapy_itemgraph import database as databases
@@ -36,17 +35,8 @@ class Pages:
 @pytest.fixture
 def crawl(engine) -> Iterator[Crawl]:
     """Make a crawl with two tasks, and check its worklist at the end."""
-    crawl = Crawl(engine, Pages)
-    yield crawl
-    with engine.begin() as connection:
-        oracle.assert_worklist_is_true(connection, crawl.id)
-
-
-@pytest.fixture
-def pair(engine) -> Iterator[list]:
-    """Two connections."""
-    with actors(engine, 2) as made:
-        yield made
+    with watched(engine, Pages) as crawl:
+        yield crawl
 
 
 def page(name: str) -> CreateItem:

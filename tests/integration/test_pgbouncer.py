@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import time
 from collections import Counter
 
 import pytest
 from bouncers import bouncer
-from projects import Project
+from projects import PATIENCE, Project, kill, until
 
-from scrapy_itemgraph import refresh, task
+from scrapy_itemgraph import queues, task
 from scrapy_itemgraph.graph import CrawlGraph
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.tasks import discover
-
-PATIENCE = 60.0
 
 SPIDER = """
 class S(scrapy.Spider):
@@ -49,14 +45,6 @@ class Books:
     def parse(self, response, item): ...
 
 
-def wait_for(project: Project, text: str) -> None:
-    """Wait until the log has `text`."""
-    deadline = time.monotonic() + PATIENCE
-    while text not in project.log():
-        assert time.monotonic() < deadline, project.log()
-        time.sleep(0.02)  # reading the log again is all the waiting there is
-
-
 @pytest.mark.parametrize("mode", ["session", "transaction"])
 def test_two_workers_share_a_crawl_and_one_takes_over_when_the_other_is_killed(
     mode, engine, database, tmp_path
@@ -65,11 +53,10 @@ def test_two_workers_share_a_crawl_and_one_takes_over_when_the_other_is_killed(
     with bouncer(engine, mode) as url:
         project = Project(tmp_path, url).write(SPIDER, SETTINGS)
         doomed = project.start("crawl", "s", "-a", "hang=1")
-        wait_for(project, "HOLDS")
+        project.wait_for("HOLDS")
         other = project.start("crawl", "s", "-a", "slow=1")
-        wait_for(project, "WORKS")
-        doomed.send_signal(signal.SIGKILL)
-        doomed.communicate()
+        project.wait_for("WORKS")
+        kill(doomed)
         (tmp_path / "killed").touch()
 
         run = project.finish(other)
@@ -91,17 +78,11 @@ def test_news_of_others_work_come_through_in_session_mode(engine, database):
             settings, crawl="books", spider="spider", tasks=discover(Books)
         )
         try:
-            await asyncio.to_thread(until_it_listens)
+            await asyncio.to_thread(until, listening)
             await asyncio.to_thread(tell, graph._crawl_id)
             await asyncio.wait_for(graph.wait(3600), PATIENCE)
         finally:
             await graph.close("finished")
-
-    def until_it_listens() -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not listening():
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
 
     def listening() -> bool:
         with engine.connect() as connection:
@@ -112,7 +93,7 @@ def test_news_of_others_work_come_through_in_session_mode(engine, database):
 
     def tell(crawl: int) -> None:
         with engine.begin() as connection:
-            connection.execute(refresh.NOTIFY, {"crawl": str(crawl)})
+            connection.execute(queues.NOTIFY, {"crawl": str(crawl)})
 
     with bouncer(engine, "session") as url:
         asyncio.run(run(url))
@@ -127,11 +108,16 @@ def test_statement_mode_is_refused(engine, tmp_path):
     assert run.stats["finish_reason"] == "itemgraph_error"
 
 
-def test_a_pool_with_room_for_locks_alone_is_too_small(engine, tmp_path):
-    """In transaction mode each worker's lock keeps a server connection; there must be more."""
+def test_a_pool_with_room_for_locks_alone_is_too_small(engine, database, tmp_path):
+    """In transaction mode a worker's lock keeps the one server connection: no work is done."""
     with bouncer(engine, "transaction", pool_size=1, query_wait_timeout=1) as url:
         project = Project(tmp_path, url).write(SPIDER, SETTINGS)
         process = project.start("crawl", "s")
-        wait_for(project, "query_wait_timeout")
-        process.kill()
-        process.communicate()
+        project.wait_for("query_wait_timeout")
+        kill(process)
+
+    direct = Project(tmp_path, database)
+    assert direct.rows("SELECT reason FROM workers") == [(None,)]
+    assert direct.data() == {}
+    assert direct.attempts() == []
+    assert "WORKS" not in project.log()

@@ -156,7 +156,7 @@ def worker_of(crawl: Crawl, connection: sa.Connection) -> int:
 
 def only_queue(connection: sa.Connection) -> None:
     """Let the queue with a million rows be the only live one."""
-    others = "FROM slots s WHERE s.id = q.slot_id AND s.name <> :one"
+    others = "FROM limits s WHERE s.id = q.slot_id AND s.name <> :one"
     connection.execute(sa.text(f"UPDATE queues q SET is_live = false {others}"), {"one": ONE})
 
 

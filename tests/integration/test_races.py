@@ -21,7 +21,7 @@ import pytest
 import sqlalchemy as sa
 from races import Crawl, actors, ended
 
-from scrapy_itemgraph import answers, attempts, refresh, registry, task, work, workers
+from scrapy_itemgraph import answers, attempts, finding, refresh, registry, task, work, workers
 from scrapy_itemgraph import database as databases
 from scrapy_itemgraph.apply import MovedNamesError
 from scrapy_itemgraph.embedded import EmbeddedServer
@@ -75,13 +75,6 @@ def crawl(engine) -> Crawl:
     return Crawl(engine, Books)
 
 
-@pytest.fixture
-def pair(engine) -> Iterator[list]:
-    """Two connections."""
-    with actors(engine, 2) as made:
-        yield made
-
-
 def book(name: str) -> CreateItem:
     """Return a seed that calls for work in the one queue."""
     return CreateItem(name, tags=["book"], data={"url": HERE + name})
@@ -117,7 +110,7 @@ def test_work_inserted_while_its_queue_is_being_parked_is_found(crawl, pair, mon
     if not cured:
         monkeypatch.setattr(refresh, "HOLD_QUEUES", UNHELD)
 
-    parker.pause_before(work.PARK)
+    parker.pause_before(finding.PARK)
     parker.start(crawl.claim, worker)
     parker.until_paused()
     inserter.start(crawl.operate, book("new"))
@@ -142,9 +135,9 @@ def test_a_queue_that_got_work_since_it_looked_empty_is_not_parked(crawl, pair, 
     crawl.seed(book("gone"))
     crawl.claimed(worker)
     if not cured:
-        monkeypatch.setattr(work, "PARK", PARK_BLINDLY)
+        monkeypatch.setattr(finding, "PARK", PARK_BLINDLY)
 
-    parker.pause_before(work.LOCK_EMPTY)
+    parker.pause_before(finding.LOCK_EMPTY)
     parker.start(crawl.claim, worker)
     parker.until_paused()
     inserter.run(crawl.operate, book("new"))
@@ -170,7 +163,7 @@ def test_a_task_enabled_while_its_queue_is_being_parked_is_claimed(
     parker, enabler = pair
     if not cured:
         monkeypatch.setattr(
-            work,
+            finding,
             "CLOSED_TASKS",
             sa.text("SELECT id FROM tasks WHERE crawl_id = :crawl AND NOT is_enabled"),
         )
@@ -180,7 +173,7 @@ def test_a_task_enabled_while_its_queue_is_being_parked_is_claimed(
         assert parker.run(crawl.claim, worker, tasks=price) == []
         parker.commit()
     else:
-        parker.pause_before(work.PARK)
+        parker.pause_before(finding.PARK)
         parker.start(crawl.claim, worker, tasks=price)
         parker.until_paused()
         enabler.start(registry.set_enabled, crawl.id, parse, enabled=True)
@@ -564,7 +557,7 @@ def test_an_item_that_a_task_wants_for_itself_is_claimed_once(  # noqa: PLR0917
     one, other = pair
     workers = crawl.worker(), crawl.worker()
     if not cured:
-        monkeypatch.setattr(work, "FREE_ITEMS", UNLOCKED_ITEMS)
+        monkeypatch.setattr(finding, "FREE_ITEMS", UNLOCKED_ITEMS)
 
     (claim,) = one.run(crawl.claim, workers[0], tasks=crawl.only(one_task))
     got = other.run(crawl.claim, workers[1], tasks=crawl.only(other_task))

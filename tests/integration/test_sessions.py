@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 import sqlalchemy as sa
-from races import Crawl, actors
+from races import Crawl
 
 from scrapy_itemgraph import database as databases
 from scrapy_itemgraph import sessions, workers
 from scrapy_itemgraph.types import Cookie
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.server
 
@@ -28,13 +23,6 @@ class Nothing:
 def crawl(engine) -> Crawl:
     """Make a crawl."""
     return Crawl(engine, Nothing)
-
-
-@pytest.fixture
-def pair(engine) -> Iterator[list]:
-    """Two connections."""
-    with actors(engine, 2) as made:
-        yield made
 
 
 def cookie(name: str, value: str | None = '{"value": "1"}', **given: str) -> Cookie:

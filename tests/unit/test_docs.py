@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import re
 import textwrap
@@ -106,7 +108,7 @@ def test_every_operation_has_a_section_with_its_fields(name):
         assert f'"op": "{spelling}"' in section
 
 
-@pytest.mark.parametrize("name", [name for name in vars(ItemGraph) if not name.startswith("_")])
+@pytest.mark.parametrize("name", [name for name in dir(ItemGraph) if not name.startswith("_")])
 def test_every_method_of_the_door_has_a_section(name):
     """A public method or property of `ItemGraph` has a heading that gives its parameters."""
     section = sections(DOCS / "reference/python.md")[name]
@@ -190,8 +192,16 @@ def test_every_page_is_in_the_index():
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python_examples_compile(code):
-    """An example in Python is Python."""
-    compile(code, "example", "exec")
+    """An example in Python compiles, says something, and imports what is there."""
+    tree = ast.parse(code)
+    compile(tree, "example", "exec")
+
+    assert tree.body
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("scrapy_itemgraph"):
+            module = importlib.import_module(node.module)
+            names = [one.name for one in node.names if one.name != "*"]
+            assert not [name for name in names if not hasattr(module, name)]
 
 
 @pytest.mark.parametrize("line", blocks("json"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from scrapy_itemgraph import RateLimit
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.settings import Settings
 
@@ -35,6 +36,8 @@ def test_defaults_are_those_of_the_contract():
     assert settings.commit_interval == 0.03
     assert settings.default_ttl is None
     assert settings.max_retry_after == timedelta(hours=1)
+    assert (settings.rate_limit, settings.rate_groups) == (None, {})
+    assert settings.learn_delays
     assert settings.auto_migrate is None
 
 
@@ -49,6 +52,9 @@ def test_text_from_a_command_line_is_read_as_what_it_means():
         TAG_RENAMES='{"old": "new"}',
         ITEMS="{'dict': {'id': 'SKU:{sku}'}}",
         IDLE="wait",
+        RATE_LIMIT="10/s",
+        RATE_GROUPS='{"shop:*": "1/s"}',
+        LEARN_DELAYS="false",
     )
 
     assert not settings.enabled
@@ -59,6 +65,9 @@ def test_text_from_a_command_line_is_read_as_what_it_means():
     assert settings.tag_renames == {"old": "new"}
     assert settings.items == {"dict": {"id": "SKU:{sku}"}}
     assert settings.idle == "wait"
+    assert settings.rate_limit == RateLimit("10/s")
+    assert settings.rate_groups == {"shop:*": RateLimit("1/s")}
+    assert not settings.learn_delays
 
 
 @pytest.mark.parametrize(
@@ -84,12 +93,40 @@ def test_text_from_a_command_line_is_read_as_what_it_means():
         pytest.param("TAG_RENAMES", {"old": ""}),
         pytest.param("TAG_RENAMES", {"old": 5}),
         ("AUTO_MIGRATE", "perhaps"),
+        ("RATE_LIMIT", "fast"),
+        ("RATE_LIMIT", 10),
+        ("RATE_LIMIT", "0/s"),
+        ("RATE_GROUPS", "1/s"),
+        ("RATE_GROUPS", ["shop:*"]),
+        ("RATE_GROUPS", {5: "1/s"}),
+        ("RATE_GROUPS", {"": "1/s"}),
+        ("RATE_GROUPS", {"shop\0": "1/s"}),
+        ("LEARN_DELAYS", "perhaps"),
     ],
 )
 def test_a_setting_that_cannot_be_read_is_named(name, value):
     """A setting with a value that means nothing is an error that names the setting."""
     with pytest.raises(ConfigurationError, match=f"^ITEMGRAPH_{name}: ."):
         read(**{name: value})
+
+
+def test_limits_are_rates_or_values():
+    """SRAP-25, SRAP-27: the settings of limits take text and RateLimits, for groups by name."""
+    both = RateLimit("10/s", concurrency=2)
+
+    settings = read(RATE_LIMIT=both, RATE_GROUPS={"shop:*": "1/10s", "*": both})
+
+    assert settings.rate_limit == both
+    assert settings.rate_groups == {"shop:*": RateLimit("1/10s"), "*": both}
+
+
+@pytest.mark.parametrize("rate", ["fast", "0/s", 5, None, True])
+def test_a_group_with_a_bad_rate_is_named(rate):
+    """SRAP-27: a rate of a group that cannot be kept is an error that names the group."""
+    with pytest.raises(ConfigurationError) as raised:
+        read(RATE_GROUPS={"*": "1/s", "shop:*": rate})
+
+    assert f"ITEMGRAPH_RATE_GROUPS: the group 'shop:*' is {rate!r}; write" in str(raised.value)
 
 
 def test_importing_the_package_imports_neither_a_reactor_nor_sqlalchemy():

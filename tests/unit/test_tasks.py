@@ -7,7 +7,7 @@ from datetime import timedelta
 import graphs
 import pytest
 
-from scrapy_itemgraph import task, tasks
+from scrapy_itemgraph import RateLimit, task, tasks
 from scrapy_itemgraph.exceptions import TaskDefinitionError
 
 
@@ -74,7 +74,36 @@ def test_ttls_are_read_at_import():
         ({"nice": 2**31}, "nice must be an integer"),
         ({"max_attempts": 0}, "max_attempts must be an integer from 1"),
         ({"max_failures": 0}, "max_failures must be an integer from 1"),
-        ({"concurrency": 0}, "concurrency must be an integer from 1"),
+        ({"concurrency": 0}, "concurrency must be an integer from 1, not 0"),
+        ({"concurrency": True}, "concurrency must be an integer from 1, not True"),
+        ({"concurrency": "2"}, "concurrency must be an integer from 1, not '2'"),
+        (
+            {"concurrency": 3, "rate_limit": RateLimit("1/s", concurrency=2)},
+            "concurrency=3 and rate_limit=RateLimit(…, concurrency=2) both say",
+        ),
+        ({"rate_limit": "fast"}, "rate_limit is 'fast'; write how many"),
+        ({"rate_limit": "0/s"}, "rate_limit is '0/s'"),
+        ({"rate_limit": 10}, "rate_limit is 10"),
+        ({"rate_limit": False}, "rate_limit is False"),
+        ({"rate_limit": "1/365d"}, "at least one a day"),
+        ({"rate_limit_by_tag": "1/s"}, "rate_limit_by_tag is a dict of tags to rates"),
+        ({"rate_limit_by_tag": {"slow"}}, "rate_limit_by_tag is a dict of tags to rates"),
+        ({"rate_limit_by_tag": {"slow": "fast"}}, "rate_limit_by_tag['slow'] is 'fast'"),
+        ({"rate_limit_by_tag": {"slow": None}}, "rate_limit_by_tag['slow'] is None"),
+        ({"rate_limit_by_tag": {("a", "b"): "0/s"}}, "rate_limit_by_tag[('a', 'b')] is '0/s'"),
+        ({"rate_limit_by_tag": {5: "1/s"}}, "a tag in rate_limit_by_tag must be a string, not"),
+        ({"rate_limit_by_tag": {("a", 5): "1/s"}}, "a tag in rate_limit_by_tag must be a string"),
+        ({"rate_limit_by_tag": {frozenset("ab"): "1/s"}}, "must be a string, not frozenset"),
+        ({"rate_limit_by_tag": {"": "1/s"}}, "a tag in rate_limit_by_tag is empty"),
+        ({"rate_limit_by_tag": {"a\0": "1/s"}}, "NUL"),
+        ({"rate_limit_by_tag": {(): "1/s"}}, "a tuple without a tag"),
+        ({"rate_limit_by_tag": {("a" * 600, "b" * 600): "1/s"}}, "has 1,201 bytes"),
+        ({"rate_limit_by_tag": {("a", "b"): "1/s", ("b", "a"): "2/s"}}, "the tags a, b twice"),
+        ({"rate_limit_by_tag": {"a": "1/s", ("a",): "2/s"}}, "the tags a twice"),
+        ({"autothrottle": "yes"}, "autothrottle must be True, False or None, not 'yes'"),
+        ({"autothrottle": 1}, "autothrottle must be True, False or None, not 1"),
+        ({"exempt_global": "yes"}, "exempt_global must be True or False, not 'yes'"),
+        ({"exempt_global": None}, "exempt_global must be True or False, not None"),
         ({"exclusive": "crawl"}, 'exclusive is "pair" or "item"'),
         ({"exclusive": []}, "exclusive"),
         ({"request": 5}, "request is the name of a method, or a callable"),
@@ -171,3 +200,62 @@ def test_retries_wait_ten_seconds_doubling_to_ten_minutes():
         *(600, 600),
     ]
     assert [own.retry_delay(n).total_seconds() for n in (1, 2, 3)] == [1, 3600, 3600]
+
+
+def test_limits_are_read_at_import():
+    """SRAP-25: a task keeps its limits as values, those by tags under all tags in order."""
+    spider = graphs.spider(
+        a={
+            "tags": ["t"],
+            "rate_limit": "10/s",
+            "rate_limit_by_tag": {"slow": "1/min", ("c", "b", "c"): RateLimit(concurrency=2)},
+            "concurrency": 4,
+            "autothrottle": True,
+            "exempt_global": True,
+        },
+        b={"tags": ["t"]},
+    )
+
+    found = tasks.discover(spider)
+
+    assert found["a"].rate_limit == RateLimit("10/s")
+    assert found["a"].rate_limit_by_tag == {
+        ("slow",): RateLimit("1/min"),
+        ("b", "c"): RateLimit(concurrency=2),
+    }
+    assert (found["a"].concurrency, found["a"].autothrottle) == (4, True)
+    assert found["a"].exempt_global
+    assert (found["b"].rate_limit, found["b"].rate_limit_by_tag) == (None, {})
+    assert (found["b"].concurrency, found["b"].autothrottle) == (None, None)
+    assert not found["b"].exempt_global
+
+
+def test_a_plain_callback_may_have_limits():
+    """SRAP-25: the task of a plain callback takes its limits from ITEMGRAPH_CALLBACKS."""
+    options = {"rate_limit": "1/s", "concurrency": 2, "exempt_global": True}
+
+    made = tasks.of_callback("parse", options)
+    usual = tasks.of_callback("parse", {})
+
+    assert (made.rate_limit, made.concurrency) == (RateLimit("1/s"), 2)
+    assert made.exempt_global
+    assert (usual.rate_limit, usual.concurrency, usual.exempt_global) == (None, None, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "what_is_wrong"),
+    [
+        ({"rate_limit": "fast"}, "rate_limit is 'fast'"),
+        ({"concurrency": 0}, "concurrency must be an integer from 1"),
+        ({"exempt_global": "yes"}, "exempt_global must be True or False"),
+        ({"rate_limit": RateLimit(concurrency=1), "concurrency": 1}, "both say"),
+        ({"rate_limits": "1/s"}, "there is no 'rate_limits'; there are version, ttl"),
+    ],
+)
+def test_a_limit_of_a_plain_callback_that_cannot_work_is_refused(options, what_is_wrong):
+    """SRAP-25: a limit in ITEMGRAPH_CALLBACKS that cannot be kept is an error that names it."""
+    with pytest.raises(TaskDefinitionError) as raised:
+        tasks.of_callback("parse", options)
+
+    assert str(raised.value).startswith("ITEMGRAPH_CALLBACKS['parse']: ")
+    assert what_is_wrong in str(raised.value)

@@ -1,0 +1,333 @@
+"""The gate: the last place that every download passes, and where it waits for its turn.
+
+It stands behind Scrapy's own slots, before the download handlers, so that what does not come from
+the scheduler is paced too: robots.txt, media, redirects and retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from scrapy.exceptions import IgnoreRequest
+
+from scrapy_itemgraph.executions import Leg
+from scrapy_itemgraph.pace import LEAST, MANY
+from scrapy_itemgraph.throttle import Throttle
+from scrapy_itemgraph.translation import LEG
+from scrapy_itemgraph.types import Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from scrapy import Request
+    from scrapy.core.downloader import Slot
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+    from scrapy_itemgraph.tenancies import Lane, Tenancies, Tenancy
+
+# In so many turns of the event loop a request that was let start has reached its socket: a slot's
+# task, the handler, the connection's writer each take one or two.
+_TURNS_TO_SEND = 12
+_TURNS_TO_CONNECT = 40
+# So long at most a page waits for a request to be sent before its callback is called.
+_LONGEST_QUIET = 0.05
+# What does not start within so many seconds is given back when the spider closes.
+_PATIENCE_AT_THE_END = 5.0
+# A connection that takes longer is taken for made, in seconds.
+_LONGEST_CONNECT = 5.0
+
+
+class PutOffError(IgnoreRequest):
+    """The request's turn will not come soon: its work is given back, and nothing has failed."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    lane: Lane
+    request: Request
+    future: asyncio.Future[None] = field(default_factory=asyncio.Future)
+
+
+class SlotTerms:
+    """How Scrapy keeps its slots, as the settings say and AutoThrottle has them."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        settings = crawler.settings
+        self._by_slot = settings.getdict("DOWNLOAD_SLOTS")
+        self._has_throttle = settings.getbool("AUTOTHROTTLE_ENABLED")
+        self._throttle = Throttle(settings)
+        self._concurrency = settings.getint("CONCURRENT_REQUESTS_PER_IP") or settings.getint(
+            "CONCURRENT_REQUESTS_PER_DOMAIN"
+        )
+
+    def __call__(self, name: str) -> Terms:
+        """Return how a slot is kept; with Scrapy's jitter its gaps are not below their least."""
+        given = self._by_slot.get(name, {})
+        downloader: Any = self._crawler.engine.downloader if self._crawler.engine else None
+        slot = downloader.slots.get(name) if downloader is not None else None
+        if slot is not None:
+            delay, concurrency = slot.delay, slot.concurrency
+        else:
+            delay = given.get("delay", self._default_delay(downloader))
+            concurrency = given.get("concurrency", self._concurrency)
+        delay = float(delay)
+        gap = max(delay * (1 - self._jitter(downloader, given)), LEAST) if delay > 0 else 0.0
+        return Terms(gap=gap, concurrency=int(concurrency) if concurrency > 0 else MANY)
+
+    def throttle(self, tenancy: Tenancy) -> float | None:
+        """Return the delay that AutoThrottle gives a slot; None where it has none to tell."""
+        slot = self._slot(tenancy.key[1]) if self._has_throttle else None
+        return float(slot.delay) if slot is not None and slot is tenancy.adopted_by else None
+
+    def adopt(self, tenancy: Tenancy) -> None:
+        """Go on with the delay that AutoThrottle left, here or elsewhere, in Scrapy's slot."""
+        slot = self._slot(tenancy.key[1]) if self._has_throttle else None
+        if slot is None or (slot is tenancy.adopted_by and not tenancy.adopts):
+            return
+        if tenancy.throttle is not None:
+            slot.delay = self._throttle.bounded(tenancy.throttle)
+        tenancy.adopted_by, tenancy.adopts = slot, False
+
+    def _slot(self, name: str) -> Slot | None:
+        engine = self._crawler.engine
+        return engine.downloader.slots.get(name) if engine is not None else None
+
+    def _default_delay(self, downloader: Any) -> float:
+        delay = getattr(downloader, "_delay", None)
+        if delay is None:  # before Scrapy 2.18 AutoThrottle sets the spider's
+            delay = getattr(self._crawler.spider, "download_delay", None)
+        return self._crawler.settings.getfloat("DOWNLOAD_DELAY") if delay is None else delay
+
+    def _jitter(self, downloader: Any, given: Any) -> float:
+        if "jitter" in given:
+            return float(given["jitter"])
+        if "randomize_delay" in given:
+            return 0.5 if given["randomize_delay"] else 0.0
+        jitter = getattr(downloader, "_jitter", None)
+        if jitter is not None:
+            return float(jitter)
+        return 0.5 if self._crawler.settings.getbool("RANDOMIZE_DOWNLOAD_DELAY") else 0.0
+
+
+class Gate:
+    """Lets downloads start as the limits allow, and counts those that run."""
+
+    def __init__(
+        self,
+        tenancies: Tenancies,
+        limits_of: Callable[[Leg | None], Any],
+        adopt: Callable[[Tenancy], None],
+    ) -> None:
+        """Take what tells the named limits of a request, from its leg or that it has none."""
+        self._adopt = adopt
+        self._tenancies = tenancies
+        self._limits_of = limits_of
+        self._waiting: list[_Waiter] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closing = False
+        self._is_cold = True  # nothing was downloaded yet
+        self.is_alive: Callable[[], bool] = lambda: True
+        self.on_ready: Callable[[], None] = lambda: None  # the scheduler may hand out more
+        self.on_need: Callable[[], None] = lambda: None  # a limit is wanted that is not in hand
+        self.on_response: Callable[[Request, Response, Lane], None] = lambda *_: None
+
+    def stand_before(self, handlers: Any) -> None:
+        """Take the place of a downloader's handlers."""
+        download = handlers.download_request_async
+
+        async def download_request_async(request: Request) -> Response:
+            return await self._through(request, download)
+
+        handlers.download_request_async = download_request_async
+
+    def lane(self, slot: str, leg: Leg | None) -> Lane:
+        """Return what a request of a slot keeps to."""
+        return self._tenancies.lane(slot, self._limits_of(leg))
+
+    async def _through(self, request: Request, download: Callable[[Request], Any]) -> Response:
+        leg = request.meta.get(LEG)
+        leg = leg if isinstance(leg, Leg) and leg.request is request else None
+        lane = self.lane(request.meta.get("download_slot") or "", leg)
+        await self.enter(lane, request)
+        if leg is not None:
+            self.begun(leg)
+        for one in lane:
+            self._adopt(one)
+        began = time.monotonic()
+        sending = self._watch(lane, began)
+        try:
+            response: Response = await download(request)
+        finally:
+            self._end(lane, began, sending)
+        self._is_cold = False
+        self.on_response(request, response, lane)
+        return response
+
+    def begun(self, leg: Leg) -> None:
+        """Take note that a request of a leg was let start."""
+        if not leg.has_begun:
+            leg.has_begun = True
+            for one in leg.occupies:
+                one.ahead -= 1
+
+    def occupy(self, leg: Leg) -> None:
+        """Count a request that the engine gets."""
+        leg.occupies = leg.lane
+        for one in leg.lane:
+            one.occupied += 1
+            one.ahead += 1
+
+    def leave(self, leg: Leg) -> None:
+        """Count no longer what is fetched, or was never to be."""
+        self.begun(leg)
+        occupied, leg.occupies = leg.occupies, ()
+        for one in occupied:
+            one.occupied -= 1
+
+    async def pass_without_download(self, leg: Leg) -> None:
+        """Wait for the turn of a task that downloads nothing."""
+        await self.enter(leg.lane, leg.request)
+        self.begun(leg)
+        self._end(leg.lane, time.monotonic(), set(leg.lane))
+
+    async def quiet(self) -> None:
+        """Wait until no request is on its way to its socket: a callback may block the loop."""
+        until = time.monotonic() + _LONGEST_QUIET
+        while any(one.unsent and one.terms.is_exclusive for one in self._tenancies):
+            if time.monotonic() >= until:
+                return
+            await asyncio.sleep(0)
+
+    async def enter(self, lane: Lane, request: Request) -> None:
+        """Wait for a request's turn.
+
+        Raises:
+            PutOffError: when it will not come soon, and the request's work may be given back.
+
+        """
+        if not lane:
+            return
+        now = time.monotonic()
+        if not self._waiting and self.is_alive() and all(o.ready_at(now) <= now for o in lane):
+            _reserve(lane, now)
+            return
+        waiter = _Waiter(lane, request)
+        for one in lane:
+            one.waiting += 1
+        self._waiting.append(waiter)
+        self.pump()
+        if any(not one.units for one in lane):
+            self.on_need()
+        try:
+            await waiter.future
+        except asyncio.CancelledError:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            elif not waiter.future.cancelled() and waiter.future.exception() is None:
+                self._end(lane, now, set(lane))
+            raise
+        finally:
+            for one in lane:
+                one.waiting -= 1
+
+    def pump(self) -> None:
+        """Let start what may start now, first come first served, and look again in time."""
+        now = time.monotonic()
+        if self._waiting and not self.is_alive():
+            return
+        soonest = math.inf
+        for waiter in list(self._waiting):
+            at = max(one.ready_at(now) for one in waiter.lane)
+            if at <= now:
+                self._waiting.remove(waiter)
+                _reserve(waiter.lane, now)
+                waiter.future.set_result(None)
+            elif self._is_closing and at - now > _PATIENCE_AT_THE_END:
+                self._put_off(waiter)
+            else:
+                soonest = min(soonest, at)
+        self._look_again(soonest, now)
+        self.on_ready()
+
+    def _look_again(self, at: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._is_closing:
+            at = min(at, now + 1.0) if self._waiting else at
+        if at < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self.pump)
+
+    def _watch(self, lane: Lane, now: float) -> set[Tenancy]:
+        """Watch a request on its way to the socket; return what waits for it to be there.
+
+        A first request has a connection to make, so only its response tells that it was sent.
+        """
+        sending = set(lane)
+        cold = {one for one in lane if self._is_cold or one.is_cold(now)}
+        warm = [one for one in lane if one not in cold]
+        if any(one.terms.is_exclusive for one in warm):
+            self._follow(warm, sending, _TURNS_TO_CONNECT if cold else _TURNS_TO_SEND)
+        elif warm:
+            self._sent(warm, sending)
+        if cold:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_LONGEST_CONNECT, self._sent, cold, sending)
+        return sending
+
+    def _follow(self, lane: Collection[Tenancy], sending: set[Tenancy], turns: int) -> None:
+        if not sending:
+            return
+        if turns:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._follow, lane, sending, turns - 1)
+        else:
+            self._sent(lane, sending)
+
+    def _sent(self, lane: Collection[Tenancy], sending: set[Tenancy]) -> None:
+        now = time.monotonic()
+        for one in sending.intersection(lane):
+            sending.remove(one)
+            one.sent(now)
+        self.pump()
+
+    def _end(self, lane: Lane, began: float, sending: set[Tenancy]) -> None:
+        now = time.monotonic()
+        for one in lane:
+            one.end(now, now - began)
+        if any(one.is_yielding for one in lane):
+            self.on_need()
+        if lane:
+            self._sent(lane, sending)
+
+    # What is not to wait
+
+    def put_off(self, tenancy: Tenancy) -> None:
+        """Give back the work that waits here for a limit whose turn will not come soon."""
+        for waiter in list(self._waiting):
+            if tenancy in waiter.lane:
+                self._put_off(waiter)
+
+    def _put_off(self, waiter: _Waiter) -> None:
+        leg = waiter.request.meta.get(LEG)
+        is_claimed = isinstance(leg, Leg) and leg.execution.claim is not None
+        if is_claimed or self._is_closing:
+            self._waiting.remove(waiter)
+            if not waiter.future.done():
+                waiter.future.set_exception(PutOffError(f"{waiter.request} has no turn soon"))
+
+    def close(self) -> None:
+        """Give back what would wait for long, from now on: the spider closes."""
+        self._is_closing = True
+        self.pump()
+
+
+def _reserve(lane: Lane, now: float) -> None:
+    for one in lane:
+        one.begin(now)

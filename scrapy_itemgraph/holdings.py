@@ -1,0 +1,504 @@
+"""Holdings: which worker has which limit, so that a limit has one holder at a time.
+
+A limit with a gap between starts is held whole, by one worker; it paces itself while it holds it.
+A limit on what runs at once is held in units, whose sum never exceeds it. Who is refused asks, in
+a row of its own; a holder sees that and gives way. What a worker had that died stays taken for as
+long as its requests may still run. No function here commits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph import queues
+from scrapy_itemgraph.pace import LOOKAHEAD
+from scrapy_itemgraph.types import Grant, Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sqlalchemy import Connection, Row
+
+    from scrapy_itemgraph.types import Lesson, Use
+
+_ASK_AGAIN = 1.0
+_TURN_OF_OTHERS = 0.1
+# A worker that has not asked again for so long waits no more.
+_FORGOTTEN = 3.5
+# How long the requests of a dead worker may run whose downloads nobody has measured.
+_UNKNOWN_LATENCY = 2.0
+
+# In the order of their ids, so that nobody waits in a circle.
+LOCK_LIMITS = text("""
+    SELECT l.id FROM unnest(CAST(:limits AS int[])) AS wanted(id)
+    JOIN limits l ON l.id = wanted.id
+    FOR NO KEY UPDATE OF l
+""")
+
+# What nobody else decides about just now.
+LOCK_FREE_LIMITS = text("""
+    SELECT l.id FROM unnest(CAST(:limits AS int[])) AS wanted(id)
+    JOIN limits l ON l.id = wanted.id
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+""")
+
+# Locked limits and who has them; read after the lock, in a statement of its own.
+STATES = text("""
+    SELECT l.id, l.kind, l.name, l.gap, l.concurrency, l.set_gap, l.set_concurrency,
+        l.crawl_delay, l.throttle, l.latency, h.worker_id, h.units, h.is_exclusive,
+        extract(epoch FROM l.blocked_until - clock_timestamp()) AS blocked_in,
+        extract(epoch FROM clock_timestamp() - l.last_at) AS last_ago,
+        extract(epoch FROM clock_timestamp() - h.since) AS age,
+        extract(epoch FROM clock_timestamp() - h.asked_at) AS asked_ago,
+        extract(epoch FROM h.until - clock_timestamp()) AS free_in,
+        h.worker_id <> :worker AND (w.id IS NULL OR w.stopped_at IS NOT NULL
+            OR w.lease_until < clock_timestamp()
+            OR (w.locked_at > pg_postmaster_start_time()
+                AND pg_try_advisory_xact_lock(CAST('workers'::regclass::oid AS int), w.id)))
+            AS is_gone,
+        w.crawl_id IS DISTINCT FROM (SELECT own.crawl_id FROM workers own WHERE own.id = :worker)
+            AS is_foreign
+    FROM unnest(CAST(:limits AS int[])) AS wanted(id)
+    JOIN limits l ON l.id = wanted.id
+    LEFT JOIN holdings h ON h.limit_id = l.id
+    LEFT JOIN workers w ON w.id = h.worker_id
+""")
+
+HOLD = text("""
+    INSERT INTO holdings AS h (limit_id, worker_id, units, is_exclusive, since, asked_at)
+    SELECT held.limit_id, :worker, held.units, held.is_exclusive, clock_timestamp(),
+        CASE WHEN held.asks THEN clock_timestamp() END
+    FROM unnest(CAST(:limits AS int[]), CAST(:units AS int[]), CAST(:exclusive AS bool[]),
+        CAST(:asks AS bool[])) AS held(limit_id, units, is_exclusive, asks)
+    ON CONFLICT (limit_id, worker_id) DO UPDATE
+    SET units = excluded.units, is_exclusive = excluded.is_exclusive,
+        asked_at = excluded.asked_at, until = NULL,
+        since = CASE WHEN (h.units > 0) = (excluded.units > 0) THEN h.since
+            ELSE excluded.since END
+""")
+
+LET_GO = text("""
+    DELETE FROM holdings h USING unnest(CAST(:limits AS int[])) AS gone(limit_id)
+    WHERE h.limit_id = gone.limit_id AND h.worker_id = :worker
+""")
+
+FREE = text("""
+    DELETE FROM holdings h
+    USING unnest(CAST(:limits AS int[]), CAST(:workers AS int[])) AS gone(limit_id, worker_id)
+    WHERE h.limit_id = gone.limit_id AND h.worker_id = gone.worker_id
+""")
+
+# What the dead had: nobody's, but not free before its requests have ended.
+OUTLIVE = text("""
+    UPDATE holdings h
+    SET until = clock_timestamp() + make_interval(secs => gone.seconds), asked_at = NULL
+    FROM unnest(CAST(:limits AS int[]), CAST(:workers AS int[]), CAST(:seconds AS float8[]))
+        AS gone(limit_id, worker_id, seconds)
+    WHERE h.limit_id = gone.limit_id AND h.worker_id = gone.worker_id AND h.until IS NULL
+""")
+
+KEPT = text("""
+    UPDATE limits l SET gap = kept.gap, concurrency = kept.concurrency
+    FROM unnest(CAST(:limits AS int[]), CAST(:gaps AS float8[]), CAST(:concurrencies AS int[]))
+        AS kept(id, gap, concurrency)
+    WHERE l.id = kept.id
+        AND (l.gap, l.concurrency) IS DISTINCT FROM (kept.gap, kept.concurrency)
+""")
+
+USED = text("""
+    UPDATE limits l
+    SET last_at = greatest(l.last_at, clock_timestamp() - make_interval(secs => used.last_ago)),
+        throttle = coalesce(used.throttle, l.throttle), latency = coalesce(used.latency, l.latency)
+    FROM unnest(CAST(:limits AS int[]), CAST(:last_ago AS float8[]),
+        CAST(:throttles AS float8[]), CAST(:latencies AS float8[]))
+        AS used(id, last_ago, throttle, latency)
+    WHERE l.id = used.id
+""")
+
+STRAYS = text("""
+    SELECT h.limit_id FROM holdings h
+    WHERE h.worker_id = :worker AND h.limit_id <> ALL (CAST(:limits AS int[]))
+        AND (h.units > 0 OR h.asked_at < clock_timestamp() - interval '10 seconds')
+""")
+
+OF_WORKERS = text("""
+    SELECT h.limit_id, h.worker_id, h.units, l.gap, l.latency
+    FROM holdings h JOIN limits l ON l.id = h.limit_id
+    WHERE h.worker_id = ANY (CAST(:workers AS int[])) AND h.until IS NULL
+""")
+
+BLOCK = text("""
+    UPDATE limits l
+    SET blocked_until = greatest(l.blocked_until,
+            clock_timestamp() + make_interval(secs => taught.seconds)),
+        blocked_by = CASE WHEN l.blocked_by = 'person' AND l.blocked_until > clock_timestamp()
+            THEN l.blocked_by ELSE taught.reason END
+    FROM unnest(CAST(:slots AS text[]), CAST(:seconds AS float8[]), CAST(:reasons AS text[]))
+        AS taught(slot, seconds, reason)
+    WHERE l.kind = 'slot' AND l.name = taught.slot
+    RETURNING l.id
+""")
+
+SLOW_DOWN = text("""
+    UPDATE limits l SET crawl_delay = taught.delay
+    FROM unnest(CAST(:slots AS text[]), CAST(:delays AS float8[])) AS taught(slot, delay)
+    WHERE l.kind = 'slot' AND l.name = taught.slot AND l.crawl_delay IS DISTINCT FROM taught.delay
+    RETURNING l.id
+""")
+
+HOLDERS = text("""
+    SELECT DISTINCT h.worker_id FROM holdings h
+    WHERE h.limit_id = ANY (CAST(:limits AS int[])) AND h.worker_id <> :worker AND h.units > 0
+""")
+
+TELL = text("SELECT pg_notify('itemgraph', 'worker ' || CAST(:worker AS text))")
+
+
+def acquire(
+    connection: Connection, worker_id: int, uses: Iterable[Use], *, learns: bool = True
+) -> dict[int, Grant]:
+    """Take what is free of the limits, and ask for the rest; return what came of it, by limit.
+
+    A limit about which somebody else decides just now is left out. With `learns`, delays that were
+    learned hold as well as those of `terms`.
+    """
+    return _decide(connection, worker_id, uses, LOCK_FREE_LIMITS, learns=learns)
+
+
+def renew(
+    connection: Connection, worker_id: int, uses: Iterable[Use], *, learns: bool = True
+) -> dict[int, Grant]:
+    """Settle all that a worker has or wants: give up, shrink, grow, ask; by limit.
+
+    What the database has under the worker's name beside that is let go.
+    """
+    known = {use.limit_id: use for use in uses}
+    given = {"worker": worker_id, "limits": list(known)}
+    strays = list(connection.execute(STRAYS, given).scalars())
+    grants = _decide(connection, worker_id, known.values(), LOCK_LIMITS, learns=learns)
+    _let_go(connection, worker_id, strays)
+    return grants
+
+
+def release_all(connection: Connection, worker_id: int, uses: Iterable[Use]) -> None:
+    """Give up all limits of a worker that stops, and note how it used them."""
+    uses = list(uses)
+    _note(connection, uses)
+    given = {"worker": worker_id, "limits": []}
+    _let_go(connection, worker_id, list(connection.execute(STRAYS, given).scalars()))
+
+
+def teach(connection: Connection, worker_id: int, lessons: Sequence[Lesson]) -> None:
+    """Save what was learned of slots, and tell the other workers that have them."""
+    changed: list[int] = []
+    blocks = [one for one in lessons if one.blocked_for is not None]
+    if blocks:
+        given = {
+            "slots": [one.slot for one in blocks],
+            "seconds": [one.blocked_for for one in blocks],
+            "reasons": [one.blocked_by for one in blocks],
+        }
+        changed += connection.execute(BLOCK, given).scalars()
+    delays = {one.slot: one.crawl_delay for one in lessons if one.crawl_delay is not None}
+    if delays:
+        given = {"slots": list(delays), "delays": [one or None for one in delays.values()]}
+        changed += connection.execute(SLOW_DOWN, given).scalars()
+    tell_holders(connection, changed, worker_id)
+
+
+def tell_holders(connection: Connection, limit_ids: Sequence[int], worker_id: int = 0) -> None:
+    """Tell the workers that have limits, but one, that these have changed."""
+    for worker in connection.execute(
+        HOLDERS, {"limits": list(limit_ids), "worker": worker_id}
+    ).scalars():
+        connection.execute(TELL, {"worker": worker})
+
+
+def outlive(connection: Connection, workers: Sequence[int]) -> None:
+    """Let what dead workers had become free when the requests they left have ended."""
+    rows = connection.execute(OF_WORKERS, {"workers": list(workers)}).all()
+    if not rows:
+        return
+    seconds = [_outlived(row) for row in rows]
+    limits, owners = [row.limit_id for row in rows], [row.worker_id for row in rows]
+    given = {"limits": limits, "workers": owners, "seconds": seconds}
+    connection.execute(OUTLIVE, given)
+    queues.free(connection, dict(zip(limits, seconds, strict=True)))
+
+
+def _outlived(row: Row[Any]) -> float:
+    """Return how long the requests of a dead worker may still run, or hold others off."""
+    if not row.units:
+        return 0.0
+    latency = _UNKNOWN_LATENCY if row.latency is None and not row.gap else row.latency
+    return max(row.gap or 0.0, latency or 0.0)
+
+
+def effective(terms: Terms, row: Row[Any], *, learns: bool) -> Terms:
+    """Return how a limit is kept, from what the code says, a person set, and was learned.
+
+    A slot is never kept looser than the code says: Scrapy's own slots have the last word.
+    """
+    gap, concurrency = terms.gap, terms.concurrency
+    if row.kind != "slot":
+        gap = gap if row.set_gap is None else row.set_gap
+        concurrency = concurrency if row.set_concurrency is None else row.set_concurrency
+        return Terms(gap=gap, concurrency=concurrency)
+    gap = max(gap, _floor(row, learns=learns))
+    caps = [cap for cap in (concurrency, row.set_concurrency) if cap is not None]
+    return Terms(gap=gap, concurrency=min(caps, default=None))
+
+
+def _floor(row: Row[Any], *, learns: bool) -> float:
+    """Return the gap that a person set, or else robots.txt asks for."""
+    if row.set_gap is not None:
+        return float(row.set_gap)
+    return float(row.crawl_delay or 0.0) if learns else 0.0
+
+
+# Decisions
+
+
+@dataclass(slots=True)
+class _Others:
+    """The other workers that have a limit, or ask for it."""
+
+    units: int = 0
+    has_exclusive: bool = False
+    has_foreign: bool = False  # some of another crawl have it
+    holders: list[int] = field(default_factory=list)  # alive
+    asking: list[Row[Any]] = field(default_factory=list)
+    free_in: float | None = None  # when what the dead had is free
+
+    @property
+    def interested(self) -> int:
+        """How many workers have the limit, or ask for it, with the one that this is about."""
+        return 1 + len({*self.holders, *(row.worker_id for row in self.asking)})
+
+
+@dataclass(slots=True)
+class _Decision:
+    grant: Grant
+    asks: bool
+    is_held: bool  # whether a row stands for it
+
+
+def _decide(
+    connection: Connection, worker_id: int, uses: Iterable[Use], lock: Any, *, learns: bool
+) -> dict[int, Grant]:
+    wanted = {use.limit_id: use for use in uses}
+    if not wanted:
+        return {}
+    ids = sorted(wanted)
+    locked = list(connection.execute(lock, {"limits": ids}).scalars())
+    rows: dict[int, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(STATES, {"limits": locked, "worker": worker_id}):
+        rows[row.id].append(row)
+    _note(connection, [wanted[one] for one in locked if wanted[one].last_ago is not None])
+    others = {one: _others(rows[one], worker_id) for one in locked}
+    _clear(connection, [row for one in locked for row in rows[one] if row.worker_id])
+    decisions = {
+        one: _decision(wanted[one], rows[one], others[one], worker_id, learns=learns)
+        for one in locked
+    }
+    _write(connection, worker_id, decisions, rows)
+    _tell(connection, decisions, others, rows, worker_id)
+    return {one: decision.grant for one, decision in decisions.items()}
+
+
+def _others(rows: Sequence[Row[Any]], worker_id: int) -> _Others:
+    found = _Others()
+    for row in rows:
+        if row.worker_id is None or row.worker_id == worker_id:
+            continue
+        if row.free_in is not None or row.is_gone:
+            left = float(row.free_in) if row.free_in is not None else _outlived(row)
+            if left <= 0 or not row.units:
+                continue
+            found.free_in = max(left, found.free_in or 0.0)
+        else:
+            if row.units:
+                found.holders.append(row.worker_id)
+                found.has_foreign = found.has_foreign or row.is_foreign
+            if row.asked_ago is not None and row.asked_ago < _FORGOTTEN:
+                found.asking.append(row)
+        found.units += row.units
+        found.has_exclusive = found.has_exclusive or (row.is_exclusive and row.units > 0)
+    return found
+
+
+def _decision(
+    use: Use, rows: Sequence[Row[Any]], others: _Others, worker_id: int, *, learns: bool
+) -> _Decision:
+    row = rows[0]
+    terms = effective(use.terms, row, learns=learns)
+    mine = next((one for one in rows if one.worker_id == worker_id), None)
+    had = 0 if mine is None or mine.free_in is not None else mine.units
+    blocked = max(0.0, float(row.blocked_in or 0.0))
+    last_ago = row.last_ago if use.last_ago is None else use.last_ago
+    due = max(blocked, 0.0 if last_ago is None else terms.gap - float(last_ago), 0.0)
+    units, again = 0, 0.0
+    if use.wants and not (use.spare and others.asking):
+        if had and had >= use.running and mine is not None and mine.is_exclusive:
+            units = had if terms.is_exclusive else 0
+        elif due > LOOKAHEAD and not had:
+            again = due - LOOKAHEAD
+        else:
+            waited = float(mine.age) if mine is not None and not had else 0.0
+            units = _free_units(use, terms, others, had, waited)
+    asks = use.wants > units and not again and _could_have(use, terms, others, units)
+    if not units and not again:
+        again = _ASK_AGAIN if others.free_in is None else min(_ASK_AGAIN, others.free_in)
+        if not others.units:
+            again = _TURN_OF_OTHERS
+    units = max(units, min(had, use.running))
+    grant = Grant(
+        limit_id=row.id,
+        kind=row.kind,
+        name=row.name,
+        terms=terms,
+        units=units,
+        floor=_floor(row, learns=learns),
+        is_set=row.kind != "slot" and row.set_gap is not None,
+        due_in=due,
+        blocked_in=blocked,
+        again_in=again,
+        throttle=row.throttle if learns else None,
+        others_ask=bool(others.asking),
+    )
+    return _Decision(grant=grant, asks=asks, is_held=units > 0 or asks)
+
+
+def _free_units(use: Use, terms: Terms, others: _Others, had: int, waited: float) -> int:
+    """Return how many units a worker may have; the longest waiting goes first."""
+    earlier = [row for row in others.asking if not row.units and float(row.age) > waited]
+    if terms.is_exclusive or terms.concurrency is None:
+        return int(not (others.units or earlier))
+    if others.has_exclusive:
+        return 0
+    share = max(1, terms.concurrency // others.interested)
+    free = terms.concurrency - others.units - (0 if had else len(earlier))
+    is_alone = others.interested == 1
+    wants = use.wants if is_alone or not others.asking else min(use.wants, share)
+    return max(0, min(wants, free))
+
+
+def _could_have(use: Use, terms: Terms, others: _Others, units: int) -> bool:
+    """Whether more would be a worker's due if others gave way."""
+    if not others.units and not others.asking:
+        return False
+    shares = (terms.concurrency or 0) if not terms.is_exclusive else 1
+    if use.looking and not others.has_foreign and shares < others.interested:
+        return False  # the work is being done; that this worker does it gains nothing
+    if terms.is_exclusive or terms.concurrency is None or others.has_exclusive:
+        return units == 0
+    return units < min(use.wants, max(1, terms.concurrency // others.interested))
+
+
+# Statements
+
+
+def _note(connection: Connection, uses: Sequence[Use]) -> None:
+    if uses:
+        used = {
+            "limits": [use.limit_id for use in uses],
+            "last_ago": [use.last_ago for use in uses],
+            "throttles": [use.throttle for use in uses],
+            "latencies": [use.latency for use in uses],
+        }
+        connection.execute(USED, used)
+
+
+def _clear(connection: Connection, rows: Sequence[Row[Any]]) -> None:
+    """Bury what stands in the names of the dead."""
+    fresh = [row for row in rows if row.is_gone and row.free_in is None and row.units]
+    if fresh:
+        given = {
+            "limits": [row.id for row in fresh],
+            "workers": [row.worker_id for row in fresh],
+            "seconds": [_outlived(row) for row in fresh],
+        }
+        connection.execute(OUTLIVE, given)
+    over = [
+        row
+        for row in rows
+        if (row.free_in is not None and row.free_in <= 0) or (row.is_gone and not row.units)
+    ]
+    if over:
+        gone = {"limits": [row.id for row in over], "workers": [row.worker_id for row in over]}
+        connection.execute(FREE, gone)
+
+
+def _write(
+    connection: Connection,
+    worker_id: int,
+    decisions: Mapping[int, _Decision],
+    rows: Mapping[int, Sequence[Row[Any]]],
+) -> None:
+    before = {
+        one: next((row for row in rows[one] if row.worker_id == worker_id), None)
+        for one in decisions
+    }
+    held = [one for one, decision in decisions.items() if _differs(decision, before[one])]
+    if held:
+        given = {
+            "worker": worker_id,
+            "limits": held,
+            "units": [decisions[one].grant.units for one in held],
+            "exclusive": [decisions[one].grant.terms.is_exclusive for one in held],
+            "asks": [decisions[one].asks for one in held],
+        }
+        connection.execute(HOLD, given)
+    kept = [decisions[one].grant for one in held if decisions[one].grant.units]
+    if kept:
+        terms = {
+            "limits": [grant.limit_id for grant in kept],
+            "gaps": [grant.terms.gap for grant in kept],
+            "concurrencies": [grant.terms.concurrency for grant in kept],
+        }
+        connection.execute(KEPT, terms)
+    gone = [one for one, decision in decisions.items() if not decision.is_held and before[one]]
+    _let_go(connection, worker_id, gone)
+
+
+def _differs(decision: _Decision, before: Row[Any] | None) -> bool:
+    if not decision.is_held:
+        return False
+    return (
+        before is None
+        or decision.asks
+        or before.asked_ago is not None
+        or before.free_in is not None
+        or (before.units, before.is_exclusive)
+        != (decision.grant.units, decision.grant.terms.is_exclusive)
+    )
+
+
+def _let_go(connection: Connection, worker_id: int, limits: Sequence[int]) -> None:
+    if limits:
+        connection.execute(LET_GO, {"worker": worker_id, "limits": list(limits)})
+        queues.free(connection, dict.fromkeys(limits, 0.0))
+
+
+def _tell(
+    connection: Connection,
+    decisions: Mapping[int, _Decision],
+    others: Mapping[int, _Others],
+    rows: Mapping[int, Sequence[Row[Any]]],
+    worker_id: int,
+) -> None:
+    """Tell holders that somebody new asks, and those who ask that there is something to have."""
+    told: set[int] = set()
+    for one, decision in decisions.items():
+        mine = next((row for row in rows[one] if row.worker_id == worker_id), None)
+        if decision.asks and (mine is None or mine.asked_ago is None):
+            told.update(others[one].holders)
+        had = mine.units if mine is not None else 0
+        if had > decision.grant.units:
+            told.update(row.worker_id for row in others[one].asking)
+    for worker in sorted(told):
+        connection.execute(TELL, {"worker": worker})

@@ -1,0 +1,423 @@
+"""Tenancies: the limits that this process has in hand, and when they let the next request start.
+
+All times are those of `time.monotonic`, in seconds. No I/O here.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.pace import LOOKAHEAD, MANY, starts_within
+from scrapy_itemgraph.types import Terms, Use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from scrapy_itemgraph.types import Grant
+
+SLOT = "slot"
+# A limit that others wait for changes hands after so long, and after so many starts.
+_WINDOW = 1.0
+_WINDOW_STARTS = 20
+_LONGEST_WINDOW = 30.0
+# A limit that has no use here is kept for so long, in case it gets one.
+_LINGER = 1.0
+_TICK = 1.0
+# So long a connection is taken to be kept open.
+_KEPT_ALIVE = 15.0
+# A request is handed to the engine so long before it may start.
+_AHEAD = 0.05
+_FADING = 0.9
+
+
+class Tenancy:
+    """One limit: whether this process has it, what runs under it, and when the next may start."""
+
+    __slots__ = (
+        "_answered",
+        "_since",
+        "_started",
+        "_used",
+        "adopted_by",
+        "adopts",
+        "again_at",
+        "ahead",
+        "blocked_until",
+        "due",
+        "floor",
+        "is_set",
+        "is_yielding",
+        "key",
+        "last",
+        "latency",
+        "limit_id",
+        "occupied",
+        "others_ask",
+        "running",
+        "terms",
+        "terms_of",
+        "throttle",
+        "units",
+        "unsent",
+        "waiting",
+    )
+
+    def __init__(
+        self, key: tuple[str, str], terms_of: Callable[[], Terms], limit_id: int | None = None
+    ) -> None:
+        """Take a limit's kind and name, and how the code wants it kept at any moment."""
+        self.key = key
+        self.limit_id = limit_id
+        self.terms_of = terms_of
+        self.terms = terms_of()
+        self.floor = 0.0
+        self.is_set = False  # by a person, in place of what the code says
+        self.units = 0
+        self.due = -math.inf
+        self.blocked_until = -math.inf
+        self.again_at = -math.inf
+        self.last: float | None = None
+        self.throttle: float | None = None
+        self.latency: float | None = None
+        self.running = 0
+        self.unsent = 0
+        self.waiting = 0  # at the gate
+        self.ahead = 0  # handed to the engine, and not at the gate's end
+        self.occupied = 0  # handed to the engine, and not fetched
+        self.others_ask = False
+        self.is_yielding = False
+        self.adopts = False  # what AutoThrottle learned elsewhere is to be taken over
+        self.adopted_by: object = None  # Scrapy's slot that has it
+        self._answered = -math.inf
+        self._started = -math.inf
+        self._since = -math.inf
+        self._used = -math.inf
+
+    def __repr__(self) -> str:
+        kind, name = self.key
+        return f"<{kind} {name!r}: {self.units} units, {self.running} running>"
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the answers to its requests set its delay; of slots Scrapy's extension does."""
+        return self.key[0] != SLOT and self.throttle is not None
+
+    @property
+    def gap(self) -> float:
+        """The least seconds between two starts, as things are now."""
+        return self.floor if self.is_set else max(self.floor, self.terms_of().gap)
+
+    def take(self, grant: Grant, asked_at: float) -> None:
+        """Take note of what the database gave, or left, when it was asked."""
+        now = time.monotonic()
+        had, self.units = self.units, grant.units
+        self.terms, self.floor, self.is_set = grant.terms, grant.floor, grant.is_set
+        self.others_ask = grant.others_ask
+        self.again_at = now + grant.again_in
+        self.blocked_until = now + grant.blocked_in if grant.blocked_in else -math.inf
+        if not had and grant.units:
+            self.due = now + grant.due_in
+            self._since = self._used = asked_at
+            if grant.throttle is not None:
+                self.throttle, self.adopts = grant.throttle, True
+        if self.terms.is_exclusive and not self.unsent:
+            self.due = max(self.due, self._started + self.gap)
+        if not grant.units:
+            self.is_yielding = False
+
+    def lose(self) -> None:
+        """Take note that this process has nothing of the limit any more."""
+        self.units = 0
+        self.is_yielding = False
+        self.again_at = -math.inf
+
+    def ready_at(self, now: float) -> float:
+        """Return when the next request may start; never, as long as something else must end."""
+        if not self.units or self.is_yielding:
+            return math.inf
+        if self.terms.is_exclusive:
+            if self.unsent:
+                return math.inf
+            cap = self.terms.concurrency
+        else:
+            cap = self.units
+        if cap is not None and self.running >= cap:
+            return math.inf
+        return max(self.due, self.blocked_until, now)
+
+    def admits(self, now: float) -> bool:
+        """Whether the engine may have one more request, because it could start about now."""
+        if not self.units or self.is_yielding:
+            return False
+        if not self.terms.is_exclusive:
+            # One more than may run, which starts as soon as one of them has ended.
+            return self.occupied <= self.units and self.blocked_until <= now
+        cap = self.terms.concurrency
+        if self.ahead or (cap is not None and self.occupied >= cap):
+            return False
+        soonest = now + self.gap if self.unsent else max(self.due, self.blocked_until)
+        return soonest - now <= _AHEAD
+
+    def admits_at(self) -> float:
+        """Return when to ask `admits` again, where time alone makes a difference."""
+        if not self.units or self.is_yielding or self.ahead or self.unsent:
+            return math.inf
+        return max(self.due, self.blocked_until) - _AHEAD
+
+    def is_cold(self, now: float) -> bool:
+        """Whether a request has a connection to make, as far as anybody knows."""
+        return self.key[0] == SLOT and now - self._answered > _KEPT_ALIVE
+
+    # The life of a request
+
+    def begin(self, now: float) -> None:
+        """Let a request start."""
+        self.running += 1
+        self.unsent += 1
+        self.due = math.inf if self.terms.is_exclusive else self.due
+        self._used = self.last = now
+
+    def sent(self, now: float) -> None:
+        """Take note that a request that was let start has left this process by now."""
+        self.unsent -= 1
+        self.last = self._started = now
+        if not self.unsent:
+            self.due = now + self.gap
+
+    def end(self, now: float, took: float) -> None:
+        """Take note that a download ended."""
+        self.running -= 1
+        self.latency = max(took, (self.latency or 0.0) * _FADING)
+        self._used = self._answered = now
+
+    def block(self, until: float) -> None:
+        """Let nothing start before a moment."""
+        self.blocked_until = max(self.blocked_until, until)
+
+    # What the database is told
+
+    def use(self, now: float, interest: int) -> Use | None:
+        """Return what to tell and ask; None when there is nothing to say.
+
+        `interest` is how many requests in hand keep to this limit.
+        """
+        assert self.limit_id is not None
+        interest += self.waiting + self.running
+        if not self.units and not interest:
+            return None
+        wants = min(self.terms.concurrency or 1, max(interest, 1))
+        if not self.others_ask:
+            wants = max(wants, self.units)  # nobody else has a use for it
+        is_spare = not interest and self._is_spare(now)
+        if self.units and self._gives_up(now, interest):
+            wants = 0
+        last = self.last
+        self.last = None
+        return Use(
+            limit_id=self.limit_id,
+            terms=self.terms_of(),
+            wants=wants,
+            running=self.running,
+            spare=is_spare,
+            last_ago=None if last is None else max(0.0, now - last),
+            throttle=self.throttle,
+            latency=self.latency,
+        )
+
+    def settles_at(self, interest: int) -> float:
+        """Return when there is something to tell or ask, apart from the ticking of the clock."""
+        if not self.units:
+            return self.again_at if interest + self.waiting else math.inf
+        if self.others_ask and not self.is_yielding:
+            return self._since + self._window if interest else self.due - _AHEAD
+        return -math.inf if self.is_yielding and not self.running else math.inf
+
+    @property
+    def _window(self) -> float:
+        return min(max(_WINDOW, _WINDOW_STARTS * self.gap), _LONGEST_WINDOW)
+
+    def _gives_up(self, now: float, interest: int) -> bool:
+        """Whether the limit goes now; one that must go and cannot yet takes no more requests."""
+        if not interest:
+            idle = now - max(self._used, self._since)
+            return idle >= _LINGER or (self.others_ask and self._is_spare(now))
+        if self.others_ask and (now - self._since >= self._window or self._is_stuck(now)):
+            self.is_yielding = True
+        return self.is_yielding and not self.running and not self.unsent
+
+    def _is_spare(self, now: float) -> bool:
+        """Whether somebody else could do more with the limit than wait out its gap."""
+        return not self.terms.is_exclusive or (not self.unsent and self.due - now <= _AHEAD)
+
+    def _is_stuck(self, now: float) -> bool:
+        """Whether the limit could be used, and has not been for a while."""
+        return now - max(self._used, self._since, self.due) >= _LINGER and not self.running
+
+
+def _throttled(terms: Terms, delay: float | None) -> Terms:
+    return Terms(gap=max(terms.gap, delay or 0.0), concurrency=terms.concurrency)
+
+
+Lane = tuple[Tenancy, ...]
+
+
+class Tenancies:
+    """All limits that this process has met, by kind and name."""
+
+    def __init__(
+        self, slot_terms: Callable[[str], Terms], throttle_of: Callable[[Tenancy], float | None]
+    ) -> None:
+        """Take how a slot is kept at any moment, and the delay that AutoThrottle gives it."""
+        self.slot_terms = slot_terms
+        self._throttle_of = throttle_of
+        self._by_key: dict[tuple[str, str], Tenancy] = {}
+        self._by_id: dict[int, Tenancy] = {}
+
+    def __iter__(self) -> Iterator[Tenancy]:
+        return iter(self._by_key.values())
+
+    def slot(self, name: str) -> Tenancy | None:
+        """Return the tenancy of a slot; None where there is nothing to keep to."""
+        if not name:
+            return None
+        found = self._by_key.get((SLOT, name))
+        if found is None:
+            found = Tenancy((SLOT, name), lambda: self.slot_terms(name))
+            self._by_key[found.key] = found
+        return found
+
+    def declare(
+        self, limit_id: int, key: tuple[str, str], terms: Terms, *, first_delay: float | None
+    ) -> Tenancy:
+        """Make the tenancy of a limit that the code declares, if it is not known.
+
+        With a first delay its answers set its delay.
+        """
+        found = self._by_id.get(limit_id)
+        if found is None:
+            found = Tenancy(key, lambda: terms, limit_id)
+            if first_delay is not None:
+                found.throttle = first_delay
+                found.terms_of = lambda: _throttled(terms, found.throttle)
+            self._by_key[key] = self._by_id[limit_id] = found
+        return found
+
+    def lane(self, slot: str, limits: Iterable[int]) -> Lane:
+        """Return what a request keeps to: its slot and further limits."""
+        of_slot = self.slot(slot)
+        named = tuple(self._by_id[limit] for limit in limits)
+        return named if of_slot is None else (of_slot, *named)
+
+    def identify(self, numbers: Mapping[str, int]) -> None:
+        """Take note of the numbers of slots."""
+        for name, number in numbers.items():
+            found = self._by_key.get((SLOT, name))
+            if found is not None:
+                found.limit_id = number
+                self._by_id[number] = found
+
+    @property
+    def unidentified(self) -> list[tuple[str, str]]:
+        """Limits that no number is known of."""
+        return [one.key for one in self if one.limit_id is None]
+
+    def take(self, grants: Iterable[Grant], asked_at: float) -> None:
+        """Take note of what the database gave."""
+        for grant in grants:
+            found = self._by_id.get(grant.limit_id)
+            if found is None:
+                found = self.slot(grant.name) if grant.kind == SLOT else None
+                if found is None:
+                    continue
+                self.identify({grant.name: grant.limit_id})
+            found.take(grant, asked_at)
+
+    def rooms(self, unbegun: Mapping[Tenancy, int]) -> dict[int, int]:
+        """Return how many more requests the limits in hand have use for, by number.
+
+        `unbegun` counts the requests in hand that have not started.
+        """
+        now = time.monotonic()
+        return {
+            number: self._room(one, now, unbegun.get(one, 0))
+            for number, one in self._by_id.items()
+            if one.units
+        }
+
+    def _room(self, one: Tenancy, now: float, unbegun: int) -> int:
+        if one.is_yielding or one.blocked_until - now > LOOKAHEAD:
+            return 0
+        gap = one.gap
+        if gap <= 0:
+            return MANY
+        due = now + gap if one.unsent else max(one.due, one.blocked_until, now)
+        return max(0, starts_within(gap, due - now) - unbegun)
+
+    def soonest_room(self, unbegun: Mapping[Tenancy, int]) -> float:
+        """Return in how many seconds a limit in hand has use for another request."""
+        now = time.monotonic()
+        return min(
+            (
+                max(0.0, one.due + unbegun.get(one, 0) * one.gap - LOOKAHEAD - now)
+                for one in self
+                if one.units and one.terms.is_exclusive and not one.unsent
+            ),
+            default=math.inf,
+        )
+
+    def uses(self, interest: Mapping[Tenancy, int]) -> list[Use]:
+        """Return what to tell the database and ask of it, and forget what has no use any more.
+
+        `interest` counts the requests in hand by what they keep to.
+        """
+        now = time.monotonic()
+        found = []
+        for one in list(self):
+            if one.limit_id is None:
+                continue
+            self._note_throttle(one)
+            use = one.use(now, interest.get(one, 0))
+            if use is not None:
+                found.append(use)
+            elif one.again_at <= now:
+                self._forget(one)
+        return found
+
+    def final_uses(self) -> list[Use]:
+        """Return how the limits in hand were used, for they are given up."""
+        for one in self:
+            self._note_throttle(one)
+        now = time.monotonic()
+        return [use for one in self if one.limit_id and (use := one.use(now, 0)) is not None]
+
+    def _note_throttle(self, one: Tenancy) -> None:
+        if one.key[0] == SLOT and one.units:
+            one.throttle = self._throttle_of(one) or one.throttle
+
+    def lose(self) -> None:
+        """Take note that this process has nothing in hand any more."""
+        for one in self:
+            one.lose()
+
+    def lacks(self, interest: Mapping[Tenancy, int]) -> bool:
+        """Whether a limit could be used more than what is in hand of it allows."""
+        return any(
+            one.units < min(interest.get(one, 0), one.terms.concurrency or 1)
+            and not one.terms.is_exclusive
+            for one in interest
+        )
+
+    def next_settling(self, interest: Mapping[Tenancy, int]) -> float:
+        """Return in how many seconds something is to be told or asked, at most a second."""
+        now = time.monotonic()
+        moments = [one.settles_at(interest.get(one, 0)) for one in self]
+        return min(max(0.02, min(moments, default=math.inf) - now), _TICK)
+
+    def _forget(self, one: Tenancy) -> None:
+        """Forget a slot that has no use any more."""
+        if one.key[0] == SLOT:
+            self._by_key.pop(one.key, None)
+            if one.limit_id is not None:
+                self._by_id.pop(one.limit_id, None)

@@ -1,0 +1,232 @@
+"""What a website sees of several processes, one of which is killed: every limit holds."""
+
+from __future__ import annotations
+
+import itertools
+from urllib.parse import quote
+
+import polite_project
+import polite_site
+import pytest
+
+DELAY = 0.1
+TOLERANCE = 0.005
+SHARED = {"ITEMGRAPH_CLAIM_BATCH": 2}  # otherwise the first process takes a short crawl whole
+RATE = {"ITEMGRAPH_RATE_LIMIT": "20/s"}
+LOADS = list(itertools.product((1, 2, 4), (0, 15, 40)))  # processes, and milliseconds of blocking
+
+
+def loads(*daily):
+    """Return the loads as parameters; all but a few are slow."""
+    slow = pytest.mark.slow
+    return [pytest.param(*load, marks=() if load in daily else slow) for load in LOADS]
+
+
+@pytest.fixture
+def site():
+    """Serve a site that stamps arrivals."""
+    with polite_site.polite_site() as one:
+        yield one
+
+
+@pytest.fixture
+def new_crawls(tmp_path, database):
+    """Return a maker of crawls on the test's own database; it is given the site and settings."""
+    made = []
+
+    def new(site, settings=(), tasks=()):
+        given = {"ITEMGRAPH_DATABASE_URL": database, **SHARED, **dict(settings)}
+        made.append(polite_project.Crawls(site, tmp_path, given, dict(tasks)))
+        return made[-1]
+
+    yield new
+    for crawls in made:
+        crawls.stop()
+
+
+def paths(log):
+    """Return the pages that were fetched."""
+    return {(one.host, one.path) for one in log}
+
+
+def under(log, prefix):
+    """Return the requests of a part of the site."""
+    return [one for one in log if one.path.startswith(prefix)]
+
+
+def assert_apart(log, seconds):
+    """Assert that no two requests arrived closer to each other than so many seconds."""
+    short = polite_site.short_gaps(log, seconds - TOLERANCE)
+    assert not short, "\n".join(short)
+
+
+# The delay of a slot
+
+
+@pytest.mark.parametrize(("processes", "block_ms"), loads((1, 0), (2, 15)))
+def test_no_gap_is_shorter_than_the_delay(site, new_crawls, processes, block_ms):
+    """Also when callbacks block the loop, and when the worker that has the slot is killed."""
+    crawls = new_crawls(site, {"DOWNLOAD_DELAY": DELAY})
+
+    crawls.start(processes=processes, pages=30, block_ms=block_ms)
+    log = crawls.kill_one(after=10).finish()
+
+    assert len(paths(log)) == 30
+    assert_apart(log, DELAY)
+
+
+def test_no_gap_is_shorter_than_the_jittered_minimum(site, new_crawls):
+    """With Scrapy's jitter no gap falls below half the delay."""
+    settings = {"DOWNLOAD_DELAY": DELAY, "RANDOMIZE_DOWNLOAD_DELAY": True}
+
+    log = new_crawls(site, settings).start(processes=2, pages=20).finish()
+
+    assert len(paths(log)) == 20
+    assert_apart(log, 0.5 * DELAY)
+
+
+def test_hosts_of_one_slot_share_its_delay(site, new_crawls):
+    """`meta["download_slot"]` makes a slot of several hosts, in all processes."""
+    crawls = new_crawls(site, {"DOWNLOAD_DELAY": DELAY})
+
+    log = crawls.start(processes=2, hosts=3, pages=7, slot="one").finish()
+
+    assert len(paths(log)) == 21
+    assert_apart(log, DELAY)
+
+
+@pytest.mark.edge
+def test_whatever_scrapy_sends_keeps_the_delay(new_crawls, tmp_path):
+    """Redirects, retries, robots.txt and a media pipeline's files are paced with the pages."""
+    settings = {
+        "DOWNLOAD_DELAY": DELAY,
+        "ROBOTSTXT_OBEY": True,
+        "ITEM_PIPELINES": {"scrapy.pipelines.files.FilesPipeline": 1},
+        "FILES_STORE": tmp_path / "files",
+    }
+    unsteady = quote("/moved/{n}?status=503&times=1", safe="{}")
+    with polite_site.polite_site(robots="User-agent: *\nDisallow: /never") as site:
+        crawls = new_crawls(site, settings)
+        log = crawls.start(processes=2, pages=8, query=f"to={unsteady}", media=1).finish()
+
+    for kind in ("/page", "/moved", "/file"):
+        assert len(paths(under(log, kind))) == 8, crawls.logs()
+    assert [one.status for one in under(log, "/moved")].count(503) == 8
+    assert under(log, "/robots.txt")
+    assert_apart(log, DELAY)
+
+
+def test_the_crawl_delay_of_robots_txt_is_taken_up(new_crawls):
+    """Where robots.txt is obeyed, its Crawl-delay is the delay of the slot in all processes."""
+    settings = {"DOWNLOAD_DELAY": DELAY, "ROBOTSTXT_OBEY": True}
+    with polite_site.polite_site(robots="User-agent: *\nCrawl-delay: 0.3") as site:
+        log = new_crawls(site, settings).start(processes=2, pages=8).finish()
+
+    pages = under(log, "/page")
+    assert len(paths(pages)) == 8
+    assert_apart(pages, 0.3)
+
+
+def test_retry_after_blocks_the_slot_for_all(site, new_crawls):
+    """After a 503 that names a time nobody asks that host for anything before it."""
+    query = "status=503&times=1&retry_after=1"
+
+    log = new_crawls(site, {"DOWNLOAD_DELAY": DELAY}).start(processes=2, pages=3, query=query)
+    log = log.finish()
+
+    refusals = [one for one in log if one.status == 503]
+    assert [one.status for one in log].count(200) == len(refusals) == 3
+    for refusal in refusals:
+        later = [one.arrival - refusal.end for one in log if one.arrival > refusal.end]
+        assert min(later) >= 1 - TOLERANCE
+
+
+# Concurrency
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize(("processes", "block_ms"), loads((2, 0)))
+def test_concurrency_never_rises_above_the_cap(site, new_crawls, processes, block_ms):
+    """The cap of a slot holds at the server, over processes and through a kill."""
+    crawls = new_crawls(site, {"CONCURRENT_REQUESTS_PER_DOMAIN": 2})
+
+    crawls.start(processes=processes, pages=24, block_ms=block_ms, query="latency=0.2")
+    log = crawls.kill_one(after=8).finish()
+
+    assert len(paths(log)) == 24
+    most = polite_site.highest_concurrency(log)
+    assert most <= 2
+
+
+def test_a_task_runs_as_often_at_once_as_it_says(site, new_crawls):
+    """`@task(concurrency=1)` holds over hosts and processes."""
+    crawls = new_crawls(site, tasks={"shop:list": {"concurrency": 1}})
+
+    log = crawls.start("shop", processes=2, hosts=4, pages=5, query="latency=0.1").finish()
+
+    assert len(paths(log)) == 20
+    most = polite_site.highest_concurrency(log)
+    assert most == 1
+
+
+# Rates
+
+
+@pytest.mark.parametrize(("processes", "block_ms"), loads((2, 0)))
+def test_the_global_rate_holds_for_all_hosts(site, new_crawls, processes, block_ms):
+    """ITEMGRAPH_RATE_LIMIT spaces the requests to all hosts, through a kill."""
+    crawls = new_crawls(site, RATE)
+
+    crawls.start(processes=processes, hosts=10, pages=6, block_ms=block_ms)
+    log = crawls.kill_one(after=20).finish()
+
+    assert len(paths(log)) == 60
+    assert_apart(log, 1 / 20)
+    most = polite_site.most_in(log, 1 - TOLERANCE)
+    assert most <= 21
+
+
+def test_the_global_rate_holds_for_two_crawls_at_once(site, new_crawls):
+    """The limit is the database's, not a crawl's."""
+    crawls = new_crawls(site, RATE)
+
+    crawls.start("many", hosts=5, pages=6)
+    crawls.start("more", base=5, hosts=5, pages=6)
+    log = crawls.finish()
+
+    assert len(paths(log)) == 60
+    assert_apart(log, 1 / 20)
+
+
+def test_a_task_may_be_exempt_from_the_global_rate(site, new_crawls):
+    """A task with `exempt_global` goes on while another one waits for the limit."""
+    crawls = new_crawls(
+        site,
+        {"ITEMGRAPH_RATE_LIMIT": "4/s"},
+        {"shop:list": {"exempt_global": True}},
+    )
+
+    log = crawls.start("shop", hosts=4, pages=2, kinds="list,detail").finish()
+
+    assert len(paths(log)) == 16
+    assert_apart(under(log, "/detail"), 1 / 4)
+    assert polite_site.gaps(under(log, "/list"))[0] < 1 / 4 - TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks", "limited"),
+    [
+        ({}, {"shop:list": {"rate_limit": "10/s"}}, "/list/"),
+        ({}, {"shop:list": {"rate_limit_by_tag": {"slow": "10/s"}}}, "/list/slow/"),
+        ({"ITEMGRAPH_RATE_GROUPS": {"shop:*": "10/s"}}, {}, "/"),
+    ],
+    ids=["task", "tag", "group"],
+)
+def test_the_rate_of_some_work_holds(site, new_crawls, settings, tasks, limited):
+    """What a limit of a task, a tag or a group applies to is spaced over hosts and processes."""
+    crawls = new_crawls(site, settings, tasks)
+
+    log = crawls.start("shop", processes=2, hosts=4, pages=4, kinds="list,detail").finish()
+
+    assert len(paths(log)) == 32
+    assert_apart(under(log, limited), 1 / 10)
