@@ -105,7 +105,7 @@ KEPT = text("""
     UPDATE limits l SET gap = kept.gap, concurrency = kept.concurrency
     FROM unnest(CAST(:limits AS int[]), CAST(:gaps AS float8[]), CAST(:concurrencies AS int[]))
         AS kept(id, gap, concurrency)
-    WHERE l.id = kept.id
+    WHERE l.id = kept.id AND l.kind = 'slot'
         AND (l.gap, l.concurrency) IS DISTINCT FROM (kept.gap, kept.concurrency)
 """)
 
@@ -126,7 +126,7 @@ STRAYS = text("""
 """)
 
 OF_WORKERS = text("""
-    SELECT h.limit_id, h.worker_id, h.units, l.gap, l.latency
+    SELECT h.limit_id, h.worker_id, h.units, l.gap, l.set_gap, l.crawl_delay, l.latency
     FROM holdings h JOIN limits l ON l.id = h.limit_id
     WHERE h.worker_id = ANY (CAST(:workers AS int[])) AND h.until IS NULL
 """)
@@ -234,8 +234,9 @@ def _outlived(row: Row[Any]) -> float:
     """Return how long the requests of a dead worker may still run, or hold others off."""
     if not row.units:
         return 0.0
-    latency = _UNKNOWN_LATENCY if row.latency is None and not row.gap else row.latency
-    return max(row.gap or 0.0, latency or 0.0)
+    gap = max(row.gap or 0.0, row.set_gap or 0.0, row.crawl_delay or 0.0)
+    latency = _UNKNOWN_LATENCY if row.latency is None and not gap else row.latency
+    return max(gap, latency or 0.0)
 
 
 def effective(terms: Terms, row: Row[Any], *, learns: bool) -> Terms:
@@ -453,7 +454,11 @@ def _write(
             "asks": [decisions[one].asks for one in held],
         }
         connection.execute(HOLD, given)
-    kept = [decisions[one].grant for one in held if decisions[one].grant.units]
+    kept = [
+        decision.grant
+        for one, decision in decisions.items()
+        if decision.grant.units and _is_news(decision.grant, rows[one][0])
+    ]
     if kept:
         terms = {
             "limits": [grant.limit_id for grant in kept],
@@ -463,6 +468,10 @@ def _write(
         connection.execute(KEPT, terms)
     gone = [one for one, decision in decisions.items() if not decision.is_held and before[one]]
     _let_go(connection, worker_id, gone)
+
+
+def _is_news(grant: Grant, row: Row[Any]) -> bool:
+    return (grant.terms.gap, grant.terms.concurrency) != (row.gap, row.concurrency)
 
 
 def _differs(decision: _Decision, before: Row[Any] | None) -> bool:

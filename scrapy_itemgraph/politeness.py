@@ -65,6 +65,9 @@ class Politeness:
             asked_at = time.monotonic()
             grants = await crawl.graph.limiting.renew(uses)
             crawl.tenancies.take(grants.values(), asked_at)
+        for one in list(crawl.tenancies):
+            if one.blocked_until - asked_at > _SHORT:
+                crawl.on_blocked(one)
         crawl.gate.pump()
 
     # Lessons

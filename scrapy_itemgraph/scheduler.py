@@ -177,10 +177,14 @@ class Scheduler(BaseScheduler):
 
     def _give_back(self, tenancy: Tenancy) -> None:
         """Give back the work that waits for a limit whose turn will not come soon."""
-        for request in self._claimed.drop(lambda lane: tenancy in lane):
-            leg: Leg = request.meta[LEG]
-            leg.execution.release()
-            leg.close()
+        for buffer in (self._claimed, self._follow_ups):
+            for request in buffer.drop(lambda lane: tenancy in lane):
+                leg: Leg = request.meta[LEG]
+                if leg.execution.claim is None:  # there is nowhere to give it back to
+                    buffer.push(leg.lane, request, priority=request.priority)
+                else:
+                    leg.execution.release()
+                    leg.close()
         self._crawl.gate.put_off(tenancy)
 
     def _hand_out(self, request: Request, leg: Leg) -> None:

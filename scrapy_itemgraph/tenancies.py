@@ -117,21 +117,22 @@ class Tenancy:
         self.others_ask = grant.others_ask
         self.again_at = now + grant.again_in
         self.blocked_until = now + grant.blocked_in if grant.blocked_in else -math.inf
-        if not had and grant.units:
-            self.due = now + grant.due_in
+        if not grant.units:
+            self.lose()
+            return
+        if not had:
             self._since = self._used = asked_at
             if grant.throttle is not None:
                 self.throttle, self.adopts = grant.throttle, True
-        if self.terms.is_exclusive and not self.unsent:
-            self.due = max(self.due, self._started + self.gap)
-        if not grant.units:
-            self.is_yielding = False
+        if not self.unsent:
+            has_started = self._started > -math.inf
+            self.due = self._started + self.gap if has_started else now + grant.due_in
 
     def lose(self) -> None:
         """Take note that this process has nothing of the limit any more."""
         self.units = 0
         self.is_yielding = False
-        self.again_at = -math.inf
+        self._started = -math.inf
 
     def ready_at(self, now: float) -> float:
         """Return when the next request may start; never, as long as something else must end."""
@@ -400,6 +401,7 @@ class Tenancies:
         """Take note that this process has nothing in hand any more."""
         for one in self:
             one.lose()
+            one.again_at = -math.inf
 
     def lacks(self, interest: Mapping[Tenancy, int]) -> bool:
         """Whether a limit could be used more than what is in hand of it allows."""

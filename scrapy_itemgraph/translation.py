@@ -135,12 +135,8 @@ def callback_of(request: Request, spider: Spider) -> Any:
 
 def callback_names(spider_class: type) -> list[str]:
     """Return the names of a spider's methods that requests could name as their callbacks."""
-    return [
-        name
-        for name in dir(spider_class)
-        if not name.startswith("_")
-        and inspect.isroutine(inspect.getattr_static(spider_class, name))
-    ]
+    public = (name for name in dir(spider_class) if not name.startswith("_"))
+    return [one for one in public if inspect.isroutine(inspect.getattr_static(spider_class, one))]
 
 
 def task_of(callback: Any) -> Task | None:

@@ -573,7 +573,7 @@ def test_a_crawl_outlasts_an_outage_of_the_database(tmp_path, site):
         os.kill(postmaster.pid, signal.SIGQUIT)
         for n in range(4):
             site.opened[f"/gate/{n}"].set()
-        project.wait_for("cannot be reached")
+        project.wait_for("The crawl waits for it")
         EmbeddedServer.start(data_dir).close()
         run = project.finish(process, 120)
         again = project.crawl()
