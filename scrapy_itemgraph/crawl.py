@@ -372,12 +372,12 @@ class Crawl:
             return
         read = self.jars.wanted(requests)
         if read.pairs:
-            self.jars.merge(read, await self.graph.load_cookies(read.pairs))
+            self.jars.merge(read, await self.graph.sessions.load_cookies(read.pairs))
 
     async def refresh_state(self) -> None:
         """Take over the state that other processes have saved."""
         read = self.state.reading()
-        self.state.merge(read, await self.graph.load_state())
+        self.state.merge(read, await self.graph.sessions.load_state())
 
 
 async def cancelled(running: Sequence[asyncio.Future[Any]]) -> None:

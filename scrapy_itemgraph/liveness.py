@@ -64,6 +64,7 @@ class Liveness:
         self._ear: psycopg.AsyncConnection[Any] | None = None
         self._news = asyncio.Event()
         self._own_news = asyncio.Event()
+        self._broke = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -74,6 +75,11 @@ class Liveness:
             asyncio.create_task(self._keep_beating()),
             asyncio.create_task(self._keep_listening()),
         ]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the lock's connection stands, as far as this process was told."""
+        return not self._broke.is_set()
 
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
         """Wait until there is news of the crawl, `timeout` seconds at most."""
@@ -94,6 +100,8 @@ class Liveness:
         """Give the lock up."""
         await self.stop()
         _open.discard(self)
+        if self._lock is not None and not self._lock.closed:
+            asyncio.get_running_loop().remove_reader(self._lock.fileno())
         for connection in (self._lock, self._ear):
             if connection is not None:
                 with contextlib.suppress(psycopg.Error):
@@ -109,6 +117,8 @@ class Liveness:
 
     async def _take_lock(self) -> None:
         if self._lock is not None:
+            if not self._lock.closed:
+                asyncio.get_running_loop().remove_reader(self._lock.fileno())
             await self._lock.close()
         self._lock = await psycopg.AsyncConnection.connect(
             # A statement with parameters of its own would leave a portal open, and with it a
@@ -118,6 +128,7 @@ class Liveness:
         )
         await self._lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await self._lock.execute(LOCK, [self._worker_id])
+        self._watch()
         await self._follow(await self._beat(True))
 
     async def _follow(self, worker_id: int) -> None:
@@ -129,10 +140,11 @@ class Liveness:
     async def _keep_beating(self) -> None:
         pause = self._interval
         while True:
-            await asyncio.sleep(pause)
+            await _elapses(self._broke, pause)
             try:
                 await self._check_lock()
                 await self._follow(await self._beat(False))
+                self._broke.clear()
                 pause = self._interval
             except Exception as error:  # noqa: BLE001 - the lease tells others, we go on trying
                 logger.warning("No heartbeat: %s", error, extra={"action": "heartbeat_failed"})
@@ -142,8 +154,20 @@ class Liveness:
         try:
             assert self._lock is not None
             await self._lock.execute("SELECT")
+            self._watch()
         except psycopg.Error:
             await self._take_lock()
+
+    def _watch(self) -> None:
+        """Notice at once when the server ends the connection: the lock is free from then on."""
+        assert self._lock is not None
+        loop, number = asyncio.get_running_loop(), self._lock.fileno()
+
+        def broke() -> None:
+            loop.remove_reader(number)
+            self._broke.set()
+
+        loop.add_reader(number, broke)
 
     async def _keep_listening(self) -> None:
         while True:
@@ -157,6 +181,15 @@ class Liveness:
                         self._own_news.set()
             except psycopg.Error:
                 await asyncio.sleep(_LONGEST_PAUSE)
+
+
+async def _elapses(event: asyncio.Event, seconds: float) -> None:
+    """Wait for so long, or until something happens that is not yet dealt with."""
+    if event.is_set():  # dealing with it failed a moment ago
+        await asyncio.sleep(seconds)
+        return
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
 
 
 async def _happens(event: asyncio.Event, timeout: float) -> bool:  # noqa: ASYNC109 - likewise

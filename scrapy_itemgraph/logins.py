@@ -89,7 +89,7 @@ class Logins:
                 self._expired.set()
 
     async def _is_renewed(self) -> bool:
-        is_mine, current = await self._crawl.graph.begin_login(self._generation)
+        is_mine, current = await self._crawl.graph.sessions.begin_login(self._generation)
         if is_mine:
             await self._log_in()
             return True
@@ -106,7 +106,7 @@ class Logins:
         logger.info("spider %s: the session has expired; logging in", name)
         error = await self._run_login()
         await self._crawl.save_session()
-        self._generation = await self._crawl.graph.end_login(renewed=error is None)
+        self._generation = await self._crawl.graph.sessions.end_login(renewed=error is None)
         if error is not None:
             raise ItemGraphError(
                 f"spider {name}: login() failed: {error.get('type')}: {error.get('message')}. "

@@ -33,6 +33,7 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import notices
 from scrapy_itemgraph.graph.commits import Commits
 from scrapy_itemgraph.graph.limiting import Limiting
+from scrapy_itemgraph.graph.sessions import Sessions
 from scrapy_itemgraph.graph.transactions import Transactions
 from scrapy_itemgraph.operations import Changeset
 from scrapy_itemgraph.types import Outcome
@@ -81,7 +82,6 @@ class CrawlGraph:
         self._has_callback: Callable[[str], bool] = lambda _: True
         self._of_callback: Callable[[str], Task] | None = None
         self.has_cookies = False
-        self._state_at: datetime | None = None
         self._outdated: set[str] = set()
         self._lives_until = math.inf
         self.last_uses: Sequence[Use] = ()  # of limits, for the end
@@ -159,6 +159,7 @@ class CrawlGraph:
         renamed = await self._call(registry.rename_tags, self.settings.tag_renames)
         self._crawl_id, other = await self._call(registry.make_crawl, crawl, arguments)
         self._transactions.crawl_id = self._crawl_id
+        self.sessions = Sessions(self._transactions, self._crawl_id)
         self.limiting = Limiting(self._transactions, self.settings, spider=spider)
         self._registration = await self._call(
             registry.register_tasks,
@@ -206,7 +207,8 @@ class CrawlGraph:
             )
 
         worker = await self._call(register)
-        self.worker_id = self._commits.worker_id = self.limiting.worker_id = worker.id
+        self.worker_id = self._commits.worker_id = worker.id
+        self.sessions.worker_id = self.limiting.worker_id = worker.id
         self._lives_until = clock.elapsed() + self.settings.lease.total_seconds()
         return worker
 
@@ -260,35 +262,6 @@ class CrawlGraph:
     async def move(self, gone: Sequence[Move]) -> list[Moved]:
         """Note where claims' requests went; for each, whether it may go on there."""
         return await self._call(moves.move, self._crawl_id, gone, hot=True)
-
-    # Sessions
-
-    async def load_cookies(self, wanted: Iterable[tuple[str, str]]) -> list[Cookie]:
-        """Return the cookies that could be sent from a jar to a host."""
-        return await self._call(sessions.load_cookies, self._crawl_id, list(wanted), hot=True)
-
-    async def load_state(self) -> dict[str, str | None]:
-        """Return what of the spider's saved state may have changed since it was asked for last."""
-        state, self._state_at = await self._call(
-            sessions.load_state, self._crawl_id, since=self._state_at
-        )
-        return state
-
-    async def begin_login(self, generation: int) -> tuple[bool, int]:
-        """Become the one that logs in for all; whether that is so, and the current generation."""
-        return await self._call(sessions.begin_login, self._crawl_id, self.worker_id, generation)
-
-    async def end_login(self, *, renewed: bool) -> int:
-        """Let the others go on; return the current generation."""
-
-        def end(connection: Connection) -> int:
-            generation = sessions.end_login(
-                connection, self._crawl_id, self.worker_id, renewed=renewed
-            )
-            registry.wake_crawl(connection, self._crawl_id)
-            return generation
-
-        return await self._call(end)
 
     # Runs
 
@@ -451,8 +424,9 @@ class CrawlGraph:
 
     @property
     def lives(self) -> bool:
-        """Whether the lease runs, so that nobody else can have this worker's limits."""
-        return clock.elapsed() < self._lives_until
+        """Whether lock and lease stand, so that nobody else can have this worker's limits."""
+        is_locked = self._liveness is None or self._liveness.is_sure
+        return is_locked and clock.elapsed() < self._lives_until
 
     async def wait_for_own_news(self, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
         """Wait for news for this very worker, `timeout` seconds at most; whether there were."""

@@ -278,6 +278,31 @@ def test_a_lost_lock_is_taken_again(crawl, database):
     asyncio.run(run())
 
 
+def test_nothing_counts_as_held_while_a_cut_lock_is_not_taken_again(crawl, database, monkeypatch):
+    """A worker notices at once that its lock is gone, and starts nothing before it is back."""
+
+    async def run() -> None:
+        async with opened(database, lease=timedelta(hours=1)) as graph:
+            lock = graph._liveness._lock
+            may_go_on = asyncio.Event()
+            check = graph._liveness._check_lock
+
+            async def checked_later() -> None:
+                await may_go_on.wait()
+                await check()
+
+            monkeypatch.setattr(graph._liveness, "_check_lock", checked_later)
+            assert graph.lives
+            pid = lock.info.backend_pid
+            await asyncio.to_thread(crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=pid)
+            await until_async(lambda: not graph.lives)
+            may_go_on.set()
+            await until_async(lambda: graph.lives)
+            assert await asyncio.to_thread(lock_holders, crawl) == 1
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
 def test_a_lock_that_the_server_still_holds_for_a_lost_connection_stops_no_heartbeat(
     crawl, database, monkeypatch
 ):

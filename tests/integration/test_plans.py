@@ -7,6 +7,7 @@ place, before it is sent. What counts is how many rows a plan touches: it must g
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from conftest import new_database
 from races import Crawl, ended
 
 from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import queries, registry, staging, work, workers
+from scrapy_itemgraph import holdings, queries, registry, staging, work, workers
+from scrapy_itemgraph import queues as slot_queues
+from scrapy_itemgraph.admission import Admission
 from scrapy_itemgraph.operations import (
     AddTag,
     CreateAlias,
@@ -33,7 +36,7 @@ from scrapy_itemgraph.operations import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.types import Lesson, Outcome, Terms, Use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +45,22 @@ MILLION = 1_000_000
 BATCH = 25
 ROWS_EACH = 50
 JOINS = {"Hash Join", "Merge Join"}
+# Slots that another worker has, with their queues.
+TAKEN = 20_000
+WHOLE = Terms(gap=1.0, concurrency=8)
+UNITS = Terms(concurrency=8)
+TAKE_SLOTS = (
+    "INSERT INTO limits (name) SELECT 's' || n || '.example' FROM generate_series(1, :count) n",
+    """
+    INSERT INTO queues (crawl_id, slot_id, is_live, next_at, holder)
+    SELECT :crawl, id, true, now() - interval '2 hours', :worker
+    FROM limits WHERE name LIKE 's%.example'
+    """,
+    """
+    INSERT INTO holdings (limit_id, worker_id, units, is_exclusive)
+    SELECT id, :worker, 1, true FROM limits WHERE name LIKE 's%.example'
+    """,
+)
 EXPLAINABLE = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 
 
@@ -154,6 +173,41 @@ def worker_of(crawl: Crawl, connection: sa.Connection) -> int:
     ).id
 
 
+def take_slots(crawl: Crawl, connection: sa.Connection) -> int:
+    """Let another worker have many slots, and return it."""
+    worker = worker_of(crawl, connection)
+    given = {"count": TAKEN, "crawl": crawl.id, "worker": worker}
+    for statement in TAKE_SLOTS:
+        text = sa.text(statement)
+        connection.execute(text, {key: given[key] for key in text._bindparams})
+    return worker
+
+
+def slots_like(connection: sa.Connection, pattern: str, limit: int = BATCH) -> dict[str, int]:
+    """Return some slots by name."""
+    found = sa.text("SELECT name, id FROM limits WHERE name LIKE :like ORDER BY id LIMIT :limit")
+    rows = connection.execute(found, {"like": pattern, "limit": limit}).all()
+    return {row.name: row.id for row in rows}
+
+
+def limited(
+    crawl: Crawl, connection: sa.Connection, worker: int, terms: Terms, **hand: Any
+) -> tuple[list[Any], Admission]:
+    """Claim where all slots are kept alike."""
+    databases.hot_path(connection)
+    admission = Admission(slot_terms=lambda _: terms, **hand)
+    claims = work.claim(
+        connection,
+        crawl_id=crawl.id,
+        worker_id=worker,
+        tasks=crawl.tasks,
+        token=uuid.uuid4(),
+        limit=BATCH,
+        admission=admission,
+    )
+    return claims, admission
+
+
 def only_queue(connection: sa.Connection) -> None:
     """Let the queue with a million rows be the only live one."""
     others = "FROM limits s WHERE s.id = q.slot_id AND s.name <> :one"
@@ -174,6 +228,133 @@ def test_a_claim_touches_few_rows(million, step, queues):
     assert len(claims) == BATCH
     assert {one.task for one in claims} == {"parse"}
     assert len({one.slot for one in claims}) == (1 if queues == "one" else BATCH)
+
+
+@pytest.mark.parametrize("terms", [WHOLE, UNITS])
+@pytest.mark.parametrize("queues", ["one", "many"])
+def test_a_claim_within_limits_touches_few_rows(million, step, queues, terms):
+    """A claim that takes the slots it claims from passes over all that others have."""
+    take_slots(million, step)
+    worker = worker_of(million, step)
+    if queues == "one":
+        only_queue(step)
+        step.execute(sa.text("UPDATE queues SET is_live = true WHERE holder IS NOT NULL"))
+
+    with explaining(step) as explained:
+        claims, _ = limited(million, step, worker, terms)
+
+    check(explained)
+    assert len(claims) == (1 if queues == "one" and terms is WHOLE else BATCH)
+
+
+def test_a_claim_from_slots_in_hand_touches_few_rows(million, step):
+    """A claim from slots that the worker has looks at those with room, and at what is new."""
+    take_slots(million, step)
+    worker = worker_of(million, step)
+    admission = Admission()
+    rooms: dict[int, int] = {}
+    for _ in range(8):
+        _, admission = limited(million, step, worker, WHOLE, rooms=rooms)
+        rooms = dict.fromkeys(admission.rooms, 0)
+    some = [number for number, grant in admission.grants.items() if grant.units][:10]
+
+    with explaining(step) as explained:
+        claims, _ = limited(million, step, worker, WHOLE, rooms={**rooms, **dict.fromkeys(some, 1)})
+
+    check(explained)
+    assert len(claims) == BATCH
+
+
+def test_a_claim_that_is_refused_touches_few_rows(million, step):
+    """A claim whose slots are all blocked or in other hands puts them off, and no others."""
+    other = take_slots(million, step)
+    slots = slots_like(step, "q%.example", 100)
+    uses = [Use(limit_id=number, terms=WHOLE) for number in slots.values()]
+    holdings.acquire(step, other, uses)
+    blocked = [Lesson(slot=name, blocked_for=60.0, blocked_by="http 429") for name in slots]
+    holdings.teach(step, other, blocked[:50])
+    first = "UPDATE queues SET next_at = now() - interval '3 hours' WHERE slot_id = ANY (:slots)"
+    step.execute(sa.text(first), {"slots": list(slots.values())})
+    worker = worker_of(million, step)
+
+    with explaining(step) as explained:
+        claims, _ = limited(million, step, worker, WHOLE)
+
+    check(explained)
+    assert len(claims) == BATCH
+
+
+@pytest.mark.parametrize("terms", [WHOLE, UNITS])
+def test_settling_limits_touches_few_rows(million, step, terms):
+    """Taking, keeping, asking for and giving up limits looks at these limits only."""
+    other = take_slots(million, step)
+    worker = worker_of(million, step)
+    theirs = slots_like(step, "s%.example").values()
+    own = slots_like(step, "q%.example", 2 * BATCH).values()
+    databases.hot_path(step)
+    wanted = [Use(limit_id=number, terms=terms, wants=4) for number in own]
+    refused = [Use(limit_id=number, terms=terms, wants=4) for number in theirs]
+    with explaining(step) as explained:
+        taken = holdings.renew(step, worker, wanted)
+        holdings.renew(step, worker, [*wanted[:BATCH], *refused])
+        told = [
+            Use(limit_id=use.limit_id, terms=terms, wants=0, last_ago=0.1, latency=0.2)
+            for use in wanted[:BATCH]
+        ]
+        holdings.renew(step, worker, [*told, *refused])
+        holdings.release_all(step, worker, told)
+
+    check(explained)
+    assert all(grant.units for grant in taken.values())
+    assert other != worker
+
+
+def test_what_becomes_of_the_limits_of_the_dead_touches_few_rows(million, step):
+    """What a dead worker had is found among what all others have."""
+    take_slots(million, step)
+    dead, heir = (worker_of(million, step) for _ in range(2))
+    own = slots_like(step, "q%.example").values()
+    uses = [Use(limit_id=number, terms=WHOLE) for number in own]
+    holdings.acquire(step, dead, uses)
+    step.execute(sa.text("UPDATE workers SET lease_until = now() WHERE id = :id"), {"id": dead})
+    databases.hot_path(step)
+
+    with explaining(step) as explained:
+        holdings.outlive(step, [dead])
+        refused = holdings.renew(step, heir, uses)
+
+    check(explained)
+    assert not any(grant.units for grant in refused.values())
+
+
+def test_freeing_queues_touches_few_rows(million, step):
+    """Freeing the queues of some slots does not look at those of others."""
+    take_slots(million, step)
+    slots = slots_like(step, "s%.example").values()
+    databases.hot_path(step)
+
+    with explaining(step) as explained:
+        slot_queues.free(step, dict.fromkeys(slots, 0.0))
+
+    check(explained)
+    left = "SELECT count(*) FROM queues WHERE holder IS NOT NULL"
+    assert step.scalar(sa.text(left)) == TAKEN - BATCH
+
+
+def test_lessons_touch_few_rows(million, step):
+    """What a site's answer taught is written to its slot alone."""
+    worker = take_slots(million, step)
+    slots = slots_like(step, "s%.example")
+    databases.hot_path(step)
+    lessons = [
+        Lesson(slot=name, blocked_for=60.0, blocked_by="http 429", crawl_delay=5.0)
+        for name in slots
+    ]
+
+    with explaining(step) as explained:
+        holdings.teach(step, worker, lessons)
+
+    check(explained)
 
 
 def test_a_claim_that_finds_only_a_disabled_task_touches_few_rows(million, step):

@@ -1,0 +1,53 @@
+"""Sessions of a crawl, as one worker sees them: cookies, the spider's state, and logins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph import registry, sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.types import Cookie
+
+
+class Sessions:
+    """The sessions of one crawl; `worker_id` follows the worker when it registers anew."""
+
+    def __init__(self, transactions: Transactions, crawl_id: int) -> None:
+        self.worker_id = 0
+        self._call = transactions.call
+        self._crawl_id = crawl_id
+        self._state_at: datetime | None = None
+
+    async def load_cookies(self, wanted: Iterable[tuple[str, str]]) -> list[Cookie]:
+        """Return the cookies that could be sent from a jar to a host."""
+        return await self._call(sessions.load_cookies, self._crawl_id, list(wanted), hot=True)
+
+    async def load_state(self) -> dict[str, str | None]:
+        """Return what of the spider's saved state may have changed since it was asked for last."""
+        state, self._state_at = await self._call(
+            sessions.load_state, self._crawl_id, since=self._state_at
+        )
+        return state
+
+    async def begin_login(self, generation: int) -> tuple[bool, int]:
+        """Become the one that logs in for all; whether that is so, and the current generation."""
+        return await self._call(sessions.begin_login, self._crawl_id, self.worker_id, generation)
+
+    async def end_login(self, *, renewed: bool) -> int:
+        """Let the others go on; return the current generation."""
+
+        def end(connection: Connection) -> int:
+            generation = sessions.end_login(
+                connection, self._crawl_id, self.worker_id, renewed=renewed
+            )
+            registry.wake_crawl(connection, self._crawl_id)
+            return generation
+
+        return await self._call(end)
