@@ -81,6 +81,7 @@ bench: $(READY) ## figures, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py
 	$(BIN)/python tests/benchmarks/bench_hot_path.py
 	$(BIN)/python tests/benchmarks/bench_politeness.py
+	$(BIN)/python tests/benchmarks/bench_slots.py
 
 clean: ## forget what was installed and made
 	rm -rf $(VENV) .venv-2.* $(VENVCOMPANIONS) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy

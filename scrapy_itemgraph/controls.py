@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import holdings, queries, queues, slots, values
+from scrapy_itemgraph import holdings, queries, queues, shares, slots, values
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.rates import LONGEST_GAP, RateLimit
 from scrapy_itemgraph.tasks import closest
@@ -246,7 +246,7 @@ def _states(
 
 def _limit_state(row: Row[Any], holders: Sequence[Holder]) -> LimitState:
     declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency)
-    terms = holdings.effective(declared, row, learns=True)
+    terms = shares.effective(declared, row, learns=True)
     return LimitState(
         name=queries.limit_name(row.kind, row.name),
         kind=row.kind,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import holdings, queries, values, work
+from scrapy_itemgraph import queries, shares, values, work
 from scrapy_itemgraph.pace import LOOKAHEAD
 from scrapy_itemgraph.types import Terms
 
@@ -252,7 +252,7 @@ def _for_starting(holders: list[Row[Any]]) -> Iterator[str]:
 
 def _terms(row: Row[Any]) -> Terms:
     declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency)
-    return holdings.effective(declared, row, learns=True)
+    return shares.effective(declared, row, learns=True)
 
 
 def _what(row: Row[Any]) -> str:

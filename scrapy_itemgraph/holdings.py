@@ -9,28 +9,19 @@ long as its requests may still run. No function here commits.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import queues
-from scrapy_itemgraph.pace import LOOKAHEAD
-from scrapy_itemgraph.types import Grant, Terms
+from scrapy_itemgraph import queues, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy import Connection, Row
 
-    from scrapy_itemgraph.types import Lesson, Use
+    from scrapy_itemgraph.types import Grant, Lesson, Use
 
-_ASK_AGAIN = 1.0
-_TURN_OF_OTHERS = 0.1
-# A worker that has not asked again for so long waits no more.
-_FORGOTTEN = 3.5
-# How long the requests of a dead worker may run whose downloads nobody has measured.
-_UNKNOWN_LATENCY = 2.0
 
 # In the order of their ids, so that nobody waits in a circle.
 LOCK_LIMITS = text("""
@@ -68,6 +59,8 @@ STATES = text("""
     LEFT JOIN workers w ON w.id = h.worker_id
 """)
 
+LIVES = text("SELECT w.id FROM workers w WHERE w.id = :worker AND w.stopped_at IS NULL FOR SHARE")
+
 HOLD = text("""
     INSERT INTO holdings AS h (limit_id, worker_id, units, is_exclusive, since, asked_at)
     SELECT held.limit_id, :worker, held.units, held.is_exclusive, clock_timestamp(),
@@ -77,8 +70,10 @@ HOLD = text("""
     ON CONFLICT (limit_id, worker_id) DO UPDATE
     SET units = excluded.units, is_exclusive = excluded.is_exclusive,
         asked_at = excluded.asked_at, until = NULL,
-        since = CASE WHEN (h.units > 0) = (excluded.units > 0) THEN h.since
-            ELSE excluded.since END
+        since = CASE WHEN (h.units > 0) = (excluded.units > 0) AND h.until IS NULL
+                AND (h.units > 0
+                    OR h.asked_at >= excluded.since - make_interval(secs => :forgotten))
+            THEN h.since ELSE excluded.since END
 """)
 
 LET_GO = text("""
@@ -174,8 +169,11 @@ def renew(
 ) -> dict[int, Grant]:
     """Settle all that a worker has or wants: give up, shrink, grow, ask; by limit.
 
-    What the database has under the worker's name beside that is let go.
+    What the database has under the worker's name beside that is let go. A worker that was given up
+    for dead gets nothing.
     """
+    if connection.execute(LIVES, {"worker": worker_id}).first() is None:
+        return {}
     known = {use.limit_id: use for use in uses}
     given = {"worker": worker_id, "limits": list(known)}
     strays = list(connection.execute(STRAYS, given).scalars())
@@ -187,6 +185,8 @@ def renew(
 def release_all(connection: Connection, worker_id: int, uses: Iterable[Use]) -> None:
     """Give up all limits of a worker that stops, and note how it used them."""
     uses = list(uses)
+    ids = sorted(use.limit_id for use in uses)
+    connection.execute(LOCK_LIMITS, {"limits": ids}).all()
     _note(connection, uses)
     given = {"worker": worker_id, "limits": []}
     _let_go(connection, worker_id, list(connection.execute(STRAYS, given).scalars()))
@@ -195,7 +195,10 @@ def release_all(connection: Connection, worker_id: int, uses: Iterable[Use]) -> 
 def teach(connection: Connection, worker_id: int, lessons: Sequence[Lesson]) -> None:
     """Save what was learned of slots, and tell the other workers that have them."""
     changed: list[int] = []
-    blocks = [one for one in lessons if one.blocked_for is not None]
+    longest = sorted(
+        (one for one in lessons if one.blocked_for), key=lambda one: one.blocked_for or 0
+    )
+    blocks = list({one.slot: one for one in longest}.values())
     if blocks:
         given = {
             "slots": [one.slot for one in blocks],
@@ -223,69 +226,11 @@ def outlive(connection: Connection, workers: Sequence[int]) -> None:
     rows = connection.execute(OF_WORKERS, {"workers": list(workers)}).all()
     if not rows:
         return
-    seconds = [_outlived(row) for row in rows]
+    seconds = [shares.outlived(row) for row in rows]
     limits, owners = [row.limit_id for row in rows], [row.worker_id for row in rows]
     given = {"limits": limits, "workers": owners, "seconds": seconds}
     connection.execute(OUTLIVE, given)
     queues.free(connection, dict(zip(limits, seconds, strict=True)))
-
-
-def _outlived(row: Row[Any]) -> float:
-    """Return how long the requests of a dead worker may still run, or hold others off."""
-    if not row.units:
-        return 0.0
-    gap = max(row.gap or 0.0, row.set_gap or 0.0, row.crawl_delay or 0.0)
-    latency = _UNKNOWN_LATENCY if row.latency is None and not gap else row.latency
-    return max(gap, latency or 0.0)
-
-
-def effective(terms: Terms, row: Row[Any], *, learns: bool) -> Terms:
-    """Return how a limit is kept, from what the code says, a person set, and was learned.
-
-    A slot is never kept looser than the code says: Scrapy's own slots have the last word.
-    """
-    gap, concurrency = terms.gap, terms.concurrency
-    if row.kind != "slot":
-        gap = gap if row.set_gap is None else row.set_gap
-        concurrency = concurrency if row.set_concurrency is None else row.set_concurrency
-        return Terms(gap=gap, concurrency=concurrency)
-    gap = max(gap, _floor(row, learns=learns))
-    caps = [cap for cap in (concurrency, row.set_concurrency) if cap is not None]
-    return Terms(gap=gap, concurrency=min(caps, default=None))
-
-
-def _floor(row: Row[Any], *, learns: bool) -> float:
-    """Return the gap that a person set, or else robots.txt asks for."""
-    if row.set_gap is not None:
-        return float(row.set_gap)
-    return float(row.crawl_delay or 0.0) if learns else 0.0
-
-
-# Decisions
-
-
-@dataclass(slots=True)
-class _Others:
-    """The other workers that have a limit, or ask for it."""
-
-    units: int = 0
-    has_exclusive: bool = False
-    has_foreign: bool = False  # some of another crawl have it
-    holders: list[int] = field(default_factory=list)  # alive
-    asking: list[Row[Any]] = field(default_factory=list)
-    free_in: float | None = None  # when what the dead had is free
-
-    @property
-    def interested(self) -> int:
-        """How many workers have the limit, or ask for it, with the one that this is about."""
-        return 1 + len({*self.holders, *(row.worker_id for row in self.asking)})
-
-
-@dataclass(slots=True)
-class _Decision:
-    grant: Grant
-    asks: bool
-    is_held: bool  # whether a row stands for it
 
 
 def _decide(
@@ -300,104 +245,15 @@ def _decide(
     for row in connection.execute(STATES, {"limits": locked, "worker": worker_id}):
         rows[row.id].append(row)
     _note(connection, [wanted[one] for one in locked if wanted[one].last_ago is not None])
-    others = {one: _others(rows[one], worker_id) for one in locked}
+    others = {one: shares.others_of(rows[one], worker_id) for one in locked}
     _clear(connection, [row for one in locked for row in rows[one] if row.worker_id])
     decisions = {
-        one: _decision(wanted[one], rows[one], others[one], worker_id, learns=learns)
+        one: shares.decide(wanted[one], rows[one], others[one], worker_id, learns=learns)
         for one in locked
     }
     _write(connection, worker_id, decisions, rows)
     _tell(connection, decisions, others, rows, worker_id)
     return {one: decision.grant for one, decision in decisions.items()}
-
-
-def _others(rows: Sequence[Row[Any]], worker_id: int) -> _Others:
-    found = _Others()
-    for row in rows:
-        if row.worker_id is None or row.worker_id == worker_id:
-            continue
-        if row.free_in is not None or row.is_gone:
-            left = float(row.free_in) if row.free_in is not None else _outlived(row)
-            if left <= 0 or not row.units:
-                continue
-            found.free_in = max(left, found.free_in or 0.0)
-        else:
-            if row.units:
-                found.holders.append(row.worker_id)
-                found.has_foreign = found.has_foreign or row.is_foreign
-            if row.asked_ago is not None and row.asked_ago < _FORGOTTEN:
-                found.asking.append(row)
-        found.units += row.units
-        found.has_exclusive = found.has_exclusive or (row.is_exclusive and row.units > 0)
-    return found
-
-
-def _decision(
-    use: Use, rows: Sequence[Row[Any]], others: _Others, worker_id: int, *, learns: bool
-) -> _Decision:
-    row = rows[0]
-    terms = effective(use.terms, row, learns=learns)
-    mine = next((one for one in rows if one.worker_id == worker_id), None)
-    had = 0 if mine is None or mine.free_in is not None else mine.units
-    blocked = max(0.0, float(row.blocked_in or 0.0))
-    last_ago = row.last_ago if use.last_ago is None else use.last_ago
-    due = max(blocked, 0.0 if last_ago is None else terms.gap - float(last_ago), 0.0)
-    units, again = 0, 0.0
-    if use.wants and not (use.spare and others.asking):
-        if had and had >= use.running and mine is not None and mine.is_exclusive:
-            units = had if terms.is_exclusive else 0
-        elif due > LOOKAHEAD and not had:
-            again = due - LOOKAHEAD
-        else:
-            waited = float(mine.age) if mine is not None and not had else 0.0
-            units = _free_units(use, terms, others, had, waited)
-    asks = use.wants > units and not again and _could_have(use, terms, others, units)
-    if not units and not again:
-        again = _ASK_AGAIN if others.free_in is None else min(_ASK_AGAIN, others.free_in)
-        if not others.units:
-            again = _TURN_OF_OTHERS
-    units = max(units, min(had, use.running))
-    grant = Grant(
-        limit_id=row.id,
-        kind=row.kind,
-        name=row.name,
-        terms=terms,
-        units=units,
-        floor=_floor(row, learns=learns),
-        is_set=row.kind != "slot" and row.set_gap is not None,
-        due_in=due,
-        blocked_in=blocked,
-        again_in=again,
-        throttle=row.throttle if learns else None,
-        others_ask=bool(others.asking),
-    )
-    return _Decision(grant=grant, asks=asks, is_held=units > 0 or asks)
-
-
-def _free_units(use: Use, terms: Terms, others: _Others, had: int, waited: float) -> int:
-    """Return how many units a worker may have; the longest waiting goes first."""
-    earlier = [row for row in others.asking if not row.units and float(row.age) > waited]
-    if terms.is_exclusive or terms.concurrency is None:
-        return int(not (others.units or earlier))
-    if others.has_exclusive:
-        return 0
-    share = max(1, terms.concurrency // others.interested)
-    free = terms.concurrency - others.units - (0 if had else len(earlier))
-    is_alone = others.interested == 1
-    wants = use.wants if is_alone or not others.asking else min(use.wants, share)
-    return max(0, min(wants, free))
-
-
-def _could_have(use: Use, terms: Terms, others: _Others, units: int) -> bool:
-    """Whether more would be a worker's due if others gave way."""
-    if not others.units and not others.asking:
-        return False
-    shares = (terms.concurrency or 0) if not terms.is_exclusive else 1
-    if use.looking and not others.has_foreign and shares < others.interested:
-        return False  # the work is being done; that this worker does it gains nothing
-    if terms.is_exclusive or terms.concurrency is None or others.has_exclusive:
-        return units == 0
-    return units < min(use.wants, max(1, terms.concurrency // others.interested))
 
 
 # Statements
@@ -421,9 +277,10 @@ def _clear(connection: Connection, rows: Sequence[Row[Any]]) -> None:
         given = {
             "limits": [row.id for row in fresh],
             "workers": [row.worker_id for row in fresh],
-            "seconds": [_outlived(row) for row in fresh],
+            "seconds": [shares.outlived(row) for row in fresh],
         }
         connection.execute(OUTLIVE, given)
+        queues.free(connection, {row.id: shares.outlived(row) for row in fresh})
     over = [
         row
         for row in rows
@@ -437,27 +294,28 @@ def _clear(connection: Connection, rows: Sequence[Row[Any]]) -> None:
 def _write(
     connection: Connection,
     worker_id: int,
-    decisions: Mapping[int, _Decision],
+    decisions: Mapping[int, shares.Decision],
     rows: Mapping[int, Sequence[Row[Any]]],
 ) -> None:
     before = {
         one: next((row for row in rows[one] if row.worker_id == worker_id), None)
         for one in decisions
     }
-    held = [one for one, decision in decisions.items() if _differs(decision, before[one])]
+    held = [one for one, decision in decisions.items() if shares.differs(decision, before[one])]
     if held:
         given = {
             "worker": worker_id,
             "limits": held,
-            "units": [decisions[one].grant.units for one in held],
-            "exclusive": [decisions[one].grant.terms.is_exclusive for one in held],
+            "units": [decisions[one].units for one in held],
+            "exclusive": [decisions[one].is_exclusive for one in held],
             "asks": [decisions[one].asks for one in held],
+            "forgotten": shares.FORGOTTEN,
         }
         connection.execute(HOLD, given)
     kept = [
         decision.grant
         for one, decision in decisions.items()
-        if decision.grant.units and _is_news(decision.grant, rows[one][0])
+        if decision.grant.units and shares.is_news(decision.grant, rows[one][0])
     ]
     if kept:
         terms = {
@@ -468,23 +326,12 @@ def _write(
         connection.execute(KEPT, terms)
     gone = [one for one, decision in decisions.items() if not decision.is_held and before[one]]
     _let_go(connection, worker_id, gone)
-
-
-def _is_news(grant: Grant, row: Row[Any]) -> bool:
-    return (grant.terms.gap, grant.terms.concurrency) != (row.gap, row.concurrency)
-
-
-def _differs(decision: _Decision, before: Row[Any] | None) -> bool:
-    if not decision.is_held:
-        return False
-    return (
-        before is None
-        or decision.asks
-        or before.asked_ago is not None
-        or before.free_in is not None
-        or (before.units, before.is_exclusive)
-        != (decision.grant.units, decision.grant.terms.is_exclusive)
-    )
+    opened = [
+        one
+        for one, decision in decisions.items()
+        if (row := before[one]) is not None and row.is_exclusive and not decision.is_exclusive
+    ]
+    queues.free(connection, dict.fromkeys(opened, 0.0))
 
 
 def _let_go(connection: Connection, worker_id: int, limits: Sequence[int]) -> None:
@@ -495,8 +342,8 @@ def _let_go(connection: Connection, worker_id: int, limits: Sequence[int]) -> No
 
 def _tell(
     connection: Connection,
-    decisions: Mapping[int, _Decision],
-    others: Mapping[int, _Others],
+    decisions: Mapping[int, shares.Decision],
+    others: Mapping[int, shares.Others],
     rows: Mapping[int, Sequence[Row[Any]]],
     worker_id: int,
 ) -> None:
@@ -507,7 +354,7 @@ def _tell(
         if decision.asks and (mine is None or mine.asked_ago is None):
             told.update(others[one].holders)
         had = mine.units if mine is not None else 0
-        if had > decision.grant.units:
+        if had > decision.units:
             told.update(row.worker_id for row in others[one].asking)
     for worker in sorted(told):
         connection.execute(TELL, {"worker": worker})

@@ -64,7 +64,7 @@ class Politeness:
                 return
             asked_at = time.monotonic()
             grants = await crawl.graph.limiting.renew(uses)
-            crawl.tenancies.take(grants.values(), asked_at)
+            crawl.tenancies.take(grants.values(), asked_at, asked=uses)
         for one in list(crawl.tenancies):
             if one.blocked_until - asked_at > _SHORT:
                 crawl.on_blocked(one)

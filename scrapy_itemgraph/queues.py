@@ -5,6 +5,7 @@ All functions take a connection and never commit.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from sqlalchemy import Connection
+
+# Whether something may go now is looked at again after so long, whatever was said.
+_LONGEST = timedelta(minutes=5)
 
 FIND_SLOTS = text("""
     SELECT s.name, s.id FROM unnest(CAST(:names AS text[])) AS wanted(name)
@@ -36,6 +40,14 @@ HOLD = text("""
     WHERE q.id = held.id
 """)
 
+# In the order in which commits lock queues to wake them.
+LOCK_OF_SLOTS = text("""
+    SELECT q.id FROM unnest(CAST(:slots AS int[])) AS slot(id)
+    JOIN queues q ON q.slot_id = slot.id
+    ORDER BY q.id
+    FOR NO KEY UPDATE OF q
+""")
+
 # All crawls' queues of slots that somebody gave up, or may use from a moment on.
 FREE = text("""
     UPDATE queues q SET holder = NULL, next_at = freed.at
@@ -53,6 +65,13 @@ PUT_OFF = text("""
     SET next_at = greatest(q.next_at, clock_timestamp() + make_interval(secs => later.seconds))
     FROM unnest(CAST(:queues AS int[]), CAST(:seconds AS float8[])) AS later(id, seconds)
     WHERE q.id = later.id AND q.holder IS NULL
+""")
+
+# Queues whose turn is later than anybody puts it off: the server's clock was set back.
+MEND = text("""
+    UPDATE queues q SET next_at = clock_timestamp()
+    WHERE q.crawl_id = :crawl AND q.is_live AND q.holder IS NULL
+        AND q.next_at > (SELECT clock_timestamp()) + CAST(:longest AS interval)
 """)
 
 # In how many seconds it is the turn of the next queue that nobody has for itself.
@@ -88,22 +107,32 @@ def intern(connection: Connection, crawl_id: int, slot_id: int) -> int:
 def hold(connection: Connection, queue_ids: Collection[int], worker_id: int) -> None:
     """Have queues for one worker alone."""
     if queue_ids:
-        connection.execute(HOLD, {"queues": list(queue_ids), "worker": worker_id})
+        connection.execute(HOLD, {"queues": sorted(queue_ids), "worker": worker_id})
 
 
 def free(connection: Connection, slots: Mapping[int, float]) -> None:
     """Let everybody look into the queues of slots again, so many seconds from now."""
+    if not slots:
+        return
     given = {"slots": list(slots), "seconds": list(slots.values())}
+    connection.execute(LOCK_OF_SLOTS, {"slots": list(slots)}).all()
     rows = connection.execute(FREE, given).all()
     for crawl in sorted({row.crawl_id for row in rows if row.is_live}):
         notify(connection, crawl)
 
 
 def put_off(connection: Connection, seconds: Mapping[int, float]) -> None:
-    """Let nobody look into queues for so many seconds."""
+    """Let nobody look into queues for so many seconds, five minutes at most."""
     if seconds:
-        given = {"queues": list(seconds), "seconds": list(seconds.values())}
+        longest = _LONGEST.total_seconds()
+        numbers = sorted(seconds)
+        given = {"queues": numbers, "seconds": [min(seconds[one], longest) for one in numbers]}
         connection.execute(PUT_OFF, given)
+
+
+def mend(connection: Connection, crawl_id: int) -> None:
+    """Let queues be looked into again whose turn a clock that was set back has put far off."""
+    connection.execute(MEND, {"crawl": crawl_id, "longest": 2 * _LONGEST})
 
 
 def next_turn(connection: Connection, crawl_id: int) -> float | None:

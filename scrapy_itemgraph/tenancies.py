@@ -324,9 +324,13 @@ class Tenancies:
         """Limits that no number is known of."""
         return [one.key for one in self if one.limit_id is None]
 
-    def take(self, grants: Iterable[Grant], asked_at: float) -> None:
-        """Take note of what the database gave."""
-        for grant in grants:
+    def take(self, grants: Iterable[Grant], asked_at: float, *, asked: Iterable[Use] = ()) -> None:
+        """Take note of what the database gave; what was asked for and is not there is lost."""
+        given = {grant.limit_id: grant for grant in grants}
+        for use in asked:
+            if use.limit_id not in given and use.limit_id in self._by_id:
+                self._by_id[use.limit_id].lose()
+        for grant in given.values():
             found = self._by_id.get(grant.limit_id)
             if found is None:
                 found = self.slot(grant.name) if grant.kind == SLOT else None

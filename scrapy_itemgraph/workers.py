@@ -142,7 +142,6 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> int:
         return 0
     connection.execute(BURY_WORKERS, {"workers": dead})
     sessions.free_login(connection, dead)
-    holdings.outlive(connection, dead)
     orphans = connection.execute(ORPHANS, {"workers": dead}).all()
     fatal = [row for row in orphans if row.deaths >= work.SUSPECT_DEATHS]
     freed = [row for row in orphans if row.deaths < work.SUSPECT_DEATHS]
@@ -155,6 +154,7 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> int:
         there = set(refresh.lock_items(connection, [row.item_id for row in orphans]))
         failures.record(connection, [_killer(row) for row in fatal if row.item_id in there])
         work.reopen(connection, [row.item_id for row in orphans], [row.queue_id for row in freed])
+    holdings.outlive(connection, dead)  # last, for commits lock items before queues
     return len(orphans)
 
 

@@ -372,6 +372,7 @@ class CrawlGraph:
     async def tend(self) -> bool:
         """Take over from the dead, stage what fell due, sweep a step; whether there is more."""
         await self.take_over()
+        await self._call(queues.mend, self._crawl_id, hot=True)
         timers = await self._call(staging.stage_timers, self._crawl_id, hot=True)
         until = await self._due_until()
         due = await self._call(staging.stage_results, self._crawl_id, until, hot=True, share=True)

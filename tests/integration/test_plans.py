@@ -273,7 +273,7 @@ def test_a_claim_that_is_refused_touches_few_rows(million, step):
     holdings.acquire(step, other, uses)
     blocked = [Lesson(slot=name, blocked_for=60.0, blocked_by="http 429") for name in slots]
     holdings.teach(step, other, blocked[:50])
-    first = "UPDATE queues SET next_at = now() - interval '3 hours' WHERE slot_id = ANY (:slots)"
+    first = "UPDATE queues SET next_at = now() - interval '2 days' WHERE slot_id = ANY (:slots)"
     step.execute(sa.text(first), {"slots": list(slots.values())})
     worker = worker_of(million, step)
 

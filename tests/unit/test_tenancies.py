@@ -1,0 +1,519 @@
+"""What a process has of limits, and when they let the next request start; on a clock of ours."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from scrapy_itemgraph import tenancies
+from scrapy_itemgraph.pace import LOOKAHEAD, MANY
+from scrapy_itemgraph.tenancies import Tenancies, Tenancy
+from scrapy_itemgraph.types import Grant, Terms
+
+HOST = "a.example"
+NUMBER = 7
+GAP = 2.0
+WHOLE = Terms(gap=GAP, concurrency=8)
+UNITS = Terms(concurrency=4)
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> float:
+        """Let time pass, and return what the clock shows."""
+        self.now += seconds
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """Put a clock of ours in place of time's."""
+    clock = Clock()
+    monkeypatch.setattr(tenancies, "time", clock)
+    return clock
+
+
+def grant(terms: Terms = WHOLE, units: int = 1, number: int = NUMBER, **fields) -> Grant:
+    """Return what the database gave of a slot."""
+    name = fields.pop("name", HOST)
+    return Grant(limit_id=number, kind="slot", name=name, terms=terms, units=units, **fields)
+
+
+def tenancy(clock: Clock, terms: Terms = WHOLE, units: int = 1, **fields) -> Tenancy:
+    """Return a slot's tenancy that the database gave just now."""
+    made = Tenancy(("slot", HOST), lambda: terms, NUMBER)
+    made.take(grant(terms, units, **fields), clock.now)
+    return made
+
+
+def known(terms: Terms = WHOLE) -> Tenancies:
+    """Return tenancies whose slots are all kept alike."""
+    return Tenancies(lambda _: terms, lambda _: None)
+
+
+def run(one: Tenancy, clock: Clock, took: float = 0.5) -> None:
+    """Let a request start, reach its socket, and end."""
+    one.begin(clock.now)
+    one.sent(clock.now)
+    clock.wait(took)
+    one.end(clock.now, took)
+
+
+# When the next request may start
+
+
+def test_nothing_starts_without_units(clock):
+    """What this process does not have lets nothing start."""
+    one = tenancy(clock, units=0, again_in=1.0)
+
+    assert one.ready_at(clock.now) == math.inf
+    assert not one.admits(clock.now)
+    assert one.admits_at() == math.inf
+
+
+def test_the_first_request_waits_until_it_is_due(clock):
+    """What the last holder started keeps off the first request here for the rest of the gap."""
+    one = tenancy(clock, due_in=0.25)
+
+    assert one.ready_at(clock.now) == clock.now + 0.25
+    assert not one.admits(clock.now)
+    assert one.admits_at() == pytest.approx(clock.now + 0.2)
+    assert one.admits(clock.wait(0.21))
+    assert one.ready_at(clock.wait(0.1)) == clock.now
+
+
+def test_the_gap_counts_from_when_a_request_was_sent(clock):
+    """Nothing starts before the last request has left, and then not before the gap is over."""
+    one = tenancy(clock)
+    one.begin(clock.now)
+
+    assert one.ready_at(clock.wait(5.0)) == math.inf
+    one.sent(clock.now)
+    assert one.ready_at(clock.now) == clock.now + GAP
+    assert one.ready_at(clock.wait(GAP)) == clock.now
+
+
+def test_what_runs_at_once_is_capped_beside_a_gap(clock):
+    """A limit with both keeps both."""
+    one = tenancy(clock, Terms(gap=GAP, concurrency=2))
+    for _ in range(2):
+        one.begin(clock.now)
+        one.sent(clock.now)
+        clock.wait(GAP)
+
+    assert one.ready_at(clock.now) == math.inf
+    one.end(clock.now, 4.0)
+    assert one.ready_at(clock.now) == clock.now
+
+
+def test_units_are_how_many_run_at_once(clock):
+    """A limit without a gap lets as many run as there are units here."""
+    one = tenancy(clock, UNITS, units=2)
+    one.begin(clock.now)
+    assert one.ready_at(clock.now) == clock.now
+    one.begin(clock.now)
+    assert one.ready_at(clock.now) == math.inf
+    one.end(clock.now, 0.1)
+    assert one.ready_at(clock.now) == clock.now
+
+
+def test_a_block_keeps_all_off(clock):
+    """Nothing starts while a site is to be left alone, with a gap or without."""
+    for terms in (WHOLE, UNITS):
+        one = tenancy(clock, terms)
+        one.block(clock.now + 10)
+        one.block(clock.now + 5)
+        assert one.ready_at(clock.now) == clock.now + 10
+        assert not one.admits(clock.now)
+        one.take(grant(terms), clock.wait(1.0))
+        assert one.ready_at(clock.now) == clock.now
+
+
+def test_a_block_met_while_the_database_was_asked_stands(clock):
+    """An answer to what was asked before does not lift what was learned since."""
+    one = tenancy(clock)
+    asked_at = clock.now
+    one.use(asked_at, 1)
+    clock.wait(0.01)
+    one.block(clock.now + 60)
+
+    one.take(grant(), asked_at)
+
+    assert one.ready_at(clock.now) == pytest.approx(clock.now + 60)
+
+
+def test_a_renewal_does_not_shorten_the_gap(clock):
+    """What the database says on renewal does not let a request start before its turn."""
+    one = tenancy(clock)
+    one.begin(clock.now)
+    one.sent(clock.now)
+
+    one.take(grant(due_in=0.0), clock.wait(0.5))
+
+    assert one.ready_at(clock.now) == pytest.approx(clock.now + GAP - 0.5)
+
+
+def test_a_longer_delay_holds_at_once(clock):
+    """A delay that becomes longer while the limit is in hand holds for the next request."""
+    one = tenancy(clock)
+    run(one, clock)
+
+    one.take(grant(Terms(gap=10.0), floor=10.0), clock.now)
+
+    assert one.ready_at(clock.now) == pytest.approx(clock.now + 9.5)
+
+
+# What the engine may have
+
+
+def test_the_engine_gets_one_request_ahead(clock):
+    """Of a slot with a gap the engine has no second request while the first one waits there."""
+    one = tenancy(clock)
+    assert one.admits(clock.now)
+    one.ahead = one.occupied = 1
+    assert not one.admits(clock.now)
+    one.ahead = 0
+    assert one.admits(clock.now)
+    one.occupied = 8
+    assert not one.admits(clock.now)
+
+
+def test_the_engine_gets_one_more_than_may_run(clock):
+    """Of a slot without a gap the engine has one that starts as soon as another ends."""
+    one = tenancy(clock, UNITS, units=2)
+    one.occupied = 2
+    assert one.admits(clock.now)
+    one.occupied = 3
+    assert not one.admits(clock.now)
+
+
+def test_an_unsent_request_holds_others_off_for_a_gap_at_least(clock):
+    """As long as it is not known when a request leaves, the next is a gap away."""
+    slow, fast = tenancy(clock), tenancy(clock, Terms(gap=0.01))
+    for one in (slow, fast):
+        one.begin(clock.now)
+
+    assert not slow.admits(clock.now)
+    assert fast.admits(clock.now)
+
+
+# What the database is told
+
+
+def test_nothing_is_told_of_what_is_neither_had_nor_wanted(clock):
+    """A limit without units and without a use is not talked about."""
+    one = tenancy(clock, units=0)
+
+    assert one.use(clock.now, 0) is None
+    assert one.use(clock.now, 1).wants == 1
+
+
+def test_a_start_is_told_once_and_how_long_ago(clock):
+    """What started last is told as a duration, for clocks differ."""
+    one = tenancy(clock)
+    run(one, clock, took=0.5)
+
+    told = one.use(clock.now, 1)
+    one.take(grant(), clock.now)
+
+    assert (told.last_ago, told.latency) == (0.5, 0.5)
+    assert one.use(clock.now, 1).last_ago is None
+
+
+def test_a_start_is_told_until_the_database_has_it(clock):
+    """A start is told again when the answer to the first telling never came."""
+    one = tenancy(clock)
+    run(one, clock, took=0.5)
+    assert one.use(clock.now, 1).last_ago == 0.5
+
+    assert one.use(clock.wait(1.0), 1).last_ago == pytest.approx(1.5)
+
+
+def test_more_is_wanted_as_more_waits(clock):
+    """Units are wanted for what waits and runs, up to the cap; what is had is kept unasked."""
+    one = tenancy(clock, UNITS, units=1)
+
+    assert one.use(clock.now, 3).wants == 3
+    assert one.use(clock.now, 30).wants == 4
+    one.take(grant(UNITS, 4), clock.now)
+    assert one.use(clock.now, 1).wants == 4
+    one.take(grant(UNITS, 4, others_ask=True), clock.now)
+    assert one.use(clock.now, 1).wants == 1
+
+
+def test_what_runs_is_told(clock):
+    """The database learns how many units cannot be given back."""
+    one = tenancy(clock, UNITS, units=2)
+    one.begin(clock.now)
+
+    assert one.use(clock.now, 0).running == 1
+
+
+def test_a_limit_without_use_is_kept_for_a_moment(clock):
+    """What has no use is kept a while in case it gets one, and then given up."""
+    one = tenancy(clock)
+    run(one, clock)
+
+    assert one.use(clock.wait(0.9), 0).wants == 1
+    assert one.use(clock.wait(0.2), 0).wants == 0
+
+
+def test_a_limit_without_use_goes_to_who_asks(clock):
+    """What has no use goes as soon as others ask for it, but not before its gap is over."""
+    one = tenancy(clock, WHOLE, others_ask=True)
+    run(one, clock)
+
+    assert not one.use(clock.now, 0).spare
+    assert one.use(clock.now, 0).wants == 1
+    clock.wait(GAP - 0.5)
+    assert one.use(clock.now, 0).wants == 0
+
+
+def test_a_limit_that_others_ask_for_goes_after_its_window(clock):
+    """A holder with work gives way when its window is over and its requests have ended."""
+    gap = 0.01
+    one = tenancy(clock, Terms(gap=gap, concurrency=8), others_ask=True)
+    one.begin(clock.wait(0.9))
+    one.sent(clock.now)
+    assert one.use(clock.now, 5).wants == 6
+    assert one.settles_at(5) == pytest.approx(clock.now + 0.1)
+
+    assert one.use(clock.wait(0.2), 5).wants == 6
+
+    assert one.is_yielding
+    assert one.ready_at(clock.now) == math.inf
+    assert not one.admits(clock.now)
+    one.end(clock.wait(0.1), 0.3)
+    assert one.settles_at(5) == -math.inf
+    assert one.use(clock.now, 5).wants == 0
+    one.take(grant(units=0, again_in=1.0), clock.now)
+    assert not one.is_yielding
+    assert one.again_at == clock.now + 1.0
+
+
+@pytest.mark.parametrize(("gap", "window"), [(0.01, 1.0), (0.5, 10.0), (5.0, 30.0)])
+def test_a_window_has_room_for_some_starts(clock, gap, window):
+    """How long a holder keeps what others ask for goes with the gap, within bounds."""
+    one = tenancy(clock, Terms(gap=gap), others_ask=True)
+
+    assert one.settles_at(5) == pytest.approx(clock.now + window)
+
+
+def test_a_limit_that_cannot_be_used_goes_to_who_asks(clock):
+    """A holder whose requests wait for something else does not sit its window out."""
+    one = tenancy(clock, Terms(gap=5.0), others_ask=True)
+
+    one.use(clock.wait(0.5), 3)
+    assert not one.is_yielding
+    assert one.use(clock.wait(0.6), 3).wants == 0
+
+
+@pytest.mark.parametrize("others_ask", [True, False])
+def test_nothing_starts_while_a_limit_is_being_given_up(clock, others_ask):
+    """From when the database is told that a limit is free, nothing starts here any more."""
+    one = tenancy(clock, others_ask=others_ask)
+    run(one, clock)
+    clock.wait(10.0)
+
+    assert one.use(clock.now, 0).wants == 0
+
+    assert one.ready_at(clock.now) == math.inf
+
+
+def test_what_is_lost_lets_nothing_start(clock):
+    """A worker that was given up for dead has nothing until it has it anew."""
+    one = tenancy(clock)
+    run(one, clock)
+    one.lose()
+
+    assert one.ready_at(clock.wait(60.0)) == math.inf
+    one.take(grant(due_in=GAP), clock.now)
+    assert one.ready_at(clock.now) == clock.now + GAP
+
+
+# All of them
+
+
+def test_a_slot_is_known_by_name_and_then_by_number(clock):
+    """A slot gets its number from the database, by itself or with what it is given."""
+    one, other = "a.example", "b.example"
+    all_ = known()
+    first = all_.slot(one)
+    assert all_.slot("") is None
+    assert all_.slot(one) is first
+    assert [name for _, name in all_.unidentified] == [one]
+
+    all_.identify({one: 1})
+    all_.take([grant(number=2, name=other)], clock.now)
+
+    assert all_.unidentified == []
+    assert all_.slot(other).units == 1
+    assert all_.lane(one, [2]) == (first, all_.slot(other))
+
+
+def test_rooms_are_for_what_may_start_soon(clock):
+    """A limit in hand has room for the starts of the time looked ahead, less those in hand."""
+    all_ = known(Terms(gap=0.1))
+    all_.take([grant(Terms(gap=0.1))], clock.now)
+    one = all_.slot(HOST)
+
+    free = all_.rooms({})[NUMBER]
+    assert 3 <= free <= 4
+    assert all_.rooms({one: 2}) == {NUMBER: free - 2}
+    assert all_.rooms({one: 99}) == {NUMBER: 0}
+    one.begin(clock.now)
+    assert all_.rooms({})[NUMBER] <= free - 1
+    one.sent(clock.now)
+    one.is_yielding = True
+    assert all_.rooms({}) == {NUMBER: 0}
+
+
+def test_a_slow_limit_has_no_room_until_its_next_start_is_near(clock):
+    """Work is claimed shortly before it may start, and no earlier."""
+    all_ = known()
+    all_.take([grant()], clock.now)
+    one = all_.slot(HOST)
+    assert all_.rooms({}) == {NUMBER: 1}
+    run(one, clock, took=0.1)
+
+    assert all_.rooms({}) == {NUMBER: 0}
+    assert all_.soonest_room({}) == pytest.approx(GAP - 0.1 - LOOKAHEAD)
+    clock.wait(all_.soonest_room({}) + 0.001)
+    assert all_.rooms({}) == {NUMBER: 1}
+
+
+def test_a_blocked_limit_has_no_room(clock):
+    """What is to be left alone is claimed no work for, with a gap or without."""
+    for terms in (WHOLE, UNITS):
+        all_ = known(terms)
+        all_.take([grant(terms, blocked_in=60.0)], clock.now)
+        assert all_.rooms({}) == {NUMBER: 0}
+
+
+def test_a_blocked_limit_has_room_again_when_its_block_is_over(clock):
+    """How long to wait for room is told of a block as of a gap."""
+    all_ = known()
+    all_.take([grant(blocked_in=60.0)], clock.now)
+
+    assert all_.soonest_room({}) == pytest.approx(60.0 - LOOKAHEAD)
+
+
+def test_a_limit_that_is_yielded_gets_room_by_no_lapse_of_time(clock):
+    """While what runs must end before anything else may start, there is no time to wait for."""
+    all_ = known(Terms(gap=0.1, concurrency=1))
+    all_.take([grant(Terms(gap=0.1, concurrency=1), others_ask=True)], clock.now)
+    one = all_.slot(HOST)
+    one.begin(clock.now)
+    one.sent(clock.now)
+    one.use(clock.wait(3.0), 3)
+    assert one.is_yielding
+
+    assert all_.rooms({one: 3}) == {NUMBER: 0}
+    assert all_.soonest_room({one: 3}) == math.inf
+
+
+def test_a_limit_whose_cap_is_reached_gets_room_by_no_lapse_of_time(clock):
+    """While as much runs as may, and the next ones are in hand, claiming more is of no use."""
+    terms = Terms(gap=0.5, concurrency=1)
+    all_ = known(terms)
+    all_.take([grant(terms)], clock.now)
+    one = all_.slot(HOST)
+    one.begin(clock.now)
+    one.sent(clock.now)
+    clock.wait(3.0)
+
+    assert all_.rooms({one: 1}) == {NUMBER: 0}
+    assert all_.soonest_room({one: 1}) == math.inf
+
+
+def test_a_capped_limit_has_room_while_little_waits_for_it(clock):
+    """What waits for units does not fill the memory that work of other slots needs."""
+    all_ = known(UNITS)
+    all_.take([grant(UNITS, 4)], clock.now)
+    one = all_.slot(HOST)
+
+    assert all_.rooms({})[NUMBER] > 0
+    assert all_.rooms({one: MANY}) == {NUMBER: 0}
+
+
+def test_uses_are_told_of_what_is_had_or_wanted(clock):
+    """Limits in hand are renewed, those wanted are asked for, and others are forgotten."""
+    all_ = known()
+    names = ["had.example", "wanted.example", "idle.example"]
+    for number, name in enumerate(names, start=1):
+        all_.slot(name)
+        all_.identify({name: number})
+    all_.take([grant(number=1, name=names[0])], clock.now)
+    wanted = all_.slot(names[1])
+
+    uses = all_.uses({wanted: 2})
+
+    assert {use.limit_id for use in uses} == {1, 2}
+    assert {name for _, name in (one.key for one in all_)} == set(names[:2])
+
+
+def test_a_refused_limit_is_remembered_until_asking_helps(clock):
+    """A slot that was refused is not forgotten before it may be asked for again."""
+    all_ = known()
+    all_.take([grant(units=0, again_in=5.0)], clock.now)
+
+    assert all_.uses({}) == []
+    assert [one.key[1] for one in all_] == [HOST]
+    clock.wait(6.0)
+    all_.uses({})
+    assert list(all_) == []
+
+
+def test_settling_is_due_when_there_is_something_to_say(clock):
+    """The next settling is in a second at most, or when asking again may help."""
+    all_ = known()
+    one = all_.slot(HOST)
+    all_.identify({HOST: NUMBER})
+    assert all_.next_settling({one: 1}) == pytest.approx(0.02)
+
+    one.take(grant(units=0, again_in=0.4), clock.now)
+    assert all_.next_settling({one: 1}) == pytest.approx(0.4)
+    assert all_.next_settling({}) == 1.0
+    one.take(grant(), clock.now)
+    assert all_.next_settling({one: 1}) == 1.0
+
+
+def test_what_lacks_units_is_seen(clock):
+    """More units are asked for at once where requests in hand could use them."""
+    all_ = known(UNITS)
+    all_.take([grant(UNITS, 2)], clock.now)
+    one = all_.slot(HOST)
+
+    assert not all_.lacks({one: 2})
+    assert all_.lacks({one: 3})
+    one.take(grant(UNITS, 4), clock.now)
+    assert not all_.lacks({one: 9})
+
+
+def test_losing_all_forgets_what_is_in_hand(clock):
+    """A worker that begins anew has nothing, and asks at once."""
+    all_ = known()
+    all_.take([grant()], clock.now)
+    all_.lose()
+
+    assert all_.rooms({}) == {}
+    assert all_.next_settling({all_.slot(HOST): 1}) == pytest.approx(0.02)
+
+
+def test_the_last_starts_are_told_at_the_end(clock):
+    """A worker that stops tells when it last started something under each limit it has."""
+    all_ = known()
+    all_.take([grant()], clock.now)
+    run(all_.slot(HOST), clock, took=0.5)
+
+    (told,) = all_.final_uses()
+
+    assert (told.limit_id, told.last_ago) == (NUMBER, 0.5)
