@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 # In so many turns of the event loop a request that was let start has reached its socket: a slot's
 # task, the handler, the connection's writer each take one or two.
 _TURNS_TO_SEND = 12
-_TURNS_TO_CONNECT = 40
 # So long at most a page waits for a request to be sent before its callback is called.
 _LONGEST_QUIET = 0.05
 # What does not start within so many seconds is given back when the spider closes.
 _PATIENCE_AT_THE_END = 5.0
 # A connection that takes longer is taken for made, in seconds.
 _LONGEST_CONNECT = 5.0
+_SHORT_CONNECT = 0.02
+_CONNECT_SHARE = 0.2  # of the gap
 
 
 class PutOffError(IgnoreRequest):
@@ -270,16 +271,25 @@ class Gate:
         A first request has a connection to make, so only its response tells that it was sent.
         """
         sending = set(lane)
-        cold = {one for one in lane if self._is_cold or one.is_cold(now)}
-        warm = [one for one in lane if one not in cold]
-        if any(one.terms.is_exclusive for one in warm):
-            self._follow(warm, sending, _TURNS_TO_CONNECT if cold else _TURNS_TO_SEND)
-        elif warm:
-            self._sent(warm, sending)
-        if cold:
-            loop = asyncio.get_running_loop()
-            loop.call_later(_LONGEST_CONNECT, self._sent, cold, sending)
+        loop = asyncio.get_running_loop()
+        is_cold = self._is_cold or any(one.is_cold(now) for one in lane)
+        for one in lane:
+            if not one.terms.is_exclusive:
+                self._sent([one], sending)
+            elif not is_cold:
+                self._follow([one], sending, _TURNS_TO_SEND)
+            else:
+                loop.call_later(self._longest_connect(one), self._sent, [one], sending)
         return sending
+
+    def _longest_connect(self, one: Tenancy) -> float:
+        """Return for how long at most a connection is waited for.
+
+        A limit over many slots goes on before a slow site has answered.
+        """
+        if self._is_cold or one.is_slot:
+            return _LONGEST_CONNECT
+        return min(_CONNECT_SHARE * one.gap, _SHORT_CONNECT)
 
     def _follow(self, lane: Collection[Tenancy], sending: set[Tenancy], turns: int) -> None:
         if not sending:

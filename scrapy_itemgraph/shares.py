@@ -139,7 +139,7 @@ def decide(
     asks = use.wants > units and not is_blocked and _could_have(use, terms, others, units)
     if asks and again and others.holders:
         again = min(again, _ASK_AGAIN)
-    kept = 0 if mine is None else min(mine.units, use.running)
+    kept = 0 if mine is None else _kept(use, terms, mine)
     if not terms.is_exclusive:
         units = max(units, kept)
     if not units and not again:
@@ -161,6 +161,14 @@ def decide(
         others_ask=bool(others.asking),
     )
     return Decision(grant=grant, units=max(units, kept), asks=asks)
+
+
+def _kept(use: Use, terms: Terms, mine: Row[Any]) -> int:
+    """Return how many units cannot be given back, for their requests still run."""
+    if use.looking:
+        return int(mine.units)
+    had_it_whole = mine.is_exclusive and not terms.is_exclusive
+    return use.running if had_it_whole else min(mine.units, use.running)
 
 
 def _is_asking(row: Row[Any]) -> bool:

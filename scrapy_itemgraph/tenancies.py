@@ -100,9 +100,14 @@ class Tenancy:
         return f"<{kind} {name!r}: {self.units} units, {self.running} running>"
 
     @property
+    def is_slot(self) -> bool:
+        """Whether it is a website's, and no limit of tasks."""
+        return self.key[0] == SLOT
+
+    @property
     def is_throttled(self) -> bool:
         """Whether the answers to its requests set its delay; of slots Scrapy's extension does."""
-        return self.key[0] != SLOT and self.throttle is not None
+        return not self.is_slot and self.throttle is not None
 
     @property
     def gap(self) -> float:
@@ -169,7 +174,7 @@ class Tenancy:
 
     def is_cold(self, now: float) -> bool:
         """Whether a request has a connection to make, as far as anybody knows."""
-        return self.key[0] == SLOT and now - self._answered > _KEPT_ALIVE
+        return self.is_slot and now - self._answered > _KEPT_ALIVE
 
     # The life of a request
 
@@ -398,7 +403,7 @@ class Tenancies:
         return [use for one in self if one.limit_id and (use := one.use(now, 0)) is not None]
 
     def _note_throttle(self, one: Tenancy) -> None:
-        if one.key[0] == SLOT and one.units:
+        if one.is_slot and one.units:
             one.throttle = self._throttle_of(one) or one.throttle
 
     def lose(self) -> None:
@@ -423,7 +428,7 @@ class Tenancies:
 
     def _forget(self, one: Tenancy) -> None:
         """Forget a slot that has no use any more."""
-        if one.key[0] == SLOT:
+        if one.is_slot:
             self._by_key.pop(one.key, None)
             if one.limit_id is not None:
                 self._by_id.pop(one.limit_id, None)

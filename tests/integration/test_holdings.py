@@ -9,6 +9,7 @@ import random
 import time
 import uuid
 from collections import Counter
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 
 import pytest
@@ -1187,11 +1188,12 @@ def test_a_take_over_beside_a_commit(shop, engine):
 def _in_a_circle(first, steps, locking):
     """Let steps queue up for a row that `first` has, one after the other, and all of them end."""
     first.run(lambda connection: connection.execute(sa.text(locking)))
+    running = {}
     for actor, function, *given in steps:
         actor.run(database.hot_path)
-        actor.start(function, *given)
+        running[actor.start(function, *given)] = actor
         actor.until_blocked()
     first.commit()
-    for actor, *_ in steps:
-        actor.resume()
-        actor.commit()
+    for done in as_completed(running, timeout=races.PATIENCE):
+        done.result()
+        running[done].commit()
