@@ -122,30 +122,14 @@ def decide(
     row = rows[0]
     terms = effective(use.terms, row, learns=learns)
     mine = next((one for one in rows if one.worker_id == worker_id), None)
-    had = 0 if mine is None or mine.free_in is not None else mine.units
     blocked = max(0.0, float(row.blocked_in or 0.0))
     starts = [max(0.0, float(ago)) for ago in (row.last_ago, use.last_ago) if ago is not None]
     due = max(blocked, terms.gap - min(starts, default=math.inf), 0.0)
-    units, again = 0, 0.0
-    if use.wants and not (use.spare and others.asking):
-        if had and mine is not None and mine.is_exclusive:
-            units = had if terms.is_exclusive else 0
-        elif due > LOOKAHEAD and not had:
-            again = due - LOOKAHEAD
-        else:
-            waited = float(mine.age) if mine is not None and _is_asking(mine) else 0.0
-            units = _free_units(use, terms, others, had, waited)
-    is_blocked = blocked > LOOKAHEAD
-    asks = use.wants > units and not is_blocked and _could_have(use, terms, others, units)
-    if asks and again and others.holders:
-        again = min(again, _ASK_AGAIN)
+    units = _granted(use, terms, others, mine, due)
+    asks = use.wants > units and blocked <= LOOKAHEAD and _could_have(use, terms, others, units)
     kept = 0 if mine is None else _kept(use, terms, mine)
     if not terms.is_exclusive:
         units = max(units, kept)
-    if not units and not again:
-        again = _ASK_AGAIN if others.free_in is None else min(_ASK_AGAIN, others.free_in)
-        if not others.units:
-            again = _TURN_OF_OTHERS
     grant = Grant(
         limit_id=row.id,
         kind=row.kind,
@@ -156,11 +140,33 @@ def decide(
         is_set=row.kind != "slot" and row.set_gap is not None,
         due_in=due,
         blocked_in=blocked,
-        again_in=again,
+        again_in=0.0 if units else _again_in(others, due, asks=asks),
         throttle=row.throttle if learns else None,
         others_ask=bool(others.asking),
     )
     return Decision(grant=grant, units=max(units, kept), asks=asks)
+
+
+def _granted(use: Use, terms: Terms, others: Others, mine: Row[Any] | None, due: float) -> int:
+    had = 0 if mine is None or mine.free_in is not None else int(mine.units)
+    if not use.wants or (use.spare and others.asking):
+        return 0
+    if had and mine is not None and mine.is_exclusive:
+        return had if terms.is_exclusive else 0
+    if due > LOOKAHEAD and not had:
+        return 0
+    waited = float(mine.age) if mine is not None and _is_asking(mine) else 0.0
+    return _free_units(use, terms, others, had, waited)
+
+
+def _again_in(others: Others, due: float, *, asks: bool) -> float:
+    """Return when asking again may help."""
+    if due > LOOKAHEAD:
+        is_told = asks and others.holders
+        return min(due - LOOKAHEAD, _ASK_AGAIN) if is_told else due - LOOKAHEAD
+    if not others.units:
+        return _TURN_OF_OTHERS
+    return _ASK_AGAIN if others.free_in is None else min(_ASK_AGAIN, others.free_in)
 
 
 def _kept(use: Use, terms: Terms, mine: Row[Any]) -> int:
