@@ -11,17 +11,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph import holdings, queues
-from scrapy_itemgraph.pace import starts_within
+from scrapy_itemgraph.pace import starts_within, worth_holding
 from scrapy_itemgraph.types import Terms, Use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sqlalchemy import Connection, Row
 
     from scrapy_itemgraph.types import Grant
 
 _LATER = 1.0
+_SOON = 0.1
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Work that might be claimed, its slot, and what it keeps to beside that."""
+
+    row: Row[Any]
+    slot: int
+    limits: tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +50,7 @@ class Admission:
     learns: bool = True
     grants: dict[int, Grant] = field(default_factory=dict)
     again_in: float | None = None
+    put_off: set[int] = field(default_factory=set)  # queues
     _slots: dict[int, Terms] = field(default_factory=dict)  # by their numbers
     _refused: set[int] = field(default_factory=set)
 
@@ -73,43 +85,74 @@ class Admission:
         connection: Connection,
         worker_id: int,
         found: Sequence[Row[Any]],
+        *,
         tag_limits: Mapping[int, Sequence[int]],
         queue_slots: Mapping[int, int],
+        most: int,
     ) -> list[Row[Any]]:
-        """Return the work that may be claimed, and take the limits that it keeps to.
+        """Return the work that may be claimed, `most` pieces, and take the limits it keeps to.
 
         `tag_limits` are by kind, `queue_slots` the slots of the queues.
         """
-        named: dict[int, dict[int, tuple[int, ...]]] = {kind: {} for kind in tag_limits}
-        for row in found:
-            of_task = named[row.kind_id]
-            if row.task_id not in of_task:
-                of_task[row.task_id] = self._named(row.task_id, tag_limits[row.kind_id])
-        # Slots only of what the other limits let go: nobody is to have a slot without a use for it.
-        wanted = Counter(limit for row in found for limit in named[row.kind_id][row.task_id])
-        self._acquire(connection, worker_id, wanted)
-        found = [row for row in found if self._have_room(named[row.kind_id][row.task_id])]
-        slots = Counter(queue_slots[row.queue_id] for row in found)
-        self._acquire(connection, worker_id, slots)
-        admitted = []
-        for row in found:
-            limits = (queue_slots[row.queue_id], *named[row.kind_id][row.task_id])
-            if self._have_room(limits):
-                admitted.append(row)
-                for limit in limits:
-                    if limit in self.rooms:
-                        self.rooms[limit] -= 1
-        self._settle_queues(connection, worker_id, admitted, queue_slots)
-        return admitted
+        work = [
+            _Candidate(
+                row,
+                queue_slots[row.queue_id],
+                self._named(row.task_id, tag_limits[row.kind_id]),
+            )
+            for row in found
+        ]
+        admitted: list[_Candidate] = []
+        for _ in range(_ROUNDS):
+            # Slots only of what the other limits let go: nobody has one without a use for it.
+            self._acquire(connection, worker_id, Counter(one for w in work for one in w.limits))
+            picked = self._picked(work, most - len(admitted))
+            self._acquire(connection, worker_id, Counter(one.slot for one in picked))
+            chosen = self._taken(picked)
+            admitted += chosen
+            gone = {id(one) for one in picked}
+            work = [one for one in work if id(one) not in gone]
+            if not work or not picked or len(admitted) >= most:
+                break
+        self._settle_queues(
+            connection, worker_id, {one.row.queue_id for one in admitted}, queue_slots
+        )
+        return [one.row for one in admitted]
+
+    def _picked(self, work: Sequence[_Candidate], most: int) -> list[_Candidate]:
+        """Return what the limits in hand let go, were the slots to be had that are not."""
+        rooms = dict(self.rooms)
+        picked = []
+        for one in work:
+            needs = [limit for limit in (*one.limits, one.slot) if self._terms(limit).binds]
+            is_unknown = one.slot not in rooms and one.slot not in self._refused
+            if all(
+                rooms.get(limit, 0) > 0 or (limit == one.slot and is_unknown) for limit in needs
+            ):
+                picked.append(one)
+                for limit in needs:
+                    if limit in rooms:
+                        rooms[limit] -= 1
+            if len(picked) == most:
+                break
+        return picked
+
+    def _taken(self, picked: Sequence[_Candidate]) -> list[_Candidate]:
+        """Return what has room under all its limits, and take it."""
+        taken = []
+        for one in picked:
+            needs = [limit for limit in (*one.limits, one.slot) if self._terms(limit).binds]
+            if all(self.rooms.get(limit, 0) > 0 for limit in needs):
+                taken.append(one)
+                for limit in needs:
+                    self.rooms[limit] -= 1
+        return taken
 
     def _named(self, task: int, tag_limits: Sequence[int]) -> tuple[int, ...]:
         return (*self.limits_of.get(task, ()), *tag_limits)
 
     def _terms(self, limit: int) -> Terms:
         return self._slots.get(limit) or self.terms.get(limit) or Terms()
-
-    def _have_room(self, limits: Sequence[int]) -> bool:
-        return all(self.rooms.get(one, 0) > 0 for one in limits if self._terms(one).binds)
 
     def _acquire(self, connection: Connection, worker_id: int, wanted: Mapping[int, int]) -> None:
         """Take limits that are not in hand, each in units for so many pieces of work."""
@@ -133,20 +176,22 @@ class Admission:
         ).items():
             self.grants[limit] = grant
             if grant.units:
-                self.rooms[limit] = starts_within(grant.terms.gap, grant.due_in)
+                self.rooms[limit] = _room(grant)
             else:
                 self.look_again(grant.again_in)
-        self._refused.update(set(new) - self.rooms.keys())
+        refused = set(new) - self.rooms.keys()
+        if refused - self.grants.keys():  # somebody decides about them just now
+            self.look_again(_SOON)
+        self._refused |= refused
 
     def _settle_queues(
         self,
         connection: Connection,
         worker_id: int,
-        admitted: Sequence[Row[Any]],
+        used: Collection[int],
         queue_slots: Mapping[int, int],
     ) -> None:
         """Keep the queues of slots taken here for this worker; put off those that were refused."""
-        used = {row.queue_id for row in admitted}
         taken, later = [], {}
         for queue, slot in queue_slots.items():
             grant = self.grants.get(slot)
@@ -158,9 +203,17 @@ class Admission:
                 taken.append(queue)
         queues.hold(connection, taken, worker_id)
         queues.put_off(connection, later)
+        self.put_off |= later.keys()
 
     def look_again(self, seconds: float | None) -> None:
         """Take note that looking again after a while may find something."""
         if seconds is not None:
             known = self.again_in
             self.again_in = seconds if known is None else min(known, seconds)
+
+
+def _room(grant: Grant) -> int:
+    """Return how many pieces of work a limit that was granted has use for."""
+    if not grant.terms.is_exclusive:
+        return worth_holding(grant.units)
+    return starts_within(grant.terms.gap, grant.due_in)

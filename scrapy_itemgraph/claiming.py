@@ -97,20 +97,21 @@ class Claiming:
                 self._hand(request, leg)
             else:
                 self._hand_stored(request, leg)
+        in_hand = self._crawl.tenancies.soonest_room(self._crawl.unbegun())
+        self._again_in = min(self._again_in, in_hand)
         return bool(claims)
 
     async def _take(self, most: int, *, alone: bool = False) -> list[Claim]:
         """Claim what the limits in hand, and those that can be had, let start soon."""
         crawl = self._crawl
         async with crawl.settling:
-            unbegun = crawl.unbegun()
             tenancies = crawl.tenancies
-            hand = Hand(rooms=tenancies.rooms(unbegun), slot_terms=tenancies.slot_terms)
+            hand = Hand(rooms=tenancies.rooms(crawl.unbegun()), slot_terms=tenancies.slot_terms)
             asked_at = time.monotonic()
             claims = await crawl.graph.claim(most, alone=alone, hand=hand)
             tenancies.take(hand.grants, asked_at)
-        hinted = math.inf if hand.again_in is None else hand.again_in
-        self._again_in = min(self._again_in, tenancies.soonest_room(unbegun), hinted)
+        if hand.again_in is not None:
+            self._again_in = min(self._again_in, hand.again_in)
         return claims
 
     async def _begin(self, claim: Claim) -> tuple[Request, Leg] | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.admission import Admission
 
 _ROUNDS = 10
+_SUSPECTS = 10
 
 # Queues whose turn it is, the first of them first; a single one is not moved on. The time stands in
 # a subquery because a volatile function is no bound of an index scan, here and below.
@@ -86,7 +87,7 @@ SUSPECT = text("""
     WHERE w.crawl_id = :crawl AND w.kind_id = ANY (CAST(:kinds AS int[]))
         AND w.token IS NULL AND w.not_before IS NULL AND w.deaths >= 2
     ORDER BY w.is_stale, w.nice, w.seq
-    LIMIT 1
+    LIMIT :limit
     FOR UPDATE OF w SKIP LOCKED
 """)
 
@@ -163,7 +164,7 @@ class Finding:
                 self.admission.look_again(queues.next_turn(self.connection, self.crawl_id))
                 return []
             turns = live[:limit]
-            found = self._admitted(self._first(turns, limit)[:limit], turns)
+            found = self._admitted(self._first(turns, limit), turns, limit)
             self._pass_on(turns, {row.queue_id for row in found}, is_single=len(live) == 1)
             if found or len(live) < looked_for:
                 return found
@@ -172,10 +173,11 @@ class Finding:
 
     def suspect(self) -> list[Row[Any]]:
         """Return the first work that two workers died on, locked."""
-        given = {"crawl": self.crawl_id, "kinds": [kind.id for kind in self.kinds]}
+        kinds = [kind.id for kind in self.kinds]
+        given = {"crawl": self.crawl_id, "kinds": kinds, "limit": _SUSPECTS}
         found = self.connection.execute(SUSPECT, given).all()
         self.admission.meet({row.slot_id: row.slot for row in found})
-        return self._admitted(found, found)
+        return self._admitted(found, found, 1)
 
     def _turns(self, limit: int) -> list[Row[Any]]:
         """Return queues, those first that were not looked into for the longest."""
@@ -203,15 +205,18 @@ class Finding:
             "shares": [self.admission.share(turn.slot_id, most) for turn in turns],
             "kinds": [kind.id for kind in self.kinds],
         }
+        # Of each kind, so that what is dropped leaves enough.
+        rounds = most * len(self.kinds)
         if not self._any_exclusive:
-            return _round_robin(self.connection.execute(HEADS, given).all(), numbers, most)
+            return _round_robin(self.connection.execute(HEADS, given).all(), numbers, rounds)
         given["alone"] = [kind.is_item_exclusive for kind in self.kinds]
         heads = self.connection.execute(HEADS_BESIDE_CLAIMS, given).all()
-        # Of each kind, so that what is dropped leaves enough.
-        ordered = _round_robin(heads, numbers, most * len(self.kinds))
+        ordered = _round_robin(heads, numbers, rounds)
         return _beside(ordered, self._exclusive_tasks, {})
 
-    def _admitted(self, found: Sequence[Row[Any]], turns: Sequence[Row[Any]]) -> list[Row[Any]]:
+    def _admitted(
+        self, found: Sequence[Row[Any]], turns: Sequence[Row[Any]], limit: int
+    ) -> list[Row[Any]]:
         """Keep what the limits, and tasks that want their items for themselves, let run now."""
         if self._any_exclusive:
             found = _exclusive(self.connection, found, self._exclusive_tasks)
@@ -219,8 +224,9 @@ class Finding:
             self.connection,
             self.worker_id,
             found,
-            {kind.id: kind.limit_ids for kind in self.kinds},
-            {_queue_of(turn): turn.slot_id for turn in turns},
+            tag_limits={kind.id: kind.limit_ids for kind in self.kinds},
+            queue_slots={_queue_of(turn): turn.slot_id for turn in turns},
+            most=limit,
         )
 
     def _pass_on(self, turns: Sequence[Row[Any]], used: set[int], *, is_single: bool) -> None:
@@ -229,8 +235,8 @@ class Finding:
         if idle:
             _park(self.connection, self.crawl_id, idle)
         if not is_single:
-            moved = {"queues": [turn.id for turn in turns]}
-            self.connection.execute(MOVE_TURNS, moved)
+            moved = [turn.id for turn in turns if turn.id not in self.admission.put_off]
+            self.connection.execute(MOVE_TURNS, {"queues": moved})
 
     @property
     def _any_exclusive(self) -> bool:

@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.types import Grant, Lesson, Use
 
 
-# In the order of their ids, so that nobody waits in a circle.
-LOCK_LIMITS = text("""
-    SELECT l.id FROM unnest(CAST(:limits AS int[])) AS wanted(id)
-    JOIN limits l ON l.id = wanted.id
-    FOR NO KEY UPDATE OF l
-""")
-
 # What nobody else decides about just now.
 LOCK_FREE_LIMITS = text("""
     SELECT l.id FROM unnest(CAST(:limits AS int[])) AS wanted(id)
@@ -55,7 +48,8 @@ STATES = text("""
             AS is_foreign
     FROM unnest(CAST(:limits AS int[])) AS wanted(id)
     JOIN limits l ON l.id = wanted.id
-    LEFT JOIN holdings h ON h.limit_id = l.id
+    LEFT JOIN LATERAL (
+        SELECT * FROM holdings WHERE holdings.limit_id = l.id OFFSET 0) AS h ON true
     LEFT JOIN workers w ON w.id = h.worker_id
 """)
 
@@ -77,23 +71,35 @@ HOLD = text("""
 """)
 
 LET_GO = text("""
-    DELETE FROM holdings h USING unnest(CAST(:limits AS int[])) AS gone(limit_id)
-    WHERE h.limit_id = gone.limit_id AND h.worker_id = :worker
+    DELETE FROM holdings WHERE ctid = ANY (ARRAY(
+        SELECT h.ctid FROM unnest(CAST(:limits AS int[])) AS gone(limit_id)
+        CROSS JOIN LATERAL (
+            SELECT x.ctid FROM holdings x
+            WHERE x.limit_id = gone.limit_id AND x.worker_id = :worker OFFSET 0) AS h))
 """)
 
 FREE = text("""
-    DELETE FROM holdings h
-    USING unnest(CAST(:limits AS int[]), CAST(:workers AS int[])) AS gone(limit_id, worker_id)
-    WHERE h.limit_id = gone.limit_id AND h.worker_id = gone.worker_id
+    DELETE FROM holdings WHERE ctid = ANY (ARRAY(
+        SELECT h.ctid
+        FROM unnest(CAST(:limits AS int[]), CAST(:workers AS int[])) AS gone(limit_id, worker_id)
+        CROSS JOIN LATERAL (
+            SELECT x.ctid FROM holdings x
+            WHERE x.limit_id = gone.limit_id AND x.worker_id = gone.worker_id OFFSET 0) AS h))
 """)
 
 # What the dead had: nobody's, but not free before its requests have ended.
 OUTLIVE = text("""
     UPDATE holdings h
-    SET until = clock_timestamp() + make_interval(secs => gone.seconds), asked_at = NULL
-    FROM unnest(CAST(:limits AS int[]), CAST(:workers AS int[]), CAST(:seconds AS float8[]))
-        AS gone(limit_id, worker_id, seconds)
-    WHERE h.limit_id = gone.limit_id AND h.worker_id = gone.worker_id AND h.until IS NULL
+    SET until = clock_timestamp() + make_interval(secs => left_by.seconds), asked_at = NULL
+    FROM (
+        SELECT x.at, gone.seconds
+        FROM unnest(CAST(:limits AS int[]), CAST(:workers AS int[]), CAST(:seconds AS float8[]))
+            AS gone(limit_id, worker_id, seconds)
+        CROSS JOIN LATERAL (
+            SELECT y.ctid AS at FROM holdings y
+            WHERE y.limit_id = gone.limit_id AND y.worker_id = gone.worker_id AND y.until IS NULL
+            OFFSET 0) AS x) AS left_by
+    WHERE h.ctid = left_by.at
 """)
 
 KEPT = text("""
@@ -146,8 +152,10 @@ SLOW_DOWN = text("""
 """)
 
 HOLDERS = text("""
-    SELECT DISTINCT h.worker_id FROM holdings h
-    WHERE h.limit_id = ANY (CAST(:limits AS int[])) AND h.worker_id <> :worker AND h.units > 0
+    SELECT DISTINCT h.worker_id FROM unnest(CAST(:limits AS int[])) AS changed(id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM holdings WHERE holdings.limit_id = changed.id OFFSET 0) AS h
+    WHERE h.worker_id <> :worker AND h.units > 0
 """)
 
 TELL = text("SELECT pg_notify('itemgraph', 'worker ' || CAST(:worker AS text))")
@@ -177,7 +185,7 @@ def renew(
     known = {use.limit_id: use for use in uses}
     given = {"worker": worker_id, "limits": list(known)}
     strays = list(connection.execute(STRAYS, given).scalars())
-    grants = _decide(connection, worker_id, known.values(), LOCK_LIMITS, learns=learns)
+    grants = _decide(connection, worker_id, known.values(), queues.LOCK_LIMITS, learns=learns)
     _let_go(connection, worker_id, strays)
     return grants
 
@@ -186,7 +194,7 @@ def release_all(connection: Connection, worker_id: int, uses: Iterable[Use]) -> 
     """Give up all limits of a worker that stops, and note how it used them."""
     uses = list(uses)
     ids = sorted(use.limit_id for use in uses)
-    connection.execute(LOCK_LIMITS, {"limits": ids}).all()
+    queues.lock_limits(connection, ids)
     _note(connection, uses)
     given = {"worker": worker_id, "limits": []}
     _let_go(connection, worker_id, list(connection.execute(STRAYS, given).scalars()))
@@ -194,6 +202,8 @@ def release_all(connection: Connection, worker_id: int, uses: Iterable[Use]) -> 
 
 def teach(connection: Connection, worker_id: int, lessons: Sequence[Lesson]) -> None:
     """Save what was learned of slots, and tell the other workers that have them."""
+    known = queues.intern_slots(connection, [one.slot for one in lessons])
+    queues.lock_limits(connection, known.values())
     changed: list[int] = []
     longest = sorted(
         (one for one in lessons if one.blocked_for), key=lambda one: one.blocked_for or 0

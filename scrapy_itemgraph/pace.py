@@ -9,6 +9,11 @@ LEAST = 0.001
 MANY = 10_000
 
 
+def worth_holding(units: int) -> int:
+    """Return how many requests are worth having in hand for so many that run at once."""
+    return 3 * units + 2
+
+
 def starts_within(gap: float, due_in: float) -> int:
     """Return how many starts fall within the time that is looked ahead; many without a gap."""
     if gap <= 0:

@@ -27,34 +27,49 @@ MAKE_SLOTS = text("""
     INSERT INTO limits (name) SELECT * FROM unnest(CAST(:names AS text[])) ON CONFLICT DO NOTHING
 """)
 
+# In the order of their ids, so that nobody waits in a circle.
+LOCK_LIMITS = text("""
+    SELECT l.id FROM unnest(CAST(:limits AS int[])) AS wanted(id)
+    JOIN limits l ON l.id = wanted.id
+    FOR NO KEY UPDATE OF l
+""")
+
 MAKE_QUEUE = text("""
     INSERT INTO queues (crawl_id, slot_id) VALUES (:crawl, :slot) ON CONFLICT DO NOTHING
 """)
 
 FIND_QUEUE = text("SELECT id FROM queues WHERE crawl_id = :crawl AND slot_id = :slot")
 
-# Queues of slots that a worker has for itself now: nobody else looks into them.
+# Queues of slots that a worker has for itself now: nobody else looks into them. One that is locked
+# just now is left out, here and below, for a claim waits for no queue.
 HOLD = text("""
-    UPDATE queues q SET holder = :worker
-    FROM unnest(CAST(:queues AS int[])) AS held(id)
-    WHERE q.id = held.id
+    UPDATE queues SET holder = :worker WHERE ctid = ANY (ARRAY(
+        SELECT q.ctid FROM unnest(CAST(:queues AS int[])) AS held(id)
+        JOIN queues q ON q.id = held.id
+        FOR NO KEY UPDATE OF q SKIP LOCKED))
+""")
+
+# All crawls' queues of slots.
+OF_SLOTS = text("""
+    SELECT q.id, slot.seconds
+    FROM unnest(CAST(:slots AS int[]), CAST(:seconds AS float8[])) AS slot(id, seconds)
+    CROSS JOIN LATERAL (SELECT * FROM queues WHERE queues.slot_id = slot.id OFFSET 0) AS q
 """)
 
 # In the order in which commits lock queues to wake them.
-LOCK_OF_SLOTS = text("""
-    SELECT q.id FROM unnest(CAST(:slots AS int[])) AS slot(id)
-    JOIN queues q ON q.slot_id = slot.id
-    ORDER BY q.id
+LOCK = text("""
+    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id
     FOR NO KEY UPDATE OF q
 """)
 
-# All crawls' queues of slots that somebody gave up, or may use from a moment on.
+# Queues of slots that somebody gave up, or may use from a moment on.
 FREE = text("""
     UPDATE queues q SET holder = NULL, next_at = freed.at
     FROM (
-        SELECT q.id, clock_timestamp() + make_interval(secs => slot.seconds) AS at
-        FROM unnest(CAST(:slots AS int[]), CAST(:seconds AS float8[])) AS slot(id, seconds)
-        JOIN queues q ON q.slot_id = slot.id) AS freed
+        SELECT queue.id, clock_timestamp() + make_interval(secs => queue.seconds) AS at
+        FROM unnest(CAST(:queues AS int[]), CAST(:seconds AS float8[])) AS queue(id, seconds)
+        ) AS freed
     WHERE q.id = freed.id AND (q.holder IS NOT NULL OR q.next_at > freed.at)
     RETURNING q.crawl_id, q.is_live
 """)
@@ -63,8 +78,12 @@ FREE = text("""
 PUT_OFF = text("""
     UPDATE queues q
     SET next_at = greatest(q.next_at, clock_timestamp() + make_interval(secs => later.seconds))
-    FROM unnest(CAST(:queues AS int[]), CAST(:seconds AS float8[])) AS later(id, seconds)
-    WHERE q.id = later.id AND q.holder IS NULL
+    FROM (
+        SELECT q.id, later.seconds
+        FROM unnest(CAST(:queues AS int[]), CAST(:seconds AS float8[])) AS later(id, seconds)
+        JOIN queues q ON q.id = later.id AND q.holder IS NULL
+        FOR NO KEY UPDATE OF q SKIP LOCKED) AS later
+    WHERE q.id = later.id
 """)
 
 # Queues whose turn is later than anybody puts it off: the server's clock was set back.
@@ -97,6 +116,11 @@ def intern_slots(connection: Connection, names: Iterable[str]) -> dict[str, int]
     return found
 
 
+def lock_limits(connection: Connection, limit_ids: Iterable[int]) -> None:
+    """Lock limits, slots among them, in the order in which all do."""
+    connection.execute(LOCK_LIMITS, {"limits": sorted(limit_ids)}).all()
+
+
 def intern(connection: Connection, crawl_id: int, slot_id: int) -> int:
     """Return the number of a crawl's queue of a slot, made when it is new."""
     key = {"crawl": crawl_id, "slot": slot_id}
@@ -115,8 +139,13 @@ def free(connection: Connection, slots: Mapping[int, float]) -> None:
     if not slots:
         return
     given = {"slots": list(slots), "seconds": list(slots.values())}
-    connection.execute(LOCK_OF_SLOTS, {"slots": list(slots)}).all()
-    rows = connection.execute(FREE, given).all()
+    found = sorted((row.id, row.seconds) for row in connection.execute(OF_SLOTS, given))
+    if not found:
+        return
+    numbers = [number for number, _ in found]
+    connection.execute(LOCK, {"queues": numbers}).all()
+    freed = {"queues": numbers, "seconds": [seconds for _, seconds in found]}
+    rows = connection.execute(FREE, freed).all()
     for crawl in sorted({row.crawl_id for row in rows if row.is_live}):
         notify(connection, crawl)
 

@@ -140,7 +140,7 @@ def decide(
         is_set=row.kind != "slot" and row.set_gap is not None,
         due_in=due,
         blocked_in=blocked,
-        again_in=0.0 if units else _again_in(others, due, asks=asks),
+        again_in=0.0 if units or not use.wants else _again_in(others, due, asks=asks),
         throttle=row.throttle if learns else None,
         others_ask=bool(others.asking),
     )

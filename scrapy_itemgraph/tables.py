@@ -98,7 +98,7 @@ holdings = Table(
     Column("asked_at", DateTime(timezone=True), comment="when it asked last for what it lacks"),
     Column("until", DateTime(timezone=True), comment="the holder is gone; not free before"),
     PrimaryKeyConstraint("limit_id", "worker_id"),
-    Index("holdings_worker_id_idx", "worker_id"),
+    Index("holdings_worker_id_limit_id_idx", "worker_id", "limit_id"),
     postgresql_with={"fillfactor": "50"},
 )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import limits
+from scrapy_itemgraph import limits, queues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,6 +79,7 @@ def register(
     numbers = _intern(connection, sorted(every))
     known = {numbers[key]: one for key, one in every.items()}
     if known:
+        queues.lock_limits(connection, known)
         given = {
             "limits": list(known),
             "gaps": [one.gap for one in known.values()],

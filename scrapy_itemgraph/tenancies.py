@@ -9,7 +9,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.pace import LOOKAHEAD, MANY, starts_within
+from scrapy_itemgraph.pace import LOOKAHEAD, MANY, starts_within, worth_holding
 from scrapy_itemgraph.types import Terms, Use
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ class Tenancy:
 
     __slots__ = (
         "_answered",
+        "_blocked_at",
+        "_is_given_up",
         "_since",
         "_started",
+        "_told",
         "_used",
         "adopted_by",
         "adopts",
@@ -90,6 +93,9 @@ class Tenancy:
         self.is_yielding = False
         self.adopts = False  # what AutoThrottle learned elsewhere is to be taken over
         self.adopted_by: object = None  # Scrapy's slot that has it
+        self._is_given_up = False  # as far as the database was told
+        self._told: float | None = None  # the last start, as it was told
+        self._blocked_at = -math.inf
         self._answered = -math.inf
         self._started = -math.inf
         self._since = -math.inf
@@ -121,7 +127,12 @@ class Tenancy:
         self.terms, self.floor, self.is_set = grant.terms, grant.floor, grant.is_set
         self.others_ask = grant.others_ask
         self.again_at = now + grant.again_in
-        self.blocked_until = now + grant.blocked_in if grant.blocked_in else -math.inf
+        blocked_until = now + grant.blocked_in if grant.blocked_in else -math.inf
+        is_later = self._blocked_at > asked_at
+        self.blocked_until = max(self.blocked_until, blocked_until) if is_later else blocked_until
+        self._is_given_up = False
+        if self.last == self._told:
+            self.last = None
         if not grant.units:
             self.lose()
             return
@@ -139,9 +150,36 @@ class Tenancy:
         self.is_yielding = False
         self._started = -math.inf
 
+    @property
+    def _is_usable(self) -> bool:
+        return bool(self.units) and not (self.is_yielding or self._is_given_up)
+
+    def room(self, now: float, unbegun: int) -> int:
+        """Return how many more requests are of use; `unbegun` are in hand and have not started."""
+        if self.is_yielding or self.blocked_until - now > LOOKAHEAD:
+            return 0
+        if not self.terms.is_exclusive:
+            return max(0, worth_holding(self.units) - unbegun)
+        cap = MANY if self.terms.concurrency is None else self.terms.concurrency + 1
+        due = now + self.gap if self.unsent else max(self.due, self.blocked_until, now)
+        within = starts_within(self.gap, due - now)
+        return max(0, min(within, cap - self.running) - unbegun)
+
+    def room_in(self, now: float, unbegun: int) -> float:
+        """Return in how many seconds there will be room for another request, by time alone."""
+        cap = self.terms.concurrency
+        is_full = cap is not None and self.running + unbegun > cap
+        if not self.units or self.is_yielding or self.unsent or is_full:
+            return math.inf
+        if self.room(now, unbegun) > 0:  # and yet nothing was found
+            return math.inf
+        due = self.due + unbegun * self.gap if self.terms.is_exclusive else -math.inf
+        soonest = max(due, self.blocked_until) - LOOKAHEAD - now
+        return soonest if soonest > 0 else math.inf
+
     def ready_at(self, now: float) -> float:
         """Return when the next request may start; never, as long as something else must end."""
-        if not self.units or self.is_yielding:
+        if not self._is_usable:
             return math.inf
         if self.terms.is_exclusive:
             if self.unsent:
@@ -155,7 +193,7 @@ class Tenancy:
 
     def admits(self, now: float) -> bool:
         """Whether the engine may have one more request, because it could start about now."""
-        if not self.units or self.is_yielding:
+        if not self._is_usable:
             return False
         if not self.terms.is_exclusive:
             # One more than may run, which starts as soon as one of them has ended.
@@ -168,7 +206,7 @@ class Tenancy:
 
     def admits_at(self) -> float:
         """Return when to ask `admits` again, where time alone makes a difference."""
-        if not self.units or self.is_yielding or self.ahead or self.unsent:
+        if not self._is_usable or self.ahead or self.unsent:
             return math.inf
         return max(self.due, self.blocked_until) - _AHEAD
 
@@ -201,6 +239,7 @@ class Tenancy:
     def block(self, until: float) -> None:
         """Let nothing start before a moment."""
         self.blocked_until = max(self.blocked_until, until)
+        self._blocked_at = time.monotonic()
 
     # What the database is told
 
@@ -219,8 +258,8 @@ class Tenancy:
         is_spare = not interest and self._is_spare(now)
         if self.units and self._gives_up(now, interest):
             wants = 0
-        last = self.last
-        self.last = None
+        self._is_given_up = not wants or is_spare
+        last = self._told = self.last
         return Use(
             limit_id=self.limit_id,
             terms=self.terms_of(),
@@ -351,31 +390,15 @@ class Tenancies:
         """
         now = time.monotonic()
         return {
-            number: self._room(one, now, unbegun.get(one, 0))
+            number: one.room(now, unbegun.get(one, 0))
             for number, one in self._by_id.items()
             if one.units
         }
 
-    def _room(self, one: Tenancy, now: float, unbegun: int) -> int:
-        if one.is_yielding or one.blocked_until - now > LOOKAHEAD:
-            return 0
-        gap = one.gap
-        if gap <= 0:
-            return MANY
-        due = now + gap if one.unsent else max(one.due, one.blocked_until, now)
-        return max(0, starts_within(gap, due - now) - unbegun)
-
     def soonest_room(self, unbegun: Mapping[Tenancy, int]) -> float:
-        """Return in how many seconds a limit in hand has use for another request."""
+        """Return in how many seconds a limit in hand has use for another request, by time alone."""
         now = time.monotonic()
-        return min(
-            (
-                max(0.0, one.due + unbegun.get(one, 0) * one.gap - LOOKAHEAD - now)
-                for one in self
-                if one.units and one.terms.is_exclusive and not one.unsent
-            ),
-            default=math.inf,
-        )
+        return min((one.room_in(now, unbegun.get(one, 0)) for one in self), default=math.inf)
 
     def uses(self, interest: Mapping[Tenancy, int]) -> list[Use]:
         """Return what to tell the database and ask of it, and forget what has no use any more.

@@ -100,7 +100,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("limit_id", "worker_id", name="holdings_pkey"),
         postgresql_with={"fillfactor": "50"},
     )
-    op.create_index("holdings_worker_id_idx", "holdings", ["worker_id"])
+    op.create_index("holdings_worker_id_limit_id_idx", "holdings", ["worker_id", "limit_id"])
     op.create_table(
         "items",
         sa.Column("id", sa.BigInteger(), sa.Identity(), nullable=False),
