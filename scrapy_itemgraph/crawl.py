@@ -190,6 +190,7 @@ class Crawl:
 
     async def _close_graph(self, reason: str) -> None:
         graph, self._graph = self.graph, None
+        self.gate.abandon()
         try:
             await graph.close(reason)
         except ItemGraphError as error:  # what is claimed waits for the lease, or the next run

@@ -10,11 +10,13 @@ import asyncio
 import math
 import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import IgnoreRequest
 
-from scrapy_itemgraph.executions import Leg
+from scrapy_itemgraph import translation
+from scrapy_itemgraph.executions import Leg, current_leg
 from scrapy_itemgraph.pace import LEAST, MANY
 from scrapy_itemgraph.throttle import Throttle
 from scrapy_itemgraph.translation import LEG
@@ -51,6 +53,7 @@ class PutOffError(IgnoreRequest):
 class _Waiter:
     lane: Lane
     request: Request
+    owner: Leg | None  # whose work it is, also of media and robots.txt
     future: asyncio.Future[None] = field(default_factory=asyncio.Future)
 
 
@@ -132,6 +135,7 @@ class Gate:
         self._waiting: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_closing = False
+        self._is_over = False
         self._is_cold = True  # nothing was downloaded yet
         self.is_alive: Callable[[], bool] = lambda: True
         self.on_ready: Callable[[], None] = lambda: None  # the scheduler may hand out more
@@ -154,7 +158,7 @@ class Gate:
     async def _through(self, request: Request, download: Callable[[Request], Any]) -> Response:
         leg = request.meta.get(LEG)
         leg = leg if isinstance(leg, Leg) and leg.request is request else None
-        lane = self.lane(request.meta.get("download_slot") or "", leg)
+        lane = () if self._is_over else self.lane(translation.slot_in_use(request), leg)
         await self.enter(lane, request)
         if leg is not None:
             self.begun(leg)
@@ -180,12 +184,15 @@ class Gate:
     def occupy(self, leg: Leg) -> None:
         """Count a request that the engine gets."""
         leg.occupies = leg.lane
+        leg.has_begun = False
         for one in leg.lane:
             one.occupied += 1
             one.ahead += 1
 
     def leave(self, leg: Leg) -> None:
         """Count no longer what is fetched, or was never to be."""
+        if not leg.occupies:  # told already, and its redirect or retry may be queued by now
+            return
         self.begun(leg)
         occupied, leg.occupies = leg.occupies, ()
         for one in occupied:
@@ -218,7 +225,8 @@ class Gate:
         if not self._waiting and self.is_alive() and all(o.ready_at(now) <= now for o in lane):
             _reserve(lane, now)
             return
-        waiter = _Waiter(lane, request)
+        leg = request.meta.get(LEG)
+        waiter = _Waiter(lane, request, leg if isinstance(leg, Leg) else current_leg.get())
         for one in lane:
             one.waiting += 1
         self._waiting.append(waiter)
@@ -325,17 +333,44 @@ class Gate:
                 self._put_off(waiter)
 
     def _put_off(self, waiter: _Waiter) -> None:
-        leg = waiter.request.meta.get(LEG)
-        is_claimed = isinstance(leg, Leg) and leg.execution.claim is not None
+        is_claimed = waiter.owner is not None and waiter.owner.execution.claim is not None
+        if is_claimed and waiter.owner is not None:
+            self.give_back(waiter.owner, waiter.lane)
         if is_claimed or self._is_closing:
-            self._waiting.remove(waiter)
-            if not waiter.future.done():
-                waiter.future.set_exception(PutOffError(f"{waiter.request} has no turn soon"))
+            self._turn_away(waiter)
+
+    def _turn_away(self, waiter: _Waiter) -> None:
+        self._waiting.remove(waiter)
+        if not waiter.future.done():
+            waiter.future.set_exception(PutOffError(f"{waiter.request} has no turn soon"))
+
+    def give_back(self, leg: Leg, lane: Lane) -> None:
+        """Give back the work that a leg belongs to, until what holds its request up is over.
+
+        Where only a later request of it is held up, what went before would be done again at once.
+        """
+        execution, claim = leg.execution, leg.execution.claim
+        assert claim is not None
+        now = time.monotonic()
+        seconds = max((one.blocked_until - now for one in lane), default=0.0)
+        is_elsewhere = all(one.key[1] != claim.slot for one in lane if one.is_slot)
+        if execution.is_of_task and is_elsewhere and 0 < seconds < math.inf:
+            slots = ", ".join(one.key[1] for one in lane if one.is_slot)
+            error = {"type": "blocked", "message": f"the slot {slots} is blocked"}
+            execution.retry(error, timedelta(seconds=seconds))
+        else:
+            execution.release()
 
     def close(self) -> None:
         """Give back what would wait for long, from now on: the spider closes."""
         self._is_closing = True
         self.pump()
+
+    def abandon(self) -> None:
+        """Let everything through from now on: the graph is closed, and only Scrapy paces."""
+        self._is_over = True
+        for waiter in list(self._waiting):
+            self._turn_away(waiter)
 
 
 def _reserve(lane: Lane, now: float) -> None:

@@ -190,14 +190,19 @@ def renew(
     return grants
 
 
+def keep_only(connection: Connection, worker_id: int, limit_ids: Iterable[int]) -> None:
+    """Let go of what a worker has and does not know of, for the answer to a claim was lost."""
+    given = {"worker": worker_id, "limits": list(limit_ids)}
+    _let_go(connection, worker_id, list(connection.execute(STRAYS, given).scalars()))
+
+
 def release_all(connection: Connection, worker_id: int, uses: Iterable[Use]) -> None:
     """Give up all limits of a worker that stops, and note how it used them."""
     uses = list(uses)
     ids = sorted(use.limit_id for use in uses)
     queues.lock_limits(connection, ids)
     _note(connection, uses)
-    given = {"worker": worker_id, "limits": []}
-    _let_go(connection, worker_id, list(connection.execute(STRAYS, given).scalars()))
+    keep_only(connection, worker_id, [])
 
 
 def teach(connection: Connection, worker_id: int, lessons: Sequence[Lesson]) -> None:

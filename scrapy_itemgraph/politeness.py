@@ -60,8 +60,6 @@ class Politeness:
                 names = [name for _, name in unknown]
                 crawl.tenancies.identify(await crawl.graph.limiting.number_slots(names))
             uses = crawl.tenancies.uses(crawl.unbegun())
-            if not uses:
-                return
             asked_at = time.monotonic()
             grants = await crawl.graph.limiting.renew(uses)
             crawl.tenancies.take(grants.values(), asked_at, asked=uses)

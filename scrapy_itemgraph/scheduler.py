@@ -107,6 +107,8 @@ class Scheduler(BaseScheduler):
             request.errback = translation.unwrapped(request.errback)
             return self._discoveries.enqueue(request, leg)
         self._fetched(leg)
+        if translation.has_stale_slot(request):
+            del request.meta["download_slot"]
         execution = leg.execution
         if execution.is_doomed:
             leg.close()
@@ -183,7 +185,7 @@ class Scheduler(BaseScheduler):
                 if leg.execution.claim is None:  # there is nowhere to give it back to
                     buffer.push(leg.lane, request, priority=request.priority)
                 else:
-                    leg.execution.release()
+                    self._crawl.gate.give_back(leg, leg.lane)
                     leg.close()
         self._crawl.gate.put_off(tenancy)
 

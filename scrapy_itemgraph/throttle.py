@@ -45,7 +45,7 @@ def lesson_of_answer(request: Request, response: Response, longest: timedelta) -
     if response.status not in _BUSY:
         return None
     seconds = translation.retry_after(response, longest.total_seconds())
-    slot = request.meta.get("download_slot")
+    slot = translation.slot_in_use(request)
     if seconds is None or seconds <= 0 or not slot:
         return None
     return Lesson(slot=slot, blocked_for=seconds, blocked_by=f"http {response.status}")
@@ -60,7 +60,7 @@ def lesson_of_robots(
     request: Request, response: Response, agent: str, longest: timedelta
 ) -> Lesson | None:
     """Return the Crawl-delay that a robots.txt asks for; none takes back an earlier one."""
-    slot = request.meta.get("download_slot")
+    slot = translation.slot_in_use(request)
     if not slot or response.status >= 500:  # noqa: PLR2004 - HTTP's server errors
         return None
     text = response.body.decode(errors="replace") if response.status < 300 else ""  # noqa: PLR2004

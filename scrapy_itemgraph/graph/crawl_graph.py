@@ -290,6 +290,8 @@ class CrawlGraph:
             if is_again:
                 registry.share_crawl(connection, self._crawl_id)
                 work.unclaim(connection, token, self.worker_id)
+                if hand is not None:
+                    holdings.keep_only(connection, self.worker_id, hand.rooms)
             is_again = True
             self.has_cookies, others_log_in = sessions.before_claim(
                 connection, self._crawl_id, self.worker_id

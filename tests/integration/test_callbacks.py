@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -398,7 +399,8 @@ def test_a_worker_leaves_callbacks_to_newer_code(crawl):
     graph._has_callback = lambda name: name == "parse"
     token = uuid.uuid4()
 
-    has_new = graph._take_callbacks({1: ("parse", "1", token), 2: ("parse_new", "1", token)})
+    known = {1: ("parse", "1", token), 2: ("parse_new", "1", token)}
+    has_new = asyncio.run(graph._take_callbacks(known))
 
     assert has_new
     assert [name for name, _, _ in graph._registration.tasks.values()] == ["parse"]
