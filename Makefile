@@ -13,7 +13,7 @@ BETWEEN := 2.15 2.16 2.17 2.18
 PARALLEL ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-edges test-user test-companions test-matrix chaos lint types bench clean
+.PHONY: help demo test test-fast test-edge test-edges test-user test-companions test-matrix chaos lint types bench clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -47,10 +47,14 @@ lint: $(READY) ## ruff, import contracts
 types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
-test: lint types test-fast test-edges ## all of it once, and the edges of the matrix
+test: lint types test-fast test-edge ## all of it once, and a little of the edges of the matrix
 
 test-fast: $(READY) ## the tests, on Scrapy 2.19, the asyncio reactor and the embedded PostgreSQL
 	$(BIN)/python -m pytest -q $(PARALLEL)
+
+test-edge: $(READY) $(READY214) ## what we take for granted of Scrapy, on 2.14 and without a reactor
+	$(VENV214)/bin/python -m pytest -q $(PARALLEL) tests/acceptance/test_scrapy_assumptions.py
+	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance/test_scrapy_assumptions.py
 
 test-edges: $(READY) $(READY214) ## what differs: Scrapy 2.14, no reactor, PostgreSQL 15
 	$(VENV214)/bin/python -m pytest -q $(PARALLEL) -m edge
@@ -75,7 +79,7 @@ chaos: $(READY) ## many rounds of kill -9 (slow)
 	ITEMGRAPH_CHAOS_ROUNDS=40 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
 		tests/acceptance/test_chaos.py tests/acceptance/test_manuals.py \
 		tests/acceptance/test_crawl_spider.py tests/acceptance/test_scrapyd.py \
-		tests/acceptance/test_runs.py
+		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py
 
 bench: $(READY) ## figures, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py

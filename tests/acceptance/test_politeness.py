@@ -116,6 +116,38 @@ def test_whatever_scrapy_sends_keeps_the_delay(new_crawls, tmp_path):
     assert_apart(log, DELAY)
 
 
+def test_redirects_to_one_host_keep_its_delay(site, new_crawls):
+    """Pages of several hosts that all lead to another one are fetched there at its pace."""
+    crawls = new_crawls(site, {"DOWNLOAD_DELAY": 0.2})
+    query = f"to={site.url(50, '/target/{n}')}"
+
+    log = crawls.start("shop", hosts=3, pages=3, query=query).finish(seconds=30)
+
+    arrived = polite_site.of_host(log, 50)
+    assert len(arrived) == 9
+    assert_apart(arrived, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("spider", "query"),
+    [
+        ("shop", "to=/target/{n}"),
+        ("many", "to=/target/{n}"),
+        ("many", "status=503&times=1"),
+        ("shop", "status=503&times=1&retry_after=0.5"),
+    ],
+)
+def test_what_is_sent_again_on_a_host_keeps_its_delay(site, new_crawls, spider, query):
+    """Crawls whose pages are redirected within their host, or refused once, come to an end."""
+    crawls = new_crawls(site, {"DOWNLOAD_DELAY": DELAY})
+
+    log = crawls.start(spider, pages=4, query=query).finish(seconds=30)
+
+    assert len(log) == 8
+    assert [one.status for one in log].count(200) == 4
+    assert_apart(log, DELAY)
+
+
 def test_the_crawl_delay_of_robots_txt_is_taken_up(new_crawls):
     """Where robots.txt is obeyed, its Crawl-delay is the delay of the slot in all processes."""
     settings = {"DOWNLOAD_DELAY": DELAY, "ROBOTSTXT_OBEY": True}

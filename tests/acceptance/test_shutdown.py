@@ -165,3 +165,36 @@ def test_an_interrupt_without_a_server_ends_with_one_line(tmp_path, site):
     assert run.stats["reason"] == "shutdown", run.log
     assert "Traceback" not in run.log
     assert run.log.count("ERROR: ") == 1, run.log
+
+
+def test_what_is_downloaded_after_the_end_goes_through(project, site):
+    """A `spider_closed` handler may download, though the graph is closed; the run ends."""
+    project.write(
+        """
+        class S(scrapy.Spider):
+            name = "s"
+
+            @classmethod
+            def from_crawler(cls, crawler, *args, **kwargs):
+                spider = super().from_crawler(crawler, *args, **kwargs)
+                crawler.signals.connect(spider.say_bye, scrapy.signals.spider_closed)
+                return spider
+
+            def seeds(self):
+                yield seed("PAGE")
+
+            @task(tags=["page"])
+            def parse_page(self, response, item):
+                pass
+
+            async def say_bye(self):
+                await self.crawler.engine.download_async(scrapy.Request(SITE + "/bye"))
+        """,
+        settings="DOWNLOAD_DELAY = 0.1",
+    )
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    assert run.stats["reason"] == "finished", run.log
+    assert site.hits["/bye"] == 1

@@ -34,6 +34,11 @@ class S(scrapy.Spider):
             ),
             "SPIDER_MIDDLEWARES switches ItemGraphSpiderMiddleware off",
         ),
+        ("DOWNLOAD_DELAY = 31_536_000", "DOWNLOAD_DELAY is 3.1536e+07 seconds"),
+        (
+            'DOWNLOAD_SLOTS = {"shop.example": {"delay": 31_536_000}}',
+            "DOWNLOAD_SLOTS['shop.example']['delay'] is 3.1536e+07 seconds",
+        ),
         ('ITEMGRAPH_IDLE = "maybe"', "ITEMGRAPH_IDLE: write"),
         ('ITEMGRAPH_ITEMS = {"no.such.Class": {"id": "x"}}', "ITEMGRAPH_ITEMS['no.such.Class']"),
     ],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 import races
+import sqlalchemy as sa
 from graphs import Crawl, committed, spider
 
 from scrapy_itemgraph import (
@@ -22,10 +24,12 @@ from scrapy_itemgraph import (
     work,
 )
 from scrapy_itemgraph.admission import Admission
+from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
 from scrapy_itemgraph.operations import AddTag, CreateItem, RemoveTag
 from scrapy_itemgraph.pace import LOOKAHEAD, MANY
 from scrapy_itemgraph.rates import RateLimit
-from scrapy_itemgraph.types import Lesson, Terms, Use
+from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.types import Hand, Lesson, Terms, Use
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -300,6 +304,54 @@ def test_a_slot_that_is_decided_about_is_looked_at_again_soon(engine):
 class Shop:
     @task(tags=["page"])
     def parse(self, response, item): ...
+
+
+# Claims whose answer is lost
+
+
+def test_a_claim_that_is_undone_leaves_no_limits(crawl, other):
+    """What only the lost try took is free for anybody; what the worker knows of stays its own."""
+    fill(crawl, ["known.example"], each=2)
+    worker = Worker(crawl)
+    worker.claim()
+    known = number_of(crawl, "known.example")
+    fill(crawl, ["a.example", "b.example"])
+    assert worker.claim(rooms={known: 0}) != []
+
+    work.unclaim(crawl.connection, worker.claims[0].token, worker.number)
+    holdings.keep_only(crawl.connection, worker.number, [known])
+
+    assert held_by(crawl, worker.number) == {"known.example"}
+    holders = {one: holder for one, (holder, _) in queue_rows(crawl).items()}
+    assert holders == {"known.example": worker.number, "a.example": None, "b.example": None}
+    assert sorted(Worker(crawl, number=other).claim()) == ["a.example/0", "b.example/0"]
+
+
+@pytest.mark.parametrize("terms", [SECOND, Terms(concurrency=1)])
+def test_a_claim_whose_answer_was_lost_takes_its_work_and_limits_again(database, terms):
+    """The second try claims what the first one did, though that had taken the slot."""
+    lost = []
+
+    def lose(connection) -> None:
+        connection.connection.dbapi_connection.commit()
+        lost.append(connection)
+        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    async def run():
+        found = tasks.discover(Shop)
+        settings = Settings(database_url=database)
+        graph = await CrawlGraph.open(settings, crawl="books", spider="spider", tasks=found)
+        try:
+            await graph.seed([CreateItem("A", tags=["page"], data={"url": "http://a.example/"})])
+            hand = Hand(rooms={}, slot_terms=lambda _: terms)
+            sa.event.listen(graph._transactions.engine.sync_engine, "commit", lose, once=True)
+            claims = await graph.claim(1, hand=hand)
+            return [one.item.id for one in claims], [one.units for one in hand.grants]
+        finally:
+            await graph.close("finished")
+
+    assert asyncio.run(run()) == (["A"], [1])
+    assert len(lost) == 1
 
 
 # Blocked slots
