@@ -134,7 +134,6 @@ def test_redirects_to_one_host_keep_its_delay(site, new_crawls):
         ("shop", "to=/target/{n}"),
         ("many", "to=/target/{n}"),
         ("many", "status=503&times=1"),
-        ("shop", "status=503&times=1&retry_after=0.5"),
     ],
 )
 def test_what_is_sent_again_on_a_host_keeps_its_delay(site, new_crawls, spider, query):
