@@ -7,6 +7,7 @@ the scheduler is paced too: robots.txt, media, redirects and retries.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from dataclasses import dataclass, field
@@ -134,8 +135,10 @@ class Gate:
         self._limits_of = limits_of
         self._waiting: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._is_closing = False
+        self._closing_since: float | None = None
         self._is_over = False
+        self._leaving = 0  # requests on their way to an open connection's socket
+        self._quiet = asyncio.Event()  # there is none
         self._is_cold = True  # nothing was downloaded yet
         self.is_alive: Callable[[], bool] = lambda: True
         self.on_ready: Callable[[], None] = lambda: None  # the scheduler may hand out more
@@ -206,11 +209,9 @@ class Gate:
 
     async def quiet(self) -> None:
         """Wait until no request is on its way to its socket: a callback may block the loop."""
-        until = time.monotonic() + _LONGEST_QUIET
-        while any(one.unsent and one.terms.is_exclusive for one in self._tenancies):
-            if time.monotonic() >= until:
-                return
-            await asyncio.sleep(0)
+        if self._leaving:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._quiet.wait(), _LONGEST_QUIET)
 
     async def enter(self, lane: Lane, request: Request) -> None:
         """Wait for a request's turn.
@@ -248,28 +249,37 @@ class Gate:
     def pump(self) -> None:
         """Let start what may start now, first come first served, and look again in time."""
         now = time.monotonic()
-        if self._waiting and not self.is_alive():
-            return
+        is_alive = self.is_alive()
         soonest = math.inf
         for waiter in list(self._waiting):
             at = max(one.ready_at(now) for one in waiter.lane)
-            if at <= now:
+            if not is_alive:
+                if self._closing_since is not None:
+                    self._put_off(waiter)
+            elif at <= now:
                 self._waiting.remove(waiter)
                 _reserve(waiter.lane, now)
                 waiter.future.set_result(None)
-            elif self._is_closing and at - now > _PATIENCE_AT_THE_END:
+            elif self._is_too_late(at, now):
                 self._put_off(waiter)
             else:
                 soonest = min(soonest, at)
         self._look_again(soonest, now)
         self.on_ready()
 
+    def _is_too_late(self, at: float, now: float) -> bool:
+        """Whether the spider closes, and would wait for long for a request's turn."""
+        if self._closing_since is None:
+            return False
+        waits = at - now if at < math.inf else now - self._closing_since
+        return waits > _PATIENCE_AT_THE_END
+
     def _look_again(self, at: float, now: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._is_closing:
-            at = min(at, now + 1.0) if self._waiting else at
+        if self._closing_since is not None and self._waiting:
+            at = min(at, now + 1.0)
         if at < math.inf:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self.pump)
 
@@ -285,7 +295,9 @@ class Gate:
             if not one.terms.is_exclusive:
                 self._sent([one], sending)
             elif not is_cold:
-                self._follow([one], sending, _TURNS_TO_SEND)
+                self._leaving += 1
+                self._quiet.clear()
+                self._follow(one, sending, _TURNS_TO_SEND)
             else:
                 loop.call_later(self._longest_connect(one), self._sent, [one], sending)
         return sending
@@ -299,14 +311,15 @@ class Gate:
             return _LONGEST_CONNECT
         return min(_CONNECT_SHARE * one.gap, _SHORT_CONNECT)
 
-    def _follow(self, lane: Collection[Tenancy], sending: set[Tenancy], turns: int) -> None:
-        if not sending:
-            return
-        if turns:
+    def _follow(self, one: Tenancy, sending: set[Tenancy], turns: int) -> None:
+        if turns and one in sending:
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._follow, lane, sending, turns - 1)
+            loop.call_soon(self._follow, one, sending, turns - 1)
         else:
-            self._sent(lane, sending)
+            self._leaving -= 1
+            if not self._leaving:
+                self._quiet.set()
+            self._sent([one], sending)
 
     def _sent(self, lane: Collection[Tenancy], sending: set[Tenancy]) -> None:
         now = time.monotonic()
@@ -336,7 +349,7 @@ class Gate:
         is_claimed = waiter.owner is not None and waiter.owner.execution.claim is not None
         if is_claimed and waiter.owner is not None:
             self.give_back(waiter.owner, waiter.lane)
-        if is_claimed or self._is_closing:
+        if is_claimed or self._closing_since is not None:
             self._turn_away(waiter)
 
     def _turn_away(self, waiter: _Waiter) -> None:
@@ -363,7 +376,8 @@ class Gate:
 
     def close(self) -> None:
         """Give back what would wait for long, from now on: the spider closes."""
-        self._is_closing = True
+        if self._closing_since is None:
+            self._closing_since = time.monotonic()
         self.pump()
 
     def abandon(self) -> None:
