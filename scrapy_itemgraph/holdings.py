@@ -186,6 +186,8 @@ def renew(
     given = {"worker": worker_id, "limits": list(known)}
     strays = list(connection.execute(STRAYS, given).scalars())
     grants = _decide(connection, worker_id, known.values(), queues.LOCK_LIMITS, learns=learns)
+    whole = [one.limit_id for one in grants.values() if one.units and one.terms.is_exclusive]
+    queues.hold_of_slots(connection, whole, worker_id)
     _let_go(connection, worker_id, strays)
     return grants
 

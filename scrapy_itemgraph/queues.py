@@ -40,13 +40,20 @@ MAKE_QUEUE = text("""
 
 FIND_QUEUE = text("SELECT id FROM queues WHERE crawl_id = :crawl AND slot_id = :slot")
 
-# Queues of slots that a worker has for itself now: nobody else looks into them. One that is locked
-# just now is left out, here and below, for a claim waits for no queue.
+# Queues of slots that a worker has for itself now: nobody else looks into them.
 HOLD = text("""
-    UPDATE queues SET holder = :worker WHERE ctid = ANY (ARRAY(
-        SELECT q.ctid FROM unnest(CAST(:queues AS int[])) AS held(id)
-        JOIN queues q ON q.id = held.id
-        FOR NO KEY UPDATE OF q SKIP LOCKED))
+    UPDATE queues q SET holder = :worker
+    FROM unnest(CAST(:queues AS int[])) AS held(id)
+    WHERE q.id = held.id
+""")
+
+# A worker's queues of slots that it has for itself, and which the queues do not say yet.
+UNHELD = text("""
+    SELECT q.id FROM unnest(CAST(:slots AS int[])) AS slot(id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM queues WHERE queues.slot_id = slot.id OFFSET 0) AS q
+    WHERE q.holder IS NULL
+        AND q.crawl_id = (SELECT w.crawl_id FROM workers w WHERE w.id = :worker)
 """)
 
 # All crawls' queues of slots.
@@ -132,6 +139,13 @@ def hold(connection: Connection, queue_ids: Collection[int], worker_id: int) -> 
     """Have queues for one worker alone."""
     if queue_ids:
         connection.execute(HOLD, {"queues": sorted(queue_ids), "worker": worker_id})
+
+
+def hold_of_slots(connection: Connection, slots: Iterable[int], worker_id: int) -> None:
+    """Have the queues of slots for one worker alone."""
+    given = {"slots": list(slots), "worker": worker_id}
+    if given["slots"]:
+        hold(connection, list(connection.execute(UNHELD, given).scalars()), worker_id)
 
 
 def free(connection: Connection, slots: Mapping[int, float]) -> None:
