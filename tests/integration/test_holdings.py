@@ -680,6 +680,19 @@ def test_a_queue_is_everybodys_again_when_the_gap_goes_away(connection, crawl):
     assert len(claim(crawl, second, Terms(concurrency=4))) == 2
 
 
+def test_a_holder_keeps_its_queue_to_itself_once_it_renews(connection, crawl):
+    """A queue that does not say who has its slot, so that others would put it off, is marked."""
+    crawl.work("A", data={"url": "http://a.example/"})
+    assert len(claim(crawl, crawl.worker, WHOLE)) == 1
+    (number,) = queues.intern_slots(connection, ["a.example"]).values()
+    connection.exec_driver_sql("UPDATE queues SET holder = NULL")
+
+    ask(connection, crawl.worker, number)
+
+    holder = sa.text("SELECT holder FROM queues WHERE slot_id = :slot")
+    assert connection.scalar(holder, {"slot": number}) == crawl.worker
+
+
 # Any order of events
 
 
