@@ -39,11 +39,13 @@ class _Candidate:
 class Admission:
     """What a worker has in hand as it claims, and what the claim adds to it.
 
-    `rooms` says how many more pieces of work each limit that is held has use for; `limits_of` gives
-    the limits of a task, `terms` how each is kept, and `slot_terms` how a slot is, by its name.
+    `rooms` says how many more pieces of work each limit that is held has use for, `shared` which of
+    these are had in units; `limits_of` gives the limits of a task, `terms` how each is kept, and
+    `slot_terms` how a slot is, by its name.
     """
 
     rooms: dict[int, int] = field(default_factory=dict)
+    shared: Collection[int] = ()
     limits_of: Mapping[int, Sequence[int]] = field(default_factory=dict)
     terms: Mapping[int, Terms] = field(default_factory=dict)
     slot_terms: Callable[[str], Terms] = lambda _: Terms()
@@ -61,9 +63,17 @@ class Admission:
                 self._slots[number] = self.slot_terms(name) if name else Terms()
 
     @property
-    def held(self) -> list[int]:
-        """The limits in hand that have use for more work."""
-        return [limit for limit, room in self.rooms.items() if room > 0]
+    def own(self) -> list[int]:
+        """The limits that this worker has for itself, and that have use for more work."""
+        return [
+            limit
+            for limit, room in self.rooms.items()
+            if room > 0 and limit not in self.shared and not self._is_granted_in_units(limit)
+        ]
+
+    def _is_granted_in_units(self, limit: int) -> bool:
+        grant = self.grants.get(limit)
+        return grant is not None and not grant.terms.is_exclusive
 
     @property
     def passed_over(self) -> list[int]:

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 # So long at least nobody looks again for what may start later, in seconds.
 _SOON = 0.005
+# So much work at most is in hand beside the usual while blocked slots hold it up.
+_MOST_HELD_UP = 500
 _POLL = {"close": 1.0, "wait": 5.0}
 
 
@@ -76,8 +78,14 @@ class Claiming:
             return 0
         if any(one.claim is not None and one.claim.is_alone for one in crawl.working):
             return 0
-        held = len(crawl.working) + crawl.committer.pending
+        held = len(crawl.working) + crawl.committer.pending - self._held_up()
         return min(batch - unhanded, self._limit - held)
+
+    def _held_up(self) -> int:
+        """Return how many pages in hand may be waiting for something of a blocked slot."""
+        if not self._crawl.gate.held_up:
+            return 0
+        return min(sum(one.is_scraping for one in self._crawl.working), _MOST_HELD_UP)
 
     async def _claim(self) -> bool:
         room = self._room()
@@ -106,7 +114,11 @@ class Claiming:
         crawl = self._crawl
         async with crawl.settling:
             tenancies = crawl.tenancies
-            hand = Hand(rooms=tenancies.rooms(crawl.unbegun()), slot_terms=tenancies.slot_terms)
+            hand = Hand(
+                rooms=tenancies.rooms(crawl.unbegun()),
+                shared=tenancies.shared,
+                slot_terms=tenancies.slot_terms,
+            )
             asked_at = time.monotonic()
             claims = await crawl.graph.claim(most, alone=alone, hand=hand)
             tenancies.take(hand.grants, asked_at)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.executions import Leg
     from scrapy_itemgraph.operations import Operation
     from scrapy_itemgraph.tasks import Task
-    from scrapy_itemgraph.tenancies import Tenancy
+    from scrapy_itemgraph.tenancy import Tenancy
     from scrapy_itemgraph.types import Applied, Claim, Scraped
 
 logger = logging.getLogger(__name__)
@@ -74,10 +74,12 @@ class Crawl:
         self.on_yielded: Callable[[Request, Leg], None] = lambda *_: None
         self.on_expired: Callable[[Leg, Exception], None] = lambda *_: None
         self.on_blocked: Callable[[Tenancy], None] = lambda _: None
+        self.on_closing: Callable[[], Coroutine[Any, Any, None]] = nothing
         self.on_robots: Callable[[Request, Response], None] = lambda *_: None
         slot_terms = SlotTerms(crawler)
         self.tenancies = Tenancies(slot_terms, slot_terms.throttle)
         self.gate = Gate(self.tenancies, self._limits_of, slot_terms.adopt)
+        self.gate.on_turned_away = self._release
         self.throttle = Throttle(crawler.settings)
         self.settling = asyncio.Lock()  # one at a time takes limits and gives them up
         self._is_cut_off = False
@@ -147,7 +149,7 @@ class Crawl:
             return
         self._checks = Checks(self.tasks, self.graph.callbacks)
         self.gate.is_alive = lambda: self._graph is not None and self._graph.lives
-        self.gate.stand_before(self.crawler.engine.downloader.handlers)
+        self.gate.stand_before(self.crawler.engine.downloader)
         self.graph.on_replaced = self.tenancies.lose
         self._commits = asyncio.create_task(self._guarded(self.committer.run()))
         self._duties += [asyncio.create_task(self._guarded(duty())) for duty in duties]
@@ -180,6 +182,7 @@ class Crawl:
             if not self._is_cut_off:
                 await self.committer.flush()
                 await self.save_session()
+                await self.on_closing()
             self.graph.last_uses = self.tenancies.final_uses()
             if self.failure is None and (self.claimed or not self.has_said_idle):
                 await self.log_summary()
@@ -297,6 +300,11 @@ class Crawl:
         self.is_over = False
         return execution
 
+    def _release(self) -> None:
+        """Give back all work: what it relies on may have failed for no fault of its own."""
+        for execution in list(self.working):
+            execution.release()
+
     def start_ended(self) -> None:
         """Take note that `start()` has nothing more."""
         self.has_started = True
@@ -379,6 +387,10 @@ class Crawl:
         """Take over the state that other processes have saved."""
         read = self.state.reading()
         self.state.merge(read, await self.graph.sessions.load_state())
+
+
+async def nothing() -> None:
+    """Do nothing."""
 
 
 async def cancelled(running: Sequence[asyncio.Future[Any]]) -> None:

@@ -51,7 +51,7 @@ class ItemGraphDownloaderMiddleware:
         """Let requests that start just now leave before a callback has the loop."""
         if throttle.is_robots(request):
             self._crawl.on_robots(request, response)
-        await self._crawl.gate.quiet()
+        await self._crawl.gate.departures.quiet()
         return response
 
     def _fetched(self, leg: Leg, task: asyncio.Task[Any]) -> None:

@@ -145,6 +145,11 @@ class Execution:
             self.outcome is Outcome.FAILED and self.allow_failure
         )
 
+    @property
+    def is_scraping(self) -> bool:
+        """Whether something that it yielded is under way in the pipelines."""
+        return any(leg.scrapes for leg in self.legs)
+
     def open_leg(self, *, is_own: bool = False, is_discovery: bool = False) -> Leg:
         """Open a leg; the execution does not end before it is closed."""
         if self.is_ended:

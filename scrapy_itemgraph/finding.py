@@ -39,7 +39,7 @@ OWN_TURNS = text("""
     SELECT q.id, q.slot_id, q.next_at, l.name AS slot FROM queues q
     JOIN limits l ON l.id = q.slot_id
     WHERE q.crawl_id = :crawl AND q.is_live AND q.holder = :worker
-        AND q.slot_id = ANY (CAST(:held AS int[]))
+        AND q.slot_id = ANY (CAST(:own AS int[]))
     ORDER BY q.next_at
     LIMIT :limit
 """)
@@ -183,8 +183,8 @@ class Finding:
         """Return queues, those first that were not looked into for the longest."""
         admission = self.admission
         given = {"crawl": self.crawl_id, "limit": limit}
-        held = admission.held
-        own = [] if not held else self._rows(OWN_TURNS, **given, held=held, worker=self.worker_id)
+        slots = admission.own
+        own = [] if not slots else self._rows(OWN_TURNS, **given, own=slots, worker=self.worker_id)
         others = self._rows(TURNS, **given, passed_over=admission.passed_over)
         live = sorted([*own, *others], key=lambda row: row.next_at)[:limit]
         admission.meet({row.slot_id: row.slot for row in live})

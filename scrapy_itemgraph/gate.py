@@ -7,7 +7,7 @@ the scheduler is paced too: robots.txt, media, redirects and retries.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import math
 import time
 from dataclasses import dataclass, field
@@ -16,45 +16,48 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import IgnoreRequest
 
-from scrapy_itemgraph import translation
-from scrapy_itemgraph.executions import Leg, current_leg
+from scrapy_itemgraph import translation, values
+from scrapy_itemgraph.connections import Connections, traveller
+from scrapy_itemgraph.departures import Departure, Departures
+from scrapy_itemgraph.executions import Leg
 from scrapy_itemgraph.pace import LEAST, MANY
 from scrapy_itemgraph.throttle import Throttle
 from scrapy_itemgraph.translation import LEG
 from scrapy_itemgraph.types import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Mapping
 
     from scrapy import Request
     from scrapy.core.downloader import Slot
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from scrapy_itemgraph.tenancies import Lane, Tenancies, Tenancy
+    from scrapy_itemgraph.tenancies import Tenancies
+    from scrapy_itemgraph.tenancy import Lane, Tenancy
 
-# In so many turns of the event loop a request that was let start has reached its socket: a slot's
-# task, the handler, the connection's writer each take one or two.
-_TURNS_TO_SEND = 12
-# So long at most a page waits for a request to be sent before its callback is called.
-_LONGEST_QUIET = 0.05
 # What does not start within so many seconds is given back when the spider closes.
 _PATIENCE_AT_THE_END = 5.0
-# A connection that takes longer is taken for made, in seconds.
-_LONGEST_CONNECT = 5.0
-_SHORT_CONNECT = 0.02
-_CONNECT_SHARE = 0.2  # of the gap
+# A longer wait for a blocked slot is logged, in seconds.
+_WORTH_SAYING = 5.0
+
+logger = logging.getLogger(__name__)
 
 
 class PutOffError(IgnoreRequest):
-    """The request's turn will not come soon: its work is given back, and nothing has failed."""
+    """The request's turn will not come soon: its work is given back, and nothing has failed.
+
+    Only what is some work's own request is put off. Whoever asked for another one, a pipeline for
+    a file, the middleware for robots.txt, a callback inline, keeps the failure for good, for other
+    pages as well; so that one waits as long as it takes, and none fails before all is given back.
+    """
 
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
     lane: Lane
     request: Request
-    owner: Leg | None  # whose work it is, also of media and robots.txt
+    leg: Leg | None  # of a request that is some work's own: no pipeline's, and no robots.txt
     future: asyncio.Future[None] = field(default_factory=asyncio.Future)
 
 
@@ -137,43 +140,67 @@ class Gate:
         self._timer: asyncio.TimerHandle | None = None
         self._closing_since: float | None = None
         self._is_over = False
-        self._leaving = 0  # requests on their way to an open connection's socket
-        self._quiet = asyncio.Event()  # there is none
-        self._is_cold = True  # nothing was downloaded yet
+        self._blocked: set[Tenancy] = set()  # slots
+        self._slots: Mapping[str, Slot] = {}  # Scrapy's
+        self._said: dict[tuple[str, str], float] = {}
+        self.departures = Departures(self.pump)
         self.is_alive: Callable[[], bool] = lambda: True
         self.on_ready: Callable[[], None] = lambda: None  # the scheduler may hand out more
         self.on_need: Callable[[], None] = lambda: None  # a limit is wanted that is not in hand
+        self.on_turned_away: Callable[[], None] = lambda: None  # what nobody may rely on failed
+        self.on_request: Callable[[Request], None] = lambda _: None
         self.on_response: Callable[[Request, Response, Lane], None] = lambda *_: None
 
-    def stand_before(self, handlers: Any) -> None:
-        """Take the place of a downloader's handlers."""
-        download = handlers.download_request_async
+    def stand_before(self, downloader: Any) -> None:
+        """Take the place of a downloader's handlers.
+
+        What waits for a blocked slot does not count as active, so that other slots go on.
+        """
+        download = downloader.handlers.download_request_async
+        connections = Connections(downloader.handlers)
+        needs_backout = downloader.needs_backout
 
         async def download_request_async(request: Request) -> Response:
+            connections.watch(request)
             return await self._through(request, download)
 
-        handlers.download_request_async = download_request_async
+        def is_full() -> bool:
+            active = len(downloader.active) - self.held_up
+            return bool(needs_backout()) and active >= downloader.total_concurrency
+
+        self._slots = downloader.slots
+        downloader.handlers.download_request_async = download_request_async
+        downloader.needs_backout = is_full
+
+    @property
+    def held_up(self) -> int:
+        """How many requests the downloader has that wait for a blocked slot."""
+        slots = (self._slots.get(one.key[1]) for one in self._blocked)
+        return sum(len(slot.active) for slot in slots if slot is not None)
 
     def lane(self, slot: str, leg: Leg | None) -> Lane:
         """Return what a request of a slot keeps to."""
         return self._tenancies.lane(slot, self._limits_of(leg))
 
     async def _through(self, request: Request, download: Callable[[Request], Any]) -> Response:
-        leg = request.meta.get(LEG)
-        leg = leg if isinstance(leg, Leg) and leg.request is request else None
+        leg = _own_leg(request)
         lane = () if self._is_over else self.lane(translation.slot_in_use(request), leg)
+        self.on_request(request)
         await self.enter(lane, request)
         if leg is not None:
             self.begun(leg)
         for one in lane:
             self._adopt(one)
         began = time.monotonic()
-        sending = self._watch(lane, began)
+        departure = Departure(self.departures, lane, began)
+        token = traveller.set(departure)
         try:
             response: Response = await download(request)
         finally:
-            self._end(lane, began, sending)
-        self._is_cold = False
+            traveller.reset(token)
+            self._end(lane, began)
+            departure.answered()
+        self.departures.is_first = False
         self.on_response(request, response, lane)
         return response
 
@@ -205,13 +232,7 @@ class Gate:
         """Wait for the turn of a task that downloads nothing."""
         await self.enter(leg.lane, leg.request)
         self.begun(leg)
-        self._end(leg.lane, time.monotonic(), set(leg.lane))
-
-    async def quiet(self) -> None:
-        """Wait until no request is on its way to its socket: a callback may block the loop."""
-        if self._leaving:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._quiet.wait(), _LONGEST_QUIET)
+        self._pass(leg.lane)
 
     async def enter(self, lane: Lane, request: Request) -> None:
         """Wait for a request's turn.
@@ -220,17 +241,20 @@ class Gate:
             PutOffError: when it will not come soon, and the request's work may be given back.
 
         """
+        leg = _own_leg(request)
+        _refuse_given_back(leg)
         if not lane:
             return
         now = time.monotonic()
         if not self._waiting and self.is_alive() and all(o.ready_at(now) <= now for o in lane):
             _reserve(lane, now)
             return
-        leg = request.meta.get(LEG)
-        waiter = _Waiter(lane, request, leg if isinstance(leg, Leg) else current_leg.get())
+        waiter = _Waiter(lane, request, leg)
         for one in lane:
             one.waiting += 1
         self._waiting.append(waiter)
+        if leg is None:
+            self._say_how_long(request, lane, now)
         self.pump()
         if any(not one.units for one in lane):
             self.on_need()
@@ -240,16 +264,31 @@ class Gate:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
             elif not waiter.future.cancelled() and waiter.future.exception() is None:
-                self._end(lane, now, set(lane))
+                self._pass(lane)
             raise
         finally:
             for one in lane:
                 one.waiting -= 1
 
+    def _say_how_long(self, request: Request, lane: Lane, now: float) -> None:
+        """Say once a block that a page in hand waits for what is blocked."""
+        for one in lane:
+            seconds = one.blocked_until - now
+            if seconds > _WORTH_SAYING and one.blocked_until - self._said.get(one.key, 0.0) > 1:
+                self._said[one.key] = one.blocked_until
+                logger.info(
+                    "%s is blocked for another %s; %s waits for it, and the page that needs it",
+                    one.key[1],
+                    values.format_period(seconds),
+                    request,
+                    extra={"action": "waiting"},
+                )
+
     def pump(self) -> None:
         """Let start what may start now, first come first served, and look again in time."""
         now = time.monotonic()
         is_alive = self.is_alive()
+        self._blocked = {one for one in self._blocked if one.blocked_until > now}
         soonest = math.inf
         for waiter in list(self._waiting):
             at = max(one.ready_at(now) for one in waiter.lane)
@@ -283,73 +322,37 @@ class Gate:
         if at < math.inf:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self.pump)
 
-    def _watch(self, lane: Lane, now: float) -> set[Tenancy]:
-        """Watch a request on its way to the socket; return what waits for it to be there.
-
-        A first request has a connection to make, so only its response tells that it was sent.
-        """
-        sending = set(lane)
-        loop = asyncio.get_running_loop()
-        is_cold = self._is_cold or any(one.is_cold(now) for one in lane)
-        for one in lane:
-            if not one.terms.is_exclusive:
-                self._sent([one], sending)
-            elif not is_cold:
-                self._leaving += 1
-                self._quiet.clear()
-                self._follow(one, sending, _TURNS_TO_SEND)
-            else:
-                loop.call_later(self._longest_connect(one), self._sent, [one], sending)
-        return sending
-
-    def _longest_connect(self, one: Tenancy) -> float:
-        """Return for how long at most a connection is waited for.
-
-        A limit over many slots goes on before a slow site has answered.
-        """
-        if self._is_cold or one.is_slot:
-            return _LONGEST_CONNECT
-        return min(_CONNECT_SHARE * one.gap, _SHORT_CONNECT)
-
-    def _follow(self, one: Tenancy, sending: set[Tenancy], turns: int) -> None:
-        if turns and one in sending:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._follow, one, sending, turns - 1)
-        else:
-            self._leaving -= 1
-            if not self._leaving:
-                self._quiet.set()
-            self._sent([one], sending)
-
-    def _sent(self, lane: Collection[Tenancy], sending: set[Tenancy]) -> None:
+    def _pass(self, lane: Lane) -> None:
+        """Take note that what was let start needs no download."""
         now = time.monotonic()
-        for one in sending.intersection(lane):
-            sending.remove(one)
+        for one in lane:
             one.sent(now)
+        self._end(lane, now)
         self.pump()
 
-    def _end(self, lane: Lane, began: float, sending: set[Tenancy]) -> None:
+    def _end(self, lane: Lane, began: float) -> None:
         now = time.monotonic()
         for one in lane:
             one.end(now, now - began)
         if any(one.is_yielding for one in lane):
             self.on_need()
-        if lane:
-            self._sent(lane, sending)
 
     # What is not to wait
 
     def put_off(self, tenancy: Tenancy) -> None:
         """Give back the work that waits here for a limit whose turn will not come soon."""
+        if tenancy.is_slot:
+            self._blocked.add(tenancy)
         for waiter in list(self._waiting):
             if tenancy in waiter.lane:
                 self._put_off(waiter)
 
     def _put_off(self, waiter: _Waiter) -> None:
-        is_claimed = waiter.owner is not None and waiter.owner.execution.claim is not None
-        if is_claimed and waiter.owner is not None:
-            self.give_back(waiter.owner, waiter.lane)
-        if is_claimed or self._closing_since is not None:
+        if waiter.leg is not None and waiter.leg.execution.claim is not None:
+            self.give_back(waiter.leg, waiter.lane)
+            self._turn_away(waiter)
+        elif self._closing_since is not None:
+            self.on_turned_away()
             self._turn_away(waiter)
 
     def _turn_away(self, waiter: _Waiter) -> None:
@@ -385,6 +388,17 @@ class Gate:
         self._is_over = True
         for waiter in list(self._waiting):
             self._turn_away(waiter)
+
+
+def _own_leg(request: Request) -> Leg | None:
+    """Return the leg of a request that is some work's own, and no copy of its meta."""
+    leg = request.meta.get(LEG)
+    return leg if isinstance(leg, Leg) and leg.request is request else None
+
+
+def _refuse_given_back(leg: Leg | None) -> None:
+    if leg is not None and leg.execution.is_doomed:
+        raise PutOffError(f"{leg.request} is of work that was given back")
 
 
 def _reserve(lane: Lane, now: float) -> None:

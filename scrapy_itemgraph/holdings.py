@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph import queues, shares
+from scrapy_itemgraph.types import Grant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy import Connection, Row
 
-    from scrapy_itemgraph.types import Grant, Lesson, Use
+    from scrapy_itemgraph.types import Lesson, Use
 
 
 # What nobody else decides about just now.
@@ -30,15 +31,37 @@ LOCK_FREE_LIMITS = text("""
     FOR NO KEY UPDATE OF l SKIP LOCKED
 """)
 
+# Locked limits that nobody has or asks for, that nothing was learned of, and that may be used now.
+TAKE_FREE = text("""
+    WITH free AS MATERIALIZED (
+        SELECT l.id, l.kind, l.name, l.throttle, wanted.units, wanted.gap, wanted.concurrency,
+            (l.gap, l.concurrency) IS DISTINCT FROM (wanted.gap, wanted.concurrency) AS is_news
+        FROM unnest(CAST(:limits AS int[]), CAST(:units AS int[]), CAST(:gaps AS float8[]),
+            CAST(:concurrencies AS int[])) AS wanted(id, units, gap, concurrency)
+        JOIN limits l ON l.id = wanted.id
+        WHERE l.set_gap IS NULL AND l.set_concurrency IS NULL AND l.crawl_delay IS NULL
+            AND (l.blocked_until IS NULL OR l.blocked_until <= clock_timestamp())
+            AND (l.last_at IS NULL
+                OR l.last_at <= clock_timestamp() - make_interval(secs => wanted.gap))
+            AND NOT EXISTS (SELECT FROM holdings h WHERE h.limit_id = l.id OFFSET 0)),
+    kept AS (
+        UPDATE limits l SET gap = free.gap, concurrency = free.concurrency
+        FROM free WHERE l.id = free.id AND l.kind = 'slot' AND free.is_news),
+    taken AS (
+        INSERT INTO holdings (limit_id, worker_id, units, is_exclusive, since)
+        SELECT free.id, :worker, free.units, free.gap > 0, clock_timestamp() FROM free)
+    SELECT free.id, free.kind, free.name, free.throttle FROM free
+""")
+
 # Locked limits and who has them; read after the lock, in a statement of its own.
 STATES = text("""
     SELECT l.id, l.kind, l.name, l.gap, l.concurrency, l.set_gap, l.set_concurrency,
         l.crawl_delay, l.throttle, l.latency, h.worker_id, h.units, h.is_exclusive,
-        extract(epoch FROM l.blocked_until - clock_timestamp()) AS blocked_in,
-        extract(epoch FROM clock_timestamp() - l.last_at) AS last_ago,
-        extract(epoch FROM clock_timestamp() - h.since) AS age,
-        extract(epoch FROM clock_timestamp() - h.asked_at) AS asked_ago,
-        extract(epoch FROM h.until - clock_timestamp()) AS free_in,
+        CAST(extract(epoch FROM l.blocked_until - clock_timestamp()) AS float8) AS blocked_in,
+        CAST(extract(epoch FROM clock_timestamp() - l.last_at) AS float8) AS last_ago,
+        CAST(extract(epoch FROM clock_timestamp() - h.since) AS float8) AS age,
+        CAST(extract(epoch FROM clock_timestamp() - h.asked_at) AS float8) AS asked_ago,
+        CAST(extract(epoch FROM h.until - clock_timestamp()) AS float8) AS free_in,
         h.worker_id <> :worker AND (w.id IS NULL OR w.stopped_at IS NOT NULL
             OR w.lease_until < clock_timestamp()
             OR (w.locked_at > pg_postmaster_start_time()
@@ -55,7 +78,13 @@ STATES = text("""
 
 LIVES = text("SELECT w.id FROM workers w WHERE w.id = :worker AND w.stopped_at IS NULL FOR SHARE")
 
+# What a worker has or asks for, and how slots are kept by whoever has them.
 HOLD = text("""
+    WITH slots AS (
+        UPDATE limits l SET gap = kept.gap, concurrency = kept.concurrency
+        FROM unnest(CAST(:kept AS int[]), CAST(:gaps AS float8[]), CAST(:concurrencies AS int[]))
+            AS kept(id, gap, concurrency)
+        WHERE l.id = kept.id AND l.kind = 'slot')
     INSERT INTO holdings AS h (limit_id, worker_id, units, is_exclusive, since, asked_at)
     SELECT held.limit_id, :worker, held.units, held.is_exclusive, clock_timestamp(),
         CASE WHEN held.asks THEN clock_timestamp() END
@@ -100,14 +129,6 @@ OUTLIVE = text("""
             WHERE y.limit_id = gone.limit_id AND y.worker_id = gone.worker_id AND y.until IS NULL
             OFFSET 0) AS x) AS left_by
     WHERE h.ctid = left_by.at
-""")
-
-KEPT = text("""
-    UPDATE limits l SET gap = kept.gap, concurrency = kept.concurrency
-    FROM unnest(CAST(:limits AS int[]), CAST(:gaps AS float8[]), CAST(:concurrencies AS int[]))
-        AS kept(id, gap, concurrency)
-    WHERE l.id = kept.id AND l.kind = 'slot'
-        AND (l.gap, l.concurrency) IS DISTINCT FROM (kept.gap, kept.concurrency)
 """)
 
 USED = text("""
@@ -169,7 +190,11 @@ def acquire(
     A limit about which somebody else decides just now is left out. With `learns`, delays that were
     learned hold as well as those of `terms`.
     """
-    return _decide(connection, worker_id, uses, LOCK_FREE_LIMITS, learns=learns)
+    wanted = {use.limit_id: use for use in uses}
+    locked = _locked(connection, LOCK_FREE_LIMITS, wanted)
+    free = _take_free(connection, worker_id, locked, learns=learns)
+    rest = [use for use in locked if use.limit_id not in free]
+    return free | _decide(connection, worker_id, rest, learns=learns)
 
 
 def renew(
@@ -185,7 +210,8 @@ def renew(
     known = {use.limit_id: use for use in uses}
     given = {"worker": worker_id, "limits": list(known)}
     strays = list(connection.execute(STRAYS, given).scalars())
-    grants = _decide(connection, worker_id, known.values(), queues.LOCK_LIMITS, learns=learns)
+    locked = _locked(connection, queues.LOCK_LIMITS, known)
+    grants = _decide(connection, worker_id, locked, learns=learns)
     whole = [one.limit_id for one in grants.values() if one.units and one.terms.is_exclusive]
     queues.hold_of_slots(connection, whole, worker_id)
     _let_go(connection, worker_id, strays)
@@ -250,23 +276,61 @@ def outlive(connection: Connection, workers: Sequence[int]) -> None:
     queues.free(connection, dict(zip(limits, seconds, strict=True)))
 
 
-def _decide(
-    connection: Connection, worker_id: int, uses: Iterable[Use], lock: Any, *, learns: bool
-) -> dict[int, Grant]:
-    wanted = {use.limit_id: use for use in uses}
+def _locked(connection: Connection, lock: Any, wanted: Mapping[int, Use]) -> list[Use]:
     if not wanted:
+        return []
+    locked = connection.execute(lock, {"limits": sorted(wanted)}).scalars()
+    return [wanted[one] for one in locked]
+
+
+def _take_free(
+    connection: Connection, worker_id: int, uses: Sequence[Use], *, learns: bool
+) -> dict[int, Grant]:
+    """Take those of the locked limits about which there is nothing to decide."""
+    uses = [use for use in uses if use.wants]
+    if not uses:
         return {}
-    ids = sorted(wanted)
-    locked = list(connection.execute(lock, {"limits": ids}).scalars())
+    units = {use.limit_id: shares.undivided(use) for use in uses}
+    given = {
+        "worker": worker_id,
+        "limits": list(units),
+        "units": list(units.values()),
+        "gaps": [use.terms.gap for use in uses],
+        "concurrencies": [use.terms.concurrency for use in uses],
+    }
+    taken = {row.id: row for row in connection.execute(TAKE_FREE, given)}
+    return {
+        use.limit_id: Grant(
+            limit_id=use.limit_id,
+            kind=row.kind,
+            name=row.name,
+            terms=use.terms,
+            units=units[use.limit_id],
+            throttle=row.throttle if learns else None,
+        )
+        for use in uses
+        if (row := taken.get(use.limit_id)) is not None
+    }
+
+
+def _decide(
+    connection: Connection, worker_id: int, uses: Sequence[Use], *, learns: bool
+) -> dict[int, Grant]:
+    """Decide about locked limits, each by all who have it or ask for it."""
+    if not uses:
+        return {}
+    locked = [use.limit_id for use in uses]
     rows: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in connection.execute(STATES, {"limits": locked, "worker": worker_id}):
         rows[row.id].append(row)
-    _note(connection, [wanted[one] for one in locked if wanted[one].last_ago is not None])
+    _note(connection, [use for use in uses if use.last_ago is not None])
     others = {one: shares.others_of(rows[one], worker_id) for one in locked}
     _clear(connection, [row for one in locked for row in rows[one] if row.worker_id])
     decisions = {
-        one: shares.decide(wanted[one], rows[one], others[one], worker_id, learns=learns)
-        for one in locked
+        use.limit_id: shares.decide(
+            use, rows[use.limit_id], others[use.limit_id], worker_id, learns=learns
+        )
+        for use in uses
     }
     _write(connection, worker_id, decisions, rows)
     _tell(connection, decisions, others, rows, worker_id)
@@ -319,7 +383,12 @@ def _write(
         for one in decisions
     }
     held = [one for one, decision in decisions.items() if shares.differs(decision, before[one])]
-    if held:
+    kept = [
+        decision.grant
+        for one, decision in decisions.items()
+        if decision.grant.units and shares.is_news(decision.grant, rows[one][0])
+    ]
+    if held or kept:
         given = {
             "worker": worker_id,
             "limits": held,
@@ -327,20 +396,11 @@ def _write(
             "exclusive": [decisions[one].is_exclusive for one in held],
             "asks": [decisions[one].asks for one in held],
             "forgotten": shares.FORGOTTEN,
-        }
-        connection.execute(HOLD, given)
-    kept = [
-        decision.grant
-        for one, decision in decisions.items()
-        if decision.grant.units and shares.is_news(decision.grant, rows[one][0])
-    ]
-    if kept:
-        terms = {
-            "limits": [grant.limit_id for grant in kept],
+            "kept": [grant.limit_id for grant in kept],
             "gaps": [grant.terms.gap for grant in kept],
             "concurrencies": [grant.terms.concurrency for grant in kept],
         }
-        connection.execute(KEPT, terms)
+        connection.execute(HOLD, given)
     gone = [one for one, decision in decisions.items() if not decision.is_held and before[one]]
     _let_go(connection, worker_id, gone)
     opened = [

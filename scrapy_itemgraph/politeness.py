@@ -7,8 +7,11 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph import throttle, values
+from scrapy.utils.httpobj import urlparse_cached
+
+from scrapy_itemgraph import throttle, translation, values
 from scrapy_itemgraph.crawl import cancelled
+from scrapy_itemgraph.types import Lesson
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +20,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_itemgraph.crawl import Crawl
-    from scrapy_itemgraph.tenancies import Lane
-    from scrapy_itemgraph.types import Lesson
+    from scrapy_itemgraph.tenancy import Lane
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +38,11 @@ class Politeness:
         self._has_news = has_news
         self._need = asyncio.Event()
         crawl.gate.on_need = self._need.set
+        crawl.gate.on_request = self._asked
         crawl.gate.on_response = self._answered
         crawl.on_robots = self._robots
         self._lessons: list[Lesson] = []
+        self._crawl_delays: dict[str, float] = {}  # of hosts, and what they made of other slots
         settings = crawl.crawler.settings
         self._agent = settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"]
 
@@ -52,9 +56,7 @@ class Politeness:
     async def _settle(self) -> None:
         crawl = self._crawl
         async with crawl.settling:
-            lessons, self._lessons = self._lessons, []
-            if lessons:
-                await crawl.graph.limiting.teach(lessons)
+            await self._teach()
             unknown = crawl.tenancies.unidentified
             if unknown:
                 names = [name for _, name in unknown]
@@ -68,7 +70,30 @@ class Politeness:
                 crawl.on_blocked(one)
         crawl.gate.pump()
 
+    async def save(self) -> None:
+        """Save what was learned just before the end."""
+        async with self._crawl.settling:
+            await self._teach()
+
+    async def _teach(self) -> None:
+        lessons = list(self._lessons)
+        if lessons:
+            await self._crawl.graph.limiting.teach(lessons)
+            del self._lessons[: len(lessons)]
+
     # Lessons
+
+    def _asked(self, request: Request) -> None:
+        """Have a slot that a spider names keep the delay that a host in it asks for."""
+        host = urlparse_cached(request).hostname or ""
+        slot = translation.slot_in_use(request)
+        delay = self._crawl_delays.get(host, 0.0)
+        tenancy = self._crawl.tenancies.slot(slot)
+        if tenancy is None or slot == host:
+            return
+        if delay > max(self._crawl_delays.get(slot, 0.0), tenancy.floor):
+            self._crawl_delays[slot] = delay
+            self._learn(Lesson(slot=slot, crawl_delay=delay))
 
     def _answered(self, request: Request, response: Response, lane: Lane) -> None:
         """Learn from a response: how slow the site is, and whether it wants to be left alone."""
@@ -87,6 +112,7 @@ class Politeness:
         longest = self._crawl.settings.max_retry_after
         lesson = throttle.lesson_of_robots(request, response, agent, longest)
         if lesson is not None and self._crawl.settings.learn_delays:
+            self._crawl_delays[lesson.slot] = lesson.crawl_delay or 0.0
             self._learn(lesson)
 
     def _learn(self, lesson: Lesson) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from scrapy_itemgraph.crawl import Crawl
-    from scrapy_itemgraph.tenancies import Lane, Tenancy
+    from scrapy_itemgraph.tenancy import Lane, Tenancy
 
 
 class Scheduler(BaseScheduler):
@@ -59,6 +59,7 @@ class Scheduler(BaseScheduler):
         crawl.on_fetched = self._fetched
         crawl.on_news = self._claiming.has_news
         crawl.on_blocked = self._give_back
+        crawl.on_closing = self._politeness.save
         crawl.gate.on_ready = self._wake_engine
 
     @classmethod

@@ -115,6 +115,14 @@ def others_of(rows: Sequence[Row[Any]], worker_id: int) -> Others:
     return found
 
 
+def undivided(use: Use) -> int:
+    """Return how many units a worker gets of what nobody else has or asks for."""
+    terms = use.terms
+    if terms.is_exclusive or terms.concurrency is None:
+        return 1
+    return min(use.wants, terms.concurrency)
+
+
 def decide(
     use: Use, rows: Sequence[Row[Any]], others: Others, worker_id: int, *, learns: bool
 ) -> Decision:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -242,11 +242,13 @@ class Grant:
 class Hand:
     """What a worker has in hand as it claims, and what the claim adds to it.
 
-    `rooms` says how many more requests each limit that it has is good for; the claim fills in
-    `grants`, and in how many seconds it may find more.
+    `rooms` says how many more requests each limit that it has is good for, `shared` which of these
+    others may have units of as well; the claim fills in `grants`, and in how many seconds it may
+    find more.
     """
 
     rooms: Mapping[int, int]
+    shared: Collection[int] = ()
     slot_terms: Callable[[str], Terms]
     grants: Sequence[Grant] = ()
     again_in: float | None = None

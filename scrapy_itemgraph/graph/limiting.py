@@ -87,6 +87,7 @@ class Limiting:
         """Return what decides which work this worker may claim now."""
         return Admission(
             rooms=dict(hand.rooms),
+            shared=hand.shared,
             limits_of=self._known.of_task,
             terms={number: terms_of(one) for number, one in self._known.declared.items()},
             slot_terms=hand.slot_terms,

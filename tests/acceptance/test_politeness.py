@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from datetime import timedelta
 from urllib.parse import quote
 
 import polite_project
 import polite_site
 import pytest
+
+from scrapy_itemgraph import ItemGraph
 
 DELAY = 0.1
 TOLERANCE = 0.005
@@ -108,12 +111,12 @@ def test_whatever_scrapy_sends_keeps_the_delay(new_crawls, tmp_path):
     with polite_site.polite_site(robots="User-agent: *\nDisallow: /never") as site:
         crawls = new_crawls(site, settings)
         log = crawls.start(processes=2, pages=8, query=f"to={unsteady}", media=1).finish()
+        assert_apart(log, DELAY)
 
     for kind in ("/page", "/moved", "/file"):
         assert len(paths(under(log, kind))) == 8, crawls.logs()
     assert [one.status for one in under(log, "/moved")].count(503) == 8
     assert under(log, "/robots.txt")
-    assert_apart(log, DELAY)
 
 
 def test_redirects_to_one_host_keep_its_delay(site, new_crawls):
@@ -147,15 +150,19 @@ def test_what_is_sent_again_on_a_host_keeps_its_delay(site, new_crawls, spider, 
     assert_apart(log, DELAY)
 
 
-def test_the_crawl_delay_of_robots_txt_is_taken_up(new_crawls):
-    """Where robots.txt is obeyed, its Crawl-delay is the delay of the slot in all processes."""
+@pytest.mark.parametrize("slot", ["", "shops"])
+def test_the_crawl_delay_of_robots_txt_is_taken_up(new_crawls, slot):
+    """Where robots.txt is obeyed, its Crawl-delay is the delay of the slot in all processes.
+
+    So it is of a slot that the spider names, for the host's requests go there.
+    """
     settings = {"DOWNLOAD_DELAY": DELAY, "ROBOTSTXT_OBEY": True}
     with polite_site.polite_site(robots="User-agent: *\nCrawl-delay: 0.3") as site:
-        log = new_crawls(site, settings).start(processes=2, pages=8).finish()
+        log = new_crawls(site, settings).start(processes=2, pages=8, slot=slot).finish()
+        pages = under(log, "/page")
+        assert_apart(pages, 0.3)
 
-    pages = under(log, "/page")
     assert len(paths(pages)) == 8
-    assert_apart(pages, 0.3)
 
 
 def test_retry_after_blocks_the_slot_for_all(site, new_crawls):
@@ -170,6 +177,87 @@ def test_retry_after_blocks_the_slot_for_all(site, new_crawls):
     for refusal in refusals:
         later = [one.arrival - refusal.end for one in log if one.arrival > refusal.end]
         assert min(later) >= 1 - TOLERANCE
+
+
+def test_what_the_last_answer_asks_for_is_kept(site, new_crawls, database):
+    """A run that ends with an answer's Retry-After leaves the slot blocked for the next one."""
+    crawls = new_crawls(site, {"RETRY_ENABLED": False})
+
+    crawls.start(pages=1, query="status=503&retry_after=600").finish()
+
+    with ItemGraph.open(database) as graph:
+        [slot] = [one for one in graph.slots() if one.name == polite_site.address(0)]
+    assert slot.blocked_by == "http 503"
+
+
+# What a page needs of a blocked host
+
+
+BLOCKED = 9
+
+
+@pytest.fixture
+def graph(database):
+    """Open the graph, in which a person has blocked a host."""
+    with ItemGraph.open(database, auto_migrate=True) as graph:
+        graph.block(polite_site.address(BLOCKED), for_=timedelta(hours=1))
+        yield graph
+
+
+@pytest.fixture
+def files(site, tmp_path):
+    """Return the settings of a pipeline for files, and arguments for files of the blocked host."""
+    settings = {
+        "ITEM_PIPELINES": {"scrapy.pipelines.files.FilesPipeline": 1},
+        "FILES_STORE": tmp_path / "files",
+    }
+    return settings, {"media": 1, "media_site": site.url(BLOCKED, "")}
+
+
+@pytest.mark.parametrize("spider", ["many", "shop"])
+def test_a_page_waits_for_its_file_on_a_blocked_host(site, new_crawls, files, graph, spider):
+    """It is neither fetched again and again nor done without its file."""
+    settings, arguments = files
+    crawls = new_crawls(site, settings).start(spider, pages=2, **arguments)
+
+    assert len(crawls.wait(2)) == 2
+    graph.unblock(polite_site.address(BLOCKED))
+    log = crawls.finish()
+
+    assert len(polite_site.of_host(log, 0)) == 2
+    assert len(paths(polite_site.of_host(log, BLOCKED))) == 2
+
+
+@pytest.mark.edge
+def test_files_on_a_blocked_host_do_not_hold_up_other_hosts(site, new_crawls, files, graph):
+    """More of them than Scrapy downloads at once wait while pages of other hosts are fetched."""
+    settings, arguments = files
+    crawls = new_crawls(site, {**settings, "CONCURRENT_REQUESTS": 4})
+
+    log = crawls.start("many", hosts=3, pages=8, **arguments).wait(24)
+    assert len(paths(under(log, "/page"))) == 24
+    graph.unblock(polite_site.address(BLOCKED))
+    log = crawls.finish()
+
+    assert len(under(log, "/page")) == 24
+    assert len(under(log, "/file")) == 8
+
+
+@pytest.mark.parametrize("spider", ["many", "shop"])
+def test_ctrl_c_while_a_file_on_a_blocked_host_is_waited_for(
+    site, new_crawls, files, graph, spider
+):
+    """The pages are given back, also those that wait for another one's file, and done later."""
+    settings, arguments = files
+    crawls = new_crawls(site, settings)
+
+    log = crawls.start(spider, hosts=2, pages=2, **arguments).interrupt(after=4).finish()
+    assert len(log) == len(under(log, "/page" if spider == "many" else "/list")) == 4
+    graph.unblock(polite_site.address(BLOCKED))
+    log = crawls.start(spider, hosts=2, pages=2, **arguments).finish()
+
+    assert len(polite_site.of_host(log, BLOCKED)) == 2
+    assert len(log) == 4 + 4 + 2
 
 
 # Concurrency

@@ -23,7 +23,7 @@ if __name__ == "__main__":
 from races import Crawl
 
 from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import holdings, migrate, task, tenancies, work
+from scrapy_itemgraph import holdings, migrate, task, tenancies, tenancy, work
 from scrapy_itemgraph.admission import Admission
 from scrapy_itemgraph.tenancies import Tenancies
 from scrapy_itemgraph.types import Terms
@@ -138,7 +138,9 @@ class Worker:
         admission = None
         if self.mode.terms is not None:
             admission = Admission(
-                rooms=self.tenancies.rooms({}), slot_terms=self.tenancies.slot_terms
+                rooms=self.tenancies.rooms({}),
+                shared=self.tenancies.shared,
+                slot_terms=self.tenancies.slot_terms,
             )
         start = time.perf_counter()
         with self.crawl.engine.begin() as connection:
@@ -217,7 +219,7 @@ def main() -> None:
     from conftest import new_database
 
     clock = Clock()
-    tenancies.time = clock  # type: ignore[attr-defined]
+    tenancies.time = tenancy.time = clock  # type: ignore[attr-defined]
     with ExitStack() as stack:
         server = stack.enter_context(servers.server())
         crawls = {}

@@ -400,6 +400,23 @@ def test_blocked_slots_do_not_keep_claims_busy(crawl, number):
     assert worker.admission.grants == {}
 
 
+def test_a_turn_that_a_clock_set_back_put_far_off_is_mended(crawl):
+    """Nobody puts a turn off for so long; what is put off for minutes stays so."""
+    fill(crawl, ["a.example", "b.example"])
+    worker = Worker(crawl)
+    for name, seconds in (("a.example", 3600), ("b.example", 240)):
+        moved = (
+            "UPDATE queues SET next_at = now() + make_interval(secs => :seconds) "
+            "WHERE slot_id = (SELECT id FROM limits WHERE name = :name)"
+        )
+        crawl.connection.execute(sa.text(moved), {"name": name, "seconds": seconds})
+    assert worker.claim() == []
+
+    queues.mend(crawl.connection, crawl.id)
+
+    assert worker.claim() == ["a.example/0"]
+
+
 def test_a_block_does_not_hide_other_slots(crawl):
     """One claim finds what may go behind many slots that may not."""
     blocked = [host(n) for n in range(60)]

@@ -5,12 +5,14 @@ Time passes by moving all moments of a limit back, as the database would find th
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 import uuid
 from collections import Counter
 from concurrent.futures import as_completed
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import races
@@ -121,6 +123,11 @@ def claim(crawl, worker, terms=WHOLE, limit=25):
     return work.claim(crawl.connection, **given)
 
 
+def timeless(grant):
+    """Return a grant for comparing it with another: without its limit, and its times."""
+    return dataclasses.replace(grant, limit_id=0, name="", due_in=0, blocked_in=0, again_in=0)
+
+
 def is_about(seconds):
     """Compare durations that the database measured."""
     return pytest.approx(seconds, abs=SLACK)
@@ -228,6 +235,40 @@ def test_what_a_worker_does_not_name_is_let_go(connection, crawl):
     ask(connection, crawl.worker, known)
 
     assert held(connection) == {(known, crawl.worker): 1}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        {"throttle": 2.0},
+        {"set_gap": 9.0},
+        {"set_concurrency": 2},
+        {"crawl_delay": 7.0},
+        {"last_at": timedelta()},
+        {"blocked_until": timedelta(hours=1)},
+    ],
+    ids=lambda columns: next(iter(columns), "nothing"),
+)
+@pytest.mark.parametrize("terms", [WHOLE, Terms(concurrency=3), Terms(gap=GAP, concurrency=3)])
+@pytest.mark.parametrize("kind", ["slot", "task"])
+def test_taking_and_renewing_give_the_same(crawl, kind, terms, columns):
+    """What nobody else has is had on the same terms whether a claim takes it or a worker asks."""
+    now = datetime.now(UTC)
+    state = {key: now + one if isinstance(one, timedelta) else one for key, one in columns.items()}
+
+    for learns in (True, False):
+        given = {"terms": terms, "learns": learns, "wants": 5}
+        taken, renewed = (
+            limit(crawl.connection, f"{one}{learns}", kind=kind, **state) for one in "ab"
+        )
+        one = ask(crawl.connection, crawl.worker, taken, how=holdings.acquire, **given)
+        other = ask(crawl.connection, crawl.worker, renewed, **given)
+
+        assert timeless(one) == timeless(other)
+        for moment in ("due_in", "blocked_in", "again_in"):
+            assert getattr(one, moment) == is_about(getattr(other, moment))
+        assert bool(one.units) == ("blocked_until" not in columns and not one.due_in)
 
 
 # Whose turn it is

@@ -70,13 +70,7 @@ class Crawls:
 
         Where it was alone, another one is started in its place.
         """
-        deadline = time.monotonic() + 60
-        count, agent = self.site.seen()
-        while count < after:
-            assert time.monotonic() < deadline, f"{count} requests so far\n{self.logs()}"
-            assert any(worker.process.poll() is None for worker in self.workers), self.logs()
-            time.sleep(0.02)  # asking the server again is all the waiting there is
-            count, agent = self.site.seen()
+        agent = self._last_of(after)
         victim = next(worker for worker in self.workers if worker.agent == agent)
         assert victim.process.poll() is None, "it ended before it could be killed"
         victim.process.send_signal(signal.SIGKILL)
@@ -86,6 +80,29 @@ class Crawls:
         if len(self.workers) == 1:
             self._start(victim.arguments)
         return self
+
+    def interrupt(self, *, after: int) -> Crawls:
+        """Send all that run a SIGINT, once so many requests have arrived."""
+        self._last_of(after)
+        for worker in self.workers:
+            worker.process.send_signal(signal.SIGINT)
+        return self
+
+    def wait(self, requests: int) -> list[Arrival]:
+        """Wait for so many requests, and return the server's log."""
+        self._last_of(requests)
+        return self.site.log()
+
+    def _last_of(self, requests: int) -> str:
+        """Wait for so many requests, and return who sent the last one."""
+        deadline = time.monotonic() + 60
+        count, agent = self.site.seen()
+        while count < requests:
+            assert time.monotonic() < deadline, f"{count} requests so far\n{self.logs()}"
+            assert any(worker.process.poll() is None for worker in self.workers), self.logs()
+            time.sleep(0.02)  # asking the server again is all the waiting there is
+            count, agent = self.site.seen()
+        return agent
 
     def finish(self, *, seconds: float = 120) -> list[Arrival]:
         """Wait until all have ended by themselves, and return the server's log."""

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from scrapy_itemgraph import tenancies
 from scrapy_itemgraph.pace import LOOKAHEAD, MANY
-from scrapy_itemgraph.tenancies import Tenancies, Tenancy
+from scrapy_itemgraph.tenancies import Tenancies
+from scrapy_itemgraph.tenancy import Tenancy
 from scrapy_itemgraph.types import Grant, Terms
 
 HOST = "a.example"
@@ -37,7 +37,8 @@ class Clock:
 def clock(monkeypatch) -> Clock:
     """Put a clock of ours in place of time's."""
     clock = Clock()
-    monkeypatch.setattr(tenancies, "time", clock)
+    for module in ("tenancies", "tenancy"):
+        monkeypatch.setattr(f"scrapy_itemgraph.{module}.time", clock)
     return clock
 
 
@@ -88,6 +89,25 @@ def test_the_first_request_waits_until_it_is_due(clock):
     assert one.admits_at() == pytest.approx(clock.now + 0.2)
     assert one.admits(clock.wait(0.21))
     assert one.ready_at(clock.wait(0.1)) == clock.now
+
+
+def test_a_request_is_let_start_as_much_sooner_as_it_takes_to_leave(clock):
+    """By what the latest ones took at least and by 2 ms at most, not by what a connection took."""
+    one = tenancy(clock)
+
+    def leads(*times: float) -> float:
+        for took in times:
+            one.begin(clock.now)
+            one.sent(clock.wait(took))
+            one.end(clock.now, 0.0)
+        return GAP - (one.ready_at(clock.now) - clock.now)
+
+    assert leads(5.0) == 0
+    assert leads(0.001) == pytest.approx(0.0001)
+    assert leads(*[0.001] * 30) == pytest.approx(0.001)
+    assert leads(*[0.019] * 30) == pytest.approx(0.002)
+    assert leads(0.0005) == pytest.approx(0.0005)
+    assert leads(5.0) == 0
 
 
 def test_the_gap_counts_from_when_a_request_was_sent(clock):

@@ -19,6 +19,9 @@ TASKS = json.loads(os.environ.get("POLITE_TASKS", "{}"))
 class Pages:
     """The pages of some hosts; `{n}` in `query` is the number of the page."""
 
+    media = ""
+    media_site = ""
+
     def __init__(
         self,
         *args,
@@ -54,13 +57,18 @@ class Pages:
         if self.seconds:
             time.sleep(self.seconds)
 
+    def files(self, response):
+        """Yield what asks for a file of the page's host, or of another one, with `media=1`."""
+        if self.media:
+            number = urlsplit(response.url).path.rpartition("/")[2]
+            yield {"file_urls": [response.urljoin(f"{self.media_site}/file/{number}")]}
+
 
 class ManySpider(Pages, scrapy.Spider):
-    """Knows nothing of the item graph; `media=1` asks for a file with each page."""
+    """Knows nothing of the item graph."""
 
     name = "many"
     slot = ""
-    media = ""
 
     async def start(self):
         meta = {"download_slot": self.slot} if self.slot else {}
@@ -69,9 +77,7 @@ class ManySpider(Pages, scrapy.Spider):
 
     def parse(self, response):
         self.block()
-        if self.media:
-            number = urlsplit(response.url).path.rpartition("/")[2]
-            yield {"file_urls": [response.urljoin(f"/file/{number}")]}
+        yield from self.files(response)
 
 
 class MoreSpider(ManySpider):
@@ -96,6 +102,7 @@ class ShopSpider(Pages, scrapy.Spider):
     @task(name="shop:list", tags=["list"], **TASKS.get("shop:list", {}))
     def parse_list(self, response, item):
         self.block()
+        yield from self.files(response)
         yield UpdateData({"done": True})
 
     @task(name="shop:detail", tags=["detail"], **TASKS.get("shop:detail", {}))

@@ -1,0 +1,113 @@
+"""When a request has left, and what that means for the next one; on a real event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from scrapy_itemgraph.departures import Departure, Departures
+from scrapy_itemgraph.tenancy import Tenancy
+from scrapy_itemgraph.types import Grant, Terms
+
+GAP = 0.2
+
+
+def held(kind: str, name: str, terms: Terms) -> Tenancy:
+    """Return a limit that this process has."""
+    made = Tenancy((kind, name), lambda: terms, 1)
+    made.take(Grant(limit_id=1, kind=kind, name=name, terms=terms, units=1), time.monotonic())
+    return made
+
+
+class Way:
+    """Requests of new hosts that keep to a limit over all of them."""
+
+    def __init__(self) -> None:
+        self.limit = held("global", "global", Terms(gap=GAP))
+        self.departures = Departures(lambda: None)
+        self.departures.is_first = False
+
+    async def begin(self) -> Departure:
+        """Let a request start as soon as the limit lets it."""
+        now = time.monotonic()
+        await asyncio.sleep(self.limit.ready_at(now) - now + 0.001)
+        host = held("slot", "a.example", Terms(concurrency=8))
+        now = time.monotonic()
+        for one in (host, self.limit):
+            one.begin(now)
+        return Departure(self.departures, (host, self.limit), now)
+
+    async def begin_to_connect(self) -> Departure:
+        """Let a request start whose connection takes its time."""
+        made = await self.begin()
+        made.connecting()
+        await turns()
+        return made
+
+
+async def turns() -> None:
+    """Let the event loop turn until a request has left."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_a_limit_over_many_hosts_goes_on_while_connections_are_made():
+    """The next request starts a gap later, whether or not the first one has its connection."""
+
+    async def run() -> None:
+        way = Way()
+        start = time.monotonic()
+        for _ in range(3):
+            await way.begin_to_connect()
+        assert time.monotonic() - start >= 2 * GAP
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_request_whose_connection_took_its_time_leaves_a_gap_after_others():
+    """It waits with its connection, and the next one starts a gap after it."""
+
+    async def run() -> None:
+        way = Way()
+        late = await way.begin_to_connect()
+        quick = await way.begin_to_connect()
+        assert quick.connected() == 0.0
+        left = time.monotonic()
+
+        wait = late.connected()
+        leaves = time.monotonic() + wait
+        assert 0 < wait <= GAP
+        assert leaves - left == pytest.approx(GAP, abs=0.02)
+        assert way.limit.ready_at(time.monotonic()) - leaves == pytest.approx(GAP, abs=0.02)
+
+    asyncio.run(run())
+
+
+def test_a_late_connection_keeps_away_from_what_is_just_leaving():
+    """What was let start a moment ago has not been seen to leave, but does."""
+
+    async def run() -> None:
+        way = Way()
+        late = await way.begin_to_connect()
+        await way.begin()
+
+        assert late.connected() == pytest.approx(GAP, abs=0.02)
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_is_there_at_once_makes_no_difference():
+    """With a kept connection a request leaves as it starts."""
+
+    async def run() -> None:
+        way = Way()
+        for _ in range(2):
+            one = await way.begin()
+            one.connecting()
+            assert one.connected() == 0.0
+            await turns()
+        assert way.limit.unsent == 0
+
+    asyncio.run(run())
