@@ -17,6 +17,8 @@ import gc
 import json
 import math
 import os
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 CONTROL = "/-/"
 TICK = 0.01
+CLOCK_PRECISION = 0.0001
+SO_TIMESTAMPNS = 35  # of Linux; Python has no name for it
+TIMESPEC = struct.Struct("@ll")
 
 
 class Arrival(NamedTuple):
@@ -205,28 +210,42 @@ class State:
         return 200, headers, f"<html><title>{host}{parts.path}</title>".encode(), query
 
 
-class Connection(asyncio.Protocol):
-    """As much HTTP/1.1 as a crawler needs: no bodies in requests, one request at a time."""
+class Connection:
+    """As much HTTP/1.1 as a crawler needs: no bodies in requests, one request at a time.
 
-    def __init__(self, state: State) -> None:
+    A request is stamped by the kernel as it comes in, so that a stamp is right also when this
+    process, or the core that it waits for, is busy with something else.
+    """
+
+    def __init__(self, sock: socket.socket, state: State) -> None:
+        self.sock = sock
         self.state = state
         self.buffer = b""
         self.entry: list | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.loop = asyncio.get_running_loop()
+        self.loop.add_reader(sock, self.read)
 
-    def connection_made(self, transport) -> None:
-        """Begin."""
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
+    def read(self) -> None:
         """Take in a request once its head is complete."""
-        now = time.monotonic()
+        try:
+            data, stamps, _, _ = self.sock.recvmsg(65536, socket.CMSG_SPACE(TIMESPEC.size))
+        except BlockingIOError:
+            return
+        except OSError:
+            data, stamps = b"", []
+        if not data:
+            self.close()
+            return
         self.buffer += data
         head, end, rest = self.buffer.partition(b"\r\n\r\n")
-        if not end:
-            return
-        self.buffer = rest
-        first, *lines = head.decode("latin-1").split("\r\n")
+        if end:
+            self.buffer = rest
+            self.answer(head.decode("latin-1"), stamped(stamps))
+
+    def answer(self, head: str, arrival: float) -> None:
+        """Answer a request, or a question about them."""
+        first, *lines = head.split("\r\n")
         target = first.split(" ")[1]
         headers = {
             name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)
@@ -237,20 +256,19 @@ class Connection(asyncio.Protocol):
             return
         host = headers["host"].partition(":")[0]
         path = urlsplit(target).path
-        self.entry = [now, math.inf, host, path, 0, headers.get("user-agent", "")]
+        self.entry = [arrival, math.inf, host, path, 0, headers.get("user-agent", "")]
         self.state.log.append(self.entry)
         status, sent, body, query = self.state.answer(host, target)
         if latency := float(query.get("latency", 0)):
-            loop = asyncio.get_running_loop()
-            self.timer = loop.call_later(latency, self.finish, status, sent, body)
+            self.timer = self.loop.call_later(latency, self.finish, status, sent, body)
         else:
             self.finish(status, sent, body)
 
     def finish(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        """Answer, and stamp it."""
-        self.write(status, headers, body)
+        """Stamp the end of a request, and answer: nobody can know of the answer any earlier."""
         self.entry[1], self.entry[4] = time.monotonic(), status
         self.entry = self.timer = None
+        self.write(status, headers, body)
 
     def write(self, status: int, headers: dict[str, str], body: bytes) -> None:
         """Write an answer."""
@@ -261,25 +279,62 @@ class Connection(asyncio.Protocol):
             "",
             "",
         ]
-        self.transport.write("\r\n".join(lines).encode("latin-1") + body)
+        try:
+            self.sock.setblocking(True)
+            self.sock.sendall("\r\n".join(lines).encode("latin-1") + body)
+            self.sock.setblocking(False)
+        except OSError:
+            self.close()
+            return
         if headers.get("Connection") == "close":
-            self.transport.close()
+            self.close()
 
-    def connection_lost(self, error) -> None:
-        """Stamp the end of a request that nobody waits for any more."""
+    def close(self) -> None:
+        """End, and stamp the end of a request that nobody waits for any more."""
         if self.timer is not None:
             self.timer.cancel()
+            self.timer = None
             self.entry[1] = time.monotonic()
+        self.loop.remove_reader(self.sock)
+        self.sock.close()
+
+
+def stamped(stamps: list[tuple[int, int, bytes]]) -> float:
+    """Return when something arrived; by our own clock where the kernel does not say."""
+    for level, kind, data in stamps:
+        if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+            seconds, nanoseconds = TIMESPEC.unpack(data)
+            return seconds + nanoseconds / 1e9 - wall_clock()
+    return time.monotonic()
+
+
+def wall_clock() -> float:
+    """Return what the wall clock is ahead of the monotonic one, as read without an interruption."""
+    while True:
+        before, wall, after = time.monotonic(), time.time(), time.monotonic()
+        if after - before < CLOCK_PRECISION:
+            return wall - (before + after) / 2
+
+
+def listen() -> socket.socket:
+    """Return a socket whose connections tell when something came in."""
+    listener = socket.create_server(("0.0.0.0", 0), backlog=1024)
+    listener.setblocking(False)
+    if sys.platform == "linux":
+        listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    return listener
 
 
 async def main(robots: str | None) -> None:
     """Serve until killed."""
     state = State(robots)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(state), "0.0.0.0", 0, backlog=1024)
-    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    listener = listen()
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
-    await state.measure_lag()
+    measuring = asyncio.create_task(state.measure_lag())
+    while True:
+        sock, _ = await asyncio.get_running_loop().sock_accept(listener)
+        Connection(sock, state)
 
 
 def hurry() -> None:
