@@ -88,10 +88,9 @@ class Departure:
         self._is_connecting = False
         now = time.monotonic()
         late = [one for one in self._followed if one not in self._unsent]
-        at = max([now, *(one.leaves_at(now) for one in late if not one.is_slot)])
+        at = max([now, *(one.leaves_at(now) for one in late)])
         for one in late:
-            if at > now or not one.is_slot:
-                one.leave(at)
+            one.leave(at)
         self._departures.on_left()
         return at - now
 
@@ -116,5 +115,5 @@ class Departure:
         now = time.monotonic()
         for one in self._unsent.intersection(lane):
             self._unsent.remove(one)
-            one.sent(now, has_left=one.is_slot or not self._is_connecting)
+            one.sent(now, has_left=not self._is_connecting)
         self._departures.on_left()

@@ -22,22 +22,31 @@ def held(kind: str, name: str, terms: Terms) -> Tenancy:
 
 
 class Way:
-    """Requests of new hosts that keep to a limit over all of them."""
+    """Requests of new hosts that keep to a limit over all of them, global or a slot of theirs."""
 
-    def __init__(self) -> None:
-        self.limit = held("global", "global", Terms(gap=GAP))
+    def __init__(self, kind: str = "global") -> None:
+        self.limit = held(kind, "shared", Terms(gap=GAP))
+        if self.limit.is_slot:
+            self._answer_one()
         self.departures = Departures(lambda: None)
         self.departures.is_first = False
+
+    def _answer_one(self) -> None:
+        now = time.monotonic()
+        self.limit.begin(now)
+        self.limit.sent(now)
+        self.limit.end(now, 0.0)
 
     async def begin(self) -> Departure:
         """Let a request start as soon as the limit lets it."""
         now = time.monotonic()
         await asyncio.sleep(self.limit.ready_at(now) - now + 0.001)
         host = held("slot", "a.example", Terms(concurrency=8))
+        lane = (self.limit,) if self.limit.is_slot else (host, self.limit)
         now = time.monotonic()
-        for one in (host, self.limit):
+        for one in lane:
             one.begin(now)
-        return Departure(self.departures, (host, self.limit), now)
+        return Departure(self.departures, lane, now)
 
     async def begin_to_connect(self) -> Departure:
         """Let a request start whose connection takes its time."""
@@ -66,11 +75,12 @@ def test_a_limit_over_many_hosts_goes_on_while_connections_are_made():
     asyncio.run(asyncio.wait_for(run(), 20))
 
 
-def test_a_request_whose_connection_took_its_time_leaves_a_gap_after_others():
+@pytest.mark.parametrize("kind", ["global", "slot"])
+def test_a_request_whose_connection_took_its_time_leaves_a_gap_after_others(kind):
     """It waits with its connection, and the next one starts a gap after it."""
 
     async def run() -> None:
-        way = Way()
+        way = Way(kind)
         late = await way.begin_to_connect()
         quick = await way.begin_to_connect()
         assert quick.connected() == 0.0
@@ -82,7 +92,7 @@ def test_a_request_whose_connection_took_its_time_leaves_a_gap_after_others():
         assert leaves - left == pytest.approx(GAP, abs=0.02)
         assert way.limit.ready_at(time.monotonic()) - leaves == pytest.approx(GAP, abs=0.02)
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_a_late_connection_keeps_away_from_what_is_just_leaving():
@@ -95,7 +105,7 @@ def test_a_late_connection_keeps_away_from_what_is_just_leaving():
 
         assert late.connected() == pytest.approx(GAP, abs=0.02)
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_a_connection_that_is_there_at_once_makes_no_difference():
@@ -110,4 +120,4 @@ def test_a_connection_that_is_there_at_once_makes_no_difference():
             await turns()
         assert way.limit.unsent == 0
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 20))
