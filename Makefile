@@ -9,8 +9,8 @@ READY214 := $(VENV214)/.ready
 VENVCOMPANIONS := .venv-companions
 READYCOMPANIONS := $(VENVCOMPANIONS)/.ready
 BETWEEN := 2.15 2.16 2.17 2.18
-# Two test files at a time: most of a test's time is waiting for processes.
-PARALLEL ?= -n 2 --dist loadfile
+# Three test files at a time, for some of a test's time is waiting; long ones first.
+PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-edge test-edges test-user test-companions test-matrix chaos lint types bench clean
