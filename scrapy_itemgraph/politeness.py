@@ -48,12 +48,14 @@ class Politeness:
 
     async def run(self) -> None:
         """Keep limits until told to stop."""
+        in_full = True
         while True:
             self._need.clear()
-            await self._settle()
-            await self._pause()
+            await self._settle(in_full=in_full)
+            in_full = await self._pause()
 
-    async def _settle(self) -> None:
+    async def _settle(self, *, in_full: bool) -> None:
+        """Tell and ask; `in_full` where somebody may have changed a limit that is in hand."""
         crawl = self._crawl
         async with crawl.settling:
             await self._teach()
@@ -61,10 +63,13 @@ class Politeness:
             if unknown:
                 names = [name for _, name in unknown]
                 crawl.tenancies.identify(await crawl.graph.limiting.number_slots(names))
-            uses = crawl.tenancies.uses(crawl.unbegun())
+            uses = crawl.tenancies.uses(crawl.unbegun(), in_full=in_full)
             asked_at = time.monotonic()
-            grants = await crawl.graph.limiting.renew(uses)
-            crawl.tenancies.take(grants.values(), asked_at, asked=uses)
+            grants = await crawl.graph.limiting.renew(uses, crawl.tenancies.in_hand)
+            if grants is None:
+                crawl.tenancies.lose()
+            else:
+                crawl.tenancies.take(grants.values(), asked_at, asked=uses)
         for one in list(crawl.tenancies):
             if one.blocked_until - asked_at > _SHORT:
                 crawl.on_blocked(one)
@@ -136,15 +141,17 @@ class Politeness:
             tenancy.block(now + _UNTIL_SETTLED)
         self._need.set()
 
-    async def _pause(self) -> None:
-        """Wait until something is needed here, somebody tells this worker, or it is time."""
+    async def _pause(self) -> bool:
+        """Wait until something is needed here, or it is time; True when somebody tells us."""
         crawl = self._crawl
         longest = crawl.tenancies.next_settling(crawl.unbegun())
         own = asyncio.ensure_future(self._need.wait())
         others = asyncio.ensure_future(crawl.graph.wait_for_own_news(longest))
         try:
             await asyncio.wait({own, others}, return_when=asyncio.FIRST_COMPLETED)
-            if others.done() and others.result():
+            is_told = others.done() and others.result()
+            if is_told:
                 self._has_news()
+            return is_told
         finally:
             await cancelled([own, others])

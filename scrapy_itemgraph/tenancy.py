@@ -24,6 +24,10 @@ _WINDOW_STARTS = 20
 _LONGEST_WINDOW = 30.0
 # A limit that has no use here is kept for so long, in case it gets one.
 _LINGER = 1.0
+# A limit of which there is nothing to tell and ask is told of all the same after so long.
+_RETELL = 5.0
+# Downloads that take so many times as long as was told are news: what they may take after a crash.
+_SLOWER = 1.25
 # So long a connection is taken to be kept open.
 _KEPT_ALIVE = 15.0
 # A request is handed to the engine so long before it may start.
@@ -48,6 +52,9 @@ class Tenancy:
         "_since",
         "_started",
         "_told",
+        "_told_at",
+        "_told_latency",
+        "_told_terms",
         "_used",
         "adopted_by",
         "adopts",
@@ -101,6 +108,9 @@ class Tenancy:
         self.adopted_by: object = None  # Scrapy's slot that has it
         self._is_given_up = False  # as far as the database was told
         self._told: float | None = None  # the last start, as it was told
+        self._told_at = -math.inf
+        self._told_latency = 0.0
+        self._told_terms: Terms | None = None
         self._blocked_at = -math.inf
         self._answered = -math.inf
         self._begun = -math.inf
@@ -146,7 +156,8 @@ class Tenancy:
             self.lose()
             return
         if not had:
-            self._since = self._used = asked_at
+            self._since = self._used = self._told_at = asked_at
+            self._told_terms = self.terms_of()
             if grant.throttle is not None:
                 self.throttle, self.adopts = grant.throttle, True
         if not self.unsent:
@@ -278,10 +289,11 @@ class Tenancy:
 
     # What the database is told
 
-    def use(self, now: float, interest: int) -> Use | None:
+    def use(self, now: float, interest: int, *, in_full: bool = True) -> Use | None:
         """Return what to tell and ask; None when there is nothing to say.
 
-        `interest` is how many requests in hand keep to this limit.
+        `interest` is how many requests in hand keep to this limit. With `in_full` False, what goes
+        on as it was told a moment ago is not said again.
         """
         assert self.limit_id is not None
         interest += self.waiting + self.running
@@ -293,11 +305,16 @@ class Tenancy:
         is_spare = not interest and self._is_spare(now)
         if self.units and self._gives_up(now, interest):
             wants = 0
+        terms = self.terms_of()
+        goes_on = wants == self.units and not (self.others_ask or is_spare or self._is_given_up)
+        if goes_on and not in_full and self._is_known(terms, now):
+            return None
         self._is_given_up = not wants or is_spare
+        self._told_at, self._told_terms, self._told_latency = now, terms, self.latency or 0.0
         last = self._told = self.last
         return Use(
             limit_id=self.limit_id,
-            terms=self.terms_of(),
+            terms=terms,
             wants=wants,
             running=self.running,
             spare=is_spare,
@@ -305,6 +322,11 @@ class Tenancy:
             throttle=self.throttle,
             latency=self.latency,
         )
+
+    def _is_known(self, terms: Terms, now: float) -> bool:
+        """Whether the database was told of late how this limit is kept and used."""
+        is_slower = (self.latency or 0.0) > _SLOWER * self._told_latency
+        return terms == self._told_terms and not is_slower and now - self._told_at < _RETELL
 
     def settles_at(self, interest: int) -> float:
         """Return when there is something to tell or ask, apart from the ticking of the clock."""

@@ -331,7 +331,11 @@ async def main(robots: str | None) -> None:
     listener = listen()
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
-    measuring = asyncio.create_task(state.measure_lag())
+    await asyncio.gather(state.measure_lag(), accept(listener, state))
+
+
+async def accept(listener: socket.socket, state: State) -> None:
+    """Take connections as they come."""
     while True:
         sock, _ = await asyncio.get_running_loop().sock_accept(listener)
         Connection(sock, state)
