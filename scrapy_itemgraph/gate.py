@@ -288,7 +288,8 @@ class Gate:
         """Let start what may start now, first come first served, and look again in time."""
         now = time.monotonic()
         is_alive = self.is_alive()
-        self._blocked = {one for one in self._blocked if one.blocked_until > now}
+        if self._blocked:
+            self._blocked = {one for one in self._blocked if one.blocked_until > now}
         soonest = math.inf
         for waiter in list(self._waiting):
             at = max(one.ready_at(now) for one in waiter.lane)
