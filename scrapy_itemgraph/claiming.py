@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph import checks, seeds, translation
 from scrapy_itemgraph.context import Item
-from scrapy_itemgraph.crawl import cancelled
+from scrapy_itemgraph.crawl import either
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.executions import LegState
 from scrapy_itemgraph.operations import SetTTL
@@ -183,15 +183,10 @@ class Claiming:
 
     async def _pause(self, longest: float) -> None:
         """Wait until there is something to look at: our own doing, a NOTIFY, or the time."""
-        own = asyncio.ensure_future(self._wake.wait())
-        others = asyncio.ensure_future(self._crawl.graph.wait(longest))
-        try:
-            await asyncio.wait({own, others}, return_when=asyncio.FIRST_COMPLETED)
-            if others.done():
-                others.result()
-                self._is_dry = False
-        finally:
-            await cancelled([own, others])
+        others = await either(self._wake, self._crawl.graph.wait(longest))
+        if not others.cancelled():
+            others.result()
+            self._is_dry = False
 
     # The end
 

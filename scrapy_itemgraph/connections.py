@@ -28,6 +28,9 @@ class Traveller(Protocol):
     def connected(self) -> float:
         """Return in how many seconds the request may be written to its connection."""
 
+    def waited(self) -> float:
+        """Return the same after it has waited for so long."""
+
 
 traveller: ContextVar[Traveller | None] = ContextVar("itemgraph_traveller", default=None)
 
@@ -66,11 +69,16 @@ def _wrap(pool: HTTPConnectionPool) -> None:
         def connected(
             connection: HTTP11ClientProtocol,
         ) -> HTTP11ClientProtocol | Deferred[HTTP11ClientProtocol]:
-            seconds = who.connected()
+            return held(connection, who.connected())
+
+        def held(
+            connection: HTTP11ClientProtocol, seconds: float
+        ) -> HTTP11ClientProtocol | Deferred[HTTP11ClientProtocol]:
             if seconds <= 0:
                 return connection
             reactor = pool._reactor  # noqa: SLF001 - it is not to be imported without one
-            return deferLater(reactor, seconds, lambda: connection)
+            waited: Deferred[None] = deferLater(reactor, seconds)
+            return waited.addCallback(lambda _: held(connection, who.waited()))
 
         return get_connection(key, endpoint).addCallback(connected)
 

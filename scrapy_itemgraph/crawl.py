@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy_itemgraph import tasks, translation
 from scrapy_itemgraph.checks import Checks
@@ -19,6 +19,8 @@ from scrapy_itemgraph.operations import Changeset
 from scrapy_itemgraph.tenancies import Tenancies
 from scrapy_itemgraph.throttle import Throttle
 from scrapy_itemgraph.types import Outcome
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -391,6 +393,19 @@ class Crawl:
 
 async def nothing() -> None:
     """Do nothing."""
+
+
+async def either(event: asyncio.Event, other: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    """Wait until an event is set or something else ends, which is cancelled otherwise.
+
+    It may end as it is cancelled; then its result counts as well.
+    """
+    own, others = asyncio.ensure_future(event.wait()), asyncio.ensure_future(other)
+    try:
+        await asyncio.wait({own, others}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancelled([own, others])
+    return others
 
 
 async def cancelled(running: Sequence[asyncio.Future[Any]]) -> None:

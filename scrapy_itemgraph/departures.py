@@ -11,6 +11,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.tenancy import SLOT
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
@@ -59,18 +61,21 @@ class Departure:
     """One request on its way, told of its connection by the pool if it has one.
 
     A slot's first request makes a connection, so only its answer tells that it has left. A limit
-    over many slots goes on while connections are made: a request whose connection took its time
+    over many hosts goes on while connections are made: a request whose connection took its time
     then leaves a gap after whatever has left meanwhile.
     """
 
-    def __init__(self, departures: Departures, lane: Lane, now: float) -> None:
-        """Take the limits of a request that is let start."""
+    def __init__(self, departures: Departures, lane: Lane, now: float, host: str) -> None:
+        """Take the limits of a request to a host that is let start."""
         self._departures = departures
         self._unsent = set(lane)
         self._is_cold = departures.is_first or any(one.is_cold(now) for one in lane)
         gapped = [one for one in lane if one.terms.is_exclusive]
         answered = [one for one in gapped if self._is_cold and (one.is_slot or departures.is_first)]
         self._followed = [one for one in gapped if one not in answered]
+        # Of a slot that is the host all connections take alike.
+        self._spaced = [one for one in gapped if one in answered or one.key != (SLOT, host)]
+        self._late: list[Tenancy] = []
         self._was_asked = self._is_connecting = False
         self._mark([one for one in lane if not one.terms.is_exclusive])
         if answered:
@@ -87,10 +92,17 @@ class Departure:
         """Return in how many seconds the request may be written to its connection."""
         self._is_connecting = False
         now = time.monotonic()
-        late = [one for one in self._followed if one not in self._unsent]
-        at = max([now, *(one.leaves_at(now) for one in late)])
-        for one in late:
-            one.leave(at)
+        self._late = [one for one in self._spaced if one not in self._unsent]
+        return self._leave(max([now, *(one.leaves_at(now) for one in self._late)]), now)
+
+    def waited(self) -> float:
+        """Return in how many seconds it may be written that has waited; the loop may be late."""
+        now = time.monotonic()
+        return self._leave(max([now, *(one.goes_at for one in self._late)]), now)
+
+    def _leave(self, at: float, now: float) -> float:
+        for one in self._late:
+            one.leave(at, is_gone=at <= now)
         self._departures.on_left()
         return at - now
 
@@ -115,5 +127,5 @@ class Departure:
         now = time.monotonic()
         for one in self._unsent.intersection(lane):
             self._unsent.remove(one)
-            one.sent(now, has_left=not self._is_connecting)
+            one.sent(now, has_left=one not in self._spaced or not self._is_connecting)
         self._departures.on_left()

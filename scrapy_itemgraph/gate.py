@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph import translation, values
 from scrapy_itemgraph.connections import Connections, traveller
@@ -192,7 +193,8 @@ class Gate:
         for one in lane:
             self._adopt(one)
         began = time.monotonic()
-        departure = Departure(self.departures, lane, began)
+        host = urlparse_cached(request).hostname or ""
+        departure = Departure(self.departures, lane, began, host)
         token = traveller.set(departure)
         try:
             response: Response = await download(request)

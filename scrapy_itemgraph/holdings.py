@@ -9,7 +9,6 @@ long as its requests may still run. No function here commits.
 from __future__ import annotations
 
 from collections import defaultdict
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
@@ -199,28 +198,21 @@ def acquire(
 
 
 def renew(
-    connection: Connection,
-    worker_id: int,
-    uses: Iterable[Use],
-    in_hand: Mapping[int, bool] = MappingProxyType({}),
-    *,
-    learns: bool = True,
-) -> dict[int, Grant] | None:
-    """Settle what a worker has or wants: give up, shrink, grow, ask; by limit.
+    connection: Connection, worker_id: int, uses: Iterable[Use], *, learns: bool = True
+) -> dict[int, Grant]:
+    """Settle all that a worker has or wants: give up, shrink, grow, ask; by limit.
 
-    What is `in_hand`, each with whether the worker has it for itself, and is not told of stays as
-    it is; what the database has under the worker's name beside that is let go. A worker that was
-    given up for dead has nothing any more, and gets None.
+    What the database has under the worker's name beside that is let go. A worker that was given up
+    for dead gets nothing.
     """
     if connection.execute(LIVES, {"worker": worker_id}).first() is None:
-        return None
+        return {}
     known = {use.limit_id: use for use in uses}
-    given = {"worker": worker_id, "limits": [*known, *in_hand]}
+    given = {"worker": worker_id, "limits": list(known)}
     strays = list(connection.execute(STRAYS, given).scalars())
     locked = _locked(connection, queues.LOCK_LIMITS, known)
     grants = _decide(connection, worker_id, locked, learns=learns)
-    whole = {one.limit_id for one in grants.values() if one.units and one.terms.is_exclusive}
-    whole |= {one for one, is_exclusive in in_hand.items() if is_exclusive and one not in known}
+    whole = [one.limit_id for one in grants.values() if one.units and one.terms.is_exclusive]
     queues.hold_of_slots(connection, whole, worker_id)
     _let_go(connection, worker_id, strays)
     return grants

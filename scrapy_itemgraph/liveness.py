@@ -174,6 +174,8 @@ class Liveness:
             try:
                 self._ear = await psycopg.AsyncConnection.connect(autocommit=True, **self._connect)
                 await self._ear.execute("LISTEN itemgraph")
+                self._news.set()  # what was said meanwhile was not heard
+                self._own_news.set()
                 async for notification in self._ear.notifies():
                     if notification.payload == self._crawl:
                         self._news.set()

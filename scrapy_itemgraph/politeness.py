@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph import throttle, translation, values
-from scrapy_itemgraph.crawl import cancelled
+from scrapy_itemgraph.crawl import either
 from scrapy_itemgraph.types import Lesson
 
 if TYPE_CHECKING:
@@ -48,14 +48,12 @@ class Politeness:
 
     async def run(self) -> None:
         """Keep limits until told to stop."""
-        in_full = True
         while True:
             self._need.clear()
-            await self._settle(in_full=in_full)
-            in_full = await self._pause()
+            await self._settle()
+            await self._pause()
 
-    async def _settle(self, *, in_full: bool) -> None:
-        """Tell and ask; `in_full` where somebody may have changed a limit that is in hand."""
+    async def _settle(self) -> None:
         crawl = self._crawl
         async with crawl.settling:
             await self._teach()
@@ -63,13 +61,10 @@ class Politeness:
             if unknown:
                 names = [name for _, name in unknown]
                 crawl.tenancies.identify(await crawl.graph.limiting.number_slots(names))
-            uses = crawl.tenancies.uses(crawl.unbegun(), in_full=in_full)
+            uses = crawl.tenancies.uses(crawl.unbegun())
             asked_at = time.monotonic()
-            grants = await crawl.graph.limiting.renew(uses, crawl.tenancies.in_hand)
-            if grants is None:
-                crawl.tenancies.lose()
-            else:
-                crawl.tenancies.take(grants.values(), asked_at, asked=uses)
+            grants = await crawl.graph.limiting.renew(uses)
+            crawl.tenancies.take(grants.values(), asked_at, asked=uses)
         for one in list(crawl.tenancies):
             if one.blocked_until - asked_at > _SHORT:
                 crawl.on_blocked(one)
@@ -141,17 +136,10 @@ class Politeness:
             tenancy.block(now + _UNTIL_SETTLED)
         self._need.set()
 
-    async def _pause(self) -> bool:
-        """Wait until something is needed here, or it is time; True when somebody tells us."""
+    async def _pause(self) -> None:
+        """Wait until something is needed here, somebody tells this worker, or it is time."""
         crawl = self._crawl
         longest = crawl.tenancies.next_settling(crawl.unbegun())
-        own = asyncio.ensure_future(self._need.wait())
-        others = asyncio.ensure_future(crawl.graph.wait_for_own_news(longest))
-        try:
-            await asyncio.wait({own, others}, return_when=asyncio.FIRST_COMPLETED)
-            is_told = others.done() and others.result()
-            if is_told:
-                self._has_news()
-            return is_told
-        finally:
-            await cancelled([own, others])
+        others = await either(self._need, crawl.graph.wait_for_own_news(longest))
+        if not others.cancelled() and others.result():
+            self._has_news()

@@ -115,18 +115,21 @@ class Tenancies:
     @property
     def shared(self) -> set[int]:
         """The limits in hand of which others may have units as well, by number."""
-        return {number for number, is_exclusive in self.in_hand.items() if not is_exclusive}
+        return {
+            number
+            for number, one in self._by_id.items()
+            if one.units and not one.terms.is_exclusive
+        }
 
     def soonest_room(self, unbegun: Mapping[Tenancy, int]) -> float:
         """Return in how many seconds a limit in hand has use for another request, by time alone."""
         now = time.monotonic()
         return min((one.room_in(now, unbegun.get(one, 0)) for one in self), default=math.inf)
 
-    def uses(self, interest: Mapping[Tenancy, int], *, in_full: bool = True) -> list[Use]:
+    def uses(self, interest: Mapping[Tenancy, int]) -> list[Use]:
         """Return what to tell the database and ask of it, and forget what has no use any more.
 
-        `interest` counts the requests in hand by what they keep to. With `in_full` False, what goes
-        on as it was told a moment ago is left out.
+        `interest` counts the requests in hand by what they keep to.
         """
         now = time.monotonic()
         found = []
@@ -134,17 +137,12 @@ class Tenancies:
             if one.limit_id is None:
                 continue
             self._note_throttle(one)
-            use = one.use(now, interest.get(one, 0), in_full=in_full)
+            use = one.use(now, interest.get(one, 0))
             if use is not None:
                 found.append(use)
-            elif not one.units and one.again_at <= now:
+            elif one.again_at <= now:
                 self._forget(one)
         return found
-
-    @property
-    def in_hand(self) -> dict[int, bool]:
-        """The limits in hand by number, each with whether nobody else may have it as well."""
-        return {number: one.terms.is_exclusive for number, one in self._by_id.items() if one.units}
 
     def final_uses(self) -> list[Use]:
         """Return how the limits in hand were used, for they are given up."""

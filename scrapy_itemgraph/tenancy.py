@@ -24,10 +24,6 @@ _WINDOW_STARTS = 20
 _LONGEST_WINDOW = 30.0
 # A limit that has no use here is kept for so long, in case it gets one.
 _LINGER = 1.0
-# A limit of which there is nothing to tell and ask is told of all the same after so long.
-_RETELL = 5.0
-# Downloads that take so many times as long as was told are news: what they may take after a crash.
-_SLOWER = 1.25
 # So long a connection is taken to be kept open.
 _KEPT_ALIVE = 15.0
 # A request is handed to the engine so long before it may start.
@@ -46,15 +42,13 @@ class Tenancy:
         "_answered",
         "_begun",
         "_blocked_at",
+        "_gone",
         "_is_given_up",
         "_lead",
         "_left",
         "_since",
         "_started",
         "_told",
-        "_told_at",
-        "_told_latency",
-        "_told_terms",
         "_used",
         "adopted_by",
         "adopts",
@@ -108,12 +102,10 @@ class Tenancy:
         self.adopted_by: object = None  # Scrapy's slot that has it
         self._is_given_up = False  # as far as the database was told
         self._told: float | None = None  # the last start, as it was told
-        self._told_at = -math.inf
-        self._told_latency = 0.0
-        self._told_terms: Terms | None = None
         self._blocked_at = -math.inf
         self._answered = -math.inf
         self._begun = -math.inf
+        self._gone = -math.inf  # what waited with its connection, and has left
         self._lead = 0.0
         self._started = -math.inf
         self._left = -math.inf  # what waited for a connection; may be ahead of the clock
@@ -156,13 +148,13 @@ class Tenancy:
             self.lose()
             return
         if not had:
-            self._since = self._used = self._told_at = asked_at
-            self._told_terms = self.terms_of()
+            self._since = self._used = asked_at
             if grant.throttle is not None:
                 self.throttle, self.adopts = grant.throttle, True
         if not self.unsent:
             started = max(self._started, self._left)
-            self.due = started + self.gap if started > -math.inf else now + grant.due_in
+            granted = -math.inf if had and started > -math.inf else now + grant.due_in
+            self.due = max(started + self.gap, granted)
 
     def lose(self) -> None:
         """Take note that this process has nothing of the limit any more."""
@@ -173,6 +165,15 @@ class Tenancy:
     @property
     def _is_usable(self) -> bool:
         return bool(self.units) and not (self.is_yielding or self._is_given_up)
+
+    @property
+    def _cap(self) -> int:
+        """How many may run at once of what is had in units; a cap that was lowered holds at once.
+
+        Units of what runs are not given back before it has ended.
+        """
+        most = self.terms.concurrency
+        return self.units if most is None else min(self.units, most)
 
     def room(self, now: float, unbegun: int) -> int:
         """Return how many more requests are of use; `unbegun` are in hand and have not started."""
@@ -206,7 +207,7 @@ class Tenancy:
                 return math.inf
             cap = self.terms.concurrency
         else:
-            cap = self.units
+            cap = self._cap
         if cap is not None and self.running >= cap:
             return math.inf
         return max(self.due, self.blocked_until, now)
@@ -217,7 +218,7 @@ class Tenancy:
             return False
         if not self.terms.is_exclusive:
             # One more than may run, which starts as soon as one of them has ended.
-            return self.occupied <= self.units and self.blocked_until <= now
+            return self.occupied <= self._cap and self.blocked_until <= now
         cap = self.terms.concurrency
         if self.ahead or (cap is not None and self.occupied >= cap):
             return False
@@ -266,15 +267,22 @@ class Tenancy:
             return 0.0
         return min(took, self._lead + _LEAD_GROWS, _LONGEST_LEAD, self.gap / 10)
 
-    def leave(self, at: float) -> None:
-        """Take note that a request leaves then, whose connection took until now."""
-        self.last = self._left = at
+    def leave(self, at: float, *, is_gone: bool) -> None:
+        """Take note that a request leaves then, or now, whose connection took until now."""
+        if is_gone:
+            self._gone = at
+        self.last = self._left = max(self._left, at)
         if not self.unsent:
             self.due = max(self.due, at + self.gap)
 
     def leaves_at(self, now: float) -> float:
         """Return the earliest moment at which a request may leave whose connection took a while."""
         return max(self._left, now if self.unsent else -math.inf) + self.gap
+
+    @property
+    def goes_at(self) -> float:
+        """The earliest moment at which a request may leave that waits with its connection."""
+        return self._gone + self.gap
 
     def end(self, now: float, took: float) -> None:
         """Take note that a download ended."""
@@ -289,11 +297,10 @@ class Tenancy:
 
     # What the database is told
 
-    def use(self, now: float, interest: int, *, in_full: bool = True) -> Use | None:
+    def use(self, now: float, interest: int) -> Use | None:
         """Return what to tell and ask; None when there is nothing to say.
 
-        `interest` is how many requests in hand keep to this limit. With `in_full` False, what goes
-        on as it was told a moment ago is not said again.
+        `interest` is how many requests in hand keep to this limit.
         """
         assert self.limit_id is not None
         interest += self.waiting + self.running
@@ -305,16 +312,11 @@ class Tenancy:
         is_spare = not interest and self._is_spare(now)
         if self.units and self._gives_up(now, interest):
             wants = 0
-        terms = self.terms_of()
-        goes_on = wants == self.units and not (self.others_ask or is_spare or self._is_given_up)
-        if goes_on and not in_full and self._is_known(terms, now):
-            return None
         self._is_given_up = not wants or is_spare
-        self._told_at, self._told_terms, self._told_latency = now, terms, self.latency or 0.0
         last = self._told = self.last
         return Use(
             limit_id=self.limit_id,
-            terms=terms,
+            terms=self.terms_of(),
             wants=wants,
             running=self.running,
             spare=is_spare,
@@ -322,11 +324,6 @@ class Tenancy:
             throttle=self.throttle,
             latency=self.latency,
         )
-
-    def _is_known(self, terms: Terms, now: float) -> bool:
-        """Whether the database was told of late how this limit is kept and used."""
-        is_slower = (self.latency or 0.0) > _SLOWER * self._told_latency
-        return terms == self._told_terms and not is_slower and now - self._told_at < _RETELL
 
     def settles_at(self, interest: int) -> float:
         """Return when there is something to tell or ask, apart from the ticking of the clock."""

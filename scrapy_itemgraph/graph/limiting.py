@@ -94,17 +94,10 @@ class Limiting:
             learns=self._settings.learn_delays,
         )
 
-    async def renew(
-        self, uses: Sequence[Use], in_hand: Mapping[int, bool]
-    ) -> dict[int, Grant] | None:
-        """Give up, shrink, grow and ask for limits, all at once; None from a worker that is dead.
-
-        What is `in_hand`, by number and with whether it is exclusive, is kept if no use tells more.
-        """
+    async def renew(self, uses: Sequence[Use]) -> dict[int, Grant]:
+        """Give up, shrink, grow and ask for limits, all at once."""
         learns = self._settings.learn_delays
-        return await self._call(
-            holdings.renew, self.worker_id, uses, in_hand, learns=learns, hot=True
-        )
+        return await self._call(holdings.renew, self.worker_id, uses, learns=learns, hot=True)
 
     async def teach(self, lessons: Sequence[Lesson]) -> None:
         """Save what was learned of slots, and tell the other workers that have them."""

@@ -237,19 +237,6 @@ def test_what_a_worker_does_not_name_is_let_go(connection, crawl):
     assert held(connection) == {(known, crawl.worker): 1}
 
 
-def test_what_is_in_hand_and_not_told_of_stays(connection, crawl):
-    """A worker need not tell all it has: the database keeps what it knows of the rest."""
-    told, kept, stray = (limit(connection, f"{name}.example") for name in "abc")
-    for number in (told, kept, stray):
-        ask(connection, crawl.worker, number, how=holdings.acquire)
-
-    uses = [Use(limit_id=told, terms=WHOLE)]
-    grants = holdings.renew(connection, crawl.worker, uses, {told: True, kept: True})
-
-    assert grants.keys() == {told}
-    assert held(connection) == {(told, crawl.worker): 1, (kept, crawl.worker): 1}
-
-
 @pytest.mark.parametrize(
     "columns",
     [
@@ -548,8 +535,9 @@ def test_a_buried_worker_gets_nothing(connection, crawl):
     lose_sign_of(connection, dead)
     crawl.take_over(heir)
 
-    assert holdings.renew(connection, dead, [Use(limit_id=number, terms=WHOLE)]) is None
-    assert held(connection) == {}
+    grants = holdings.renew(connection, dead, [Use(limit_id=number, terms=WHOLE)])
+
+    assert [one.units for one in grants.values() if one.units] == []
 
 
 # How a limit is kept
@@ -733,16 +721,14 @@ def test_a_queue_is_everybodys_again_when_the_gap_goes_away(connection, crawl):
     assert len(claim(crawl, second, Terms(concurrency=4))) == 2
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_a_holder_keeps_its_queue_to_itself_once_it_renews(connection, crawl, is_told):
+def test_a_holder_keeps_its_queue_to_itself_once_it_renews(connection, crawl):
     """A queue that does not say who has its slot, so that others would put it off, is marked."""
     crawl.work("A", data={"url": "http://a.example/"})
     assert len(claim(crawl, crawl.worker, WHOLE)) == 1
     (number,) = queues.intern_slots(connection, ["a.example"]).values()
     connection.exec_driver_sql("UPDATE queues SET holder = NULL")
 
-    uses = [Use(limit_id=number, terms=WHOLE)] if is_told else []
-    holdings.renew(connection, crawl.worker, uses, {number: True})
+    ask(connection, crawl.worker, number)
 
     holder = sa.text("SELECT holder FROM queues WHERE slot_id = :slot")
     assert connection.scalar(holder, {"slot": number}) == crawl.worker

@@ -192,6 +192,7 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
     async def run() -> None:
         async with opened(database) as graph:
             await until_async(lambda: listens(crawl))
+            await graph.wait(3600)  # there may have been news before it listened
             claims = await graph.claim(1)
             assert await graph.claim(1) == []  # parks the queue
             waiting = asyncio.ensure_future(graph.wait(3600))
@@ -213,6 +214,24 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
     asyncio.run(run())
 
     assert order == ["seeded", "woken", "claimed"]
+
+
+def test_who_could_not_listen_for_a_while_looks_again(crawl, database, monkeypatch):
+    """What was said while the connection that listens was cut is not known, so all is looked at."""
+    monkeypatch.setattr("scrapy_itemgraph.liveness._LONGEST_PAUSE", 0.1)
+    cut = "SELECT pg_terminate_backend(:pid, 10000)"
+
+    async def run() -> None:
+        async with opened(database) as graph:
+            await graph.wait(3600)
+            assert await graph.wait_for_own_news(3600)
+            ear = graph._liveness._ear.info.backend_pid
+            await asyncio.to_thread(crawl.rows, cut, pid=ear)
+            await graph.wait(3600)
+            assert await graph.wait_for_own_news(3600)
+            assert graph._liveness._ear.info.backend_pid != ear
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
 def test_a_wait_without_news_ends_by_itself(crawl, database):

@@ -18,6 +18,7 @@ class Traveller:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        self.longer: list[float] = []
         self.told: list[str] = []
 
     def connecting(self) -> None:
@@ -27,20 +28,30 @@ class Traveller:
         self.told.append("connected")
         return self.seconds
 
+    def waited(self) -> float:
+        self.told.append("waited")
+        return self.longer.pop() if self.longer else 0.0
 
-@pytest.mark.parametrize("seconds", [0.0, 2.0])
-def test_a_pool_tells_of_connections_and_holds_them_until_the_request_may_leave(seconds):
-    """The request is written when its turn has come, and not before."""
-    clock = MemoryReactorClock()
-    pool, made = HTTPConnectionPool(clock), Deferred()
+
+def ask(made: Deferred, who: Traveller) -> tuple[MemoryReactorClock, list[str]]:
+    """Ask a pool for a connection that is made later; return its clock, and what comes of it."""
+    clock, got = MemoryReactorClock(), []
+    pool = HTTPConnectionPool(clock)
     pool._newConnection = lambda *_: made
-    handlers = SimpleNamespace(_get_handler=lambda _: SimpleNamespace(_pool=pool))
-    connections, who, got = Connections(handlers), Traveller(seconds), []
+    connections = Connections(SimpleNamespace(_get_handler=lambda _: SimpleNamespace(_pool=pool)))
     for _ in range(2):  # it is wrapped once
         connections.watch(Request("http://a.example/"))
     token = traveller.set(who)
     pool.getConnection("key", None).addCallback(got.append)
     traveller.reset(token)
+    return clock, got
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2.0])
+def test_a_pool_tells_of_connections_and_holds_them_until_the_request_may_leave(seconds):
+    """The request is written when its turn has come, and not before."""
+    made, who = Deferred(), Traveller(seconds)
+    clock, got = ask(made, who)
 
     assert who.told == ["connecting"]
     made.callback("connection")
@@ -48,3 +59,17 @@ def test_a_pool_tells_of_connections_and_holds_them_until_the_request_may_leave(
     assert got == ([] if seconds else ["connection"])
     clock.advance(seconds)
     assert got == ["connection"]
+
+
+def test_a_request_that_waited_is_asked_again_whether_it_may_leave():
+    """The event loop may have been late, and others may leave at the same moment."""
+    made, who = Deferred(), Traveller(2.0)
+    who.longer = [1.0]
+    clock, got = ask(made, who)
+
+    made.callback("connection")
+    clock.advance(2.0)
+    assert got == []
+    clock.advance(1.0)
+    assert got == ["connection"]
+    assert who.told == ["connecting", "connected", "waited", "waited"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from dataclasses import replace
@@ -14,7 +15,7 @@ from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
 
 from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph import slots, translation
+from scrapy_itemgraph import liveness, slots, translation
 from scrapy_itemgraph.context import Item
 from scrapy_itemgraph.types import Claim, ItemSnapshot
 
@@ -35,6 +36,26 @@ from scrapy_itemgraph.types import Claim, ItemSnapshot
 def test_data_and_request_have_one_slot(url):
     """The slot of an item's data is that of the request that Scrapy makes of it."""
     assert slots.slot_of({"url": url}) == translation.slot_of(Request(url))
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_news_that_come_with_our_own_are_not_lost(turns):
+    """Whoever waits for either hears both, whichever comes some turns of the loop later."""
+
+    async def run() -> None:
+        own, news = asyncio.Event(), asyncio.Event()
+        waiting = asyncio.ensure_future(crawls.either(own, liveness._happens(news, 3600)))
+        await asyncio.sleep(0.01)
+        own.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        news.set()
+        others = await waiting
+
+        has_heard = not others.cancelled() and others.result()
+        assert has_heard or news.is_set()
+
+    asyncio.run(run())
 
 
 def test_claims_of_one_item_share_nothing():

@@ -24,8 +24,8 @@ def held(kind: str, name: str, terms: Terms) -> Tenancy:
 class Way:
     """Requests of new hosts that keep to a limit over all of them, global or a slot of theirs."""
 
-    def __init__(self, kind: str = "global") -> None:
-        self.limit = held(kind, "shared", Terms(gap=GAP))
+    def __init__(self, kind: str = "global", name: str = "shared") -> None:
+        self.limit = held(kind, name, Terms(gap=GAP))
         if self.limit.is_slot:
             self._answer_one()
         self.departures = Departures(lambda: None)
@@ -46,7 +46,7 @@ class Way:
         now = time.monotonic()
         for one in lane:
             one.begin(now)
-        return Departure(self.departures, lane, now)
+        return Departure(self.departures, lane, now, "a.example")
 
     async def begin_to_connect(self) -> Departure:
         """Let a request start whose connection takes its time."""
@@ -104,6 +104,38 @@ def test_a_late_connection_keeps_away_from_what_is_just_leaving():
         await way.begin()
 
         assert late.connected() == pytest.approx(GAP, abs=0.02)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_requests_that_wait_with_their_connections_leave_apart_after_a_busy_loop():
+    """A callback that blocks the loop past their moments does not let them leave together."""
+
+    async def run() -> None:
+        way = Way()
+        ones = [await way.begin_to_connect() for _ in range(3)]
+        waits = [one.connected() for one in ones]
+        assert waits == pytest.approx([0, GAP, 2 * GAP], abs=0.02)
+        time.sleep(3 * GAP)  # noqa: ASYNC251 - as a callback does
+
+        assert [one.waited() for one in ones[1:]] == pytest.approx([0, GAP], abs=0.02)
+        left = time.monotonic()
+        assert way.limit.ready_at(left) - left == pytest.approx(2 * GAP, abs=0.02)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_slot_that_is_one_host_goes_on_from_when_its_requests_start():
+    """Without connections that are kept, all take alike, and the rate is that of the delay."""
+
+    async def run() -> None:
+        way = Way("slot", "a.example")
+        one = await way.begin_to_connect()
+        started = time.monotonic()
+        await asyncio.sleep(GAP / 4)
+
+        assert one.connected() == 0.0
+        assert way.limit.ready_at(started) <= started + GAP
 
     asyncio.run(asyncio.wait_for(run(), 20))
 

@@ -269,72 +269,35 @@ def test_more_is_wanted_as_more_waits(clock):
     assert one.use(clock.now, 1).wants == 1
 
 
-@pytest.mark.parametrize("terms", [WHOLE, UNITS])
-def test_what_goes_on_as_it_was_told_is_not_told_again(clock, terms):
-    """A crawl of many hosts tells each second of those alone of which there is news."""
-    one = tenancy(clock, terms, units=terms.concurrency if terms is UNITS else 1)
-    run(one, clock, took=0.5)
-    assert one.use(clock.now, 1, in_full=False).latency == 0.5
+def test_what_others_did_while_a_limit_was_lost_counts(clock):
+    """A start of before that is of no account when the database names a later moment."""
+    one = tenancy(clock)
+    one.begin(clock.now)
+    one.sent(clock.now, has_left=False)
+    one.lose()
+    one.leave(clock.wait(0.1), is_gone=True)
 
-    run(one, clock, took=0.5)
-    assert one.use(clock.now, 1, in_full=False) is None
-    assert one.use(clock.now, 1).last_ago == 0.5
-    assert one.use(clock.wait(4.9), 1, in_full=False) is None
-    assert one.use(clock.wait(0.2), 1, in_full=False) is not None
+    one.take(grant(due_in=5.0), clock.wait(0.1))
+
+    assert one.ready_at(clock.now) == clock.now + 5.0
 
 
-def test_slower_downloads_are_told_at_once(clock):
-    """The database knows for how long those of a worker that dies may go on."""
+def test_a_cap_that_is_lowered_holds_at_once(clock):
+    """What runs ends, and only so many start again, though units are had for more."""
     one = tenancy(clock, UNITS, units=4)
-    run(one, clock, took=0.5)
-    one.use(clock.now, 1)
-    run(one, clock, took=0.6)
-    assert one.use(clock.now, 1, in_full=False) is None
+    for _ in range(4):
+        one.begin(clock.now)
+        one.sent(clock.now)
+        one.occupied += 1
+    one.take(grant(Terms(concurrency=2), 4), clock.now)
 
-    run(one, clock, took=0.7)
-    assert one.use(clock.now, 1, in_full=False).latency == pytest.approx(0.7)
-
-
-def test_another_delay_in_the_code_is_told_at_once(clock):
-    """AutoThrottle changes Scrapy's slots as it learns, and others are to keep to that."""
-    kept = [WHOLE]
-    one = Tenancy(("slot", HOST), lambda: kept[-1], NUMBER)
-    one.take(grant(), clock.now)
-    assert one.use(clock.now, 1, in_full=False) is None
-
-    kept.append(Terms(gap=3.0, concurrency=8))
-    assert one.use(clock.now, 1, in_full=False).terms.gap == 3.0
-    assert one.use(clock.now, 1, in_full=False) is None
-
-
-@pytest.mark.parametrize(
-    ("granted", "interest"),
-    [
-        (grant(UNITS, 2), 3),
-        (grant(UNITS, 4, others_ask=True), 4),
-        (grant(UNITS, 4), 0),
-        (grant(UNITS, 0), 1),
-    ],
-    ids=["wants more", "others ask", "has no use for it", "has nothing"],
-)
-def test_what_there_is_to_settle_is_told_again_and_again(clock, granted, interest):
-    """A limit that might change hands is talked about each time."""
-    one = Tenancy(("slot", HOST), lambda: UNITS, NUMBER)
-    one.take(granted, clock.now)
-
-    for _ in range(2):
-        assert one.use(clock.wait(0.1), interest, in_full=False) is not None
-
-
-def test_a_limit_in_hand_that_is_not_told_of_is_not_forgotten(clock):
-    """What goes on as it was told stays in hand."""
-    tenancies = known()
-    one = tenancies.slot(HOST)
-    tenancies.take([grant()], clock.now)
-
-    assert tenancies.uses({one: 1}, in_full=False) == []
-    assert tenancies.in_hand == {NUMBER: True}
-    assert tenancies.slot(HOST) is one
+    for running in (3, 2):
+        one.end(clock.wait(0.1), 0.1)
+        one.occupied -= 1
+        assert one.running == running
+        assert one.ready_at(clock.now) == math.inf
+    one.end(clock.wait(0.1), 0.1)
+    assert one.ready_at(clock.now) == clock.now
 
 
 def test_what_runs_is_told(clock):
