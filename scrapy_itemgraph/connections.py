@@ -66,11 +66,6 @@ def _wrap(pool: HTTPConnectionPool) -> None:
             return get_connection(key, endpoint)
         who.connecting()
 
-        def connected(
-            connection: HTTP11ClientProtocol,
-        ) -> HTTP11ClientProtocol | Deferred[HTTP11ClientProtocol]:
-            return held(connection, who.connected())
-
         def held(
             connection: HTTP11ClientProtocol, seconds: float
         ) -> HTTP11ClientProtocol | Deferred[HTTP11ClientProtocol]:
@@ -80,6 +75,7 @@ def _wrap(pool: HTTPConnectionPool) -> None:
             waited: Deferred[None] = deferLater(reactor, seconds)
             return waited.addCallback(lambda _: held(connection, who.waited()))
 
-        return get_connection(key, endpoint).addCallback(connected)
+        made = get_connection(key, endpoint)
+        return made.addCallback(lambda connection: held(connection, who.connected()))
 
     pool.getConnection = getConnection  # type: ignore[method-assign]

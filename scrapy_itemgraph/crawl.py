@@ -20,8 +20,6 @@ from scrapy_itemgraph.tenancies import Tenancies
 from scrapy_itemgraph.throttle import Throttle
 from scrapy_itemgraph.types import Outcome
 
-T = TypeVar("T")
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.types import Applied, Claim, Scraped
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 ERROR_REASON = "itemgraph_error"
 GONE_REASON = "itemgraph_database_gone"

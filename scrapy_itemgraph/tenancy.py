@@ -180,7 +180,7 @@ class Tenancy:
         if self.is_yielding or self.blocked_until - now > LOOKAHEAD:
             return 0
         if not self.terms.is_exclusive:
-            return max(0, worth_holding(self.units) - unbegun)
+            return max(0, worth_holding(self._cap) - unbegun)
         cap = MANY if self.terms.concurrency is None else self.terms.concurrency + 1
         due = now + self.gap if self.unsent else max(self.due, self.blocked_until, now)
         within = starts_within(self.gap, due - now)

@@ -1147,16 +1147,24 @@ def test_a_worker_that_stops_beside_one_that_renews(shop, slots, engine):
             f"UPDATE limits SET latency = 1 WHERE id = {slots[0]}",
         )
 
+    with engine.connect() as connection:
+        assert held(connection) == {(number, other): 1 for number in slots}
+    assert shop.rows("SELECT count(last_at) FROM limits") == [(2,)]
+
 
 def test_two_renewals_at_once(shop, slots, engine):
     """Two that renew the same limits lock them in one order, however they name them."""
     with races.actors(engine, 3) as (one, other, first):
+        both = [shop.worker(), shop.worker()]
         uses = [use_of(number, Terms(concurrency=8)) for number in slots]
         steps = [
-            (one, holdings.renew, shop.worker(), uses),
-            (other, holdings.renew, shop.worker(), uses[::-1]),
+            (one, holdings.renew, both[0], uses),
+            (other, holdings.renew, both[1], uses[::-1]),
         ]
         _in_a_circle(first, steps, f"UPDATE limits SET latency = 1 WHERE id = {slots[0]}")
+
+    with engine.connect() as connection:
+        assert held(connection) == {(number, worker): 1 for number in slots for worker in both}
 
 
 def test_lessons_beside_a_renewal(shop, slots, engine):
@@ -1173,6 +1181,10 @@ def test_lessons_beside_a_renewal(shop, slots, engine):
             f"UPDATE limits SET latency = 1 WHERE id = {slots[0]}",
         )
 
+    with engine.connect() as connection:
+        assert held(connection) == {(number, other): 1 for number in slots}
+    assert shop.rows("SELECT blocked_by FROM limits") == [("429",), ("429",)]
+
 
 def test_a_start_beside_a_renewal(shop, engine):
     """A start that declares limits anew locks them in the order in which all do."""
@@ -1181,13 +1193,18 @@ def test_a_start_beside_a_renewal(shop, engine):
     declared = [
         limits.Limit(kind="task", name=f"shop/{one}", gap=9.0, concurrency=None) for one in "ab"
     ]
+    worker = shop.worker()
     with races.actors(engine, 3) as (starting, renewing, first):
         uses = [use_of(number, Terms(concurrency=8)) for number in numbers]
         steps = [
-            (renewing, holdings.renew, shop.worker(), uses),
+            (renewing, holdings.renew, worker, uses),
             (starting, task_limits.register, {shop.task_id("parse"): declared}),
         ]
         _in_a_circle(first, steps, f"UPDATE limits SET latency = 1 WHERE id = {numbers[0]}")
+
+    with engine.connect() as connection:
+        assert held(connection) == {(number, worker): 1 for number in numbers}
+    assert shop.rows("SELECT gap FROM limits WHERE kind = 'task'") == [(9.0,), (9.0,)]
 
 
 def test_a_worker_that_stops_beside_a_commit(shop, engine):
@@ -1214,6 +1231,10 @@ def test_a_worker_that_stops_beside_a_commit(shop, engine):
             (stopping, holdings.release_all, worker, []),
         ]
         _in_a_circle(first, steps, f"UPDATE queues SET is_live = false WHERE id = {queue}")
+
+    with engine.connect() as connection:
+        assert held(connection) == {}
+    assert shop.rows("SELECT holder, is_live FROM queues") == [(None, True), (None, True)]
 
 
 def test_a_take_over_beside_a_commit(shop, engine):

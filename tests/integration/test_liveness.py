@@ -239,9 +239,12 @@ def test_a_wait_without_news_ends_by_itself(crawl, database):
 
     async def run() -> None:
         async with opened(database) as graph:
+            assert await graph.wait_for_own_news(3600)  # as it begins to listen
+            assert not await graph.wait_for_own_news(0.001)
+            await graph.wait(0.001)
             await graph.wait(0.001)
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
 def test_a_worker_given_up_for_dead_goes_on_as_a_new_one(crawl, database):

@@ -1,10 +1,21 @@
-"""Examples by hypothesis, none of which may fail for how long it takes."""
+"""A clock of ours, and examples by hypothesis: nothing may fail for how long it takes."""
 
 from __future__ import annotations
 
+import pytest
+from clocks import Clock
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "untimed", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("untimed")
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """Put a clock of ours in place of that of limits in hand."""
+    clock = Clock()
+    for module in ("departures", "tenancies", "tenancy"):
+        monkeypatch.setattr(f"scrapy_itemgraph.{module}.time", clock)
+    return clock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,30 +11,10 @@ from scrapy_itemgraph.departures import Departure, Departures
 from scrapy_itemgraph.tenancy import Tenancy
 from scrapy_itemgraph.types import Grant, Terms
 
+if TYPE_CHECKING:
+    from clocks import Clock
+
 GAP = 0.2
-
-
-class Clock:
-    """A clock that goes on when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass."""
-        self.now += seconds
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch) -> Clock:
-    """Put a clock of ours in place of time's."""
-    clock = Clock()
-    for module in ("departures", "tenancy"):
-        monkeypatch.setattr(f"scrapy_itemgraph.{module}.time", clock)
-    return clock
 
 
 def held(clock: Clock, kind: str, name: str, terms: Terms) -> Tenancy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,35 +12,14 @@ from scrapy_itemgraph.tenancies import Tenancies
 from scrapy_itemgraph.tenancy import Tenancy
 from scrapy_itemgraph.types import Grant, Terms
 
+if TYPE_CHECKING:
+    from clocks import Clock
+
 HOST = "a.example"
 NUMBER = 7
 GAP = 2.0
 WHOLE = Terms(gap=GAP, concurrency=8)
 UNITS = Terms(concurrency=4)
-
-
-class Clock:
-    """A clock that goes on when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wait(self, seconds: float) -> float:
-        """Let time pass, and return what the clock shows."""
-        self.now += seconds
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch) -> Clock:
-    """Put a clock of ours in place of time's."""
-    clock = Clock()
-    for module in ("tenancies", "tenancy"):
-        monkeypatch.setattr(f"scrapy_itemgraph.{module}.time", clock)
-    return clock
 
 
 def grant(terms: Terms = WHOLE, units: int = 1, number: int = NUMBER, **fields) -> Grant:
@@ -289,8 +269,10 @@ def test_a_cap_that_is_lowered_holds_at_once(clock):
         one.begin(clock.now)
         one.sent(clock.now)
         one.occupied += 1
+    before = one.room(clock.now, 0)
     one.take(grant(Terms(concurrency=2), 4), clock.now)
 
+    assert one.room(clock.now, 0) < before
     for running in (3, 2):
         one.end(clock.wait(0.1), 0.1)
         one.occupied -= 1
