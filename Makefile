@@ -76,16 +76,18 @@ test-matrix: $(READY) $(READY214) $(BETWEEN:%=.venv-%/.ready) ## every Scrapy, e
 	ITEMGRAPH_TEST_SERVER=debian15 $(VENV214)/bin/python -m pytest -q $(PARALLEL)
 
 chaos: $(READY) ## many rounds of kill -9 (slow)
-	ITEMGRAPH_CHAOS_ROUNDS=40 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
-		tests/acceptance/test_chaos.py tests/acceptance/test_manuals.py \
+	ITEMGRAPH_CHAOS_ROUNDS=40 ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
+		tests/acceptance/test_chaos.py tests/acceptance/test_deaths.py tests/acceptance/test_manuals.py \
 		tests/acceptance/test_crawl_spider.py tests/acceptance/test_scrapyd.py \
-		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py
+		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py \
+		tests/acceptance/test_kept_feeds.py
 
 bench: $(READY) ## figures, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py
 	$(BIN)/python tests/benchmarks/bench_hot_path.py
 	$(BIN)/python tests/benchmarks/bench_politeness.py
 	$(BIN)/python tests/benchmarks/bench_slots.py
+	$(BIN)/python tests/benchmarks/bench_links.py
 
 clean: ## forget what was installed and made
 	rm -rf $(VENV) .venv-2.* $(VENVCOMPANIONS) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy

@@ -13,6 +13,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=tables.metadata,
     version_table=migrate.VERSION_TABLE,
+    on_version_apply=context.config.attributes.get("on_version_apply"),
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph import tasks as _tasks
+from scrapy_itemgraph.context import Item as ItemContext
 from scrapy_itemgraph.exceptions import SessionExpired
 from scrapy_itemgraph.operations import (
     AddTag,
@@ -37,6 +39,7 @@ __all__ = [
     "DeleteAlias",
     "DeleteItem",
     "Expire",
+    "ItemContext",
     "ItemGraph",
     "MergeItem",
     "RateLimit",
@@ -49,6 +52,16 @@ __all__ = [
     "UpdateMetadata",
     "task",
 ]
+
+
+def _watch() -> None:
+    """Have a spider with tasks say so where the add-on is missing."""
+    from scrapy_itemgraph import absence  # noqa: PLC0415 - it needs Scrapy, as the spider does
+
+    absence.watch()
+
+
+_tasks.on_declared = _watch
 
 
 def __getattr__(name: str) -> Any:

@@ -9,13 +9,14 @@ import stat
 import subprocess
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph import exceptions
+from scrapy_itemgraph import exceptions, logs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+logger = logs.logger(__name__)
 
 SYSTEM_USER = "pgserver"  # who PostgreSQL runs as when we are root, which it refuses
 
@@ -30,7 +31,13 @@ def system_account() -> pwd.struct_passwd:
         if program is None:
             break
         arguments = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER]
-        subprocess.run([program, *arguments], check=False, capture_output=True)  # noqa: S603
+        made = subprocess.run([program, *arguments], check=False, capture_output=True)  # noqa: S603
+        if not made.returncode:
+            logger.info(
+                "PostgreSQL does not run as root: made the account %s for it",
+                SYSTEM_USER,
+                extra={"action": "account_made"},
+            )
         time.sleep(0.2 * attempt)
     with suppress(KeyError):
         return pwd.getpwnam(SYSTEM_USER)
@@ -39,6 +46,31 @@ def system_account() -> pwd.struct_passwd:
         f"it (`useradd --system {SYSTEM_USER}`), run as another user, or set "
         "ITEMGRAPH_DATABASE_URL."
     )
+
+
+def run_as(account: pwd.struct_passwd | None) -> dict[str, Any]:
+    """Return the options that have `subprocess` run a program as an account; None: as we are."""
+    if account is None:
+        return {}
+    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+
+
+def can(account: pwd.struct_passwd, script: str, *arguments: Path) -> bool:
+    """Tell whether a shell script succeeds as an account: what the system lets it do, ACLs too."""
+    done = subprocess.run(  # noqa: S603
+        ["/bin/sh", "-c", script, "sh", *arguments],
+        **run_as(account),
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    return not done.returncode
+
+
+def can_pass(account: pwd.struct_passwd, directory: Path) -> bool:
+    """Tell whether an account can get into a directory."""
+    return can(account, 'cd -- "$1"', directory)
 
 
 def check_owner(path: Path, owner: int) -> None:
@@ -60,23 +92,18 @@ def account_name(uid: int) -> str:
         return f"user {uid}"
 
 
-def tree_to_open(directory: Path, programs: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the paths that PostgreSQL's account has to use, and the rights it needs on each."""
-    passable, readable = stat.S_IXOTH, stat.S_IROTH
-    for path in (directory, *directory.parents, *programs.parent.parents):
-        yield path, passable
-    # Files installed under a narrow umask; all of them are, or none.
-    if (programs / "postgres").stat().st_mode & (passable | readable) != passable | readable:
-        for path in (programs.parent, *programs.parent.rglob("*")):
-            is_run = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
-            yield path, readable | passable if is_run else readable
-
-
-def widen(path: Path, account: pwd.struct_passwd, need: int) -> bool:
-    """Add the rights that the account lacks, in the one class of the mode that counts for it."""
+def let_pass(path: Path, account: pwd.struct_passwd) -> None:
+    """Let an account pass through a directory, by the one class of the mode that counts for it."""
     status = path.stat()
     shift = 6 if status.st_uid == account.pw_uid else 3 if status.st_gid == account.pw_gid else 0
-    missing = (need << shift) & ~status.st_mode
+    missing = (stat.S_IXOTH << shift) & ~status.st_mode
     if missing:
         path.chmod(stat.S_IMODE(status.st_mode) | missing)
-    return bool(missing)
+
+
+def give(path: Path, account: pwd.struct_passwd) -> None:
+    """Make an account the owner of a path and of all under it."""
+    os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
+    if path.is_dir() and not path.is_symlink():
+        for inner in path.iterdir():
+            give(inner, account)

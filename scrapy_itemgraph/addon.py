@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.exceptions import NotConfigured
+from scrapy.extensions import feedexport
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
-from scrapy_itemgraph import translation, values
+from scrapy_itemgraph import logs, translation, values
 from scrapy_itemgraph.downloadermiddlewares import ItemGraphDownloaderMiddleware
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.extensions import ItemGraphExtension
+from scrapy_itemgraph.feedexport import FeedExporter
+from scrapy_itemgraph.journalexport import JournalExporter
+from scrapy_itemgraph.looking import show_operations
 from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
 from scrapy_itemgraph.rates import LONGEST_GAP
 from scrapy_itemgraph.scheduler import Scheduler
@@ -29,11 +34,12 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 SCHEDULER = "scrapy_itemgraph.scheduler.Scheduler"
 CONCURRENT_ITEMS = 16
 _ASYNCIO_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
+_FEED_EXPORTER = "scrapy.extensions.feedexport.FeedExporter"
 _FIRST = -100
 _LAST = 100_000
 _COMPONENTS: tuple[tuple[str, type, int], ...] = (
@@ -46,12 +52,35 @@ _COMPONENTS: tuple[tuple[str, type, int], ...] = (
 
 
 class RefusedError(ConfigurationError):
-    """A start that the settings make impossible; Scrapy prints its message without our frames."""
+    """A start that the settings make impossible; its message has been logged."""
 
     @property
     def __traceback__(self) -> None:  # type: ignore[override]
-        """Nothing: the message says it all, and Scrapy has nowhere else to print it."""
+        """Nothing: the message says it all."""
         return None
+
+
+class _SaidAlready(logging.Filter):
+    """Keeps asyncio from logging a refusal once more, as an exception that nobody retrieved."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop what is about a refusal."""
+        return not (record.exc_info and isinstance(record.exc_info[1], RefusedError))
+
+
+class _NoEngine:
+    """Stands in for Scrapy's engine in a crawl that is refused: it ends at once."""
+
+    running = False
+
+    async def open_spider_async(self) -> None:
+        """Open nothing."""
+
+    async def start_async(self) -> None:
+        """Start nothing."""
+
+    async def close_async(self) -> None:
+        """Close nothing."""
 
 
 class Addon:
@@ -67,18 +96,41 @@ class Addon:
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Install the components, or refuse the start with an error that says why."""
+        is_looking = self._is_looking(settings)
         try:
             if not translation.read_settings(settings).enabled:
                 raise NotConfigured
-            if self._is_looking(settings):
-                settings.setdefault_in_component_priority_dict(
-                    "SPIDER_MIDDLEWARES", LookingSpiderMiddleware, _FIRST
-                )
-                return
-            self._install(settings)
+            translation.warn_of_unknown(settings)
+            if not is_looking:
+                self._install(settings)
         except ConfigurationError as error:
-            self._crawler.spider = None  # makes `scrapy crawl` exit with 1, also on 2.14
-            raise RefusedError(str(error)) from None
+            self._refuse(str(error), goes_on=is_looking)
+        if is_looking:
+            show_operations()
+            settings.setdefault_in_component_priority_dict(
+                "SPIDER_MIDDLEWARES", LookingSpiderMiddleware, _FIRST
+            )
+
+    def _refuse(self, message: str, *, goes_on: bool) -> None:
+        """Say what is wrong in one line, and have Scrapy exit with 1, without another word.
+
+        A command that only looks at pages goes on.
+        """
+        logger.error("%s", message, extra={"action": "refused"})
+        if goes_on:
+            return
+        if _is_in_task():
+            named = logging.getLogger("asyncio")
+            if not any(isinstance(one, _SaidAlready) for one in named.filters):
+                named.addFilter(_SaidAlready())
+            self._crawler.spider = None  # or Scrapy 2.14 exits with 0
+            raise RefusedError(message) from None
+        # Nothing keeps Twisted from printing the error of a Deferred that nobody handles.
+        self._crawler._create_engine = self._no_engine  # type: ignore[method-assign] # noqa: SLF001
+
+    def _no_engine(self) -> Any:
+        self._crawler.spider = None  # Scrapy takes this for a failed start
+        return _NoEngine()
 
     def _is_looking(self, settings: BaseSettings) -> bool:
         """Tell whether a command such as `scrapy parse` or `scrapy shell` only looks at pages."""
@@ -94,6 +146,7 @@ class Addon:
         for name, cls, order in _COMPONENTS:
             settings.setdefault_in_component_priority_dict(name, cls, order)
         _check_components(settings)
+        _take_feeds(settings)
         default = SETTINGS_PRIORITIES["default"]
         if settings.getpriority("CONCURRENT_ITEMS") == default:
             settings.set("CONCURRENT_ITEMS", CONCURRENT_ITEMS, "addon")
@@ -103,6 +156,13 @@ class Addon:
                 CONCURRENT_ITEMS,
                 extra={"action": "concurrent_items"},
             )
+
+
+def _is_in_task() -> bool:
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:  # no loop runs
+        return False
 
 
 def _check(settings: BaseSettings) -> None:
@@ -146,6 +206,38 @@ def _check_delays(settings: BaseSettings) -> None:
                 f"{name} is {delay:g} seconds, {values.format_period(delay)}; write seconds, up to "
                 f"{LONGEST_GAP:g} (a day)"
             )
+
+
+def _take_feeds(settings: BaseSettings) -> None:
+    """Put our feed exporter in the place of Scrapy's; a project's own is left."""
+    given = {**settings.getdict("EXTENSIONS_BASE"), **settings.getdict("EXTENSIONS")}
+    orders = {load_object(key): order for key, order in given.items()}
+    own = [
+        cls
+        for cls, order in orders.items()
+        if order is not None
+        and isinstance(cls, type)
+        and issubclass(cls, feedexport.FeedExporter)
+        and cls not in {feedexport.FeedExporter, FeedExporter, JournalExporter}
+    ]
+    if own and settings.getdict("FEEDS"):
+        logger.warning(
+            "%s of this project writes its feeds itself: after a crash they may lack items whose "
+            "pages are done, or have some twice; scrapy itemgraph export writes each once",
+            ", ".join(cls.__name__ for cls in own),
+            extra={"action": "feeds_own"},
+        )
+    order = orders.get(feedexport.FeedExporter)
+    keeps = translation.read_settings(settings).keep_items
+    ours = JournalExporter if keeps else FeedExporter
+    if order is not None and not {FeedExporter, JournalExporter} & orders.keys():
+        theirs = {
+            key: None
+            for key in settings.getdict("EXTENSIONS")
+            if load_object(key) is feedexport.FeedExporter
+        } or {_FEED_EXPORTER: None}
+        extensions = {**settings.getdict("EXTENSIONS"), **theirs, ours: order}
+        settings.set("EXTENSIONS", extensions, settings.getpriority("EXTENSIONS") or 0)
 
 
 def _check_components(settings: BaseSettings) -> None:

@@ -1,4 +1,6 @@
-"""Answers: that a commit of what no claim fences was made, should its answer be lost on the way.
+"""Answers: that a commit was made, should its answer be lost on the way and nothing else tell.
+
+That is so of what no claim fences, and of claims whose item the commit itself took away.
 
 All functions take a connection and never commit.
 """
@@ -11,12 +13,15 @@ from sqlalchemy import text
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Sequence
 
     from sqlalchemy import Connection
 
 TAKE = text("INSERT INTO answers (token) VALUES (:token) ON CONFLICT DO NOTHING RETURNING token")
 
-FORGET = text("DELETE FROM answers WHERE committed_at < now() - interval '1 day'")
+NOTE = text("INSERT INTO answers (token) SELECT unnest(CAST(:tokens AS uuid[]))")
+
+NOTED = text("SELECT token FROM answers WHERE token = ANY(CAST(:tokens AS uuid[]))")
 
 
 def take(connection: Connection, token: uuid.UUID) -> bool:
@@ -24,6 +29,14 @@ def take(connection: Connection, token: uuid.UUID) -> bool:
     return connection.execute(TAKE, {"token": token}).first() is not None
 
 
-def forget(connection: Connection) -> None:
-    """Forget what nobody asks for any more."""
-    connection.execute(FORGET)
+def note(connection: Connection, tokens: Sequence[uuid.UUID]) -> None:
+    """Note that claims, by their tokens, are ended by this transaction."""
+    if tokens:
+        connection.execute(NOTE, {"tokens": tokens})
+
+
+def noted(connection: Connection, tokens: Sequence[uuid.UUID]) -> set[uuid.UUID]:
+    """Return the tokens of claims that were noted."""
+    if not tokens:
+        return set()
+    return set(connection.execute(NOTED, {"tokens": tokens}).scalars())

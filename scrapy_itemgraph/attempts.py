@@ -34,13 +34,17 @@ RECORD_ATTEMPTS = text("""
             started_at)
 """)
 
-# Claims whose end is on record: asked when the answer to a commit was lost.
+# Claims whose end is on record, on their own item or on the one that it went into: asked when the
+# answer to a commit was lost.
 RECORDED = text("""
     SELECT ended.item_id, ended.task_id, a.outcome
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]),
         CAST(:keys AS uuid[])) AS ended(item_id, task_id, token, key)
-    JOIN aliases n ON n.crawl_id = :crawl AND n.key = ended.key
-    JOIN attempts a ON a.item_id = n.item_id AND a.task_id = ended.task_id
+    CROSS JOIN LATERAL (
+        SELECT ended.item_id AS item_id
+        UNION
+        SELECT n.item_id FROM aliases n WHERE n.crawl_id = :crawl AND n.key = ended.key) AS bearer
+    JOIN attempts a ON a.item_id = bearer.item_id AND a.task_id = ended.task_id
         AND a.token = ended.token
 """)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph import operations, tasks, values
+from scrapy_itemgraph import logs, operations, tasks, values
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.operations import CreateItem, Operation
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.executions import Execution
     from scrapy_itemgraph.tasks import Task
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 TTL = "itemgraph_ttl"
 """The key of a request's meta that says for how long its result is fresh."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph import logs
+from scrapy_itemgraph.turns import Turns
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.operations import Changeset
     from scrapy_itemgraph.types import Applied
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 _STATS = {
     Outcome.OK: "committed",
@@ -30,7 +32,7 @@ _STATS = {
 
 
 _MOST_WAITING = 1000
-_Waiting = tuple["Changeset", str, "Callable[[Applied], None] | None"]
+_Waiting = tuple["Changeset", str, "Callable[[Applied], Awaitable[None]] | None"]
 
 
 class Committer:
@@ -65,7 +67,10 @@ class Committer:
         return len(self._waiting) + self._committing
 
     def add(
-        self, changeset: Changeset, where: str, then: Callable[[Applied], None] | None = None
+        self,
+        changeset: Changeset,
+        where: str,
+        then: Callable[[Applied], Awaitable[None]] | None = None,
     ) -> None:
         """Take a changeset; `where` names its work in the log, `then` learns what became of it."""
         self._waiting.append((changeset, where, then))
@@ -123,20 +128,31 @@ class Committer:
             self._committing = 0
             self._drained.set()
         for (changeset, where, then), result in zip(batch, applied, strict=True):
+            await self._report_notes(where, result)
             self._report(changeset, where, result)
             if then is not None:
                 try:
-                    then(result)
+                    await then(result)
                 except Exception:  # a handler of signals, or a user's duplicates filter
                     logger.exception("%s: after the commit", where)
         self._on_commit(applied)
 
-    def _report(self, changeset: Changeset, where: str, applied: Applied) -> None:
+    async def _report_notes(self, where: str, applied: Applied) -> None:
+        """Count what each operation did, and log it; the loop turns between many of them."""
+        turns = Turns()
+        is_logged = logs.is_heard(logger, logging.DEBUG)
+        counts: Counter[str] = Counter()
         for note in applied.notes:
-            self._count(f"op/{note.operation}")
-            logger.debug(
-                "[%s] %s", note.label, note.text, extra={"action": "operation", "where": where}
-            )
+            counts[note.operation] += 1
+            if is_logged:
+                extra = {"action": "operation", "where": where}
+                logger.debug("[%s] %s", note.label, note.shown, extra=extra)
+            if turns.is_due:
+                await turns.give()
+        for operation, count in counts.items():
+            self._count(f"op/{operation}", count)
+
+    def _report(self, changeset: Changeset, where: str, applied: Applied) -> None:
         if applied.outcome is None:
             self._count("lease_lost")
             logger.warning(
@@ -151,8 +167,8 @@ class Committer:
         elif applied.error is not None:
             _log_outcome(applied, changeset, where)
 
-    def _count(self, name: str) -> None:
-        self._stats.inc_value(f"itemgraph/{name}")
+    def _count(self, name: str, count: int = 1) -> None:
+        self._stats.inc_value(f"itemgraph/{name}", count)
 
 
 def _log_outcome(applied: Applied, changeset: Changeset, where: str) -> None:

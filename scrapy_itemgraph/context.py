@@ -6,12 +6,15 @@ import copy
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from scrapy_itemgraph import logs, values
+from scrapy_itemgraph.exceptions import InvalidDataError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy_itemgraph.types import Claim, ItemSnapshot
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 LEVELS = {
     "error": logging.ERROR,
@@ -57,8 +60,19 @@ class Item:
 
     @classmethod
     def claimed(cls, claim: Claim, graph: Graph) -> Item:
-        """Return the item of a claim; no two claims of an item share what callbacks may change."""
+        """Return the item of a claim; no two claims of an item share what callbacks may change.
+
+        Raises:
+            InvalidDataError: when callbacks could not use its data, which is no JSON object.
+
+        """
         snapshot = claim.item
+        for what, value in (("data is", snapshot.data), ("tags are", snapshot.tags)):
+            if not isinstance(value, dict):
+                raise InvalidDataError(
+                    f"the item's {what} no JSON object that can be read: {value!r:.80}; delete the "
+                    "item, and have it made again"
+                )
         return cls(
             id=snapshot.id,
             task=claim.task,
@@ -83,7 +97,7 @@ class Item:
             LEVELS.get(category, logging.DEBUG),
             "[%s] %s (%s): %s",
             category,
-            self.id,
+            values.label(self.id, self.data),
             self.task,
             message,
             extra={"action": "item_log", "item": self.id, "task": self.task, "category": category},

@@ -31,8 +31,8 @@ _PREFIXED = re.compile(r"(task|group|tags|slot):(.+)", re.DOTALL)
 _HOST = re.compile(r"[^\s/:@]+\.[^\s/:@]+(:\d+)?")
 
 _OF_LIMIT = """
-    l.id, l.kind, l.name, l.gap, l.concurrency, l.set_gap, l.set_concurrency, l.crawl_delay,
-    l.throttle, l.latency, l.last_at,
+    l.id, l.kind, l.name, l.gap, l.concurrency, l.delay, l.set_gap, l.set_concurrency,
+    l.crawl_delay, l.throttle, l.latency, l.last_at,
     CASE WHEN l.blocked_until > clock_timestamp() THEN l.blocked_until END AS blocked_until,
     CASE WHEN l.blocked_until > clock_timestamp() THEN l.blocked_by END AS blocked_by
 """
@@ -46,7 +46,7 @@ SLOTS = text(f"""
             SELECT count(*) AS number FROM (
                 SELECT FROM work w
                 WHERE w.queue_id = q.id AND w.token IS NULL AND w.not_before IS NULL
-                    AND w.deaths < 2
+                    AND NOT w.is_suspect
                 LIMIT :many) AS counted) AS head
         WHERE (CAST(:crawl AS int) IS NULL OR q.crawl_id = :crawl)
             AND (CAST(:only AS int) IS NULL OR q.slot_id = :only)
@@ -122,11 +122,13 @@ UNBLOCK = text("""
 SET_GAP = text("""
     UPDATE limits
     SET set_gap = CAST(:gap AS float8),
-        gap = CASE WHEN kind = 'slot' AND gap = coalesce(set_gap, crawl_delay)
-                AND NOT EXISTS (
-                    SELECT FROM holdings h WHERE h.limit_id = limits.id AND h.units > 0)
-            THEN NULL ELSE gap END
-    WHERE id = :limit AND set_gap IS DISTINCT FROM CAST(:gap AS float8)
+        gap = CASE WHEN is_free THEN nullif(gap, floor) ELSE gap END,
+        delay = CASE WHEN is_free THEN nullif(delay, floor) ELSE delay END
+    FROM (
+        SELECT id, coalesce(set_gap, crawl_delay) AS floor, kind = 'slot' AND NOT EXISTS (
+            SELECT FROM holdings h WHERE h.limit_id = l.id AND h.units > 0) AS is_free
+        FROM limits l WHERE l.id = :limit) AS kept
+    WHERE limits.id = kept.id AND set_gap IS DISTINCT FROM CAST(:gap AS float8)
 """)
 
 SET_CONCURRENCY = text("""
@@ -170,11 +172,13 @@ class Holder:
 class LimitState:
     """A limit as it is kept, what was set and learned of it, and who has it.
 
-    `gap` is in seconds between two starts, `work` counts what waits in a slot, up to 100,000.
+    `delay` are the seconds between two starts that are meant, `gap` the least, for jitter makes
+    some shorter; `work` counts what waits in a slot, up to 100,000: then `is_counted` is false.
     """
 
     name: str
     kind: str
+    delay: float
     gap: float
     concurrency: int | None
     set_gap: float | None
@@ -186,6 +190,7 @@ class LimitState:
     blocked_until: datetime | None
     blocked_by: str | None
     work: int | None
+    is_counted: bool
     holders: tuple[Holder, ...]
     waiting: tuple[Holder, ...]
 
@@ -245,11 +250,12 @@ def _states(
 
 
 def _limit_state(row: Row[Any], holders: Sequence[Holder]) -> LimitState:
-    declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency)
+    declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency, delay=row.delay)
     terms = shares.effective(declared, row, learns=True)
     return LimitState(
         name=queries.limit_name(row.kind, row.name),
         kind=row.kind,
+        delay=terms.meant,
         gap=terms.gap,
         concurrency=terms.concurrency,
         set_gap=row.set_gap,
@@ -261,6 +267,7 @@ def _limit_state(row: Row[Any], holders: Sequence[Holder]) -> LimitState:
         blocked_until=row.blocked_until,
         blocked_by=row.blocked_by,
         work=None if row.work is None else int(row.work),
+        is_counted=row.work is None or row.work < queries.MANY,
         holders=tuple(one for one in holders if one.units),
         waiting=tuple(one for one in holders if not one.units),
     )

@@ -8,7 +8,6 @@ keeps what was saved since it began, and leaves that alone.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from dataclasses import dataclass, field
 from http.cookiejar import Cookie as HttpCookie
@@ -18,19 +17,20 @@ from weakref import WeakSet
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph import tagged, values
+from scrapy_itemgraph import logs, tagged, values
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.sessions import MAX_KEY_BYTES, domains
 from scrapy_itemgraph.types import Cookie
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
+    from datetime import datetime
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http.cookies import CookieJar
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 KNOWN_HOSTS = 10_000
 # A large state is dumped less often: dumping it takes at most this part of the time.
@@ -62,9 +62,12 @@ Ident = tuple[str, str, str, str]
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class CookieRead:
-    """A read of cookies under way: (jar, host) pairs, and what was saved since it began."""
+    """A read of cookies under way: (jar, host) pairs, and what was saved since it began.
 
-    pairs: dict[tuple[str, str], None] = field(default_factory=dict)
+    With each pair stands when it was read before, if it was: only what changed since is wanted.
+    """
+
+    pairs: dict[tuple[str, str], datetime | None] = field(default_factory=dict)
     keys: dict[str, Any] = field(default_factory=dict)
     overtaken: set[Ident] = field(default_factory=set)
 
@@ -107,7 +110,7 @@ class Jars:
         self._seen: dict[Hashable, dict[str, dict[tuple[str, str], HttpCookie]]] = {}
         self._unsaved: dict[Ident, Cookie] = {}
         self._reads: WeakSet[CookieRead] = WeakSet()
-        self._known: dict[tuple[str, str], None] = {}
+        self._known: dict[tuple[str, str], datetime | None] = {}
         self._told: set[str] = set()
 
     def note(self, request: Request) -> None:
@@ -148,11 +151,11 @@ class Jars:
             if request.meta.get("dont_merge_cookies", False):
                 continue
             key = request.meta.get("cookiejar")
-            host = urlparse_cached(request).hostname
+            host = _host(request)
             jar = self._jar_text(key) if host else None
             if host and jar is not None:
                 read.keys.setdefault(jar, key)
-                read.pairs[jar, host] = None
+                read.pairs[jar, host] = self._known.get((jar, host))
         if read.pairs:
             self._reads.add(read)
         return read
@@ -165,17 +168,27 @@ class Jars:
         read = self.wanted([request])
         return read if any(pair not in self._known for pair in read.pairs) else None
 
-    def merge(self, read: CookieRead, cookies: Iterable[Cookie]) -> None:
-        """Put cookies that were read into the running jars, unless what is there is newer."""
+    def merge(
+        self, read: CookieRead, cookies: Iterable[Cookie], read_at: datetime | None = None
+    ) -> None:
+        """Put cookies that were read into the running jars, unless what is there is newer.
+
+        `read_at` is when that was, by the database's clock.
+        """
         running = self._running()
         if running is None:
             return
         for one in cookies:
             ident = _ident(one)
             if ident not in self._unsaved and ident not in read.overtaken:
-                self._put(running.jars, read.keys[one.jar], one)
+                try:
+                    self._put(running.jars, read.keys[one.jar], one)
+                except (AttributeError, *UNSTORABLE) as error:
+                    self._tell("stored", "Cannot read a stored cookie of %s: %r", one.domain, error)
         self._reads.discard(read)
-        self._known.update(read.pairs)
+        for pair in read.pairs:
+            self._known.pop(pair, None)  # what was read last goes last
+            self._known[pair] = read_at
         while len(self._known) > KNOWN_HOSTS:
             del self._known[next(iter(self._known))]
 
@@ -230,6 +243,7 @@ class Jars:
                 path=path,
                 name=name,
                 cookie=None if cookie is None else dump_cookie(cookie),
+                expires=None if cookie is None else cookie.expires,
             )
         except UNSTORABLE as error:
             self._tell("cookie", "Cannot save the cookie %.80r of %s: %s", name, domain, error)
@@ -255,7 +269,7 @@ class Jars:
             jar = running.jars.get(key)
         except TypeError:
             return None  # unhashable: the middleware has failed at it
-        host = urlparse_cached(request).hostname
+        host = _host(request)
         return (key, jar, host) if jar is not None and host else None
 
     def _jar_text(self, key: Any) -> str | None:
@@ -404,6 +418,13 @@ class State:
         if key not in self._told:
             self._told.add(key)
             logger.warning(f"{message} (said once)", *given)  # noqa: G004
+
+
+def _host(request: Request) -> str | None:
+    try:
+        return urlparse_cached(request).hostname
+    except ValueError:  # such as "http://[": it fails when it is downloaded
+        return None
 
 
 def _dump(value: Any, what: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scrapy_itemgraph import tasks, translation
+from scrapy_itemgraph import classes, logs, methods, requests, tasks, translation, values
 from scrapy_itemgraph.checks import Checks
 from scrapy_itemgraph.committer import Committer
 from scrapy_itemgraph.cookies import Jars, State
@@ -15,13 +15,16 @@ from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
 from scrapy_itemgraph.executions import Execution
 from scrapy_itemgraph.gate import Gate, SlotTerms
 from scrapy_itemgraph.graph import CrawlGraph, terms_of
+from scrapy_itemgraph.handing import HandingOut
 from scrapy_itemgraph.operations import Changeset
+from scrapy_itemgraph.pace import MANY
 from scrapy_itemgraph.tenancies import Tenancies
 from scrapy_itemgraph.throttle import Throttle
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+    from uuid import UUID
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.tenancy import Tenancy
     from scrapy_itemgraph.types import Applied, Claim, Scraped
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 T = TypeVar("T")
 
@@ -67,22 +70,34 @@ class Crawl:
         self.has_started = False
         self.is_over = False
         self.has_said_idle = False
+        self.freed_meanwhile = False  # names of the crawl, during the last commit
         self.failure: str | None = None
         self.ended = asyncio.Event()
         # The scheduler's, the claiming's and the discoveries' ears.
         self.on_fetched: Callable[[Leg], None] = lambda _: None
+        self.on_count: Callable[[], int] = lambda: 0  # of the requests that the engine has
         self.on_news: Callable[[], None] = lambda: None
-        self.on_applied: Callable[[Execution, Applied], None] = lambda *_: None
+        self.on_applied: Callable[[Execution, Applied], Coroutine[Any, Any, None]] = nothing
         self.on_yielded: Callable[[Request, Leg], None] = lambda *_: None
         self.on_expired: Callable[[Leg, Exception], None] = lambda *_: None
         self.on_blocked: Callable[[Tenancy], None] = lambda _: None
         self.on_closing: Callable[[], Coroutine[Any, Any, None]] = nothing
         self.on_robots: Callable[[Request, Response], None] = lambda *_: None
+        # The feeds'.
+        self.before_commit: Callable[[], Coroutine[Any, Any, None]] = nothing
+        self.before_closing: Callable[[], Coroutine[Any, Any, None]] = nothing
         slot_terms = SlotTerms(crawler)
         self.tenancies = Tenancies(slot_terms, slot_terms.throttle)
         self.gate = Gate(self.tenancies, self._limits_of, slot_terms.adopt)
         self.gate.on_turned_away = self._release
         self.throttle = Throttle(crawler.settings)
+        self.handing = HandingOut(
+            working=lambda: self.working,
+            running=lambda: self.on_count(),  # noqa: PLW0108 - set later
+            places_of=self._places_of,
+            concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
+            most_ahead=self.settings.claim_batch,
+        )
         self.settling = asyncio.Lock()  # one at a time takes limits and gives them up
         self._is_cut_off = False
         self._graph: CrawlGraph | None = None
@@ -97,7 +112,7 @@ class Crawl:
             stats=crawler.stats,
             batch=self.settings.commit_batch,
             interval=self.settings.commit_interval,
-            is_quiet=lambda: not self.executions,
+            is_quiet=lambda: not self.under_way,
             on_commit=lambda _: self.on_news(),
         )
 
@@ -120,6 +135,13 @@ class Crawl:
         return self._checks
 
     @property
+    def under_way(self) -> Collection[Execution]:
+        """The executions that may go on now: not those that wait while something runs alone."""
+        if self.handing.is_holding:
+            return self.executions - self.handing.untouched
+        return self.executions
+
+    @property
     def is_quiet(self) -> bool:
         """Whether nothing is under way in this process."""
         return not self.executions and not self.committer.pending
@@ -130,9 +152,11 @@ class Crawl:
         """Open the graph and start the duties; on an error say so, and let the spider not run."""
         self._state = State(self.spider)
         try:
+            classes.load_modules(self.settings.allowed_modules)
             self.tasks = tasks.discover(type(self.spider))
             for name, options in self.settings.callbacks.items():
                 tasks.of_callback(name, options)
+            translation.warn_of_no_callbacks(self.settings.callbacks, self.spider)
             self._graph = await CrawlGraph.open(
                 self.settings,
                 crawl=translation.crawl_name(self.settings.crawl, self.spider),
@@ -140,11 +164,13 @@ class Crawl:
                 tasks=self.tasks,
                 of_callback=self.task_of_callback,
                 has_callback=self._has_callback,
-                callback_names=translation.callback_names(type(self.spider)),
+                callback_names=methods.callback_names(type(self.spider)),
                 arguments=translation.digests(translation.spider_arguments(self.spider)),
                 job=getattr(self.spider, "_job", None),
+                source_of=self._source_of,
             )
             self._say_where()
+            await self._say_what_is_resumed()
             await self.refresh_state()
         except ItemGraphError as error:
             self.fail(str(error))
@@ -154,6 +180,7 @@ class Crawl:
         self.gate.stand_before(self.crawler.engine.downloader)
         self.graph.on_replaced = self.tenancies.lose
         self._commits = asyncio.create_task(self._guarded(self.committer.run()))
+        duties = (*duties, self._tell_of_starved)
         self._duties += [asyncio.create_task(self._guarded(duty())) for duty in duties]
 
     def _say_where(self) -> None:
@@ -165,6 +192,20 @@ class Crawl:
                 self.settings.data_dir,
                 extra={"action": "data_dir"},
             )
+
+    async def _say_what_is_resumed(self) -> None:
+        """Say what an earlier start of a run that is not over has left, and what it has done."""
+        if not self.graph.is_resumed:
+            return
+        line = (await self.graph.summary()).resuming
+        if line is not None:
+            logger.info("%s", line, extra={"action": "resuming"})
+
+    def stopping(self) -> None:
+        """Take note that nothing new begins any more; what is under way comes to its end."""
+        self.gate.close()
+        if self._graph is not None:
+            self._graph.hurry()
 
     async def close(self, reason: str) -> None:
         """Commit what has ended, release the rest, and give up the graph."""
@@ -184,6 +225,7 @@ class Crawl:
             if not self._is_cut_off:
                 await self.committer.flush()
                 await self.save_session()
+                await self.before_closing()
                 await self.on_closing()
             self.graph.last_uses = self.tenancies.final_uses()
             if self.failure is None and (self.claimed or not self.has_said_idle):
@@ -208,6 +250,10 @@ class Crawl:
         self.failure = message
         logger.error("%s", message, extra={"action": "crawl_failed"})
         self.ended.set()
+
+    def start_duty(self, duty: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start what its starter ends; an error in it ends the crawl."""
+        return asyncio.create_task(self._guarded(duty))
 
     async def _guarded(self, duty: Coroutine[Any, Any, None]) -> None:
         try:
@@ -270,8 +316,14 @@ class Crawl:
         options = self.settings.callbacks.get(name.removeprefix(tasks.SET_ASIDE), {})
         return tasks.of_callback(name, options)
 
+    def _source_of(self, name: str) -> UUID | None:
+        """Return a digest of the code of a task or plain callback, as far as there is one."""
+        declared = self.tasks.get(name)
+        method = declared.method if declared else name.removeprefix(tasks.SET_ASIDE)
+        return methods.source_of(self.spider, method)
+
     def _has_callback(self, name: str) -> bool:
-        return hasattr(self.spider, name.removeprefix(tasks.SET_ASIDE))
+        return requests.has_method(self.spider, name.removeprefix(tasks.SET_ASIDE))
 
     def meet_callback(self, name: str) -> str:
         """Return the name of a plain callback's task, which will be there at the next commit."""
@@ -291,11 +343,19 @@ class Crawl:
         if claim is None:
             where = f"spider {self.spider.name}, {url or 'start()'}"
         elif task is not None and task.is_callback:
-            url = claim.item.data.get("url") or claim.item.id
-            where = f"spider {self.spider.name}, callback {claim.task}, {url}"
+            shown = values.page(*values.page_of(claim.item.data)) or claim.item.id
+            where = f"spider {self.spider.name}, callback {claim.task}, {shown}"
         else:
-            where = f"spider {self.spider.name}, task {claim.task}, item {claim.item.id}"
-        execution = Execution(where=where, claim=claim, task=task, on_end=self._ended)
+            shown = values.label(claim.item.id, claim.item.data)
+            where = f"spider {self.spider.name}, task {claim.task}, item {shown}"
+        where = values.one_line(where)  # it stands in log lines and errors
+        execution = Execution(
+            where=where,
+            claim=claim,
+            task=task,
+            on_end=self._ended,
+            most=self.settings.max_operations,
+        )
         self.executions.add(execution)
         if claim is not None:
             self.working.add(execution)
@@ -355,11 +415,45 @@ class Crawl:
             await self.graph.register_callbacks(new.values())
             for name in new:
                 del self._unregistered[name]
+        await self.before_commit()
         cookies, state = self.jars.unsaved(), self.state.changed()
-        applied = await self.graph.commit(changesets, cookies=cookies, state=state)
+        freed = self.graph.names_freed
+        handing = self.handing.next()
+        try:
+            applied = await self.graph.commit(
+                changesets, cookies=cookies, state=state, handing=handing
+            )
+        finally:
+            self.handing.settle(handing)
+        self.freed_meanwhile = self.graph.names_freed != freed
         self.jars.saved(cookies)
         self.state.saved(state)
         return applied
+
+    # What the engine gets
+
+    def _places_of(self, slot: str) -> int:
+        """Return how many requests of a slot may start, though it was got only just now."""
+        tenancy = self.tenancies.slot(slot)
+        if tenancy is None:
+            return MANY
+        if tenancy.units:
+            return tenancy.places(time.monotonic())
+        terms = tenancy.terms_of()
+        return 1 if terms.is_exclusive else terms.concurrency or MANY
+
+    async def _tell_of_starved(self) -> None:
+        """Tell the database what starts next where no other transaction did so in time."""
+        while True:
+            await self.handing.wanted.wait()
+            self.handing.wanted.clear()
+            handing = self.handing.next(is_starved=True)
+            if handing is None:
+                continue
+            try:
+                await self.graph.hand(handing)
+            finally:
+                self.handing.settle(handing)
 
     # Sessions
 
@@ -383,7 +477,8 @@ class Crawl:
             return
         read = self.jars.wanted(requests)
         if read.pairs:
-            self.jars.merge(read, await self.graph.sessions.load_cookies(read.pairs))
+            found, read_at = await self.graph.sessions.load_cookies(read.pairs)
+            self.jars.merge(read, found, read_at)
 
     async def refresh_state(self) -> None:
         """Take over the state that other processes have saved."""
@@ -391,7 +486,7 @@ class Crawl:
         self.state.merge(read, await self.graph.sessions.load_state())
 
 
-async def nothing() -> None:
+async def nothing(*_: Any) -> None:
     """Do nothing."""
 
 

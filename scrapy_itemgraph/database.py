@@ -7,30 +7,40 @@ goes with each `BEGIN`, everything else is set locally to its transaction.
 
 from __future__ import annotations
 
-import logging
+import asyncio
+import math
 import re
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from scrapy_itemgraph import exceptions
+from scrapy_itemgraph import embedded, exceptions, hiding, logs, values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
+
+T = TypeVar("T")
+
+SLICE = 1000  # rows that one statement of a large batch has at most
 
 DRIVER = "postgresql+psycopg"
 SCHEMES = ("postgresql", "postgres", DRIVER)
 OLDEST, NEWEST = 15, 18
+POOL_SIZE = 3
+
+APPLICATION = "scrapy-itemgraph"
 
 CONNECT_ARGUMENTS: dict[str, Any] = {
-    "application_name": "scrapy-itemgraph",
+    "application_name": APPLICATION,
     "connect_timeout": 10,
     "keepalives": 1,
     "keepalives_idle": 30,
@@ -41,11 +51,11 @@ CONNECT_ARGUMENTS: dict[str, Any] = {
 
 # What every transaction relies on, whatever the server, database or role have as default.
 BEGIN = """\
-SELECT set_config('synchronous_commit', 'on', true),
+SELECT pg_backend_pid(), set_config('synchronous_commit', 'on', true),
     set_config('TimeZone', 'UTC', true),
     set_config('lock_timeout', '0', true),
     set_config('statement_timeout', '0', true),
-    set_config('idle_in_transaction_session_timeout', '0', true)"""
+    set_config('idle_in_transaction_session_timeout', '{idle:.0f}', true)"""
 
 # Plans that do not depend on statistics (docs/decisions; trials P2).
 HOT_PATH = """\
@@ -59,6 +69,12 @@ SELECT clock_timestamp(),
     set_config('plan_cache_mode', 'force_custom_plan', true)"""
 
 
+COMMAND_PATIENCE = 30  # seconds that a command waits for a server that is starting or stopping,
+QUIET_WAIT = 3  # and those of them after which it says so
+START_PAUSE = 0.2
+ANNOUNCE = sa.text("SELECT set_config('application_name', :name, true)")
+
+PROCESS = "itemgraph_process"  # the server's, behind a connection; a pooler tells another one
 READ_ONLY = "25006"
 POOLERS = "08P01"  # of all that PgBouncer says itself
 
@@ -75,6 +91,7 @@ class _Reason:
     pattern: str
     what: str
     cure: str
+    error: type[exceptions.DatabaseUnavailableError] = exceptions.DatabaseUnavailableError
 
 
 REASONS = (
@@ -107,6 +124,7 @@ REASONS = (
         "is (starting up|shutting down)|in recovery mode|not (yet )?accepting connections",
         "is starting or stopping",
         "Try again in a moment",
+        exceptions.DatabaseStartingError,
     ),
     _Reason(("53100",), "No space left", "has no disk space left", "Free some"),
     _Reason(
@@ -126,6 +144,7 @@ REASONS = (
         "Connection refused",
         "refuses connections",
         "Start it, or check host and port in ITEMGRAPH_DATABASE_URL",
+        exceptions.DatabaseGoneError,
     ),
     _Reason(
         (),
@@ -138,15 +157,17 @@ REASONS = (
         "timeout|timed out|No route to host|unreachable|No such file or directory",
         "cannot be reached",
         "Check host and port in ITEMGRAPH_DATABASE_URL, and that it runs",
+        exceptions.DatabaseGoneError,
     ),
 )
 LOST = _Reason(
-    ("57P01", "57P02", "57P05", "08003", "08006"),
+    ("57P01", "57P02", "57P05", "25P03", "08003", "08006"),
     "closed (the connection )?unexpectedly|terminating connection|connection is (lost|closed)"
     "|no connection to the server|Connection reset|Broken pipe|SSL connection has been closed"
     "|consuming input failed|sending query failed|flushing failed",
     "broke the connection",
     "Look whether it was restarted; what was not committed will be done again",
+    exceptions.DatabaseGoneError,
 )
 OTHER = _Reason((), "", "cannot be used", "Check ITEMGRAPH_DATABASE_URL")
 
@@ -174,7 +195,7 @@ def normalise_url(url: str) -> sa.URL:
             f"ITEMGRAPH_DATABASE_URL is no URL; give it as {accepted} (special characters in the "
             "password percent-encoded)."
         ) from None
-    if "@" in (parsed.host or ""):
+    if url.partition("://")[2].partition("?")[0].count("@") > 1:
         # Not quoted: what stands there is a part of the password.
         raise exceptions.ConfigurationError(
             "ITEMGRAPH_DATABASE_URL has more than one @; write %40 for one in the password."
@@ -184,24 +205,44 @@ def normalise_url(url: str) -> sa.URL:
             f"ITEMGRAPH_DATABASE_URL begins with {parsed.drivername!r}; only PostgreSQL is "
             f"supported: {accepted} (also postgres:// and {DRIVER}://)."
         )
-    return parsed.set(drivername=DRIVER)
+    return _with_password_in_place(parsed.set(drivername=DRIVER))
 
 
-def sync_engine(url: str | sa.URL) -> sa.Engine:
-    """Make an engine for the command line, HTTP and tests."""
+def location(url: sa.URL, *, is_embedded: bool) -> str:
+    """Return where a database is, for people: its URL, or the embedded server's directory."""
+    if is_embedded and (server := embedded_server(url)):
+        return str(server.directory)
+    plain = url.set(drivername=SCHEMES[0])
+    return hiding.shown(plain.render_as_string(hide_password=True))
+
+
+def embedded_server(url: sa.URL) -> embedded.EmbeddedServer | None:
+    """Return the embedded server that this process started or joined at a URL."""
+    host = url.query.get("host")
+    return embedded.serving(host) if isinstance(host, str) else None
+
+
+def sync_engine(url: str | sa.URL, **connect: Any) -> sa.Engine:
+    """Make an engine for the command line, HTTP and tests; `connect` goes to libpq."""
     parsed = _normalised(url)
-    engine = sa.create_engine(parsed, **_engine_options(parsed))
+    engine = sa.create_engine(parsed, **_engine_options(parsed, **connect))
     sa.event.listen(engine, "begin", _set_up_transaction)
     return engine
 
 
-def async_engine(url: str | sa.URL, *, pool_size: int = 3) -> AsyncEngine:
-    """Make an engine for the crawl, with that many connections at most."""
+def async_engine(
+    url: str | sa.URL, *, pool_size: int = POOL_SIZE, longest_idle: float = 0.0
+) -> AsyncEngine:
+    """Make an engine for the crawl, with that many connections at most.
+
+    A transaction in which nothing happens for `longest_idle` seconds (0: for ever) is ended by the
+    server: its locks must not outlast a callback that blocks the event loop, or a stopped process.
+    """
     parsed = _normalised(url)
     engine = create_async_engine(
         parsed, pool_size=pool_size, max_overflow=0, **_engine_options(parsed)
     )
-    sa.event.listen(engine.sync_engine, "begin", _set_up_transaction)
+    sa.event.listen(engine.sync_engine, "begin", partial(_set_up_transaction, idle=longest_idle))
     return engine
 
 
@@ -240,6 +281,41 @@ def all_errors(url: sa.URL) -> Iterator[None]:
         raise exceptions.DatabaseError(
             f"The database refuses: {_first_line(str(cause))}{cure}"
         ) from error
+
+
+class Starting:
+    """Tells whether a start waits: for a server that said once that it is starting or stopping.
+
+    One that is not there is not waited for, unless it went away after saying so: its address may
+    be wrong.
+    """
+
+    def __init__(self, patience: float) -> None:
+        """Take how many seconds to wait in all."""
+        self._until = time.monotonic() + patience
+        self._has_said_so = False
+
+    def goes_on(self, error: exceptions.DatabaseUnavailableError) -> bool:
+        """Tell whether to try again after this error."""
+        self._has_said_so |= isinstance(error, exceptions.DatabaseStartingError)
+        is_gone = isinstance(error, exceptions.DatabaseGoneError)
+        return self._has_said_so and is_gone and time.monotonic() < self._until
+
+
+def when_up(engine: sa.Engine) -> None:
+    """Connect; where the server says that it is starting or stopping, wait for it a while first."""
+    starting, is_said = Starting(COMMAND_PATIENCE), time.monotonic() + QUIET_WAIT
+    while True:
+        try:
+            with errors(engine.url), engine.connect():
+                return
+        except exceptions.DatabaseUnavailableError as error:
+            if not starting.goes_on(error):
+                raise
+            if time.monotonic() > is_said:
+                is_said = math.inf
+                logger.warning("%s Waiting for it up to %d s", error, COMMAND_PATIENCE)
+        time.sleep(START_PAUSE)
 
 
 def is_passing(error: sa.exc.DBAPIError) -> bool:
@@ -284,22 +360,46 @@ def hot_path(connection: sa.Connection) -> datetime:
     return now
 
 
+def announce(connection: sa.Connection, what: str, done: int, total: int | None = None) -> None:
+    """Let others see how far long work is, in this transaction's name, while it lasts."""
+    of = "" if total is None else f"/{total}"
+    given = {"name": f"{APPLICATION}: {what} {done}{of}"}
+    connection.execute(ANNOUNCE, given)
+
+
 def _normalised(url: str | sa.URL) -> sa.URL:
     return normalise_url(url if isinstance(url, str) else url.render_as_string(hide_password=False))
 
 
-def _engine_options(url: sa.URL) -> dict[str, Any]:
-    arguments = {k: v for k, v in CONNECT_ARGUMENTS.items() if k not in url.query}
+def _with_password_in_place(url: sa.URL) -> sa.URL:
+    """Move a password given as an option to where everybody hides it; libpq prefers the option."""
+    if (given := url.query.get("password")) is None:
+        return url
+    password = given if isinstance(given, str) else given[-1]
+    return url.difference_update_query(["password"]).set(password=password)
+
+
+def connect_arguments(engine: sa.Engine | AsyncEngine) -> dict[str, Any]:
+    """Return what a connection beside the engine's is made with, by psycopg itself."""
+    given = engine.dialect.create_connect_args(engine.url)[1]
+    return {**{k: v for k, v in CONNECT_ARGUMENTS.items() if k not in engine.url.query}, **given}
+
+
+def _engine_options(url: sa.URL, **connect: Any) -> dict[str, Any]:
+    wanted = CONNECT_ARGUMENTS | connect
+    arguments = {k: v for k, v in wanted.items() if k not in url.query}
     return {
         # Prepared statements break behind older PgBouncers, and get generic plans.
         "connect_args": {**arguments, "prepare_threshold": None},
         "isolation_level": "READ COMMITTED",
+        "json_deserializer": values.load_json,
         "pool_pre_ping": True,
     }
 
 
-def _set_up_transaction(connection: sa.Connection) -> None:
-    connection.exec_driver_sql(BEGIN)
+def _set_up_transaction(connection: sa.Connection, idle: float = 0.0) -> None:
+    begin = BEGIN.format(idle=idle * 1000)
+    connection.info[PROCESS] = connection.exec_driver_sql(begin).scalar_one()
 
 
 def _is_unavailable(error: BaseException | None, *, lost: bool) -> bool:
@@ -324,10 +424,18 @@ def _unavailable(
     message = str(error or "").strip()
     state = getattr(error, "sqlstate", None)
     reason = LOST if lost else _reason(state, message)
-    where = f" at {_place(_normalised(url))}" if url is not None else ""
-    return exceptions.DatabaseUnavailableError(
-        f"The PostgreSQL server{where} {reason.what}. {reason.cure}. ({_first_line(message)})"
-    )
+    parsed = None if url is None else _normalised(url)
+    server = None if parsed is None else embedded_server(parsed)
+    if server is not None:
+        is_gone = reason.error is not exceptions.DatabaseUnavailableError
+        cure = "It is started again within seconds" if is_gone else reason.cure
+        if "ITEMGRAPH_" in cure:  # nobody named this server
+            cure = "Look at what it wrote"
+        cure += f"; its log is {server.log}"
+    else:
+        cure = reason.cure
+    who = name(parsed) if parsed is not None else "The PostgreSQL server"
+    return reason.error(f"{who} {reason.what}. {cure}. ({_first_line(message)})")
 
 
 def _reason(state: str | None, message: str) -> _Reason:
@@ -338,16 +446,47 @@ def _reason(state: str | None, message: str) -> _Reason:
     return OTHER
 
 
+def name(url: sa.URL) -> str:
+    """Name the server of a URL to people: where it is, or that it is ours."""
+    server = embedded_server(url)
+    if server is not None:
+        return f"The embedded PostgreSQL in {server.directory}"
+    return f"The PostgreSQL server at {_place(url)}"
+
+
 def _place(url: sa.URL) -> str:
     """Name the server, database and user of a URL."""
     host = url.query.get("host", url.host)
     named = host if isinstance(host, str) else ",".join(host) if host else "the default host"
     port = f":{url.port}" if url.port else ""
     user = f", user {url.username!r}" if url.username else ""
-    return f"{named}{port} (database {url.database or 'default'!r}{user})"
+    return hiding.hidden(f"{named}{port} (database {url.database or 'default'!r}{user})")
 
 
 def _first_line(message: str) -> str:
     """Keep the part of libpq's message that says what happened."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else "no reason given"
+    return hiding.hidden(lines[0]).rstrip(".") if lines else "no reason given"
+
+
+def breathe(connection: sa.Connection) -> None:
+    """Let the event loop turn once, where one is waiting for this connection's transaction."""
+    driver: Any = connection.connection.dbapi_connection
+    if hasattr(driver, "run_async"):
+        driver.run_async(lambda _: asyncio.sleep(0))
+
+
+def rest(connection: sa.Connection, count: int) -> None:
+    """Let the event loop turn after a step over so many things, if they are many."""
+    if count > SLICE:
+        breathe(connection)
+
+
+def slices(
+    connection: sa.Connection, given: Sequence[T], size: int = SLICE
+) -> Iterator[Sequence[T]]:
+    """Yield parts of a sequence, and let the event loop turn between them."""
+    for start in range(0, len(given), size):
+        if start:
+            breathe(connection)
+        yield given[start : start + size]

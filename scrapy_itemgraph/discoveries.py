@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scrapy import signals
+from scrapy import Request, signals
 
-from scrapy_itemgraph import requests, tasks, translation
+from scrapy_itemgraph import logs, requests, tasks, translation
 from scrapy_itemgraph.exceptions import ItemGraphError, UnstorableError
 from scrapy_itemgraph.operations import EnqueueRequest
 from scrapy_itemgraph.translation import LEG, START
+from scrapy_itemgraph.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from scrapy import Request
 
     from scrapy_itemgraph.crawl import Crawl
     from scrapy_itemgraph.executions import Execution, Leg
     from scrapy_itemgraph.identities import Identities, Identity
     from scrapy_itemgraph.types import Applied
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 _MOST_KNOWN = 100_000
 _FREE_NAMES = {"deleted", "alias deleted"}
@@ -42,15 +40,16 @@ class Discovery:
 
 
 class Discoveries:
-    """Makes requests items; what cannot be stored is held in its parent's execution."""
+    """Makes requests items; what cannot be stored its parent's execution carries."""
 
     def __init__(self, crawl: Crawl, identities: Identities) -> None:
         self._crawl = crawl
         self._identities = identities
-        self.hold: Callable[[Request, Leg, str | None], None] = lambda *_: None  # the redirects'
+        self.carry: Callable[[Request, Leg, str | None], None] = lambda *_: None  # the redirects'
         self._known: OrderedDict[str, None] = OrderedDict()  # names that are committed
-        self._held: set[Leg] = set()
-        self._held_starts: set[str] = set()
+        self._freed = 0  # how often names had been freed when these were known
+        self._carried: set[Leg] = set()
+        self._carried_starts: set[str] = set()
         self._places: set[str] = set()
         crawl.on_applied = self._applied
         crawl.on_yielded = self.take
@@ -90,9 +89,11 @@ class Discoveries:
             leg.close()
             return False
         if discovery.error is not None:
-            return self._hold(request, leg, discovery.identity, discovery.error)
+            return self._carry(request, leg, discovery.identity, discovery.error)
         assert discovery.operation is not None
-        execution.discovered[discovery.identity.name] = request
+        # Not the request itself, of which a page may yield a great many.
+        operation = None if request.dont_filter else discovery.operation
+        execution.discovered[discovery.identity.name] = operation
         execution.add(discovery.operation)
         leg.close()
         return True
@@ -114,6 +115,9 @@ class Discoveries:
     def _is_known(self, identity: Identity, execution: Execution) -> bool:
         if not identity.is_filtered:
             return False
+        if self._freed != self._crawl.graph.names_freed:  # maybe by others
+            self._freed = self._crawl.graph.names_freed
+            self._known.clear()
         if identity.name in self._known:
             self._known.move_to_end(identity.name)
             return True
@@ -132,34 +136,38 @@ class Discoveries:
 
     # Requests that cannot be stored
 
-    def _hold(self, request: Request, leg: Leg, identity: Identity, error: UnstorableError) -> bool:
-        self._held = {held for held in self._held if held.is_open}
+    def _carry(
+        self, request: Request, leg: Leg, identity: Identity, error: UnstorableError
+    ) -> bool:
+        self._carried = {one for one in self._carried if one.is_open}
         execution = leg.execution
         limit = self._crawl.settings.held_requests
-        if len(self._held) >= limit:
+        if len(self._carried) >= limit:
             why = ItemGraphError(
-                f"{request}: {error}; and {limit:,} requests that cannot be stored are held in "
+                f"{request}: {error}; and {limit:,} requests that cannot be stored are carried in "
                 "memory already: give it what can be stored, or raise ITEMGRAPH_HELD_REQUESTS"
             )
             execution.fail(
-                self._crawl.error_of(execution, why, kind="too many held requests", url=request.url)
+                self._crawl.error_of(
+                    execution, why, kind="too many carried requests", url=request.url
+                )
             )
             leg.close()
             return False
         if identity.is_filtered and execution.claim is None:
-            if identity.name in self._held_starts:
+            if identity.name in self._carried_starts:
                 self._identities.dupefilter.log(request, self._crawl.spider)
                 leg.close()
                 return False
-            self._held_starts.add(identity.name)
-        self._held.add(leg)
+            self._carried_starts.add(identity.name)
+        self._carried.add(leg)
         self._crawl.crawler.stats.inc_value("itemgraph/held")
         self._say_once(execution, error)
         leg.is_discovery = False
         name = identity.name if identity.is_filtered else None
         if name is not None:
             execution.discovered[name] = request
-        self.hold(request, leg, name)
+        self.carry(request, leg, name)
         return True
 
     def _say_once(self, execution: Execution, error: UnstorableError) -> None:
@@ -168,27 +176,42 @@ class Discoveries:
             return
         self._places.add(place)
         logger.warning(
-            "%s: %s. Such requests are held in memory as part of the execution that yielded "
+            "%s: %s. Such requests are carried in memory by the execution that yielded "
             "them, which runs again after a crash; itemgraph/held counts them",
             execution.where,
             error,
-            extra={"action": "held"},
+            extra={"action": "carried"},
         )
+
+    def _drop_known(self, found: Request | EnqueueRequest) -> None:
+        """Say that a request, or what was stored of it, turned out to be a duplicate."""
+        if isinstance(found, EnqueueRequest):
+            data = found.data
+            try:
+                found = requests.load({"url": data["url"], **data["request"]}, self._crawl.spider)
+            except ItemGraphError:
+                self._crawl.crawler.stats.inc_value("scheduler/enqueued", -1)
+                return
+        self.drop(found)
 
     # Commits
 
-    def _applied(self, execution: Execution, applied: Applied) -> None:
+    async def _applied(self, execution: Execution, applied: Applied) -> None:
         """Take note of what is known now, and drop what was known before."""
+        turns = Turns()
         for note in applied.notes:
             if note.label in _FREE_NAMES:
                 self._known.clear()
             if note.operation != EnqueueRequest.verb:
                 continue
-            request: Any = execution.discovered.get(note.text)
-            if request is None or request.dont_filter:
+            found = execution.discovered.get(note.text)
+            if found is None or (isinstance(found, Request) and found.dont_filter):
                 continue
-            self._known[note.text] = None
+            if not self._crawl.freed_meanwhile:
+                self._known[note.text] = None
             if note.label == "known":
-                self.drop(request)
+                self._drop_known(found)
+            if turns.is_due:
+                await turns.give()
         while len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)

@@ -26,6 +26,14 @@ class DatabaseUnavailableError(DatabaseError):
     """The database server does not answer, or refuses us."""
 
 
+class DatabaseGoneError(DatabaseUnavailableError):
+    """The database server cannot be reached, or broke the connection; it may be back by itself."""
+
+
+class DatabaseStartingError(DatabaseGoneError):
+    """The database server says itself that it is starting or stopping."""
+
+
 class SchemaVersionError(DatabaseError):
     """The database's schema is older or newer than this code."""
 
@@ -63,6 +71,10 @@ class SessionExpired(Exception):  # noqa: N818 - what callbacks raise reads like
 
     The spider's `login()` runs once for all processes; then the work is done again.
     """
+
+
+class TooManyOperationsError(OperationError):
+    """One execution yielded more than ITEMGRAPH_MAX_OPERATIONS."""
 
 
 class UnstorableError(ItemGraphError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from contextvars import ContextVar
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.exceptions import TooManyOperationsError
 from scrapy_itemgraph.operations import AllowFailure, Changeset, Operation
 from scrapy_itemgraph.types import Outcome
 
@@ -34,6 +36,7 @@ class Leg:
         "children",
         "discovery",
         "execution",
+        "failure",
         "fetch",
         "has_begun",
         "is_discovery",
@@ -43,20 +46,23 @@ class Leg:
         "login",
         "occupies",
         "on_close",
+        "parent",
         "request",
         "scrapes",
         "state",
     )
 
-    def __init__(self, execution: Execution, *, is_own: bool) -> None:
+    def __init__(self, execution: Execution, *, is_own: bool, parent: Leg | None = None) -> None:
         self.execution = execution
+        self.parent = parent
         self.is_own = is_own
         self.is_discovery = False  # yielded to become work of its own
         self.discovery: Any = None  # what is known of it then
         self.is_retryable = is_own and execution.claim is not None
         self.state = LegState.OFFERED
-        self.children: list[Leg] = []
+        self.children: set[Leg] = set()  # those that are open
         self.request: Any = None  # what the engine has
+        self.failure: tuple[Outcome, dict[str, Any]] | None = None  # what its errback was told of
         self.fetch: Any = None  # the task that fetches it
         self.scrapes: set[Any] = set()
         self.lane: tuple[Any, ...] = ()  # the limits that its request keeps to
@@ -79,8 +85,8 @@ class Leg:
 
     def open_child(self, *, is_discovery: bool = False) -> Leg:
         """Open the leg of a request that this one's callback yielded."""
-        child = self.execution.open_leg(is_discovery=is_discovery)
-        self.children.append(child)
+        child = self.execution.open_leg(is_discovery=is_discovery, parent=self)
+        self.children.add(child)
         return child
 
     def close(self) -> None:
@@ -88,7 +94,9 @@ class Leg:
         if self.state is LegState.CLOSED:
             return
         self.state = LegState.CLOSED
-        children, self.children = self.children, []
+        if self.parent is not None:
+            self.parent.children.discard(self)
+        children, self.children = self.children, set()
         for child in children:
             if child.state is LegState.OFFERED:
                 child.close()
@@ -107,6 +115,7 @@ class Execution:
         on_end: Callable[[Execution], None],
         claim: Claim | None = None,
         task: Task | None = None,
+        most: int = sys.maxsize,
     ) -> None:
         self.where = where
         self.claim = claim
@@ -120,6 +129,7 @@ class Execution:
         self.allow_failure = claim is None or (task is not None and task.allow_failure)
         self.is_ended = False
         self.is_login = False
+        self.is_told = False  # the database knows that the engine has its claim, or may have
         self.on_settled: Callable[[], None] = lambda: None
         self.seen: set[bytes] = set()
         self.limits: tuple[int, ...] = ()  # those of its task, by number
@@ -127,6 +137,8 @@ class Execution:
         self.discovered: dict[str, Any] = {}  # the requests that become work, by name
         self.legs: set[Leg] = set()
         self._on_end = on_end
+        self._outputs = 0
+        self._most = most
 
     @property
     def is_of_task(self) -> bool:
@@ -141,20 +153,26 @@ class Execution:
     @property
     def is_doomed(self) -> bool:
         """Whether nothing that still happens in it can be kept."""
-        return self.outcome is not Outcome.OK and not (
-            self.outcome is Outcome.FAILED and self.allow_failure
-        )
+        return self.outcome is not Outcome.OK and not self._keeps_outputs
+
+    @property
+    def _keeps_outputs(self) -> bool:
+        """Whether what it yielded is kept although it did not succeed."""
+        is_refused = self.outcome is Outcome.REFUSED and not self.is_of_task
+        return self.allow_failure and (self.outcome is Outcome.FAILED or is_refused)
 
     @property
     def is_scraping(self) -> bool:
         """Whether something that it yielded is under way in the pipelines."""
         return any(leg.scrapes for leg in self.legs)
 
-    def open_leg(self, *, is_own: bool = False, is_discovery: bool = False) -> Leg:
+    def open_leg(
+        self, *, is_own: bool = False, is_discovery: bool = False, parent: Leg | None = None
+    ) -> Leg:
         """Open a leg; the execution does not end before it is closed."""
         if self.is_ended:
             raise RuntimeError(f"{self.where}: the execution has ended")
-        leg = Leg(self, is_own=is_own)
+        leg = Leg(self, is_own=is_own, parent=parent)
         leg.is_discovery = is_discovery
         self.legs.add(leg)
         return leg
@@ -166,6 +184,26 @@ class Execution:
             self.is_ended = True
             self._on_end(self)
             self.on_settled()
+
+    def count_output(self) -> None:
+        """Count an operation, a request or a scraped item.
+
+        Raises:
+            TooManyOperationsError: when there are more than ITEMGRAPH_MAX_OPERATIONS; nothing of
+                this execution is kept then.
+
+        """
+        self._outputs += 1
+        if self._outputs > self._most:
+            self.allow_failure = False
+            self.operations.clear()
+            self.scraped.clear()
+            self.discovered.clear()
+            raise TooManyOperationsError(
+                f"{self.where}: more than {self._most:,} operations, requests and items, the most "
+                "that one execution may have; a callback that does not end? If it is meant, raise "
+                "ITEMGRAPH_MAX_OPERATIONS"
+            )
 
     def add(self, operation: Operation) -> None:
         """Take an operation, in the order yielded."""
@@ -207,7 +245,7 @@ class Execution:
             claim=self.claim,
             error=self.error,
             delay=self.delay,
-            allow_failure=self.outcome is Outcome.FAILED and self.allow_failure,
+            allow_failure=self._keeps_outputs,
             is_of_callback=not self.is_of_task,
             scraped=() if self.is_doomed else tuple(self.scraped),
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import queries, shares, values, work
+from scrapy_itemgraph import queries, shares, values
 from scrapy_itemgraph.pace import LOOKAHEAD
 from scrapy_itemgraph.types import Terms
 
@@ -27,7 +27,8 @@ FACTS = text("""
         ARRAY(SELECT g.tag_name FROM tags g WHERE g.item_id = :item ORDER BY 1) AS item_tags,
         r.task_version, r.completed_at, r.invalidated_at, r.expires_at, r.due_at,
         coalesce(r.is_held, false) AS is_held,
-        w.item_id IS NOT NULL AS is_outstanding, w.not_before, w.tries, w.deaths, w.claimed_at,
+        w.item_id IS NOT NULL AS is_outstanding, w.not_before, w.tries, w.deaths, w.stalls,
+        w.is_suspect, w.claimed_at,
         (SELECT x.name FROM work v JOIN tasks x ON x.id = v.task_id
             WHERE v.item_id = :item AND v.task_id <> t.id AND v.token IS NOT NULL
                 AND (x.is_item_exclusive OR t.is_item_exclusive)
@@ -70,8 +71,9 @@ DEPENDENCIES = text("""
 
 # The limits that an item's unclaimed work keeps to, its slot first, and who has them.
 LIMITS = text("""
-    SELECT w.task_id, l.id, l.kind, l.name, l.gap, l.concurrency, l.set_gap, l.set_concurrency,
-        l.crawl_delay, extract(epoch FROM clock_timestamp() - l.last_at) AS last_ago,
+    SELECT w.task_id, l.id, l.kind, l.name, l.gap, l.concurrency, l.delay, l.set_gap,
+        l.set_concurrency, l.crawl_delay,
+        extract(epoch FROM clock_timestamp() - l.last_at) AS last_ago,
         h.worker_id, h.units, h.is_exclusive, o.host, o.process_id, c.name AS crawl,
         o.crawl_id = w.crawl_id AND h.until IS NULL AS is_own,
         extract(epoch FROM h.until - clock_timestamp()) AS free_in
@@ -204,8 +206,10 @@ def _against_claiming(row: Row[Any]) -> Iterator[str]:
         wait = values.format_period((row.not_before - row.now).total_seconds())
         tried = f" after {row.tries} tries" if row.tries else ""
         yield f"it may not start for another {wait}{tried}"
-    if row.is_outstanding and row.deaths >= work.SUSPECT_DEATHS:
-        yield f"{row.deaths} workers died on it; it runs when a worker holds nothing else"
+    if row.is_outstanding and row.is_suspect:
+        ends = ((row.deaths, "died"), (row.stalls, "stalled"))
+        what = " and ".join(f"{number} workers {how}" for number, how in ends if number)
+        yield f"{what} on it; it runs when a worker runs nothing else"
     if row.worker_id is None and row.blocked_by is not None:
         yield f'{row.blocked_by!r} of the item is claimed, and one of the two is exclusive="item"'
     if row.blocked_until is not None and row.blocked_until > row.now:
@@ -240,7 +244,7 @@ def _against_starting(holders: list[Row[Any]]) -> Iterator[str]:
         )
     due = 0.0 if limit.last_ago is None else terms.gap - float(limit.last_ago)
     if due > LOOKAHEAD:
-        yield f"the next start in {what} is due in {_period(due)}: one every {_period(terms.gap)}"
+        yield f"the next start in {what} is due in {_period(due)}: one every {_period(terms.meant)}"
 
 
 def _for_starting(holders: list[Row[Any]]) -> Iterator[str]:
@@ -251,7 +255,7 @@ def _for_starting(holders: list[Row[Any]]) -> Iterator[str]:
 
 
 def _terms(row: Row[Any]) -> Terms:
-    declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency)
+    declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency, delay=row.delay)
     return shares.effective(declared, row, learns=True)
 
 

@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from sqlalchemy import Connection, Row
+
+# The columns by which people know an item `i` that is a request: its URL and method.
+PAGE = """
+        CASE WHEN json_typeof(i.data->'url') = 'string' THEN i.data->>'url' END AS url,
+        CASE WHEN json_typeof(i.data->'request') = 'object'
+            THEN coalesce(i.data->'request'->>'method', 'GET') END AS method"""
 
 # Holds results; one that is not there yet is made, never run.
 HOLD = text("""
     INSERT INTO results (item_id, task_id, task_version, is_successful, is_held, created_at)
-    SELECT item_id, task_id, task_version, false, true, clock_timestamp()
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
-        AS failed(item_id, task_id, task_version)
-    ON CONFLICT (item_id, task_id) DO UPDATE SET is_held = true, is_successful = false
+    SELECT item_id, task_id, task_version, false, is_held, clock_timestamp()
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]),
+        CAST(:held AS bool[])) AS failed(item_id, task_id, task_version, is_held)
+    ON CONFLICT (item_id, task_id) DO UPDATE SET is_successful = false,
+        is_held = results.is_held OR excluded.is_held
 """)
 
 RECORD = text("""
@@ -45,18 +52,20 @@ REPOINT = text("""
 """)
 
 # Open failures, the oldest first: of one number, of a task, or of all the crawl's tasks.
-OPEN = text("""
-    SELECT f.id, f.item_id, f.task_id, t.name AS task, i.name AS item, f.is_refusal, f.error,
+OPEN = text(f"""
+    SELECT f.id, f.item_id, f.task_id, f.task, i.name AS item, {PAGE}, f.is_refusal, f.error,
         f.occurred_at
-    FROM tasks t
-    JOIN failures f ON f.task_id = t.id AND f.handled_at IS NULL
+    FROM (
+        SELECT f.*, t.name AS task FROM tasks t
+        JOIN failures f ON f.task_id = t.id AND f.handled_at IS NULL
+        WHERE t.crawl_id = :crawl
+            AND (CAST(:task AS text) IS NULL OR t.name = :task)
+            AND (CAST(:failure AS bigint) IS NULL OR f.id = :failure)
+        ORDER BY f.id
+        LIMIT :limit) f
     JOIN items i ON i.id = f.item_id
-    WHERE t.crawl_id = :crawl
-        AND (CAST(:task AS text) IS NULL OR t.name = :task)
-        AND (CAST(:failure AS bigint) IS NULL OR f.id = :failure)
     ORDER BY f.id
-    LIMIT :limit
-""")
+""")  # noqa: S608 - our own columns
 
 UNHOLD = text("""
     UPDATE results r SET is_held = false
@@ -67,21 +76,27 @@ UNHOLD = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A pair that failed, with its error as JSON."""
+    """A pair that failed, with its error as JSON.
+
+    With `is_expired` it was expired while it was claimed: it runs again, and its failure, which is
+    of before, is handled by that.
+    """
 
     item_id: int
     task_id: int
     version: str
     error: str
     is_refusal: bool = False
+    is_expired: bool = False
 
 
 def record(connection: Connection, failed: Sequence[Failed]) -> None:
     """Hold these pairs and write their failures."""
     if not failed:
         return
-    pairs = {"items": [f.item_id for f in failed], "tasks": [f.task_id for f in failed]}
-    connection.execute(HOLD, {**pairs, "versions": [f.version for f in failed]})
+    pairs = _columns(_pairs(failed))
+    held = [not f.is_expired for f in failed]
+    connection.execute(HOLD, {**pairs, "versions": [f.version for f in failed], "held": held})
     connection.execute(
         RECORD,
         {
@@ -90,6 +105,7 @@ def record(connection: Connection, failed: Sequence[Failed]) -> None:
             "errors": [f.error for f in failed],
         },
     )
+    supersede(connection, _pairs(f for f in failed if f.is_expired), by="expired")
 
 
 def supersede(
@@ -130,6 +146,10 @@ def opened(
     """Return open failures, the oldest first."""
     given = {"crawl": crawl_id, "task": task, "failure": failure, "limit": limit}
     return connection.execute(OPEN, given).all()
+
+
+def _pairs(failed: Iterable[Failed]) -> list[tuple[int, int]]:
+    return [(one.item_id, one.task_id) for one in failed]
 
 
 def _columns(pairs: Collection[tuple[int, int]]) -> dict[str, list[int]]:

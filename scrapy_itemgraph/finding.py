@@ -47,13 +47,13 @@ OWN_TURNS = text("""
 # The first work of each (queue, kind), locked.
 HEADS = text("""
     SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.seq, w.tries,
-        w.deaths
+        w.is_suspect
     FROM unnest(CAST(:queues AS int[]), CAST(:shares AS int[])) AS turn(queue_id, share)
     CROSS JOIN unnest(CAST(:kinds AS int[])) AS open(kind_id)
     CROSS JOIN LATERAL (
         SELECT * FROM work
         WHERE work.queue_id = turn.queue_id AND work.kind_id = open.kind_id
-            AND work.token IS NULL AND work.not_before IS NULL AND work.deaths < 2
+            AND work.token IS NULL AND work.not_before IS NULL AND NOT work.is_suspect
         ORDER BY work.is_stale, work.nice, work.seq
         LIMIT turn.share
         FOR UPDATE SKIP LOCKED) AS w
@@ -63,13 +63,13 @@ HEADS = text("""
 # stand, so that it does not fill the limit. Whether that is so is decided later, after locks.
 HEADS_BESIDE_CLAIMS = text("""
     SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.seq, w.tries,
-        w.deaths
+        w.is_suspect
     FROM unnest(CAST(:queues AS int[]), CAST(:shares AS int[])) AS turn(queue_id, share)
     CROSS JOIN unnest(CAST(:kinds AS int[]), CAST(:alone AS bool[])) AS open(kind_id, wants_alone)
     CROSS JOIN LATERAL (
         SELECT * FROM work
         WHERE work.queue_id = turn.queue_id AND work.kind_id = open.kind_id
-            AND work.token IS NULL AND work.not_before IS NULL AND work.deaths < 2
+            AND work.token IS NULL AND work.not_before IS NULL AND NOT work.is_suspect
             AND NOT EXISTS (
                 SELECT FROM work c JOIN tasks t ON t.id = c.task_id
                 WHERE c.item_id = work.item_id AND c.token IS NOT NULL
@@ -79,13 +79,13 @@ HEADS_BESIDE_CLAIMS = text("""
         FOR UPDATE SKIP LOCKED) AS w
 """)
 
-# The first work that two workers died on.
+# The first work that two workers died on, or stalled on.
 SUSPECT = text("""
     SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.seq, w.tries,
-        w.deaths, q.slot_id, l.name AS slot
+        w.is_suspect, q.slot_id, l.name AS slot
     FROM work w JOIN queues q ON q.id = w.queue_id JOIN limits l ON l.id = q.slot_id
     WHERE w.crawl_id = :crawl AND w.kind_id = ANY (CAST(:kinds AS int[]))
-        AND w.token IS NULL AND w.not_before IS NULL AND w.deaths >= 2
+        AND w.token IS NULL AND w.not_before IS NULL AND w.is_suspect
     ORDER BY w.is_stale, w.nice, w.seq
     LIMIT :limit
     FOR UPDATE OF w SKIP LOCKED
@@ -107,9 +107,14 @@ STANDING_CLAIMS = text("""
     GROUP BY w.item_id
 """)
 
-# Moves the turn of queues on; one that another claim moves just now is left to it.
+# Moves the turn of queues on, to the end and in the order given (rows are updated in the order in
+# which they lie on disk); one that another claim moves just now is left to it.
 MOVE_TURNS = text("""
-    UPDATE queues SET next_at = clock_timestamp() WHERE ctid = ANY (ARRAY(
+    UPDATE queues moved
+    SET next_at = (SELECT clock_timestamp()) - make_interval(secs => 1e-6 * (
+        cardinality(CAST(:queues AS int[]))
+        - array_position(CAST(:queues AS int[]), moved.id)))
+    WHERE moved.ctid = ANY (ARRAY(
         SELECT q.ctid FROM unnest(CAST(:queues AS int[])) AS wanted(id)
         JOIN queues q ON q.id = wanted.id
         FOR NO KEY UPDATE OF q SKIP LOCKED))
@@ -139,7 +144,7 @@ PARK = text("""
         CROSS JOIN LATERAL (
             SELECT FROM work w
             WHERE w.queue_id = q.id AND w.kind_id = k.id
-                AND w.token IS NULL AND w.not_before IS NULL AND w.deaths < 2
+                AND w.token IS NULL AND w.not_before IS NULL AND NOT w.is_suspect
             LIMIT 1) AS first
         WHERE t.crawl_id = q.crawl_id AND t.id <> ALL (CAST(:closed AS int[])))
 """)

@@ -7,7 +7,6 @@ the scheduler is paced too: robots.txt, media, redirects and retries.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph import translation, values
+from scrapy_itemgraph import logs, translation, values
 from scrapy_itemgraph.connections import Connections, traveller
 from scrapy_itemgraph.departures import Departure, Departures
 from scrapy_itemgraph.executions import Leg
@@ -42,7 +41,7 @@ _PATIENCE_AT_THE_END = 5.0
 # A longer wait for a blocked slot is logged, in seconds.
 _WORTH_SAYING = 5.0
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 
 class PutOffError(IgnoreRequest):
@@ -87,7 +86,8 @@ class SlotTerms:
             concurrency = given.get("concurrency", self._concurrency)
         delay = float(delay)
         gap = max(delay * (1 - self._jitter(downloader, given)), LEAST) if delay > 0 else 0.0
-        return Terms(gap=gap, concurrency=int(concurrency) if concurrency > 0 else MANY)
+        at_once = int(concurrency) if concurrency > 0 else MANY
+        return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
 
     def throttle(self, tenancy: Tenancy) -> float | None:
         """Return the delay that AutoThrottle gives a slot; None where it has none to tell."""
@@ -385,6 +385,12 @@ class Gate:
         if self._closing_since is None:
             self._closing_since = time.monotonic()
         self.pump()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the spider has been closing for so long that nothing is waited for any more."""
+        since = self._closing_since
+        return since is not None and time.monotonic() - since > _PATIENCE_AT_THE_END
 
     def abandon(self) -> None:
         """Let everything through from now on: the graph is closed, and only Scrapy paces."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph import queues, shares
+from scrapy_itemgraph.lives import IS_DEAD
 from scrapy_itemgraph.types import Grant
 
 if TYPE_CHECKING:
@@ -35,9 +36,11 @@ LOCK_FREE_LIMITS = text("""
 TAKE_FREE = text("""
     WITH free AS MATERIALIZED (
         SELECT l.id, l.kind, l.name, l.throttle, wanted.units, wanted.gap, wanted.concurrency,
-            (l.gap, l.concurrency) IS DISTINCT FROM (wanted.gap, wanted.concurrency) AS is_news
+            wanted.delay, (l.gap, l.concurrency, l.delay)
+                IS DISTINCT FROM (wanted.gap, wanted.concurrency, wanted.delay) AS is_news
         FROM unnest(CAST(:limits AS int[]), CAST(:units AS int[]), CAST(:gaps AS float8[]),
-            CAST(:concurrencies AS int[])) AS wanted(id, units, gap, concurrency)
+            CAST(:concurrencies AS int[]), CAST(:delays AS float8[]))
+            AS wanted(id, units, gap, concurrency, delay)
         JOIN limits l ON l.id = wanted.id
         WHERE l.set_gap IS NULL AND l.set_concurrency IS NULL AND l.crawl_delay IS NULL
             AND (l.blocked_until IS NULL OR l.blocked_until <= clock_timestamp())
@@ -45,7 +48,8 @@ TAKE_FREE = text("""
                 OR l.last_at <= clock_timestamp() - make_interval(secs => wanted.gap))
             AND NOT EXISTS (SELECT FROM holdings h WHERE h.limit_id = l.id OFFSET 0)),
     kept AS (
-        UPDATE limits l SET gap = free.gap, concurrency = free.concurrency
+        UPDATE limits l
+        SET gap = free.gap, concurrency = free.concurrency, delay = free.delay
         FROM free WHERE l.id = free.id AND l.kind = 'slot' AND free.is_news),
     taken AS (
         INSERT INTO holdings (limit_id, worker_id, units, is_exclusive, since)
@@ -54,19 +58,15 @@ TAKE_FREE = text("""
 """)
 
 # Locked limits and who has them; read after the lock, in a statement of its own.
-STATES = text("""
-    SELECT l.id, l.kind, l.name, l.gap, l.concurrency, l.set_gap, l.set_concurrency,
+STATES = text(f"""
+    SELECT l.id, l.kind, l.name, l.gap, l.concurrency, l.delay, l.set_gap, l.set_concurrency,
         l.crawl_delay, l.throttle, l.latency, h.worker_id, h.units, h.is_exclusive,
         CAST(extract(epoch FROM l.blocked_until - clock_timestamp()) AS float8) AS blocked_in,
         CAST(extract(epoch FROM clock_timestamp() - l.last_at) AS float8) AS last_ago,
         CAST(extract(epoch FROM clock_timestamp() - h.since) AS float8) AS age,
         CAST(extract(epoch FROM clock_timestamp() - h.asked_at) AS float8) AS asked_ago,
         CAST(extract(epoch FROM h.until - clock_timestamp()) AS float8) AS free_in,
-        h.worker_id <> :worker AND (w.id IS NULL OR w.stopped_at IS NOT NULL
-            OR w.lease_until < clock_timestamp()
-            OR (w.locked_at > pg_postmaster_start_time()
-                AND pg_try_advisory_xact_lock(CAST('workers'::regclass::oid AS int), w.id)))
-            AS is_gone,
+        h.worker_id <> :worker AND (w.id IS NULL OR {IS_DEAD}) AS is_gone,
         w.crawl_id IS DISTINCT FROM (SELECT own.crawl_id FROM workers own WHERE own.id = :worker)
             AS is_foreign
     FROM unnest(CAST(:limits AS int[])) AS wanted(id)
@@ -74,16 +74,17 @@ STATES = text("""
     LEFT JOIN LATERAL (
         SELECT * FROM holdings WHERE holdings.limit_id = l.id OFFSET 0) AS h ON true
     LEFT JOIN workers w ON w.id = h.worker_id
-""")
+""")  # noqa: S608 - our own condition
 
 LIVES = text("SELECT w.id FROM workers w WHERE w.id = :worker AND w.stopped_at IS NULL FOR SHARE")
 
 # What a worker has or asks for, and how slots are kept by whoever has them.
 HOLD = text("""
     WITH slots AS (
-        UPDATE limits l SET gap = kept.gap, concurrency = kept.concurrency
-        FROM unnest(CAST(:kept AS int[]), CAST(:gaps AS float8[]), CAST(:concurrencies AS int[]))
-            AS kept(id, gap, concurrency)
+        UPDATE limits l
+        SET gap = kept.gap, concurrency = kept.concurrency, delay = kept.delay
+        FROM unnest(CAST(:kept AS int[]), CAST(:gaps AS float8[]), CAST(:concurrencies AS int[]),
+            CAST(:delays AS float8[])) AS kept(id, gap, concurrency, delay)
         WHERE l.id = kept.id AND l.kind = 'slot')
     INSERT INTO holdings AS h (limit_id, worker_id, units, is_exclusive, since, asked_at)
     SELECT held.limit_id, :worker, held.units, held.is_exclusive, clock_timestamp(),
@@ -297,6 +298,7 @@ def _take_free(
         "units": list(units.values()),
         "gaps": [use.terms.gap for use in uses],
         "concurrencies": [use.terms.concurrency for use in uses],
+        "delays": [use.terms.delay for use in uses],
     }
     taken = {row.id: row for row in connection.execute(TAKE_FREE, given)}
     return {
@@ -399,6 +401,7 @@ def _write(
             "kept": [grant.limit_id for grant in kept],
             "gaps": [grant.terms.gap for grant in kept],
             "concurrencies": [grant.terms.concurrency for grant in kept],
+            "delays": [grant.terms.delay for grant in kept],
         }
         connection.execute(HOLD, given)
     gone = [one for one, decision in decisions.items() if not decision.is_held and before[one]]

@@ -50,7 +50,7 @@ class Identities:
             return Identity(self.name(request), is_filtered=True, again_before=run_started_at)
         try:
             callback = requests.callback_name(request, spider)
-        except UnstorableError:  # it will be held, and has no item
+        except UnstorableError:  # it will be carried, and has no item
             callback = ""
         name = f"START:{self._fingerprint(request)}:{callback}"
         self._starts[name] += 1
@@ -71,7 +71,7 @@ class Identities:
 
     def of_target(self, request: Request) -> str | None:
         """Return the name that where a redirect leads is known by; None if it is not filtered."""
-        return self.name(request) if self._is_filtered(request) else None
+        return values.check_id(self.name(request)) if self._is_filtered(request) else None
 
     def name(self, request: Request) -> str:
         """Return what a filtered request is known by."""

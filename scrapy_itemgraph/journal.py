@@ -18,14 +18,21 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.types import Scraped
 
-# In the order given, so that numbers follow the order in which items were scraped.
+# In the order given, so that numbers follow the order in which items were scraped; each is marked
+# for the feeds that take part in the run, which have it to write.
 APPEND = text("""
-    INSERT INTO journal (crawl_id, item_id, task_id, item_class, fields)
-    SELECT :crawl, item_id, task_id, item_class, CAST(fields AS json)
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:classes AS text[]),
-        CAST(:fields AS text[])) WITH ORDINALITY
-        AS kept(item_id, task_id, item_class, fields, place)
-    ORDER BY place
+    WITH kept AS (
+        INSERT INTO journal (crawl_id, item_id, task_id, item_class, fields)
+        SELECT :crawl, item_id, task_id, item_class, CAST(fields AS json)
+        FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:classes AS text[]),
+            CAST(:fields AS text[])) WITH ORDINALITY
+            AS given(item_id, task_id, item_class, fields, place)
+        ORDER BY place
+        RETURNING id)
+    INSERT INTO feed_items (feed_id, journal_id)
+    SELECT f.id, kept.id
+    FROM crawls c JOIN feeds f ON f.crawl_id = c.id AND f.run_started_at = c.run_started_at, kept
+    WHERE c.id = :crawl
 """)
 
 READ = text("""
@@ -41,6 +48,8 @@ READ = text("""
     LEFT JOIN tasks t ON t.id = j.task_id
     ORDER BY j.id
 """)
+
+COUNT = text("SELECT count(*) FROM journal WHERE crawl_id = :crawl")
 
 CLASSES = text("""
     SELECT item_class, count(*) AS total FROM journal WHERE crawl_id = :crawl
@@ -95,6 +104,12 @@ def read(
             "classes": list(item_classes) or None,
         },
     ).all()
+
+
+def count(connection: Connection, crawl_id: int) -> int:
+    """Return how many scraped items are kept."""
+    total: int = connection.execute(COUNT, {"crawl": crawl_id}).scalar_one()
+    return total
 
 
 def classes(connection: Connection, crawl_id: int) -> dict[str, int]:

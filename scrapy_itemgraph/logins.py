@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 
+from scrapy_itemgraph import logs
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.outputs import foreign
 from scrapy_itemgraph.translation import LEG, iterate, login_of, wake_engine
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.crawl import Crawl
     from scrapy_itemgraph.executions import Execution, Leg
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 _MOST_LOGINS = 3
 _POLL = 1.0

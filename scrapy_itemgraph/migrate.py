@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from scrapy_itemgraph import exceptions, tables
+from scrapy_itemgraph import exceptions, logs, tables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from alembic.config import Config
+
+logger = logs.logger(__name__)
 
 VERSION_TABLE = "itemgraph_version"
 LOCK = int.from_bytes(b"itemgrph", "big")  # the advisory lock of whoever migrates
@@ -37,8 +41,8 @@ def head() -> str:
     return max(_revisions())
 
 
-def upgrade(connection: sa.Connection) -> None:
-    """Bring the schema up to date, one process at a time."""
+def upgrade(connection: sa.Connection, reached: Callable[[int, int], None] | None = None) -> None:
+    """Bring the schema up to date, one process at a time; `reached` hears how many of how many."""
     # The transaction's, not the session's: it suits a pooler, and ends with a crash.
     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
     found = current(connection)
@@ -52,7 +56,9 @@ def upgrade(connection: sa.Connection) -> None:
 
     # Alembic says at INFO which dialect it meets.
     logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
-    command.upgrade(config(connection), "head")
+    made = config(connection)
+    made.attributes["on_version_apply"] = _teller(found, reached)
+    command.upgrade(made, "head")
 
 
 def ensure(connection: sa.Connection, *, auto: bool) -> None:
@@ -89,6 +95,27 @@ def config(connection: sa.Connection | None = None) -> Config:
     made.set_main_option("path_separator", "os")
     made.set_main_option("file_template", "%%(rev)s_%%(slug)s")
     return made
+
+
+def _teller(found: str | None, reached: Callable[[int, int], None] | None) -> Callable[..., None]:
+    """Return what Alembic calls after each version, with keywords that depend on its own."""
+    versions = sorted(one for one in _revisions() if found is None or one > found)
+
+    def tell(*, step: Any, **_: Any) -> None:
+        version = step.up_revision_id
+        number = versions.index(version) + 1
+        if found is not None:
+            logger.info(
+                "Migrated the database to version %s (%d of %d)",
+                version,
+                number,
+                len(versions),
+                extra={"action": "migrated"},
+            )
+        if reached is not None:
+            reached(number, len(versions))
+
+    return tell
 
 
 def _directory() -> Path:

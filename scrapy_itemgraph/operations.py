@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scrapy_itemgraph import values
+from scrapy_itemgraph import slots, values
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, OperationError
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 Merge = Callable[[dict[str, Any]], Mapping[str, Any]] | Mapping[str, Any]
 MergePair = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 Tags = Iterable[str] | Mapping[str, Any]
+
+
+_TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False)
 
 
 def _snake(name: str) -> str:
@@ -217,14 +221,42 @@ class AllowFailure(Operation):
     allowed: bool = True
 
 
-@dataclass(frozen=True)
 class EnqueueRequest(CreateItem):
     """Make a Request an item; the scheduler's own operation, whose values are storable already.
 
     If the item exists, results completed before `again_before` become stale, and it takes `data`.
+    A page may yield a great many of them, so each is small: the data is kept as JSON `text`.
     """
 
-    again_before: datetime | None = field(default=None, kw_only=True)
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the operations' name for it
+        tags: tuple[str, ...],
+        data: Mapping[str, Any],
+        nice: int | None = None,
+        again_before: datetime | None = None,
+    ) -> None:
+        keep = object.__setattr__
+        keep(self, "id", id)
+        keep(self, "tags", tags)
+        keep(self, "text", _TEXT.encode(data))
+        keep(self, "slot", slots.slot_of(data))
+        keep(self, "shown", values.label(id, data))
+        keep(self, "nice", nice)
+        keep(self, "again_before", again_before)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The data of the item, as a new dict each time."""
+        data: dict[str, Any] = json.loads(self.text)
+        return data
+
+    if TYPE_CHECKING:
+        text: str
+        slot: str
+        shown: str
+        again_before: datetime | None
 
     def named(self) -> set[str]:
         """Return the item's name when it may be fetched again."""
@@ -257,8 +289,8 @@ class Changeset:
     """All that one execution, or one call from outside, wants changed at once.
 
     `delay` is how long a retry waits; `deaths` are not its business. `allow_failure` keeps the
-    operations of a failed execution. `scraped` is kept where the operations are carried out.
-    `is_of_callback` says that it ran a plain callback.
+    operations of an execution that failed or was refused. `scraped` is kept where the operations
+    are carried out. `is_of_callback` says that it ran a plain callback.
     """
 
     operations: tuple[Operation, ...]

@@ -12,13 +12,19 @@ from scrapy.exceptions import CloseSpider
 from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
 
-from scrapy_itemgraph import translation
+from scrapy_itemgraph import methods, translation
 from scrapy_itemgraph.checks import check_ttl
-from scrapy_itemgraph.exceptions import ForeignOutputError, SessionExpired
+from scrapy_itemgraph.exceptions import (
+    DatabaseUnavailableError,
+    ForeignOutputError,
+    ItemGraphError,
+    SessionExpired,
+)
 from scrapy_itemgraph.executions import Execution, Leg, current_leg
 from scrapy_itemgraph.gate import PutOffError
 from scrapy_itemgraph.operations import Operation
 from scrapy_itemgraph.translation import LEG, NO_DOWNLOAD, START
+from scrapy_itemgraph.turns import Turns
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
@@ -64,40 +70,66 @@ class Outputs:
             return True
         leg.scrapes.add(task)
         self._crawl.on_fetched(leg)  # another middleware may have kept the fetch from ours
-        task.add_done_callback(lambda _: leg.close())
+        task.add_done_callback(lambda task: self._scraped(leg, task))
         return False
+
+    def _scraped(self, leg: Leg, task: asyncio.Task[Any]) -> None:
+        """Close a leg whose scrape has ended; one that was cancelled has not succeeded."""
+        if task.cancelled():
+            if self._crawl.crawler.engine.running:  # what the callback awaited was cancelled
+                self.broke(leg, asyncio.CancelledError("what it awaited was cancelled"))
+            else:
+                leg.execution.release()
+        leg.close()
 
     async def taken(
         self, leg: Leg, callback: Any, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
-        """Pass on the items and requests of a callback; of a task's only when it has ended."""
+        """Pass on the items and requests of a callback; of a task's only when it has ended.
+
+        The loop gets its turn meanwhile. A callback that goes on for long while the spider closes
+        is stopped, and its work given back.
+        """
         execution = leg.execution
         is_owner = execution.is_login or (execution.is_of_task and _continues(callback))
         held: list[Any] = []
         error: Exception | None = None
         try:
-            async for output in result:
+            async for output in self.in_turns(execution, result):
                 kept = self._take(execution, output, is_owner=is_owner, callback=callback)
-                if kept is None:
-                    continue
-                if execution.is_of_task:
+                if execution.is_of_task and kept is not None:
                     held.append(kept)
-                else:
+                elif kept is not None:
                     yield self._stamped(leg, kept, continues=is_owner)
-        except Exception as raised:
-            error = raised
-            self.broke(leg, raised)
-            if execution.is_doomed:
-                raise
-        for kept in held:
-            yield self._stamped(leg, kept, continues=is_owner)
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - raised again below
+            error = _as_error(raised)
+            self.broke(leg, error)
+        is_stopped = execution.outcome is Outcome.RELEASED
+        if not (is_stopped if error is None else execution.is_doomed):
+            for kept in held:
+                yield self._stamped(leg, kept, continues=is_owner)
         if error is not None:
             raise error
+        if leg.failure is not None:
+            self._settle(leg, *leg.failure)
+
+    async def in_turns(
+        self, execution: Execution, result: AsyncIterator[Any]
+    ) -> AsyncIterator[Any]:
+        """Pass on outputs, and let the loop turn between them."""
+        turns = Turns()
+        async for output in result:
+            if turns.is_due:
+                await turns.give()
+                if self._crawl.gate.is_closed:  # it may never end
+                    execution.release()
+                    return
+            yield output
 
     def broke(self, leg: Leg, error: BaseException) -> None:
         """Take note that a callback, an errback or a pipeline raised an error."""
         execution, url = leg.execution, _url(leg)
-        if isinstance(error, CloseSpider):
+        if isinstance(error, CloseSpider | DatabaseUnavailableError):
             execution.release()
         elif isinstance(error, SessionExpired):
             self._crawl.on_expired(leg, error)
@@ -108,6 +140,7 @@ class Outputs:
         where = execution.where
         if output is None:
             return None
+        execution.count_output()
         if isinstance(output, Operation):
             execution.add(self._crawl.checks.checked(output, execution, where))
             return None
@@ -173,7 +206,15 @@ class Outputs:
         if isinstance(result, Failure):
             self._settle(leg, verdict.outcome, error)
             return result
+        if not (execution.is_of_task or execution.is_login or self._recovers(leg, errback)):
+            leg.failure = verdict.outcome, error  # it stays one once the outputs are taken
         return result if has_response else self._taken_from_errback(leg, result)
+
+    def _recovers(self, leg: Leg, errback: Callable[..., Any]) -> bool:
+        """Tell whether the settings say of an errback that what it returns undoes the failure."""
+        options = self._crawl.settings.callbacks
+        names = methods.errback_names(leg.request, errback, self._crawl.spider)
+        return any(options.get(name, {}).get("recovers", False) for name in names)
 
     def _taken_from_errback(self, leg: Leg, result: Any) -> Any:
         callback = translation.callback_of(leg.request, self._crawl.spider)
@@ -215,6 +256,18 @@ class Outputs:
         if self._crawl.tasks and output is not None and not is_item(output):
             raise foreign(output, where)
         return output
+
+
+def _as_error(raised: BaseException) -> Exception:
+    """Return an error; one in the place of a cancellation that is not this scrape's own."""
+    if isinstance(raised, Exception):
+        return raised
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise raised
+    error = ItemGraphError("what the callback awaited was cancelled")
+    error.__cause__ = raised
+    return error
 
 
 def foreign(output: Any, where: str) -> ForeignOutputError:

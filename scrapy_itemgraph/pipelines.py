@@ -47,7 +47,7 @@ class ItemGraphPipeline:
         """Build the pipeline of a crawler, with the rules of its settings."""
         crawl = crawls.of(crawler)
         settings = crawl.settings
-        return cls(crawl, read_rules(settings.items), keep_items=settings.keep_items)
+        return cls(crawl, read_rules(settings.items), keep_items=bool(settings.keep_items))
 
     def process_item(self, item: Any) -> Any:
         """Take the item's operations, and what is kept of it; the item goes on unchanged."""
@@ -63,6 +63,7 @@ class ItemGraphPipeline:
                 self._crawl.apply(changes, where, scraped=scraped)
             else:
                 for change in changes:
+                    execution.count_output()
                     execution.add(change)
                 execution.scraped += scraped
         return item
@@ -116,7 +117,12 @@ class Rule:
         given = self._aliases(item) if callable(self._aliases) else self._aliases
         aliases = [_fill(alias, item, fields) for alias in given]
         tags = self._tags(item) if callable(self._tags) else self._tags
-        data = fields.asdict()
+        try:
+            data = fields.asdict()
+        except RecursionError:
+            raise OperationError(
+                f"ITEMGRAPH_ITEMS[{self._name!r}]: it contains itself, or is nested too deeply"
+            ) from None
         yield CreateItem(
             id=name, tags=tags, data=data, aliases=[alias for alias in aliases if alias is not None]
         )

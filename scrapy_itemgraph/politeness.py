@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import TYPE_CHECKING
 
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph import throttle, translation, values
+from scrapy_itemgraph import logs, throttle, translation, values
 from scrapy_itemgraph.crawl import either
 from scrapy_itemgraph.types import Lesson
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.crawl import Crawl
     from scrapy_itemgraph.tenancy import Lane
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 # Work is not given back for a block that is over so soon, in seconds.
 _SHORT = 5.0

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import values
+from scrapy_itemgraph import following, values
+from scrapy_itemgraph.failures import PAGE
 from scrapy_itemgraph.types import Remaining, ResultSnapshot
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ MANY = 100_000
 _LIKE_A_LIMIT = re.compile(r"(task|group|tags|slot):|.*://", re.DOTALL)
 
 RESOLVE = text("SELECT name, item_id FROM aliases WHERE crawl_id = :crawl AND key = :key")
+
+# Items whose data names a URL: they are found by reading all of a crawl's.
+OF_URL = text(f"""
+    SELECT i.name AS item, {PAGE} FROM items i
+    WHERE i.crawl_id = :crawl AND json_typeof(i.data->'url') = 'string' AND i.data->>'url' = :url
+    ORDER BY i.id LIMIT :limit
+""")  # noqa: S608 - our own columns
 
 ITEM_IDS = text("""
     SELECT id FROM items WHERE crawl_id = :crawl AND id > :after ORDER BY id LIMIT :limit
@@ -57,19 +65,21 @@ ATTEMPTS = text("""
 """)
 
 # Outstanding work in the order in which it would be claimed, were all of it in one queue.
-WORKLIST = text("""
-    SELECT i.name AS item, t.name AS task, w.is_stale, w.nice, w.tries, w.deaths, w.not_before,
+WORKLIST = text(f"""
+    SELECT i.name AS item, {PAGE}, w.task, w.is_stale, w.nice, w.tries, w.deaths, w.stalls,
+        w.not_before,
         s.name AS slot
-    FROM work w
-    JOIN tasks t ON t.id = w.task_id
+    FROM (
+        SELECT w.*, t.name AS task FROM work w JOIN tasks t ON t.id = w.task_id
+        WHERE w.crawl_id = :crawl AND w.token IS NULL
+            AND (CAST(:task AS text) IS NULL OR t.name = :task)
+        ORDER BY w.is_stale, w.nice, w.seq
+        LIMIT :limit) w
     JOIN items i ON i.id = w.item_id
     JOIN queues q ON q.id = w.queue_id
     JOIN limits s ON s.id = q.slot_id
-    WHERE w.crawl_id = :crawl AND w.token IS NULL
-        AND (CAST(:task AS text) IS NULL OR t.name = :task)
     ORDER BY w.is_stale, w.nice, w.seq
-    LIMIT :limit
-""")
+""")  # noqa: S608 - our own columns
 
 TASKS = text("""
     SELECT t.name, t.spider, t.version, t.ttl, t.nice, t.is_enabled, t.is_registered,
@@ -79,7 +89,8 @@ TASKS = text("""
             WHERE td.task_id = t.id ORDER BY 1) AS depends_on,
         coalesce(w.waiting, 0) AS waiting, coalesce(w.delayed, 0) AS delayed,
         coalesce(w.claimed, 0) AS claimed,
-        coalesce(r.completed, 0) AS completed, coalesce(r.fresh, 0) AS fresh,
+        coalesce(r.completed, 0) AS completed, coalesce(r.fresh - r.due, 0) AS fresh,
+        coalesce(r.due, 0) AS due,
         coalesce(r.held, 0) AS held,
         coalesce(f.failures, 0) AS failures, coalesce(f.refusals, 0) AS refusals
     FROM tasks t
@@ -93,6 +104,9 @@ TASKS = text("""
             count(*) FILTER (WHERE r.completed_at IS NOT NULL AND NOT r.is_held
                 AND r.task_version = t.version AND r.invalidated_at IS NULL
                 AND (r.expires_at IS NULL OR r.due_at IS NOT NULL)) AS fresh,
+            count(*) FILTER (WHERE r.completed_at IS NOT NULL AND NOT r.is_held
+                AND r.task_version = t.version AND r.invalidated_at IS NULL
+                AND r.due_at <= (SELECT clock_timestamp())) AS due,
             count(*) FILTER (WHERE r.is_held) AS held
         FROM results r JOIN tasks t ON t.id = r.task_id
         WHERE t.crawl_id = :crawl GROUP BY r.task_id) r ON r.task_id = t.id
@@ -113,10 +127,6 @@ WORKERS = text("""
         lease_until < clock_timestamp() AS is_late,
         (SELECT count(*) FROM work WHERE work.worker_id = workers.id) AS claims
     FROM workers WHERE crawl_id = :crawl AND stopped_at IS NULL ORDER BY id
-""")
-SWEEPS = text("""
-    SELECT s.id, t.name AS task, s.tags, s.opened_at FROM sweeps s
-    LEFT JOIN tasks t ON t.id = s.task_id WHERE s.crawl_id = :crawl ORDER BY s.id
 """)
 NEXT_DUE = text("""
     SELECT min(first.due_at) FROM tasks t
@@ -145,13 +155,13 @@ REMAINING = text(f"""
             SELECT FROM queues q CROSS JOIN kind CROSS JOIN LATERAL (
                 SELECT FROM work w
                 WHERE w.queue_id = q.id AND w.kind_id = kind.id AND w.token IS NULL
-                    AND w.not_before IS NULL AND w.deaths < 2
+                    AND w.not_before IS NULL AND NOT w.is_suspect
                 LIMIT 1) AS head
             WHERE q.crawl_id = :crawl AND q.is_live AND {_OPEN_SLOT})
         OR EXISTS (
             SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
             WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
-                AND w.deaths >= 2 AND {_OPEN_SLOT})
+                AND w.is_suspect AND {_OPEN_SLOT})
         OR EXISTS (
             SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
             WHERE w.crawl_id = :crawl AND w.not_before <= (SELECT clock_timestamp())
@@ -203,17 +213,24 @@ SUMMARY = text("""
             SELECT FROM blocked CROSS JOIN LATERAL (
                 SELECT w.task_id FROM work w
                 WHERE w.queue_id = blocked.id AND w.token IS NULL AND w.not_before IS NULL
-                    AND w.deaths < 2) AS w
+                    AND NOT w.is_suspect) AS w
             WHERE w.task_id NOT IN (SELECT id FROM closed)
             UNION ALL
             SELECT FROM work w JOIN blocked ON blocked.id = w.queue_id
             WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
-                AND w.deaths >= 2 AND w.task_id NOT IN (SELECT id FROM closed)
+                AND w.is_suspect AND w.task_id NOT IN (SELECT id FROM closed)
             LIMIT :many) AS a) AS blocked,
         (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
             WHERE t.crawl_id = :crawl AND t.is_registered AND r.completed_at IS NOT NULL
                 AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
-                AND (r.expires_at IS NULL OR r.due_at IS NOT NULL) LIMIT :many) AS a) AS fresh,
+                AND (r.expires_at IS NULL OR r.due_at > (SELECT clock_timestamp()))
+            LIMIT :many) AS a) AS fresh,
+        (SELECT count(*) FROM (SELECT FROM tasks t CROSS JOIN LATERAL (
+                SELECT FROM results r
+                WHERE r.task_id = t.id AND r.due_at <= (SELECT clock_timestamp())
+                    AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
+                LIMIT :many) AS r
+            WHERE t.crawl_id = :crawl AND t.is_registered LIMIT :many) AS a) AS due,
         (SELECT count(*) FROM (SELECT FROM work w
             WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
                 AND w.task_id NOT IN (SELECT id FROM closed)
@@ -232,6 +249,10 @@ SUMMARY = text("""
             WHERE t.crawl_id = :crawl AND f.handled_at IS NULL AND NOT f.is_refusal
             LIMIT :many) AS a) AS failures,
         (SELECT count(*) FROM (SELECT FROM tasks t JOIN failures f ON f.task_id = t.id
+            WHERE t.crawl_id = :crawl AND f.handled_at IS NULL
+                AND f.error->>'type' IN ('worker died', 'stalled')
+            LIMIT :many) AS a) AS lost,
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN failures f ON f.task_id = t.id
             WHERE t.crawl_id = :crawl AND f.handled_at IS NULL AND f.is_refusal
             LIMIT :many) AS a) AS refusals,
         clock_timestamp() AS now
@@ -246,6 +267,7 @@ class Summary:
     """
 
     fresh: int
+    due: int
     waiting: int
     disabled: int
     stopped: int
@@ -254,18 +276,30 @@ class Summary:
     later: int
     claimed: int
     failures: int
+    lost: int
     refusals: int
     next_due: datetime | None
     now: datetime
+    sweeps: tuple[following.Sweep, ...] = ()
 
     @property
     def has_work(self) -> bool:
         """Whether there is work that a run could claim now or waits for."""
         return self.waiting > 0 or self.claimed > 0
 
+    @property
+    def resuming(self) -> str | None:
+        """What a start says that goes on with a run: what is done, and what is not yet."""
+        left = self.waiting + self.claimed
+        if not self.fresh and not left:
+            return None
+        return f"resuming: {_count(self.fresh)} done, {_count(left)} waiting"
+
     def lines(self) -> list[str]:
         """Return what a person should know, a line each."""
         lines = [f"{_count(self.fresh)} results are fresh"]
+        if self.fresh:
+            lines[0] += " (of their task's present version, within its ttl: not made again)"
         if self.next_due is not None:
             seconds = (self.next_due - self.now).total_seconds()
             when = "fell due" if seconds <= 0 else f"falls due in {values.format_period(seconds)}"
@@ -276,13 +310,18 @@ class Summary:
             "of tasks stopped by max_failures (scrapy itemgraph handle --task TASK)": self.stopped,
             "of blocked slots (scrapy itemgraph unblock SLOT)": self.blocked,
             "not before a later time": self.later,
+            "that fell due since (the next run takes them)": self.due,
             "claimed by others": self.claimed,
-            "held by a failure (scrapy itemgraph failures, handle)": self.failures,
+            "held by a failure (scrapy itemgraph failures, handle)": self.failures - self.lost,
+            "held because its workers died or stalled (likewise)": self.lost,
             "given up by handle --no-retry (scrapy itemgraph expire)": self.given_up,
             "refused by offsite, robots.txt or a middleware (likewise)": self.refusals,
         }
         found = [f"{_count(number)} {why}" for why, number in left.items() if number > 0]
         lines.append("left: " + ("; ".join(found) if found else "nothing"))
+        if self.sweeps:
+            open_ = "; ".join(map(str, self.sweeps))
+            lines.append(f"these numbers are not final: {open_}; the next run goes on with it")
         return lines
 
 
@@ -311,6 +350,11 @@ def is_taken(connection: Connection, crawl_id: int, name: str) -> bool:
     """Whether a name is taken, be it by a deleted item."""
     key = {"crawl": crawl_id, "key": values.name_key(name)}
     return connection.execute(RESOLVE, key).first() is not None
+
+
+def of_url(connection: Connection, crawl_id: int, url: str, *, limit: int) -> Sequence[Row[Any]]:
+    """Return (item, url, method) of the items that have a URL in their data."""
+    return connection.execute(OF_URL, {"crawl": crawl_id, "url": url, "limit": limit}).all()
 
 
 def item_ids(connection: Connection, crawl_id: int, *, after: int, limit: int) -> list[int]:
@@ -370,7 +414,11 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
     """Count a crawl for a log line."""
     row = connection.execute(SUMMARY, {"crawl": crawl_id, "many": MANY}).one()
     due = connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar()
-    return Summary(**row._mapping, next_due=due)  # noqa: SLF001 - public, underscored for columns
+    return Summary(
+        **row._mapping,  # noqa: SLF001 - public, underscored for columns
+        next_due=due,
+        sweeps=tuple(following.sweeps(connection, crawl_id)),
+    )
 
 
 def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
@@ -380,7 +428,8 @@ def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
         "items": connection.execute(ITEMS, {"crawl": crawl_id}).scalar_one(),
         "tasks": [dict(row._mapping) for row in tasks(connection, crawl_id)],  # noqa: SLF001
         "workers": _dicts(connection.execute(WORKERS, {"crawl": crawl_id}).all()),
-        "sweeps": _dicts(connection.execute(SWEEPS, {"crawl": crawl_id}).all()),
+        "sweeps": following.open_sweeps(connection, crawl_id),
+        "under_way": following.under_way(connection),
         "next_due": connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
         "old_snapshot": None if old is None else dict(old._mapping),  # noqa: SLF001
     }

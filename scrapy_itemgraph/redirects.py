@@ -66,7 +66,7 @@ class Redirects:
             translation.login_of(self._crawl.spider) is not None and request.url != leg.request.url
         )
 
-    def hold(self, request: Request, leg: Leg, name: str | None) -> None:
+    def carry(self, request: Request, leg: Leg, name: str | None) -> None:
         """Let a request that cannot be stored go on unless it was fetched already.
 
         Its name is committed with its execution, so that it is free if that dies.
@@ -87,7 +87,12 @@ class Redirects:
             answers = await self._crawl.graph.move([move for *_, move in batch])
             await self._crawl.refresh_cookies([request for request, *_ in batch])
             for (request, leg, _), answer in zip(batch, answers, strict=True):
-                self._go_on(request, leg, answer)
+                try:
+                    self._go_on(request, leg, answer)
+                except Exception as error:  # noqa: BLE001 - a slot or a filter of the user's
+                    described = self._crawl.error_of(leg.execution, error, url=request.url)
+                    leg.execution.fail(described)
+                    leg.close()
             translation.wake_engine(self._crawl.crawler)
 
     def _add(self, request: Request, leg: Leg, move: Move) -> None:

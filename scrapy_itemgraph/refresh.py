@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.database import slices
 from scrapy_itemgraph.queues import notify
 
 if TYPE_CHECKING:
@@ -171,9 +172,14 @@ def lock_items(connection: Connection, item_ids: Iterable[int]) -> list[int]:
 
 def refresh(connection: Connection, item_ids: Iterable[int]) -> None:
     """Make the work of these (locked) items what is outstanding of them."""
-    items = sorted(set(item_ids))
-    if not items:
-        return
+    awake: set[int] = set()
+    for part in slices(connection, sorted(set(item_ids))):
+        awake |= _refresh(connection, list(part))
+    wake(connection, awake)
+
+
+def _refresh(connection: Connection, items: list[int]) -> set[int]:
+    """Do it for some items; return the queues that got work."""
     wanted = {(row.item_id, row.task_id): row for row in _rows(connection, WANTED, items)}
     standing = {(row.item_id, row.task_id): row for row in _rows(connection, STANDING, items)}
     queues = _queues(connection, wanted.values())
@@ -190,7 +196,6 @@ def refresh(connection: Connection, item_ids: Iterable[int]) -> None:
             place = _Place(row, queue, kinds[_kind(row)])
             if place.differs(there):
                 moved.append(place)
-    awake = sorted({place.queue_id for place in (*missing, *moved)})
     if missing:
         connection.execute(INSERT_WORK, _columns(missing))
     if moved:
@@ -199,7 +204,7 @@ def refresh(connection: Connection, item_ids: Iterable[int]) -> None:
         connection,
         [pair for pair, row in standing.items() if pair not in wanted and not row.is_claimed],
     )
-    wake(connection, awake)
+    return {place.queue_id for place in (*missing, *moved)}
 
 
 def wake(connection: Connection, queue_ids: Iterable[int]) -> None:

@@ -30,9 +30,10 @@ SWEEP_STEP = 100
 
 # A commit shares the crawl's lock; who changes what tasks mean has it alone, so that no commit
 # works by the old meaning and ends after the sweep has passed its items.
-SHARE_CRAWL = text(
-    "SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl)"
-)
+SHARE_CRAWL = text("""
+    SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl),
+        (SELECT names_freed FROM crawls WHERE id = :crawl)
+""")
 OWN_CRAWL = text("SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), :crawl)")
 OWN_ALL_CRAWLS = text("""
     SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), id)
@@ -124,7 +125,9 @@ HELD_PAIRS = text("""
     JOIN results r ON r.item_id = swept.id AND r.task_id = :task
     WHERE r.is_held
 """)
-ADVANCE_SWEEP = text("UPDATE sweeps SET after_item_id = :after WHERE id = :sweep")
+ADVANCE_SWEEP = text("""
+    UPDATE sweeps SET after_item_id = :after, swept = swept + :count WHERE id = :sweep
+""")
 CLOSE_SWEEP = text("DELETE FROM sweeps WHERE id = :sweep")
 
 RENAME_TAG = text("""
@@ -154,9 +157,13 @@ class Registration:
     vanished: tuple[str, ...] = field(default=())
 
 
-def share_crawl(connection: Connection, crawl_id: int) -> None:
-    """Keep what the crawl's tasks mean as it is until the transaction ends."""
-    connection.execute(SHARE_CRAWL, {"crawl": crawl_id})
+def share_crawl(connection: Connection, crawl_id: int) -> int:
+    """Keep what the crawl's tasks mean as it is until the transaction ends.
+
+    Returns how many commits have freed names.
+    """
+    row = connection.execute(SHARE_CRAWL, {"crawl": crawl_id}).one()
+    return row.names_freed or 0
 
 
 def own_crawl(connection: Connection, crawl_id: int) -> None:
@@ -460,7 +467,8 @@ def sweep(connection: Connection, crawl_id: int) -> bool:
     if len(items) < SWEEP_STEP:
         connection.execute(CLOSE_SWEEP, {"sweep": row.id})
     else:
-        connection.execute(ADVANCE_SWEEP, {"sweep": row.id, "after": items[-1]})
+        advanced = {"sweep": row.id, "after": items[-1], "count": len(items)}
+        connection.execute(ADVANCE_SWEEP, advanced)
     return True
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.http.headers import Headers
 from scrapy.http.request import NO_CALLBACK
 
@@ -18,9 +19,8 @@ from scrapy_itemgraph.tasks import closest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy import Spider
-
 _OURS = "_itemgraph"  # what keys of meta begin with that are of one run only
+_PARSES = frozenset({"parse", "_parse"})
 _OTHERS: tuple[tuple[str, Any], ...] = (  # with their defaults
     ("method", "GET"),
     ("cookies", {}),
@@ -69,6 +69,11 @@ def dump(request: Request, spider: Spider) -> dict[str, Any]:
 def load(stored: Mapping[str, Any], spider: Spider) -> Request:
     """Return the request that `dump` got.
 
+    What somebody else wrote chooses among what is there, and runs nothing else: the class is a
+    loaded Request class, whose constructor gets the values that its `attributes` name; a callback
+    is a method that the spider's own classes have, found without asking a property, and none of
+    `scrapy.Spider`'s own but `parse`; the rest is read by `tagged.load`, which promises more.
+
     Raises:
         ItemGraphError: when a callback or a class is gone, or what is stored is damaged.
 
@@ -81,9 +86,17 @@ def load(stored: Mapping[str, Any], spider: Spider) -> Request:
     extra = values.pop("extra", {})
     if extra and kind is Request:
         raise InvalidDataError(f"a stored request has attributes but no class: {sorted(extra)}")
+    kind_of_request: Any = kind
+    for name in extra.keys() - set(_extra_names(kind_of_request)):
+        raise InvalidDataError(
+            f"a stored request has the attribute {name!r:.80}, which {kind.__qualname__} does not "
+            "name in its attributes any more; put it back"
+        )
+    if "meta" in values:
+        values["meta"] = _own_meta(values["meta"])
     try:
         return _make(kind, values, extra)
-    except Exception as error:
+    except BaseException as error:  # a constructor may raise anything, SystemExit too
         raise InvalidDataError(
             f"the stored request for {values['url']!r:.200} cannot be made again: "
             f"{type(error).__name__}: {error}"
@@ -275,11 +288,11 @@ def _name_of(callback: Any, spider: Spider, role: str) -> str:
     """Return the name by which a spider has a method."""
     name: str | None = getattr(callback, "__name__", None)
     if name and isinstance(callback, MethodType):
-        if getattr(spider, name, None) == callback:
+        if has_method(spider, name) and getattr(spider, name) == callback:
             return name
         spider_class: Any = type(spider)
         name = _other_name(callback.__func__, spider_class)
-        if name and getattr(spider, name, None) == callback:
+        if name and has_method(spider, name) and getattr(spider, name) == callback:
             return name
     raise UnstorableError(_why_not(callback, spider, role))
 
@@ -314,16 +327,41 @@ def _why_not(callback: Any, spider: Spider, role: str) -> str:
     )
 
 
+def has_method(spider: Spider, name: str) -> bool:
+    """Tell whether a spider has a method that can be a callback, without running anything of it.
+
+    A property is none, and neither is a dunder, nor what `scrapy.Spider` itself has beside
+    `parse`: a stored request could name it.
+    """
+    own = vars(spider).get(name)
+    spider_class: Any = type(spider)
+    return isinstance(own, MethodType) if own is not None else _is_method(spider_class, name)
+
+
+@lru_cache(maxsize=1000)
+def _is_method(spider_class: Any, name: str) -> bool:
+    if name.startswith("__") and name.endswith("__") and name != "__call__":
+        return False
+    for base in spider_class.__mro__:
+        if name in vars(base):
+            found = vars(base)[name]
+            if base in Spider.__mro__ and name not in _PARSES:
+                return False
+            return callable(found) or isinstance(found, (classmethod, staticmethod))
+    return False
+
+
 def _method(spider: Spider, name: str, role: str) -> Any:
-    method = getattr(spider, name, None)
+    method = getattr(spider, name) if has_method(spider, name) else None
     if isinstance(method, MethodType):
         return method
-    if method is not None:
+    held = inspect.getattr_static(spider, name, None)
+    if held is not None:
         raise ItemGraphError(
             f"the {role} {name!r} of a stored request is no method of the spider "
-            f"{spider.name!r} any more but a {type(method).__name__}; give one of them another name"
+            f"{spider.name!r} any more but a {type(held).__name__}; give one of them another name"
         )
-    known = [n for n in dir(type(spider)) if callable(getattr(type(spider), n, None))]
+    known = [n for n in dir(type(spider)) if has_method(spider, n)]
     raise ItemGraphError(
         f"the spider has no method {name!r} any more{closest(name, known) or '.'} "
         f"It is the {role} of a stored request; put it back, if only as another name"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph import database
+from scrapy_itemgraph.lives import IS_DEAD
 from scrapy_itemgraph.registry import HAS_WORK
 
 if TYPE_CHECKING:
@@ -21,11 +22,10 @@ LOCK_CRAWL = text("""
     SELECT run_started_at, run_finished_at FROM crawls WHERE id = :crawl FOR NO KEY UPDATE
 """)
 
-OTHERS_LIVE = text("""
+OTHERS_LIVE = text(f"""
     SELECT EXISTS (SELECT FROM workers w
-        WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL
-            AND w.lease_until > clock_timestamp())
-""")
+        WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND NOT {IS_DEAD})
+""")  # noqa: S608 - our own condition
 
 # By the same clock as the worker's start, which is in this transaction.
 BEGIN = text("""
@@ -39,15 +39,15 @@ HAS_STARTED = text("""
         WHERE w.crawl_id = :crawl AND w.has_started AND w.started_at >= :run)
 """)
 
-FINISH = text("""
+FINISH = text(f"""
     UPDATE crawls SET run_finished_at = clock_timestamp()
     WHERE id = :crawl AND run_started_at = :run AND NOT EXISTS (
         SELECT FROM workers w
         WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL
-            AND w.lease_until > clock_timestamp()
             AND (NOT w.has_started OR EXISTS (
-                SELECT FROM work c WHERE c.worker_id = w.id AND c.token IS NOT NULL)))
-""")
+                SELECT FROM work c WHERE c.worker_id = w.id AND c.token IS NOT NULL))
+            AND NOT {IS_DEAD})
+""")  # noqa: S608
 
 
 def join(connection: Connection, crawl_id: int) -> datetime:

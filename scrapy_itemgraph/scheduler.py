@@ -11,7 +11,7 @@ from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.defer import deferred_from_coro
 
 from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph import translation
+from scrapy_itemgraph import logs, translation
 from scrapy_itemgraph.buffers import Buffer
 from scrapy_itemgraph.claiming import Claiming
 from scrapy_itemgraph.discoveries import Discoveries
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.tenancy import Lane, Tenancy
 
 
+logger = logs.logger(__name__)
+
+
 class Scheduler(BaseScheduler):
     """Hands out claimed requests; nothing here waits for the database."""
 
@@ -43,7 +46,7 @@ class Scheduler(BaseScheduler):
         self._stats = crawl.crawler.stats
         self._outputs = Outputs(crawl)
         self._follow_ups: Buffer[Lane, Request] = Buffer()
-        self._claimed: Buffer[Lane, Request] = Buffer()
+        self._claimed = crawl.handing
         self._running: set[Leg] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._fingerprint = crawl.crawler.request_fingerprinter.fingerprint
@@ -51,12 +54,14 @@ class Scheduler(BaseScheduler):
         self._dupefilter = identities.dupefilter
         self._discoveries = Discoveries(crawl, identities)
         self._redirects = Redirects(crawl, identities, self._push_follow_up, self._discoveries.drop)
-        self._discoveries.hold = self._redirects.hold
+        self._discoveries.carry = self._redirects.carry
         self._claiming = Claiming(crawl, lambda: len(self._claimed), self._push_claimed)
         self._politeness = Politeness(crawl, self._claiming.has_news)
         self._tending = Tending(crawl, self._claiming.has_news)
         self._logins = Logins(crawl, lambda: [*self._follow_ups, *self._claimed])
         crawl.on_fetched = self._fetched
+        crawl.on_count = lambda: len(self._running)
+        crawl.handing.on_ready = self._wake_engine
         crawl.on_news = self._claiming.has_news
         crawl.on_blocked = self._give_back
         crawl.on_closing = self._politeness.save
@@ -96,7 +101,19 @@ class Scheduler(BaseScheduler):
 
     def enqueue_request(self, request: Request) -> bool:
         """Take in a request: claimed work, a follow-up, a redirect, a retry, or new work."""
-        is_taken = self._enqueue(request)
+        try:
+            is_taken = self._enqueue(request)
+        except Exception as error:
+            leg = request.meta.get(LEG)
+            if not isinstance(leg, Leg) or not leg.is_open:
+                raise
+            if leg.state is LegState.OFFERED and leg.is_own:
+                raise  # whoever hands it out knows what to do
+            # What Scrapy would make of it is a line in the log, and a leg that nobody closes.
+            logger.exception("%s: cannot take %s", leg.execution.where, request)
+            leg.execution.fail(self._crawl.error_of(leg.execution, error, url=request.url))
+            leg.close()
+            return False
         if is_taken:
             self._stats.inc_value("scheduler/enqueued")
         return is_taken
@@ -163,7 +180,7 @@ class Scheduler(BaseScheduler):
 
     def _push_claimed(self, request: Request, leg: Leg) -> None:
         self._queue(leg, request)
-        self._claimed.push(leg.lane, request)
+        self._claimed.push(request, leg)
         translation.wake_engine(self._crawl.crawler)
 
     def _push_follow_up(self, request: Request, leg: Leg) -> None:
@@ -180,14 +197,16 @@ class Scheduler(BaseScheduler):
 
     def _give_back(self, tenancy: Tenancy) -> None:
         """Give back the work that waits for a limit whose turn will not come soon."""
-        for buffer in (self._claimed, self._follow_ups):
-            for request in buffer.drop(lambda lane: tenancy in lane):
-                leg: Leg = request.meta[LEG]
-                if leg.execution.claim is None:  # there is nowhere to give it back to
-                    buffer.push(leg.lane, request, priority=request.priority)
-                else:
-                    self._crawl.gate.give_back(leg, leg.lane)
-                    leg.close()
+        for request in (
+            *self._claimed.drop(lambda lane: tenancy in lane),
+            *self._follow_ups.drop(lambda lane: tenancy in lane),
+        ):
+            leg: Leg = request.meta[LEG]
+            if leg.execution.claim is None:  # there is nowhere to give it back to
+                self._follow_ups.push(leg.lane, request, priority=request.priority)
+            else:
+                self._crawl.gate.give_back(leg, leg.lane)
+                leg.close()
         self._crawl.gate.put_off(tenancy)
 
     def _hand_out(self, request: Request, leg: Leg) -> None:

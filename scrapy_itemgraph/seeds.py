@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph import translation
+from scrapy_itemgraph import logs, translation
 from scrapy_itemgraph.exceptions import ForeignOutputError, ItemGraphError, OperationError
 from scrapy_itemgraph.operations import CreateItem, Operation
+from scrapy_itemgraph.progress import Progress
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.crawl import Crawl
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 _CHUNK = 500
 
@@ -40,10 +40,14 @@ async def sow(crawl: Crawl) -> None:
 
 async def _apply(crawl: Crawl, seeds: Any) -> None:
     chunk: list[Operation] = []
+    count = 0
+    progress = Progress("Sowing seeds", "operations", lambda line: logger.info("%s", line))
     async for seed in translation.iterate(seeds, each=lambda given: given or ()):
         chunk.append(_checked(crawl, seed))
         if len(chunk) == _CHUNK:
             await crawl.graph.seed(chunk)
+            count += len(chunk)
+            progress.reach(count)
             chunk = []
     if chunk:
         await crawl.graph.seed(chunk)

@@ -8,31 +8,36 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.lives import IS_DEAD
 from scrapy_itemgraph.types import Cookie
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row
 
 # What a primary key of cookies or states may have: an index of PostgreSQL takes 2,704 bytes a row.
 MAX_KEY_BYTES = 2000
 
+_LATEST = 32_503_680_000.0  # the year 3000
+
 _IPV4 = re.compile(r"\.\d+$", re.ASCII)  # as http.cookiejar tells an address from a name
 
 SAVE_COOKIES = text("""
-    INSERT INTO cookies (crawl_id, jar, domain, path, name, cookie, changed_at)
-    SELECT :crawl, jar, domain, path, name, CAST(cookie AS json), clock_timestamp()
+    INSERT INTO cookies (crawl_id, jar, domain, path, name, cookie, changed_at, expires_at)
+    SELECT :crawl, jar, domain, path, name, CAST(cookie AS json), clock_timestamp(),
+        CASE WHEN cookie IS NULL THEN clock_timestamp() ELSE to_timestamp(expires) END
     FROM unnest(CAST(:jars AS text[]), CAST(:domains AS text[]), CAST(:paths AS text[]),
-        CAST(:names AS text[]), CAST(:cookies AS text[]))
-        AS changed(jar, domain, path, name, cookie)
+        CAST(:names AS text[]), CAST(:cookies AS text[]), CAST(:expires AS float8[]))
+        AS changed(jar, domain, path, name, cookie, expires)
     ON CONFLICT (crawl_id, jar, domain, path, name)
-        DO UPDATE SET cookie = excluded.cookie, changed_at = excluded.changed_at
+        DO UPDATE SET cookie = excluded.cookie, changed_at = excluded.changed_at,
+            expires_at = excluded.expires_at
 """)
 
 SAVE_STATE = text("""
@@ -43,11 +48,42 @@ SAVE_STATE = text("""
         DO UPDATE SET value = excluded.value, changed_at = excluded.changed_at
 """)
 
-COOKIES = text("""
-    SELECT c.jar, c.domain, c.path, c.name, CAST(c.cookie AS text) AS cookie
-    FROM unnest(CAST(:jars AS text[]), CAST(:domains AS text[])) AS wanted(jar, domain)
-    JOIN cookies c
-        ON c.crawl_id = :crawl AND c.jar = wanted.jar AND c.domain = wanted.domain
+# More of a domain are not read: no server takes as many in one request. The general ones first.
+MOST_COOKIES = 3000
+RANKED = "cookie IS NULL, length(path), changed_at DESC"
+
+# What has not expired. There is one row at least, which says when it was read.
+COOKIES = text(f"""
+    SELECT clock_timestamp() AS read_at, found.jar, found.domain, found.path, found.name,
+        CAST(found.cookie AS text) AS cookie
+    FROM (SELECT) AS once
+    LEFT JOIN (
+        SELECT c.* FROM unnest(CAST(:jars AS text[]), CAST(:domains AS text[]))
+            AS wanted(jar, domain)
+        CROSS JOIN LATERAL (
+            SELECT * FROM cookies
+            WHERE cookies.crawl_id = :crawl AND cookies.jar = wanted.jar
+                AND cookies.domain = wanted.domain
+                AND (cookies.cookie IS NULL OR cookies.expires_at IS NULL
+                    OR cookies.expires_at > (SELECT clock_timestamp()))
+            ORDER BY {RANKED} LIMIT :most) AS c) AS found ON true
+""")  # noqa: S608 - our own order
+
+# Of what was read before, what changed since, expired or not; whoever wrote shortly before may have
+# committed later.
+CHANGED_COOKIES = text("""
+    SELECT clock_timestamp() AS read_at, found.jar, found.domain, found.path, found.name,
+        CAST(found.cookie AS text) AS cookie
+    FROM (SELECT) AS once
+    LEFT JOIN (
+        SELECT c.* FROM unnest(CAST(:jars AS text[]), CAST(:domains AS text[]),
+            CAST(:since AS timestamptz[])) AS wanted(jar, domain, since)
+        CROSS JOIN LATERAL (
+            SELECT * FROM cookies
+            WHERE cookies.crawl_id = :crawl AND cookies.jar = wanted.jar
+                AND cookies.domain = wanted.domain
+                AND cookies.changed_at > wanted.since - interval '5 minutes'
+            ORDER BY cookies.changed_at DESC LIMIT :most) AS c) AS found ON true
 """)
 
 # What changed since, and a minute before: who wrote then may have committed later.
@@ -65,13 +101,11 @@ MAKE_LOGIN = text("""
 LOCK_LOGIN = text("SELECT generation FROM logins WHERE crawl_id = :crawl FOR NO KEY UPDATE")
 
 # After the lock and in a statement of its own: it must see who else came and who died meanwhile.
-BEGIN_LOGIN = text("""
+BEGIN_LOGIN = text(f"""
     UPDATE logins l SET worker_id = :worker
     WHERE l.crawl_id = :crawl AND (l.worker_id IS NULL OR l.worker_id = :worker OR NOT EXISTS (
-        SELECT FROM workers w
-        WHERE w.id = l.worker_id AND w.stopped_at IS NULL
-            AND w.lease_until >= clock_timestamp()))
-""")
+        SELECT FROM workers w WHERE w.id = l.worker_id AND NOT {IS_DEAD}))
+""")  # noqa: S608 - our own condition
 
 END_LOGIN = text("""
     UPDATE logins
@@ -89,7 +123,8 @@ FREE_LOGIN = text(
 BEFORE_CLAIM = text("""
     SELECT EXISTS (SELECT FROM cookies c WHERE c.crawl_id = :crawl) AS has_cookies,
         EXISTS (SELECT FROM logins l
-            WHERE l.crawl_id = :crawl AND l.worker_id <> :worker) AS others_log_in
+            WHERE l.crawl_id = :crawl AND l.worker_id <> :worker) AS others_log_in,
+        (SELECT names_freed FROM crawls WHERE id = :crawl) AS names_freed
 """)
 
 LOGIN = text("SELECT generation, worker_id FROM logins WHERE crawl_id = :crawl")
@@ -119,7 +154,7 @@ def save(
     The keys are sorted, so that two writers wait for each other and do not deadlock.
     """
     if cookies:
-        last = {(one.jar, one.domain, one.path, one.name): one.cookie for one in cookies}
+        last = {(one.jar, one.domain, one.path, one.name): one for one in cookies}
         keys = sorted(last)
         connection.execute(
             SAVE_COOKIES,
@@ -129,7 +164,8 @@ def save(
                 "domains": [domain for _, domain, *_ in keys],
                 "paths": [path for *_, path, _ in keys],
                 "names": [name for *_, name in keys],
-                "cookies": [last[key] for key in keys],
+                "cookies": [last[key].cookie for key in keys],
+                "expires": [_expires(last[key]) for key in keys],
             },
         )
     if state:
@@ -138,25 +174,49 @@ def save(
         connection.execute(SAVE_STATE, given)
 
 
+def _expires(cookie: Cookie) -> float | None:
+    """Return when a cookie expires, as far as that is a time at all."""
+    return None if cookie.expires is None else min(max(0.0, float(cookie.expires)), _LATEST)
+
+
 def load_cookies(
-    connection: Connection, crawl_id: int, wanted: Iterable[tuple[str, str]]
-) -> list[Cookie]:
-    """Return the cookies, deleted ones too, that could be sent from a jar to a host."""
-    pairs = {(jar, domain) for jar, host in wanted for domain in domains(host)}
-    if not pairs:
-        return []
-    rows = connection.execute(
-        COOKIES,
-        {
-            "crawl": crawl_id,
-            "jars": [jar for jar, _ in pairs],
-            "domains": [domain for _, domain in pairs],
-        },
-    )
-    return [
+    connection: Connection, crawl_id: int, wanted: Mapping[tuple[str, str], datetime | None]
+) -> tuple[list[Cookie], datetime | None]:
+    """Return the cookies, deleted ones too, that could be sent from a jar to a host, and when.
+
+    Of a host that was read before, given when, only what may have changed since; of one domain at
+    most three thousand. Nothing wanted is not read.
+    """
+    pairs: dict[tuple[str, str], datetime | None] = {}
+    for (jar, host), since in wanted.items():
+        for domain in domains(host):
+            before = pairs.get((jar, domain), since)
+            is_known = since is not None and before is not None
+            pairs[jar, domain] = min(since, before) if is_known else None  # type: ignore[type-var]
+    new = [pair for pair, since in pairs.items() if since is None]
+    known = {pair: since for pair, since in pairs.items() if since is not None}
+    rows: list[Row[Any]] = []
+    if new:
+        rows += connection.execute(COOKIES, _wanted(crawl_id, new))
+    if known:
+        given = _wanted(crawl_id, known) | {"since": list(known.values())}
+        rows += connection.execute(CHANGED_COOKIES, given)
+    found = [
         Cookie(jar=row.jar, domain=row.domain, path=row.path, name=row.name, cookie=row.cookie)
         for row in rows
+        if row.jar is not None
     ]
+    return found, min((row.read_at for row in rows), default=None)
+
+
+def _wanted(crawl_id: int, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    jars, domains_ = zip(*pairs, strict=True)
+    return {
+        "crawl": crawl_id,
+        "jars": list(jars),
+        "domains": list(domains_),
+        "most": MOST_COOKIES,
+    }
 
 
 def load_state(
@@ -168,10 +228,13 @@ def load_state(
     return state, max((row.changed_at for row in rows), default=since)
 
 
-def before_claim(connection: Connection, crawl_id: int, worker_id: int) -> tuple[bool, bool]:
-    """Return whether the crawl has cookies, and whether another worker logs in just now."""
+def before_claim(connection: Connection, crawl_id: int, worker_id: int) -> tuple[bool, bool, int]:
+    """Return whether the crawl has cookies, whether another worker logs in just now.
+
+    And how many commits have freed names.
+    """
     row = connection.execute(BEFORE_CLAIM, {"crawl": crawl_id, "worker": worker_id}).one()
-    return row.has_cookies, row.others_log_in
+    return row.has_cookies, row.others_log_in, row.names_freed or 0
 
 
 def begin_login(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from scrapy_itemgraph.exceptions import ConfigurationError, InvalidIdError
 from scrapy_itemgraph.rates import RateLimit
 
 PREFIX = "ITEMGRAPH_"
+_NEAR = 0.85
 _TRUE = {True, "1", "true", "True"}
 _FALSE = {False, "0", "false", "False"}
 
@@ -24,7 +26,7 @@ class Settings:
     """What a project says of its item graph; periods are timedeltas."""
 
     enabled: bool = True
-    database_url: str | None = None
+    database_url: str | None = field(default=None, repr=False)  # it may hold a password
     data_dir: Path = Path(".scrapy/itemgraph")
     crawl: str = "{name}"
     idle: str = "close"
@@ -37,13 +39,15 @@ class Settings:
     items: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
     callbacks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     held_requests: int = 1000
-    keep_items: bool = False
+    keep_items: bool | timedelta = False
     max_retry_after: timedelta = timedelta(hours=1)
     rate_limit: RateLimit | None = None
     rate_groups: Mapping[str, RateLimit] = field(default_factory=dict)
     learn_delays: bool = True
     tag_renames: Mapping[str, str] = field(default_factory=dict)
     auto_migrate: bool | None = None
+    allowed_modules: tuple[str, ...] = ()
+    max_operations: int = 2_000_000
 
     @classmethod
     def read(cls, get: Callable[[str], Any]) -> Settings:
@@ -65,12 +69,29 @@ class Settings:
         return cls(**given)
 
 
+def unknown(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Return names of settings that look like ours and are none, each with a near miss or ""."""
+    known = {PREFIX + name.upper() for name in _READERS}
+    for name in sorted(set(names) - known):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+        if near or name.startswith(PREFIX):
+            yield name, near[0] if near else ""
+
+
 def _boolean(value: Any) -> bool:
     if value in _TRUE:
         return True
     if value in _FALSE:
         return False
     raise ValueError(f"write True or False, not {value!r}")
+
+
+def _kept(value: Any) -> bool | timedelta:
+    """Read whether scraped items are kept, or for how long."""
+    try:
+        return _boolean(value)
+    except ValueError:
+        return values.parse_period(_number(value), "it")
 
 
 def _integer(value: Any) -> int:
@@ -112,6 +133,17 @@ def _text(value: Any) -> str:
     return values.check_text(value, "it", error=ValueError)
 
 
+def _url(value: Any) -> str:
+    """Read a URL, which no error may quote: it may hold a password."""
+    if not isinstance(value, str) or not value:
+        what = "an empty one" if isinstance(value, str) else f"a {type(value).__name__}"
+        raise ValueError(f"write a text, not {what}")
+    try:
+        return values.check_text(value, "it", error=ValueError)
+    except ValueError:
+        raise ValueError("it has a NUL character or a lone surrogate, as no URL has") from None
+
+
 def _mapping(value: Any) -> dict[Any, Any]:
     if isinstance(value, str):
         try:
@@ -121,6 +153,15 @@ def _mapping(value: Any) -> dict[Any, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"write a dict, not {value!r}")
     return dict(value)
+
+
+def _modules(value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else list(value)
+    names = [name.strip() if isinstance(name, str) else name for name in names]
+    for name in names:
+        if not isinstance(name, str) or not all(map(str.isidentifier, name.split("."))):
+            raise ValueError(f'write names of modules such as "shop.items", not {name!r}')
+    return tuple(names)
 
 
 def _renames(value: Any) -> dict[str, str]:
@@ -151,7 +192,7 @@ def _rate_groups(value: Any) -> dict[str, RateLimit]:
 
 _READERS: dict[str, Callable[[Any], Any]] = {
     "enabled": _boolean,
-    "database_url": _text,
+    "database_url": _url,
     "data_dir": Path,
     "crawl": _text,
     "idle": _idle,
@@ -164,11 +205,13 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "items": _mapping,
     "callbacks": _mapping,
     "held_requests": _integer,
-    "keep_items": _boolean,
+    "keep_items": _kept,
     "max_retry_after": _period,
     "rate_limit": _rate_limit,
     "rate_groups": _rate_groups,
     "learn_delays": _boolean,
     "tag_renames": _renames,
     "auto_migrate": _boolean,
+    "allowed_modules": _modules,
+    "max_operations": _integer,
 }

@@ -44,9 +44,10 @@ def effective(terms: Terms, row: Row[Any], *, learns: bool) -> Terms:
         gap = gap if row.set_gap is None else row.set_gap
         concurrency = concurrency if row.set_concurrency is None else row.set_concurrency
         return Terms(gap=gap, concurrency=concurrency)
-    gap = max(gap, _floor(row, learns=learns))
+    floor = _floor(row, learns=learns)
+    delay = None if terms.delay is None else max(terms.delay, floor)
     caps = [cap for cap in (concurrency, row.set_concurrency) if cap is not None]
-    return Terms(gap=gap, concurrency=min(caps, default=None))
+    return Terms(gap=max(gap, floor), concurrency=min(caps, default=None), delay=delay)
 
 
 def _floor(row: Row[Any], *, learns: bool) -> float:
@@ -217,7 +218,8 @@ def _could_have(use: Use, terms: Terms, others: Others, units: int) -> bool:
 
 def is_news(grant: Grant, row: Row[Any]) -> bool:
     """Whether a limit is kept otherwise than its row says."""
-    return (grant.terms.gap, grant.terms.concurrency) != (row.gap, row.concurrency)
+    terms = grant.terms
+    return (terms.gap, terms.concurrency, terms.delay) != (row.gap, row.concurrency, row.delay)
 
 
 def differs(decision: Decision, before: Row[Any] | None) -> bool:

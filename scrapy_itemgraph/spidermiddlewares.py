@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
@@ -10,13 +10,14 @@ from scrapy.exceptions import CloseSpider
 from scrapy.utils.asyncgen import as_async_generator
 
 from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph import tasks, translation
+from scrapy_itemgraph import logs, tasks, translation
 from scrapy_itemgraph.context import Item
-from scrapy_itemgraph.exceptions import SessionExpired
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError, SessionExpired
 from scrapy_itemgraph.executions import Leg, current_leg
 from scrapy_itemgraph.operations import Operation
 from scrapy_itemgraph.outputs import Outputs
 from scrapy_itemgraph.translation import LEG
+from scrapy_itemgraph.turns import Turns
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.crawl import Crawl
 
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 
 class ItemGraphSpiderMiddleware:
@@ -38,6 +39,7 @@ class ItemGraphSpiderMiddleware:
     def __init__(self, crawl: Crawl) -> None:
         self._crawl = crawl
         self._outputs = Outputs(crawl)
+        self._queue_size = 2 * crawl.crawler.settings.getint("CONCURRENT_ITEMS") + 1
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -50,18 +52,21 @@ class ItemGraphSpiderMiddleware:
             async for output in self._held_open(start):
                 yield output
         finally:  # Ctrl-C, too
-            self._crawl.gate.close()
+            self._crawl.stopping()
 
     async def _held_open(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         crawl = self._crawl
         error: Exception | None = None
         if crawl.failure is None:
             try:
+                turns = Turns()
                 async for output in start:
                     kept = self._outputs.from_start(output)
                     if kept is not None:
                         yield kept
-                        await crawl.committer.wait_for_room()
+                    await crawl.committer.wait_for_room()
+                    if turns.is_due:
+                        await turns.give()
                     if crawl.failure is not None:
                         break
                 crawl.start_ended()
@@ -93,11 +98,17 @@ class ItemGraphSpiderMiddleware:
         self._outputs.enter(leg)
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterable[Any]:
-        """Do the same where Scrapy before 2.16 wants it without a loop: nothing here waits."""
+        """Do the same where Scrapy before 2.16 wants it without a loop.
+
+        Nothing here waits, but for turns of the loop; it gets them when Scrapy's queue is full.
+        """
         outputs = self.process_spider_output_async(response, as_async_generator(result))
         while True:
+            step = anext(outputs).__await__()
             try:
-                anext(outputs).__await__().send(None)
+                while True:
+                    step.send(None)
+                    yield from repeat(None, self._queue_size)
             except StopIteration as output:
                 yield output.value
             except StopAsyncIteration:
@@ -120,11 +131,12 @@ class ItemGraphSpiderMiddleware:
         response: Response,  # noqa: ARG002 - Scrapy's signature
         exception: Exception,
     ) -> list[Any] | None:
-        """Take note of an error that nobody has handled; an expired session is none."""
+        """Take note of an error that nobody has handled; what gives work back is none."""
         leg = current_leg.get()
         if leg is not None:
             self._outputs.broke(leg, exception)
-            if isinstance(exception, SessionExpired) and leg.execution.outcome is Outcome.RELEASED:
+            is_none = isinstance(exception, SessionExpired | DatabaseUnavailableError)
+            if is_none and leg.execution.outcome is Outcome.RELEASED:
                 return []
         return None
 
@@ -132,11 +144,38 @@ class ItemGraphSpiderMiddleware:
 class LastSpiderMiddleware:
     """The one next to the spider: callbacks see their request's errback without our wrapping."""
 
+    def __init__(self, crawl: Crawl) -> None:
+        self._outputs = Outputs(crawl)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the middleware of a crawler."""
+        return cls(crawls.of(crawler))
+
     def process_spider_input(self, response: Response) -> None:
         """Take the wrapper off; from here on nothing calls the errback."""
         request = response.request
         if request is not None:
             request.errback = translation.unwrapped(request.errback)
+
+    def process_spider_output(
+        self,
+        response: Response,  # noqa: ARG002 - Scrapy's signature
+        result: Iterable[Any],
+    ) -> Iterable[Any]:
+        """Pass on what Scrapy before 2.16 takes without a loop."""
+        return result
+
+    async def process_spider_output_async(
+        self,
+        response: Response,  # noqa: ARG002 - Scrapy's signature
+        result: AsyncIterator[Any],
+    ) -> AsyncIterator[Any]:
+        """Let the loop turn, also while others drop all that a callback yields."""
+        leg = current_leg.get()
+        assert leg is not None
+        async for output in self._outputs.in_turns(leg.execution, result):
+            yield output
 
 
 class LookingSpiderMiddleware:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     DateTime,
     Double,
     ForeignKey,
@@ -64,6 +65,13 @@ crawls = Table(
     _moment("created_at", now=True),
     _moment("run_started_at"),
     _moment("run_finished_at"),
+    Column(
+        "names_freed",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="how many commits freed names; by it workers know that what they know is outdated",
+    ),
     UniqueConstraint("name"),
 )
 
@@ -75,6 +83,7 @@ limits = Table(
     Column("name", Text, nullable=False, comment="of a slot Scrapy's download slot; '' for none"),
     Column("gap", Double, comment="seconds between starts, as its last holder kept it"),
     Column("concurrency", Integer, comment="likewise; null: no cap"),
+    Column("delay", Double, comment="the gap that is meant, where jitter makes some shorter"),
     Column("set_gap", Double, comment="what a person set; null: as the settings say"),
     Column("set_concurrency", Integer),
     Column("crawl_delay", Double, comment="seconds, from robots.txt"),
@@ -201,6 +210,8 @@ tasks = Table(
         comment="a plain callback: its items are requests",
     ),
     Column("definition", Uuid, nullable=False, comment="a digest of all that the code declares"),
+    Column("source", Uuid, comment="a digest of the code that runs; null: not at hand"),
+    _moment("source_changed_at"),
     Column(
         "limit_ids",
         ARRAY(Integer),
@@ -261,6 +272,7 @@ sweeps = Table(
     Column("tags", ARRAY(Text), nullable=False),
     Column("unhold", Boolean, nullable=False, server_default=text("false")),
     Column("after_item_id", BigInteger, nullable=False, server_default=text("0")),
+    Column("swept", BigInteger, nullable=False, server_default=text("0")),
     _moment("opened_at", now=True),
     Index("sweeps_crawl_id_idx", "crawl_id"),
 )
@@ -306,6 +318,7 @@ failures = Table(
         ondelete="CASCADE",
     ),
     Index("failures_item_id_task_id_idx", "item_id", "task_id"),
+    Index("failures_handled_at_idx", "handled_at", postgresql_where=text("handled_at IS NOT NULL")),
     Index(
         "failures_open_idx",
         "task_id",
@@ -333,6 +346,14 @@ workers = Table(
     Index("workers_living_idx", "crawl_id", postgresql_where=text("stopped_at IS NULL")),
 )
 
+handed = Table(
+    "handed",
+    metadata,
+    Column("worker_id", ForeignKey("workers.id", ondelete="CASCADE"), primary_key=True),
+    Column("items", ARRAY(BigInteger), nullable=False),
+    Column("tasks", ARRAY(Integer), nullable=False),
+)
+
 cookies = Table(
     "cookies",
     metadata,
@@ -343,7 +364,14 @@ cookies = Table(
     Column("name", Text, nullable=False),
     Column("cookie", JSON(none_as_null=True), comment="null: the cookie was deleted"),
     _moment("changed_at", now=True),
+    Column(
+        "expires_at",
+        DateTime(timezone=True),
+        comment="when it expires, or was deleted; null: not by itself",
+    ),
     PrimaryKeyConstraint("crawl_id", "jar", "domain", "path", "name"),
+    Index("cookies_changed_idx", "crawl_id", "jar", "domain", "changed_at"),
+    Index("cookies_expires_at_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
 )
 
 states = Table(
@@ -372,6 +400,8 @@ answers = Table(
     _moment("committed_at", now=True),
 )
 
+_SUSPECT = "deaths >= 2 OR stalls >= 2"  # it runs alone
+
 work = Table(
     "work",
     metadata,
@@ -383,8 +413,11 @@ work = Table(
     Column("is_stale", Boolean, nullable=False),
     Column("nice", Integer, nullable=False),
     Column("seq", BigInteger, Identity(), nullable=False),
-    Column("tries", SmallInteger, nullable=False, server_default=text("0")),
-    Column("deaths", SmallInteger, nullable=False, server_default=text("0")),
+    *(
+        Column(name, SmallInteger, nullable=False, server_default=text("0"))
+        for name in ("tries", "deaths", "stalls", "alone_deaths", "alone_stalls")
+    ),
+    Column("is_suspect", Boolean, Computed(_SUSPECT, persisted=True), nullable=False),
     Column(
         "is_refiled",
         Boolean,
@@ -406,7 +439,7 @@ work = Table(
         "is_stale",
         "nice",
         "seq",
-        postgresql_where=text("token IS NULL AND not_before IS NULL AND deaths < 2"),
+        postgresql_where=text("token IS NULL AND not_before IS NULL AND NOT is_suspect"),
     ),
     Index(
         "work_suspect_idx",
@@ -414,7 +447,7 @@ work = Table(
         "is_stale",
         "nice",
         "seq",
-        postgresql_where=text("token IS NULL AND not_before IS NULL AND deaths >= 2"),
+        postgresql_where=text("token IS NULL AND not_before IS NULL AND is_suspect"),
     ),
     Index("work_claimed_idx", "worker_id", postgresql_where=text("token IS NOT NULL")),
     Index(
@@ -453,6 +486,43 @@ attempts = Table(
     _moment("started_at"),
     _moment("ended_at", now=True),
     Index("attempts_item_id_task_id_id_idx", "item_id", "task_id", "id"),
+)
+
+feeds = Table(
+    "feeds",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False, comment="the template of its URI, without credentials"),
+    Column("run_started_at", DateTime(timezone=True), comment="the run that it takes part in"),
+    Column("token", Uuid, comment="its writer's"),
+    Column("uri", Text, comment="where it is being written; null: that has not begun"),
+    Column("batch", Integer, nullable=False, server_default=text("1")),
+    Column("count", BigInteger, nullable=False, server_default=text("0"), comment="of items there"),
+    Column("size", BigInteger, comment="bytes of the file that stand, whatever comes after them"),
+    Column("mark", BigInteger, comment="a digest of what stands before the end of these bytes"),
+    UniqueConstraint("crawl_id", "name"),
+)
+
+feed_items = Table(
+    "feed_items",
+    metadata,
+    Column("feed_id", Integer, nullable=False),
+    Column("journal_id", BigInteger, nullable=False),
+    Column(
+        "is_written",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="of a feed that is written whole; of another one the row goes",
+    ),
+    PrimaryKeyConstraint("feed_id", "journal_id"),
+    Index(
+        "feed_items_unwritten_idx",
+        "feed_id",
+        "journal_id",
+        postgresql_where=text("NOT is_written"),
+    ),
 )
 
 journal = Table(

@@ -1,7 +1,18 @@
 """Python values as JSON: what JSON has no form for becomes a tagged dict, of a closed set.
 
-A tag is a dict with the key "$", such as `{"$": "bytes", "v": "AP8="}`. Nothing that is read
-is executed: classes are found by their import path and filled without calling them.
+A tag is a dict with the key "$", such as `{"$": "bytes", "v": "AP8="}`.
+
+**What is promised of a value that somebody else wrote.** Nothing that is read is executed:
+- No module is imported. A class must be loaded already: by the spider's modules, by what they
+  import, or because `ITEMGRAPH_ALLOWED_MODULES` names its module.
+- Only enums, dataclasses, attrs classes, `scrapy.Item`s and namedtuples are classes here, and none
+  that has a finaliser (`__del__`).
+- Instances are filled field by field. No `__new__`, `__init__`, `__post_init__`, `__setstate__`,
+  validator, converter, property or `_missing_` of theirs runs, and no attribute beside the fields
+  can be set.
+- What does run of a class: the default or the factory (without arguments) of a field that is not
+  stored, and the `__hash__` and `__eq__` of what lies in a set or is the key of a dict.
+- Whatever is raised on the way, `SystemExit` included, becomes an `InvalidDataError`.
 """
 
 from __future__ import annotations
@@ -21,12 +32,12 @@ from scrapy.utils.trackref import object_ref
 
 from scrapy_itemgraph import classes
 from scrapy_itemgraph.exceptions import InvalidDataError, UnstorableError
+from scrapy_itemgraph.values import MAX_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from enum import Enum
 
-MAX_DEPTH = 100
 _TAG = "$"
 _BIG = 10**1000  # Python reads no longer numbers than 4,300 digits
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -229,14 +240,17 @@ def _dumper_of(kind: type) -> Callable[[Any, int], Any]:
         _DUMPERS[kind] = functools.partial(_enum, path)
     else:
         names = ("_values",) if tag == "item" else tuple(classes.fields(kind))
+        for name in names:
+            if tag in {"attrs", "dataclass"} and classes.is_assigned_by_code(kind, name):
+                raise _Refusal(f"is of type {full_name}, whose field {name!r} is no plain field")
         _DUMPERS[kind] = _InstanceDumper(tag, path, names, classes.other_slots(kind, names))
     return _DUMPERS[kind]
 
 
 def _enum(path: str, value: Enum, depth: int) -> Any:
     try:
-        found: Any = type(value)(value.value)
-    except (ValueError, TypeError, KeyError):
+        found: Any = classes.member(type(value), value.value)
+    except InvalidDataError:
         found = None
     if found is not value:
         _refuse(value, "a member that its class finds by its value")
@@ -330,7 +344,7 @@ def _load_tagged(stored: dict[str, Any]) -> Any:
         return loader(stored)
     except (InvalidDataError, RecursionError):
         raise
-    except Exception as error:
+    except BaseException as error:  # a factory or a hash may raise anything, SystemExit too
         raise InvalidDataError(
             f"a stored {tag} is damaged ({type(error).__name__}: {error}): {stored!r:.200}"
         ) from error
@@ -378,14 +392,7 @@ def _load_class(stored: dict[str, Any]) -> Any:
 
 
 def _load_enum(stored: dict[str, Any]) -> Any:
-    kind = _load_class(stored)
-    value = _load(stored["v"])
-    try:
-        return kind(value)
-    except ValueError:
-        raise InvalidDataError(
-            f"{stored['c']!r} has no member of the value {value!r:.80} any more; put it back"
-        ) from None
+    return classes.member(_load_class(stored), _load(stored["v"]))
 
 
 def _load_instance(stored: dict[str, Any]) -> Any:
@@ -398,19 +405,24 @@ def _load_instance(stored: dict[str, Any]) -> Any:
         item = object_ref.__new__(kind)
         object.__setattr__(item, "_values", values)
         return item
-    instance = None if tag == "namedtuple" else object.__new__(kind)
     for name, default in fields.items():
         if name not in values:
             if default is None:
                 raise InvalidDataError(
                     f"a stored {stored['c']!r} has no value for its new field {name!r}; "
-                    "give it a default"
+                    "give it a default that takes no other field"
                 )
-            values[name] = default(instance)
-        if instance is not None:
-            object.__setattr__(instance, name, values[name])
-    if instance is None:
+            values[name] = default()
+    if tag == "namedtuple":
         return tuple.__new__(kind, [values[name] for name in fields])
+    instance = object.__new__(kind)
+    for name in fields:
+        if classes.is_assigned_by_code(kind, name):
+            raise InvalidDataError(
+                f"the field {name!r} of {stored['c']!r} is a property or its like, and no code "
+                "runs for what is stored; make it a plain field"
+            )
+        object.__setattr__(instance, name, values[name])
     return instance
 
 

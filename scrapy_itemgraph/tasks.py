@@ -17,10 +17,21 @@ from scrapy_itemgraph.rates import RateLimit
 
 MARK = "__itemgraph_task__"
 SET_ASIDE = "callback."
-CALLBACK_OPTIONS = ("version", "ttl", "max_failures", "rate_limit", "concurrency", "exempt_global")
+CALLBACK_OPTIONS = (
+    "version",
+    "ttl",
+    "max_failures",
+    "rate_limit",
+    "concurrency",
+    "exempt_global",
+    "recovers",
+)
 _NAME = re.compile(r"\w[\w.:-]{0,99}")
 _FIRST_DELAY = timedelta(seconds=10)
 _LONGEST_DELAY = timedelta(minutes=10)
+
+on_declared: Callable[[], None] | None = None
+"""Called when a task is declared."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -123,6 +134,8 @@ def task(
         )
         _check(options)
         setattr(method, MARK, options)
+        if on_declared is not None:
+            on_declared()
         return method
 
     def named(method: F) -> F:
@@ -159,6 +172,10 @@ def of_callback(name: str, options: Mapping[str, Any]) -> Task:
     if unknown:
         raise TaskDefinitionError(
             f"{where}: there is no {unknown[0]!r}; there are {', '.join(CALLBACK_OPTIONS)}"
+        )
+    if not isinstance(options.get("recovers", False), bool):
+        raise TaskDefinitionError(
+            f"{where}: recovers must be True or False, not {options['recovers']!r}"
         )
     try:
         made = Task(

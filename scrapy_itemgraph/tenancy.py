@@ -225,6 +225,12 @@ class Tenancy:
         soonest = now + self.gap if self.unsent else max(self.due, self.blocked_until)
         return soonest - now <= _AHEAD
 
+    def places(self, now: float) -> int:
+        """Return how many more requests the engine may have, as far as `admits` knows it."""
+        if not self.admits(now):
+            return 0
+        return 1 if self.terms.is_exclusive else self._cap + 1 - self.occupied
+
     def admits_at(self) -> float:
         """Return when to ask `admits` again, where time alone makes a difference."""
         if not self._is_usable or self.ahead or self.unsent:

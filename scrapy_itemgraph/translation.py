@@ -18,19 +18,20 @@ from urllib.parse import quote
 
 from scrapy import Request, Spider
 from scrapy.exceptions import IgnoreRequest
+from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 from scrapy.utils.spider import iterate_spider_output
 
-from scrapy_itemgraph import requests, slots, tasks
+from scrapy_itemgraph import logs, methods, requests, slots, tasks
 from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError
-from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.settings import Settings, unknown
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -40,10 +41,14 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.tasks import Task
     from scrapy_itemgraph.types import Claim
 
+logger = logs.logger(__name__)
+
+_SCHEMES = {"http", "https"}  # that may be fetched because data says so
 LEG = "_itemgraph_leg"
 START = "_itemgraph_start"
 NO_DOWNLOAD = "_itemgraph_no_download"
 _MAX_TRACEBACK = 8000
+_MAX_MESSAGE = 2000
 _JITTER = 0.25
 _SECRET = re.compile(r"passw|secret|token|keys?$|(^|_)(pass|pwd|o?auth)(_|$)", re.IGNORECASE)
 
@@ -54,6 +59,40 @@ def read_settings(settings: BaseSettings) -> Settings:
     config = closest_scrapy_cfg()
     base = Path(config).parent if config else Path.cwd()
     return replace(read, data_dir=base / read.data_dir)
+
+
+def warn_of_unknown(settings: BaseSettings) -> None:
+    """Log each setting of the project that looks like one of ours and is none."""
+    least = SETTINGS_PRIORITIES["default"]
+    given = [name for name in settings if (settings.getpriority(name) or 0) > least]
+    for name, near in unknown(given):
+        logger.warning(
+            "There is no setting %s, so it changes nothing%s",
+            name,
+            f"; did you mean {near}?" if near else "",
+            extra={"action": "unknown_setting", "setting": name},
+        )
+
+
+def warn_of_no_callbacks(names: Iterable[str], spider: Spider) -> None:
+    """Log each name of `ITEMGRAPH_CALLBACKS` that is a method of no spider that is loaded."""
+    own = methods.callback_names(type(spider))
+    loaded = list(_subclasses(Spider))
+    for name in names:
+        if name not in own and not any(hasattr(one, name) for one in loaded):
+            logger.warning(
+                "ITEMGRAPH_CALLBACKS[%r] changes nothing: the spider %s has no such method%s",
+                name,
+                spider.name,
+                tasks.closest(name, own),
+                extra={"action": "unknown_callback"},
+            )
+
+
+def _subclasses(cls: type[Spider]) -> Iterator[type[Spider]]:
+    for one in cls.__subclasses__():
+        yield one
+        yield from _subclasses(one)
 
 
 def is_in_project() -> bool:
@@ -154,12 +193,6 @@ def callback_of(request: Request, spider: Spider) -> Any:
     return spider.parse if is_stock else default
 
 
-def callback_names(spider_class: type) -> list[str]:
-    """Return the names of a spider's methods that requests could name as their callbacks."""
-    public = (name for name in dir(spider_class) if not name.startswith("_"))
-    return [one for one in public if inspect.isroutine(inspect.getattr_static(spider_class, one))]
-
-
 def task_of(callback: Any) -> Task | None:
     """Return the task that a callback is, if it is one."""
     return getattr(callback, tasks.MARK, None)
@@ -220,7 +253,7 @@ def stored_request(spider: Spider, claim: Claim) -> Request:
         ItemGraphError: when the spider has no such callback any more, or the data was changed.
 
     """
-    data = claim.item.data
+    data = claim.item.data if isinstance(claim.item.data, dict) else {}
     stored = data.get("request") if claim.request is None else claim.request
     if not isinstance(stored, dict):
         raise ItemGraphError(
@@ -310,6 +343,11 @@ def _user_request(spider: Spider, task: Task, item: Item) -> Request:
         return request.copy() if LEG in request.meta else request
     url = item.data.get("url")
     if isinstance(url, str) and (task.download or ":" in url):
+        if task.download and url.partition(":")[0].strip().lower() not in _SCHEMES:
+            raise ItemGraphError(
+                f"data['url'] is {url!r:.80}; by itself a task fetches http and https only, for an "
+                "item's URL may come from a website. If you mean it, give the task request="
+            )
         return Request(url)
     if not task.download:
         return Request(f"itemgraph://{quote(task.name)}/{quote(item.id, safe='')[:2000]}")
@@ -411,11 +449,26 @@ def describe(
         frames = "".join(traceback.format_exception(error, limit=-10))[-_MAX_TRACEBACK:]
     return {
         "type": kind or type_name(error),
-        "message": _clean(str(error))[:2000],
+        "message": _shortened(_clean(_message(error))),
         "traceback": _clean(frames),
-        "url": url,
+        "url": _clean(url),
         **where,
     }
+
+
+def _shortened(message: str) -> str:
+    """Leave out the middle of a long message: what the cause is stands at one of its ends."""
+    if len(message) <= _MAX_MESSAGE:
+        return message
+    start = _MAX_MESSAGE // 4
+    return f"{message[:start]} […] {message[start - _MAX_MESSAGE :]}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as raised:  # noqa: BLE001 - a user's exception may do anything
+        return f"{type_name(error)}, whose message cannot be read ({type_name(raised)})"
 
 
 def _clean(text: str) -> str:

@@ -21,6 +21,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     RELEASED = "released"
     DIED = "died"
+    STALLED = "stalled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +62,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
-    """A cookie of a jar, both as JSON; `cookie` is None when it was deleted."""
+    """A cookie of a jar, both as JSON; `cookie` is None when it was deleted.
+
+    `expires` is in seconds since 1970, None where it does not expire.
+    """
 
     jar: str
     domain: str
     path: str
     name: str
     cookie: str | None
+    expires: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +115,15 @@ class ResultSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One thing that an operation did, for the log and the stats: `[new] URL:…`."""
+    """One thing that an operation did, for the log and the stats: `[new] URL:…`.
+
+    `text` begins with the item's id; `shown` has the URL of a request in the place of that.
+    """
 
     operation: str
     label: str
     text: str
+    shown: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +131,27 @@ class Applied:
     """What became of a changeset.
 
     `outcome` is None when the claim was lost: nothing of the changeset was applied. `error` is set
-    when an operation could not be carried out, so that a good execution ended as a failure.
+    when an operation could not be carried out, so that a good execution ended as a failure;
+    `failed_at` is the operation's place in the changeset, from 0.
     """
 
     outcome: Outcome | None
     error: dict[str, Any] | None = None
     notes: tuple[Note, ...] = ()
+    failed_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outdated:
+    """A task whose code has changed since `made` of its fresh results were made.
+
+    They are counted up to a thousand. `is_news` says that the code had not been seen before.
+    """
+
+    task: str
+    is_callback: bool
+    made: int
+    is_news: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +177,65 @@ class Remaining:
         return not self.has_some and self.next_retry is None
 
 
+@dataclass(slots=True, kw_only=True)
+class Handing:
+    """What a worker's engine has and gets next, as (item, task) pairs: all else of its work is not.
+
+    `is_told` once the database knows it.
+    """
+
+    pairs: Collection[tuple[int, int]]
+    is_told: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """Work that became a failure because its workers died of it, or stalled; `kind` says which."""
+
+    item: str
+    task: str
+    kind: str
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOver:
+    """How many claims of dead and stalled workers are free, and what of them is given up.
+
+    `suspects_wait` tells whether there is work to be claimed that must run alone.
+    """
+
+    claims: int = 0
+    given_up: tuple[GivenUp, ...] = ()
+    suspects_wait: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Scraped:
     """A scraped item as it is kept: the import path of its class, and its fields as JSON."""
 
     item_class: str
     fields: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedState:
+    """How far a feed has come.
+
+    `token` is its writer's. `uri` is where it is being written, without credentials, as batch no.
+    `batch` with `count` items; None while that has not begun. `size` are the bytes that stand,
+    before a place that is known by `mark`: synced and marked as written, or, where a feed is
+    written whole, there before it. `is_new` says that it begins with the run that it takes part in.
+    """
+
+    id: int
+    token: UUID | None = None
+    uri: str | None = None
+    batch: int = 1
+    count: int = 0
+    size: int | None = None
+    mark: int | None = None
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,10 +256,19 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How a limit is kept: the least seconds between two starts, and how many run at once."""
+    """How a limit is kept: the least seconds between two starts, and how many run at once.
+
+    `delay` are the seconds that are meant, where jitter lets some gaps be shorter; None: `gap`.
+    """
 
     gap: float = 0.0
     concurrency: int | None = None
+    delay: float | None = None
+
+    @property
+    def meant(self) -> float:
+        """The seconds between two starts that are meant, apart from jitter."""
+        return self.gap if self.delay is None else max(self.delay, self.gap)
 
     @property
     def is_exclusive(self) -> bool:

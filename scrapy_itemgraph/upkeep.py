@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import registry
+from scrapy_itemgraph import database, queries, registry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from sqlalchemy import Connection
 
 STEP = 1000
+RESTART_STEP = 5000
 
 RECOMPUTE = text("""
     UPDATE results r
@@ -34,16 +36,33 @@ OF_CRAWL = {
     "items": "items WHERE crawl_id = :crawl",
     "sweeps": "sweeps WHERE crawl_id = :crawl",
     "journal": "journal WHERE crawl_id = :crawl",
+    "marks of feeds": "feed_items WHERE feed_id IN (SELECT id FROM feeds WHERE crawl_id = :crawl)",
+    "feeds": "feeds WHERE crawl_id = :crawl",
     "cookies": "cookies WHERE crawl_id = :crawl",
     "keys of the state": "states WHERE crawl_id = :crawl",
     "logins": "logins WHERE crawl_id = :crawl",
     "callbacks": "tasks WHERE crawl_id = :crawl AND is_callback",
 }
 
-NO_RUN = text("UPDATE crawls SET run_started_at = NULL, run_finished_at = NULL WHERE id = :crawl")
+# What hangs on items: deleted with some thousand of them at a time.
+OF_ITEMS = {
+    "work": "work WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "attempts": "attempts WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "failures": "failures WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "results": "results WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "tags": "tags WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "aliases": "aliases WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "items": "items WHERE id = ANY (CAST(:items AS bigint[]))",
+}
+
+NO_RUN = text("""
+    UPDATE crawls SET run_started_at = NULL, run_finished_at = NULL, names_freed = names_freed + 1
+    WHERE id = :crawl
+""")
 
 AGED = {
     "crawls": ("id = :crawl", ("run_started_at", "run_finished_at")),
+    "tasks": ("crawl_id = :crawl", ("source_changed_at",)),
     "items": ("crawl_id = :crawl", ("not_before", "created_at", "updated_at")),
     "results": (
         "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
@@ -59,6 +78,7 @@ AGED = {
     ),
     "work": ("crawl_id = :crawl", ("not_before", "claimed_at")),
     "journal": ("crawl_id = :crawl", ("created_at",)),
+    "feeds": ("crawl_id = :crawl", ("run_started_at",)),
 }
 
 
@@ -71,18 +91,38 @@ def recompute_ttl(connection: Connection, crawl_id: int, task_id: int) -> int:
     return changed
 
 
-def restart(connection: Connection, crawl_id: int, *, dry_run: bool) -> dict[str, int]:
-    """Delete what a crawl has, or count it; the crawl stays known, and its declared tasks."""
+def holds(connection: Connection, crawl_id: int) -> dict[str, int]:
+    """Count what a restart of a crawl would delete."""
     counts = {}
     for name, where in OF_CRAWL.items():
-        if dry_run:
-            counted = text(f"SELECT count(*) FROM {where}")  # noqa: S608 - our own constants
-            counts[name] = connection.execute(counted, {"crawl": crawl_id}).scalar_one()
-        else:
+        counted = text(f"SELECT count(*) FROM {where}")  # noqa: S608 - our own constants
+        counts[name] = connection.execute(counted, {"crawl": crawl_id}).scalar_one()
+    return counts
+
+
+def restart(
+    connection: Connection, crawl_id: int, reached: Callable[[int, int], None] | None = None
+) -> dict[str, int]:
+    """Delete what a crawl has, and count it; the crawl stays known, and its declared tasks.
+
+    `reached` hears now and then how many of how many items are gone.
+    """
+    total = connection.execute(queries.ITEMS, {"crawl": crawl_id}).scalar_one()
+    counts = dict.fromkeys(OF_CRAWL, 0)
+    database.hot_path(connection)
+    last = 0
+    while items := queries.item_ids(connection, crawl_id, after=last, limit=RESTART_STEP):
+        last = items[-1]
+        for name, where in OF_ITEMS.items():
             deleted = text(f"DELETE FROM {where}")  # noqa: S608
-            counts[name] = connection.execute(deleted, {"crawl": crawl_id}).rowcount
-    if not dry_run:
-        connection.execute(NO_RUN, {"crawl": crawl_id})
+            counts[name] += connection.execute(deleted, {"items": items}).rowcount
+        database.announce(connection, "restart", counts["items"], total)
+        if reached is not None:
+            reached(counts["items"], total)
+    for name, where in OF_CRAWL.items():
+        deleted = text(f"DELETE FROM {where}")  # noqa: S608
+        counts[name] += connection.execute(deleted, {"crawl": crawl_id}).rowcount
+    connection.execute(NO_RUN, {"crawl": crawl_id})
     return counts
 
 

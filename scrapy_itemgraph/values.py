@@ -15,6 +15,9 @@ from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
 MAX_ID_BYTES = 8192
 MAX_TAG_BYTES = 1000
 MAX_TTL = timedelta(days=36525)
+_REQUEST_NAMES = ("REQ:", "START:")  # which say nothing to a person
+MAX_DEPTH = 100
+_READABLE = 400  # levels: values of 100 have up to three of JSON each, and older ones may be deeper
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PERIOD = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _PERIOD_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
@@ -23,6 +26,34 @@ _PERIOD_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 def name_key(name: str) -> uuid.UUID:
     """Return the key of a name: the first 16 bytes of its SHA-256."""
     return uuid.UUID(bytes=hashlib.sha256(name.encode()).digest()[:16])
+
+
+def page_of(data: Any) -> tuple[str | None, str | None]:
+    """Return the URL in an item's data, and the method when the item is a request's."""
+    if not isinstance(data, dict):
+        return None, None
+    url, request = data.get("url"), data.get("request")
+    method = request.get("method", "GET") if isinstance(request, dict) else None
+    return url if isinstance(url, str) else None, method if isinstance(method, str) else None
+
+
+def label(name: str, data: Any) -> str:
+    """Return what people read for an item: its id, or for a request's its URL.
+
+    The method stands before the URL unless it is GET.
+    """
+    return label_of(name, *page_of(data)) if name.startswith(_REQUEST_NAMES) else name
+
+
+def label_of(name: str, url: str | None, method: str | None) -> str:
+    """Return the same of what `page_of` returns."""
+    is_of_request = method is not None and name.startswith(_REQUEST_NAMES)
+    return (page(url, method) if is_of_request else None) or name
+
+
+def page(url: str | None, method: str | None) -> str | None:
+    """Return a URL with its method before it, unless that is GET."""
+    return url if url is None or method in {None, "GET"} else f"{method} {url}"
 
 
 def check_id(value: Any, what: str = "id") -> str:
@@ -64,12 +95,28 @@ def check_text(value: str, what: str, error: type[Exception] = InvalidDataError)
     return value
 
 
+def one_line(value: Any) -> str:
+    """Return a value's text as it may stand in one line of a log or a terminal.
+
+    Newlines, control characters (C0, C1, DEL), marks that turn the direction of text, other
+    invisible characters and lone surrogates are escaped as Python escapes them: what a website sent
+    can neither forge a line nor steer a terminal.
+    """
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
+
+
 def dump_json(value: Any, what: str) -> str:
     """Serialise `value`, keeping the order of keys, or say which part of it is not JSON."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         text.encode()
-        suspect = "\\u0000" in text or _has_foreign_keys(value)
+        suspect = "\\u0000" in text or _is_odd(value, MAX_DEPTH)
     except (TypeError, ValueError, RecursionError):
         suspect = True
     if suspect:
@@ -77,8 +124,26 @@ def dump_json(value: Any, what: str) -> str:
             _explain(value, what, ())
             text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         except RecursionError:
-            raise InvalidDataError(f"{what} is nested too deeply") from None
+            raise InvalidDataError(too_deep(what)) from None
     return text
+
+
+class Unreadable(str):
+    """JSON of the database that Python cannot read, as it is stored; nobody takes it for a dict."""
+
+    __slots__ = ()
+
+
+def load_json(text: str | bytes) -> Any:
+    """Read JSON of the database; what cannot be read spoils no other row."""
+    raw = text.encode() if isinstance(text, str) else bytes(text)
+    try:
+        value = json.loads(raw)
+        if raw.count(b"[") + raw.count(b"{") <= _READABLE or not _is_odd(value, _READABLE):
+            return value
+    except (ValueError, RecursionError):
+        pass
+    return Unreadable(raw.decode())
 
 
 def copy_json(value: Any, what: str) -> Any:
@@ -94,18 +159,32 @@ def copy_mapping(value: Any, what: str) -> dict[str, Any]:
     return copy
 
 
-def _has_foreign_keys(value: Any) -> bool:
+def _is_odd(value: Any, depth: int) -> bool:
+    """Tell whether keys are no text, or there are more than `depth` levels."""
     if isinstance(value, dict):
-        return any(not isinstance(k, str) or _has_foreign_keys(v) for k, v in value.items())
+        return not depth or any(
+            not isinstance(k, str) or _is_odd(v, depth - 1) for k, v in value.items()
+        )
     if isinstance(value, (list, tuple)):
-        return any(_has_foreign_keys(v) for v in value)
+        return not depth or any(_is_odd(v, depth - 1) for v in value)
     return False
+
+
+def _check_depth(value: Any, what: str, path: tuple[int, ...]) -> None:
+    if id(value) in path:
+        raise InvalidDataError(f"{what:.200} contains itself, so it is not JSON")
+    if len(path) == MAX_DEPTH and isinstance(value, (dict, list, tuple)):
+        raise InvalidDataError(too_deep(what.partition("[")[0]))
+
+
+def too_deep(what: str) -> str:
+    """Return what is said of a value that has too many levels."""
+    return f"{what} is nested more than {MAX_DEPTH} levels deep; flatten it"
 
 
 def _explain(value: Any, what: str, path: tuple[int, ...]) -> None:
     """Raise an InvalidDataError that names the first part of `value` that is not JSON."""
-    if id(value) in path:
-        raise InvalidDataError(f"{what} contains itself, so it is not JSON")
+    _check_depth(value, what, path)
     path = (*path, id(value))
     if isinstance(value, str):
         check_text(value, what)

@@ -5,24 +5,22 @@ All functions take a connection and never commit.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import attempts, refresh
+from scrapy_itemgraph import attempts, handed, queries, refresh
 from scrapy_itemgraph.admission import Admission
 from scrapy_itemgraph.finding import Finding
 from scrapy_itemgraph.types import Claim, ItemSnapshot, Outcome
 
 if TYPE_CHECKING:
-    import uuid
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection, Row
-
-SUSPECT_DEATHS = 2
 
 # Whether a worker may claim: nobody who was given up for dead or has stopped, for nobody would take
 # its claims over. Whoever buries it waits for us, or we for them.
@@ -53,10 +51,11 @@ OPEN_KINDS = text("""
 
 TAKE = text("""
     UPDATE work w
-    SET token = :token, worker_id = :worker, claimed_at = clock_timestamp()
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS taken(item_id, task_id)
+    SET token = taken.token, worker_id = :worker, claimed_at = clock_timestamp()
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
+        AS taken(item_id, task_id, token)
     WHERE w.item_id = taken.item_id AND w.task_id = taken.task_id
-    RETURNING w.item_id, w.task_id, w.claimed_at, w.is_refiled, w.request,
+    RETURNING w.item_id, w.task_id, w.token, w.claimed_at, w.is_refiled, w.request,
         (SELECT s.name FROM queues q JOIN limits s ON s.id = q.slot_id
             WHERE q.id = w.queue_id) AS slot,
         (SELECT r.invalidated_at FROM results r
@@ -72,11 +71,14 @@ SNAPSHOTS = text("""
     JOIN items i ON i.id = wanted.id
 """)
 
-# Takes the token off claims that are given back or tried again; the fence is in the row itself.
+# Takes the token off claims that are given back or tried again; the fence is in the row itself. A
+# try that came to its end ends a row of deaths.
 GIVE_BACK = text("""
     UPDATE work w
     SET token = NULL, worker_id = NULL, claimed_at = NULL,
-        tries = w.tries + ended.tries, not_before = ended.not_before
+        tries = w.tries + ended.tries, not_before = ended.not_before,
+        alone_deaths = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_deaths END,
+        alone_stalls = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_stalls END
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]),
         CAST(:tries AS int[]), CAST(:not_before AS timestamptz[]))
         AS ended(item_id, task_id, token, tries, not_before)
@@ -103,7 +105,7 @@ HOLD_WORKER = text("SELECT w.id FROM workers w WHERE w.id = :worker FOR NO KEY U
 
 UNCLAIM = text("""
     UPDATE work w SET token = NULL, worker_id = NULL, claimed_at = NULL
-    WHERE w.worker_id = :worker AND w.token = :token
+    WHERE w.worker_id = :worker AND w.token = ANY(CAST(:tokens AS uuid[]))
     RETURNING w.item_id, w.queue_id
 """)
 
@@ -120,16 +122,19 @@ def claim(
     crawl_id: int,
     worker_id: int,
     tasks: Mapping[int, tuple[str, str, uuid.UUID]],
-    token: uuid.UUID,
     limit: int,
+    tokens: Sequence[uuid.UUID] = (),
     alone: bool = False,
     admission: Admission | None = None,
+    hands: Callable[[Sequence[Claim]], Collection[tuple[int, int]] | None] | None = None,
 ) -> list[Claim]:
     """Claim up to `limit` pieces of work, round robin over the crawl's queues.
 
     `tasks` maps the ids of the worker's tasks to (name, version, definition). With `alone`, one
-    piece that two workers died on. `token` is a new one for each call. Without `admission`
-    nothing is limited.
+    piece that two workers died or stalled on. `tokens` are new ones for each call, one for each
+    claim that it may make; left out they are drawn here. Without `admission` nothing is limited.
+    `hands` returns the pairs that the worker may have begun once this is committed, None to leave
+    that for later; without it these are added, all of them.
     """
     if connection.execute(LIVES, {"worker": worker_id}).first() is None:
         return []
@@ -143,13 +148,25 @@ def claim(
         return []
     finding = Finding(connection, crawl_id, worker_id, kinds, admission)
     found = finding.suspect() if alone else finding.find(limit)
-    return _take(connection, found, worker_id, token, tasks)
+    claims = _take(connection, found, worker_id, tokens or new_tokens(len(found)), tasks)
+    if hands is None:
+        handed.add(connection, worker_id, [(one.item_id, one.task_id) for one in claims])
+    else:
+        begun = hands(claims)
+        if begun is not None:
+            handed.write(connection, worker_id, begun)
+    return claims
 
 
-def unclaim(connection: Connection, token: uuid.UUID, worker_id: int) -> int:
+def new_tokens(number: int) -> list[uuid.UUID]:
+    """Draw tokens of claims: never a sequence's, which repeats itself after a crash."""
+    return [uuid.uuid4() for _ in range(number)]
+
+
+def unclaim(connection: Connection, tokens: Sequence[uuid.UUID], worker_id: int) -> int:
     """Undo a claim whose answer was lost; return how much it had taken."""
     connection.execute(HOLD_WORKER, {"worker": worker_id})
-    rows = connection.execute(UNCLAIM, {"worker": worker_id, "token": token}).all()
+    rows = connection.execute(UNCLAIM, {"worker": worker_id, "tokens": tokens}).all()
     reopen(connection, [row.item_id for row in rows], [row.queue_id for row in rows])
     return len(rows)
 
@@ -167,13 +184,14 @@ def _take(
     connection: Connection,
     found: Sequence[Row[Any]],
     worker_id: int,
-    token: uuid.UUID,
+    tokens: Sequence[uuid.UUID],
     tasks: Mapping[int, tuple[str, str, uuid.UUID]],
 ) -> list[Claim]:
     if not found:
         return []
     pairs = {"items": [r.item_id for r in found], "tasks": [r.task_id for r in found]}
-    rows = connection.execute(TAKE, {"token": token, "worker": worker_id, **pairs}).all()
+    given = {"tokens": list(tokens[: len(found)]), "worker": worker_id, **pairs}
+    rows = connection.execute(TAKE, given).all()
     taken = {(row.item_id, row.task_id): row for row in rows}
     items = snapshots(connection, pairs["items"])
     gone = [row for row in found if row.item_id not in items]
@@ -187,14 +205,14 @@ def _take(
             task_id=row.task_id,
             task=tasks[row.task_id][0],
             version=tasks[row.task_id][1],
-            token=token,
+            token=taken[row.item_id, row.task_id].token,
             attempt=row.tries + 1,
             claimed_at=taken[row.item_id, row.task_id].claimed_at,
             slot=taken[row.item_id, row.task_id].slot,
             invalidated_at=taken[row.item_id, row.task_id].invalidated_at,
             is_refiled=taken[row.item_id, row.task_id].is_refiled,
             request=taken[row.item_id, row.task_id].request,
-            is_alone=row.deaths >= SUSPECT_DEATHS,
+            is_alone=row.is_suspect,
             item=items[row.item_id],
         )
         for row in found
@@ -217,6 +235,12 @@ def snapshots(connection: Connection, item_ids: Iterable[int]) -> dict[int, Item
         )
         for row in rows
     }
+
+
+def named(connection: Connection, crawl_id: int, name: str) -> ItemSnapshot | None:
+    """Return an item by any of its names, as it is committed; None when there is none."""
+    item_id = queries.resolve(connection, crawl_id, name)
+    return None if item_id is None else snapshots(connection, [item_id]).get(item_id)
 
 
 def release(connection: Connection, claims: Sequence[Claim], worker_id: int) -> int:

@@ -11,6 +11,7 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import logs
 import pytest
 import servers
 import sqlalchemy as sa
@@ -20,6 +21,7 @@ from scrapy_itemgraph import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -28,6 +30,24 @@ def pytest_collection_modifyitems(items) -> None:
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: `make chaos` runs it"))
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Yield a directory of the test's own, which PostgreSQL's account can pass to."""
+    with servers.open_directory() as directory:
+        yield directory
+        logs.gather()
+
+
+@pytest.fixture(autouse=True)
+def _clean_logs(request) -> Iterator[None]:
+    """Fail a test whose processes left in their logs what they should not; see `logs`."""
+    yield
+    expected = [text for mark in request.node.iter_markers("tracebacks") for text in mark.args]
+    found = logs.complaints(expected)
+    if found:
+        pytest.fail("\n\n".join(found), pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -161,7 +160,6 @@ class Crawl:
                 crawl_id=self.id,
                 worker_id=worker or self.worker,
                 tasks=self.registration.tasks,
-                token=uuid.uuid4(),
                 limit=limit,
                 alone=alone,
             )
@@ -229,7 +227,7 @@ class Crawl:
     def take_over(self, worker: int | None = None) -> int:
         """Free the claims of workers that died."""
         with committed(self.connection):
-            return workers.take_over(self.connection, self.id, worker or self.worker)
+            return workers.take_over(self.connection, self.id, worker or self.worker).claims
 
     def die(self, claims: int = 1000, *, alone: bool = False) -> int:
         """Let a new worker claim and die; return how many claims were taken over."""

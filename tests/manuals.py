@@ -13,11 +13,13 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
+import logs
 import pytest
 
 from scrapy_itemgraph.graph import ItemGraph
@@ -59,33 +61,40 @@ class Manuals:
     """The manuals' site."""
 
     url: str
+    directory: Path
+    numbers: Iterator[int] = field(default_factory=count)
 
     def fetched(self) -> dict[str, int]:
         """Return how often each page was fetched so far."""
         with urlopen(self.url + "log") as response:
             return json.load(response)
 
-    def start(self, spider: str, *settings: str, env: dict[str, str] | None = None, log=None):
-        """Start `scrapy crawl`."""
+    def start(self, spider: str, *settings: str, env: dict[str, str] | None = None):
+        """Start `scrapy crawl`; return the process, and its log."""
         command = [sys.executable, "-m", "scrapy", "crawl", spider, "-a", f"site={self.url}"]
         for setting in settings:
             command += ["-s", setting]
         environment = {**os.environ, **(env or {}), "PYTHONPATH": ""}
-        return subprocess.Popen(
-            command, cwd=PROJECT, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True
-        )
+        path = self.directory / f"log-{next(self.numbers)}.txt"
+        logs.watch(path)
+        with path.open("w") as log:
+            process = subprocess.Popen(
+                command, cwd=PROJECT, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+        return process, path
 
     def crawl(self, spider: str, *settings: str, env: dict[str, str] | None = None) -> Run:
         """Crawl to the end."""
-        process = self.start(spider, *settings, env=env, log=subprocess.PIPE)
-        log, _ = process.communicate(timeout=300)
+        process, path = self.start(spider, *settings, env=env)
+        process.wait(300)
+        log = path.read_text()
         assert process.returncode == 0, log[-3000:]
         return Run(log, {name: float(number) for name, number in STAT.findall(log)})
 
     def crawl_until_killed(self, spider: str, *settings: str, pages: int) -> None:
         """Crawl until so many pages were fetched, then kill -9."""
         before = sum(self.fetched().values())
-        process = self.start(spider, *settings, log=subprocess.DEVNULL)
+        process, _ = self.start(spider, *settings)
         deadline = time.monotonic() + 120
         while sum(self.fetched().values()) < before + pages and time.monotonic() < deadline:
             assert process.poll() is None, "the crawl ended before it could be killed"
@@ -95,13 +104,13 @@ class Manuals:
 
 
 @contextmanager
-def site() -> Iterator[Manuals]:
-    """Serve the manuals."""
+def site(directory: Path) -> Iterator[Manuals]:
+    """Serve the manuals; logs of crawls go to the directory."""
     process = subprocess.Popen(
         [sys.executable, PROJECT / "site.py"], stdout=subprocess.PIPE, text=True
     )
     try:
-        yield Manuals(process.stdout.readline().strip())
+        yield Manuals(process.stdout.readline().strip(), directory)
     finally:
         process.kill()
         process.wait()
@@ -134,7 +143,7 @@ def crawl_together(
     one has ended by itself.
     """
     killed = 0
-    running = [one.start(spider, *settings, log=subprocess.DEVNULL) for _ in range(processes)]
+    running = [one.start(spider, *settings)[0] for _ in range(processes)]
     try:
         while kill_every is not None:
             with contextlib.suppress(StopIteration):
@@ -147,9 +156,7 @@ def crawl_together(
                 victim.kill()
                 victim.wait()
                 killed += 1
-                running[running.index(victim)] = one.start(
-                    spider, *settings, log=subprocess.DEVNULL
-                )
+                running[running.index(victim)], _ = one.start(spider, *settings)
         for process in running:
             assert process.wait(300) == 0
     finally:

@@ -121,7 +121,7 @@ def assert_worklist_is_true(connection: Connection, crawl_id: int) -> None:
     asleep = [
         (row.item_id, row.task_id)
         for row in standing.values()
-        if row.token is None and row.not_before is None and row.deaths < 2 and row.is_open
+        if row.token is None and row.not_before is None and not row.is_suspect and row.is_open
         if not row.is_live
     ]
     assert not asleep, f"work that no claim would find, as its queue is parked: {asleep}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import logs
 import sqlalchemy as sa
 
 from scrapy_itemgraph import database as databases
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PACKAGE = Path(__file__).parent.parent
-PATIENCE = 60.0
+PATIENCE = 120.0
 IS_REACTORLESS = os.environ.get("ITEMGRAPH_TEST_REACTORLESS") == "1"
 
 SETTINGS = """
@@ -97,6 +98,7 @@ class Project:
     url: str
     site_url: str = ""
     started: list[subprocess.Popen] = field(default_factory=list)
+    _logs: list[Path] = field(default_factory=list)  # of what was started
 
     def write(self, spider: str, settings: str = "", **modules: str) -> Project:
         """Write the spider `s`, extra settings, and extra modules of the package `proj`."""
@@ -116,43 +118,52 @@ class Project:
         return self
 
     def start(self, *arguments: str, PYTHONPATH: str = "") -> subprocess.Popen:  # noqa: N803
-        """Start a scrapy command; its log goes to `log.txt`."""
+        """Start a scrapy command; its log goes to a file of its own, which `logs` looks at."""
+        return self.start_python("-m", "scrapy", *arguments, PYTHONPATH=PYTHONPATH)
+
+    def start_python(self, *arguments: str, PYTHONPATH: str = "") -> subprocess.Popen:  # noqa: N803
+        """Start Python; its standard error is the log, `finish` returns its standard output."""
         environment = os.environ | {
             "SITE": self.site_url,
             "PYTHONPATH": os.pathsep.join(filter(None, [PYTHONPATH, str(PACKAGE)])),
             "PYTHONUNBUFFERED": "1",
         }
-        with (self.directory / "log.txt").open("w") as log:
+        path = self.directory / f"log-{len(self._logs)}.txt"
+        logs.watch(path)
+        with path.open("w") as log, self._output(len(self.started)).open("w") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "scrapy", *arguments],
+                [sys.executable, *arguments],
                 cwd=self.directory,
                 env=environment,
-                stdout=subprocess.PIPE,
+                stdout=output,
                 stderr=log,
-                text=True,
             )
         self.started.append(process)
+        self._logs.append(path)
         return process
 
-    def finish(self, process: subprocess.Popen, seconds: float = 60) -> Run:
+    def finish(self, process: subprocess.Popen, seconds: float = 180) -> Run:
         """Wait for a command to end."""
         try:
-            output, _ = process.communicate(timeout=seconds)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            raise AssertionError(f"still running:\n{self.log()}") from None
+            kill(process)
+            raise AssertionError(f"still running:\n{self.log(process)}") from None
         stats = self.directory / "stats.json"
         return Run(
             process.returncode,
-            self.log(),
-            output,
+            self.log(process),
+            self._output(self.started.index(process)).read_text(),
             json.loads(stats.read_text()) if stats.exists() else {},
         )
 
-    def log(self) -> str:
-        """Return the log so far."""
-        return (self.directory / "log.txt").read_text()
+    def _output(self, number: int) -> Path:
+        return self.directory / f"output-{number}.txt"
+
+    def log(self, process: subprocess.Popen | None = None) -> str:
+        """Return the log so far of a command, by default of the last one that was started."""
+        number = -1 if process is None else self.started.index(process)
+        return self._logs[number].read_text()
 
     def wait_for(self, text: str) -> None:
         """Wait until the log has `text`."""
@@ -228,4 +239,4 @@ def until(holds: Callable[[], bool], say: Callable[[], str] = str) -> None:
 def kill(process: subprocess.Popen) -> None:
     """Kill -9."""
     process.kill()
-    process.communicate()
+    process.wait()

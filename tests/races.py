@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -197,7 +196,6 @@ class Crawl:
             crawl_id=self.id,
             worker_id=worker,
             tasks=self.tasks if tasks is None else tasks,
-            token=uuid.uuid4(),
             limit=limit,
             alone=alone,
         )
@@ -235,7 +233,7 @@ class Crawl:
         """Free the claims of dead workers in the caller's transaction."""
         databases.hot_path(connection)
         registry.share_crawl(connection, self.id)
-        return workers.take_over(connection, self.id, worker)
+        return workers.take_over(connection, self.id, worker).claims
 
     def taken_over(self) -> int:
         """Free the claims of dead workers and commit."""

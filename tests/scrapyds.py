@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+import logs
 import pytest
 import servers
 from projects import IS_REACTORLESS, PACKAGE
@@ -82,7 +83,9 @@ class Scrapyd:
         """Schedule a job; return its id."""
         reactor = {"TWISTED_REACTOR_ENABLED": "False"} if IS_REACTORLESS else {}
         given = [("setting", f"{name}={value}") for name, value in {**settings, **reactor}.items()]
-        return self.tell("schedule", ("spider", spider), *given, *arguments.items())["jobid"]
+        job = self.tell("schedule", ("spider", spider), *given, *arguments.items())["jobid"]
+        logs.watch(self.directory / "logs" / self.project / spider / f"{job}.log")
+        return job
 
     def cancel(self, job: str, how: str = "INT") -> str | None:
         """Send a job a signal; return the state that it was in."""

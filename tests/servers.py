@@ -113,12 +113,23 @@ def small_disk(megabytes: int) -> Iterator[Path]:
 
 
 @contextmanager
+def open_directory() -> Iterator[Path]:
+    """Yield a new directory that PostgreSQL's account can pass to, as it cannot to pytest's own.
+
+    Without it the server of a test that root runs would have its files in /var/lib.
+    """
+    with tempfile.TemporaryDirectory(prefix="itemgraph-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+@contextmanager
 def embedded_postgres() -> Iterator[str]:
     """Run our embedded server in a directory of its own, and yield its URL."""
     import psycopg
 
-    with tempfile.TemporaryDirectory(prefix="itemgraph-") as directory:
-        server = EmbeddedServer.start(Path(directory))
+    with open_directory() as directory:
+        server = EmbeddedServer.start(directory)
         plain = server.url.replace("+psycopg", "")
         with psycopg.connect(plain, autocommit=True) as connection:
             for name, value in UNSAFE.items():
@@ -128,6 +139,18 @@ def embedded_postgres() -> Iterator[str]:
             yield server.url
         finally:
             server.close()
+
+
+@contextmanager
+def unwatched(directory: Path) -> Iterator[EmbeddedServer]:
+    """Run our embedded server so that nobody starts it again: for a crawl, somebody else's."""
+    server = EmbeddedServer.start(directory)
+    server._is_closing.set()
+    server._watcher.join()
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 @contextmanager

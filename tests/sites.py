@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Site:
     """Pages by path; what was asked for is counted in `hits`."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.hits: Counter[str] = Counter()
         self.robots = ""
         self.arrived = threading.Event()
@@ -32,7 +32,11 @@ class Site:
 
             def do_GET(self) -> None:
                 sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                status, headers, body = site.respond(self.command, self.path, self.headers, sent)
+                answer = site.respond(self.command, self.path, self.headers, sent)
+                if answer is None:
+                    self.close_connection = True
+                    return
+                status, headers, body = answer
                 try:
                     self.send_response(status)
                     for name, value in headers.items():
@@ -50,7 +54,7 @@ class Site:
             def log_message(self, *_args) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
@@ -60,8 +64,8 @@ class Site:
         target: str,
         headers: Message,
         body: bytes,
-    ) -> tuple[int, dict[str, Any], bytes]:
-        """Answer a request of any method; a header may have a list of values."""
+    ) -> tuple[int, dict[str, Any], bytes] | None:
+        """Answer a request of any method, or close; a header may have a list of values."""
         return self.answer(target)
 
     def answer(self, target: str) -> tuple[int, dict[str, str], bytes]:
@@ -99,9 +103,9 @@ class Site:
 
 
 @contextmanager
-def site(kind: type[Site] = Site) -> Iterator[Site]:
-    """Serve a site for as long as the block lasts."""
-    one = kind()
+def site(kind: type[Site] = Site, port: int = 0) -> Iterator[Site]:
+    """Serve a site for as long as the block lasts, on a free port or the given one."""
+    one = kind(port) if port else kind()
     thread = threading.Thread(target=one.server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

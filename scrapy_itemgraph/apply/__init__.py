@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph import attempts, failures, journal, refresh, work
+from scrapy_itemgraph import answers, attempts, failures, journal, refresh, work
 from scrapy_itemgraph.apply import appliers, results
-from scrapy_itemgraph.apply.flush import flush
+from scrapy_itemgraph.apply.flush import flush, tell_freed
 from scrapy_itemgraph.apply.load import MovedNamesError, load
 from scrapy_itemgraph.apply.state import Draft, Moved
+from scrapy_itemgraph.database import rest, slices
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.operations import EnqueueRequest
+from scrapy_itemgraph.operations import DeleteAlias, EnqueueRequest
 from scrapy_itemgraph.types import Applied, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
+    from uuid import UUID
 
     from sqlalchemy import Connection, Row
 
@@ -68,14 +70,17 @@ def apply(
     operations = [op for c in running if _applies(c) for op in c.operations]
     freed_items = {row.item_id for row in freed}
     claimed_items = freed_items | {item_id for item_id, _ in ended}
+    rest(connection, len(operations))
     state = load(connection, crawl_id, operations, claimed_items, now)
     state.claimed_pairs |= ended  # each until its own changeset has run
-    endings = {id(c): _run(state, c, spider) for c in running}
-    flush(connection, state)
+    endings = {id(c): _run(connection, state, c, spider) for c in running}
+    frees_names = flush(connection, state)
     _record(connection, running, endings, state, worker_id)
-    refresh.refresh(connection, {*state.items, *freed_items})
+    refresh.refresh(connection, {*state.items, *state.new, *freed_items})
     refresh.wake(connection, [row.queue_id for row in freed])
     journal.append(connection, crawl_id, _kept(running, endings))
+    if frees_names:
+        tell_freed(connection, crawl_id)
     ours = ended | {(row.item_id, row.task_id) for row in freed if row.item_id in state.items}
     done = _recorded(connection, changesets, ours, crawl_id) if is_again else {}
     return [_applied(c, ours, endings, done) for c in changesets]
@@ -85,8 +90,7 @@ def answered(
     connection: Connection, changesets: Sequence[Changeset], crawl_id: int
 ) -> list[Applied]:
     """Return what became of changesets whose commit was made, and its answer lost."""
-    claims = [c.claim for c in changesets if c.claim is not None]
-    done = attempts.recorded(connection, claims, crawl_id)
+    done = _recorded(connection, changesets, set(), crawl_id)
     return [
         Applied(outcome=c.outcome if c.claim is None else done.get(_pair(c.claim)))
         for c in changesets
@@ -100,8 +104,16 @@ def _recorded(
     crawl_id: int,
 ) -> dict[tuple[int, int], Outcome]:
     """Return how claims that are not ours ended, as far as that is on record."""
-    lost = [c.claim for c in changesets if c.claim is not None and _pair(c.claim) not in ours]
-    return attempts.recorded(connection, lost, crawl_id)
+    lost = {
+        c.claim.token: (c.claim, c.outcome)
+        for c in changesets
+        if c.claim is not None and _pair(c.claim) not in ours
+    }
+    done = attempts.recorded(connection, [claim for claim, _ in lost.values()], crawl_id)
+    for token in answers.noted(connection, list(lost)):
+        claim, outcome = lost[token]
+        done[_pair(claim)] = outcome
+    return done
 
 
 class _Ending:
@@ -112,6 +124,8 @@ class _Ending:
         self.error = error
         self.notes: tuple[Note, ...] = ()
         self.item_id: int | None = None
+        self.is_expired = False  # by somebody else, while it was claimed
+        self.failed_at: int | None = None  # which operation could not be carried out, from 0
 
 
 def _pair(claim: Claim) -> tuple[int, int]:
@@ -120,9 +134,7 @@ def _pair(claim: Claim) -> tuple[int, int]:
 
 def _applies(changeset: Changeset) -> bool:
     """Whether the changeset's operations are carried out."""
-    return changeset.outcome is Outcome.OK or (
-        changeset.outcome is Outcome.FAILED and changeset.allow_failure
-    )
+    return changeset.outcome is Outcome.OK or changeset.allow_failure
 
 
 def _end(connection: Connection, claims: Sequence[Claim]) -> set[tuple[int, int]]:
@@ -157,7 +169,7 @@ def _give_back(
     return work.give_back(connection, returns, worker_id)
 
 
-def _run(state: State, changeset: Changeset, spider: str | None) -> _Ending:
+def _run(connection: Connection, state: State, changeset: Changeset, spider: str | None) -> _Ending:
     """Carry out one changeset on a draft, and keep the draft if all of it could be."""
     claim = changeset.claim
     if claim is not None:
@@ -167,30 +179,49 @@ def _run(state: State, changeset: Changeset, spider: str | None) -> _Ending:
     draft = Draft(state)
     run = appliers.Run(draft=draft, claim=claim, current=claim.item_id if claim else None)
     ending = _Ending(changeset.outcome, changeset.error)
+    is_expired = claim is not None and results.is_expired_since(state.items[claim.item_id], claim)
+    at = 0
     try:
         if _applies(changeset):
-            for operation in changeset.operations:
-                run.apply(operation)
-            results.end_own(run, is_held=changeset.outcome is Outcome.FAILED)
+            for part in slices(connection, changeset.operations):
+                for operation in part:
+                    run.apply(operation)
+                    at += 1
+            if changeset.outcome is not Outcome.REFUSED:
+                is_failed = changeset.outcome is Outcome.FAILED
+                results.end_own(run, is_failed=is_failed, is_held=is_failed and not is_expired)
+        rest(connection, len(run.notes))
         draft.keep()
+        rest(connection, len(run.notes))
         ending.notes = tuple(run.notes)
         ending.item_id = run.current
     except OperationError as error:
         ending = _Ending(Outcome.FAILED, _describe(error, claim, spider))
+        ending.failed_at = at
         ending.item_id = claim.item_id if claim else None
         if claim is not None and changeset.is_of_callback:
-            _keep_requests(state, changeset, claim, ending)
+            _keep_requests(connection, state, changeset, claim, ending, is_held=not is_expired)
+    ending.is_expired = is_expired
     return ending
 
 
-def _keep_requests(state: State, changeset: Changeset, claim: Claim, ending: _Ending) -> None:
+def _keep_requests(
+    connection: Connection,
+    state: State,
+    changeset: Changeset,
+    claim: Claim,
+    ending: _Ending,
+    *,
+    is_held: bool,
+) -> None:
     """Let the requests of a plain callback go on although an operation of it cannot be."""
     draft = Draft(state)
     run = appliers.Run(draft=draft, claim=claim, current=claim.item_id)
-    for operation in changeset.operations:
-        if isinstance(operation, EnqueueRequest):
-            run.apply(operation)
-    results.end_own(run, is_held=True)
+    for part in slices(connection, changeset.operations):
+        for operation in part:
+            if isinstance(operation, EnqueueRequest):
+                run.apply(operation)
+    results.end_own(run, is_failed=True, is_held=is_held)
     draft.keep()
     ending.notes = tuple(run.notes)
 
@@ -218,13 +249,17 @@ def _record(
     """Write the attempts that ended, and the failures that were found."""
     ended: list[attempts.Attempt] = []
     failed: list[failures.Failed] = []
+    unnamed: list[UUID] = []
     for changeset in running:
         ending, claim = endings[id(changeset)], changeset.claim
         if claim is None or ending.outcome is None:
             continue
         item = None if ending.item_id is None else _bearer(state, ending.item_id, claim.task_id)
         if item is None or item.is_deleted:
+            unnamed.append(claim.token)
             continue  # nobody could look at it
+        if item.id != claim.item_id and _drops_names(changeset):
+            unnamed.append(claim.token)
         error = None if ending.error is None else json.dumps(ending.error)
         ended.append(
             attempts.Attempt.of(claim, ending.outcome, worker_id, error=error, item_id=item.id)
@@ -238,10 +273,17 @@ def _record(
                 version=claim.version,
                 error=error or "{}",
                 is_refusal=ending.outcome is Outcome.REFUSED,
+                is_expired=ending.is_expired,
             )
         )
     failures.record(connection, failed)
     attempts.record(connection, ended)
+    answers.note(connection, unnamed)
+
+
+def _drops_names(changeset: Changeset) -> bool:
+    """Tell whether an item may have lost the name by which an attempt at it is found."""
+    return any(isinstance(operation, DeleteAlias) for operation in changeset.operations)
 
 
 def _kept(running: Sequence[Changeset], endings: dict[int, _Ending]) -> list[journal.Entry]:
@@ -277,4 +319,6 @@ def _applied(
     if ending is None:
         return Applied(outcome=changeset.outcome)
     found = ending.error if ending.error is not changeset.error else None
-    return Applied(outcome=ending.outcome, error=found, notes=ending.notes)
+    return Applied(
+        outcome=ending.outcome, error=found, notes=ending.notes, failed_at=ending.failed_at
+    )

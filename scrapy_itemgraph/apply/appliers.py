@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy_itemgraph import operations as ops
 from scrapy_itemgraph import slots, values
-from scrapy_itemgraph.apply.state import TOMBSTONE, Draft, Handled, Item, Moved, Result, TaskRow
+from scrapy_itemgraph.apply.state import (
+    TOMBSTONE,
+    Draft,
+    Handled,
+    Item,
+    Moved,
+    New,
+    Result,
+    TaskRow,
+)
 from scrapy_itemgraph.exceptions import (
     InvalidDataError,
     ItemNotFoundError,
@@ -68,9 +77,13 @@ class Run:
         except Exception as error:
             raise OperationError(f"{kind}: {_raised(error)}") from error
 
-    def note(self, operation: ops.Operation, label: str, text: str) -> None:
-        """Note what an operation did."""
-        self.notes.append(Note(operation=operation.verb, label=label, text=text))
+    def note(
+        self, operation: ops.Operation, label: str, *parts: Item | ops.CreateItem | str
+    ) -> None:
+        """Note what an operation did, in words and the items that they are about."""
+        text = " ".join(one if isinstance(one, str) else _name(one) for one in parts)
+        shown = " ".join(one if isinstance(one, str) else _label(one) for one in parts)
+        self.notes.append(Note(operation=operation.verb, label=label, text=text, shown=shown))
 
     def item(self, name: str | None) -> Item:
         """Return the item of a name, or the item under work."""
@@ -124,6 +137,14 @@ class Run:
         self.updated.add(item.id)
 
 
+def _name(one: Item | ops.CreateItem) -> str:
+    return one.name if isinstance(one, Item) else one.id
+
+
+def _label(one: Item | ops.CreateItem) -> str:
+    return one.shown if isinstance(one, ops.EnqueueRequest) else values.label(_name(one), one.data)
+
+
 @applies(ops.CreateItem)
 def create_item(run: Run, operation: ops.CreateItem) -> None:
     """Create an item unless its name is taken."""
@@ -142,27 +163,15 @@ def _create(run: Run, operation: ops.CreateItem) -> None:
     not_before = operation.not_before
     if isinstance(not_before, timedelta):
         not_before = now + not_before
-    data = dict(operation.data)
-    item = Item(
-        id=run.draft.new_number(operation.id),
-        name=operation.id,
-        data=data,
-        slot=slots.slot_of(data),
-        created_by=operation.created_by or _creator(run),
-        nice=operation.nice,
-        not_before=not_before,
-        updated_at=now,
-        is_new=True,
-        is_changed=True,
-    )
-    for tag, value in ops.tag_values(operation.tags).items():
-        item.set_tag(tag, value)
-    for name in (operation.id, *operation.aliases):
-        if run.draft.owner(name) is None:
-            run.draft.give(name, item.id)
-            item.names.add(name)
-    run.draft.add(item)
-    run.note(operation, "new", item.name)
+    number = run.draft.new_number(operation.id)
+    names = (operation.id, *operation.aliases)
+    if len(names) > 1:
+        names = tuple(name for name in names if run.draft.owner(name) is None)
+    for name in names:
+        run.draft.give(name, number)
+    created_by = operation.created_by or _creator(run)
+    run.draft.add(number, New(operation, names, created_by, not_before))
+    run.note(operation, "new", operation)
 
 
 def _creator(run: Run) -> str | None:
@@ -182,9 +191,9 @@ def _meet_existing(run: Run, operation: ops.CreateItem, owner: int) -> None:
     if item is not None and missing:
         for tag, value in missing.items():
             item.set_tag(tag, value)
-        run.note(operation, "tagged", f"{item.name} {', '.join(missing)}")
+        run.note(operation, "tagged", item, ", ".join(missing))
     else:
-        run.note(operation, "known", operation.id)
+        run.note(operation, "known", operation)
 
 
 @applies(ops.EnqueueRequest)
@@ -194,9 +203,9 @@ def enqueue_request(run: Run, operation: ops.EnqueueRequest) -> None:
     if owner is None:
         _create(run, operation)
     elif operation.again_before and _fetch_again(run, run.draft.item(owner), operation):
-        run.note(operation, "again", operation.id)
+        run.note(operation, "again", operation)
     else:
-        run.note(operation, "known", operation.id)
+        run.note(operation, "known", operation)
 
 
 def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> bool:
@@ -261,7 +270,7 @@ def rename_item(run: Run, operation: ops.RenameItem) -> None:
         return
     if operation.to == item.name:
         return
-    run.note(operation, "renamed", f"{item.name} → {operation.to}")
+    run.note(operation, "renamed", item, "→", operation.to)
     run.draft.give(operation.to, item.id)
     item.names.add(operation.to)
     item.name = operation.to
@@ -306,7 +315,7 @@ def _merge(run: Run, operation: ops.RenameItem | ops.MergeItem, gone: Item, into
     if run.current == gone.id:
         run.current = into.id
     gone.is_deleted = True
-    run.note(operation, "merged", f"{gone.name} → {into.name}")
+    run.note(operation, "merged", gone, "→", into)
 
 
 def _merge_result(
@@ -354,7 +363,7 @@ def delete_item(run: Run, operation: ops.DeleteItem) -> None:
         run.draft.give(name, None if operation.forget else TOMBSTONE)
     item.is_deleted = True
     run.deleted.add(item.id)
-    run.note(operation, "deleted", item.name)
+    run.note(operation, "deleted", item)
 
 
 @applies(ops.CreateAlias)
@@ -368,7 +377,7 @@ def create_alias(run: Run, operation: ops.CreateAlias) -> None:
         return
     run.draft.give(operation.alias, item.id)
     item.names.add(operation.alias)
-    run.note(operation, "alias", f"{operation.alias} → {item.name}")
+    run.note(operation, "alias", operation.alias, "→", item)
 
 
 @applies(ops.DeleteAlias)
@@ -394,7 +403,7 @@ def add_tag(run: Run, operation: ops.AddTag) -> None:
     """Tag an item, or set the value of its tag."""
     item = run.item(operation.id)
     item.set_tag(operation.tag, operation.value)
-    run.note(operation, "tagged", f"{item.name} {operation.tag}")
+    run.note(operation, "tagged", item, operation.tag)
 
 
 @applies(ops.RemoveTag)
@@ -402,7 +411,7 @@ def remove_tag(run: Run, operation: ops.RemoveTag) -> None:
     """Take a tag from an item."""
     item = run.item(operation.id)
     item.drop_tag(operation.tag)
-    run.note(operation, "untagged", f"{item.name} {operation.tag}")
+    run.note(operation, "untagged", item, operation.tag)
 
 
 @applies(ops.UpdateData)
@@ -413,7 +422,7 @@ def update_data(run: Run, operation: ops.UpdateData) -> None:
     item = run.item(operation.id)
     run.update(item)
     _set_data(run, item, merged(operation.merge, item.data))
-    run.note(operation, "updated", item.name)
+    run.note(operation, "updated", item)
 
 
 def _set_data(run: Run, item: Item, data: dict[str, Any]) -> None:

@@ -9,22 +9,28 @@ from sqlalchemy import text
 
 from scrapy_itemgraph import failures, queues, values
 from scrapy_itemgraph.apply.state import TOMBSTONE
+from scrapy_itemgraph.database import rest, slices
+from scrapy_itemgraph.operations import tag_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.apply.state import Item, Result, State
 
+    _Row = tuple[int, str, str, str | None, int | None, datetime | None, str]
+
 INSERT_ITEMS = text("""
     INSERT INTO items (id, crawl_id, slot_id, name, data, created_by, nice, not_before,
         created_at, updated_at)
-    SELECT id, :crawl, slot_id, name, CAST(data AS json), created_by, nice, not_before, :now, :now
-    FROM unnest(CAST(:items AS bigint[]), CAST(:slots AS int[]), CAST(:names AS text[]),
-        CAST(:data AS text[]), CAST(:created_by AS text[]), CAST(:nice AS int[]),
-        CAST(:not_before AS timestamptz[]))
-        AS new(id, slot_id, name, data, created_by, nice, not_before)
+    SELECT id, :crawl, slot_id, name, data, created_by, nice, not_before, :now, :now
+    FROM ROWS FROM (
+        unnest(CAST(:items AS bigint[]), CAST(:slots AS int[]), CAST(:names AS text[]),
+            CAST(:created_by AS text[]), CAST(:nice AS int[]), CAST(:not_before AS timestamptz[])),
+        json_array_elements(CAST(:data AS json)))
+        AS new(id, slot_id, name, created_by, nice, not_before, data)
 """)
 
 UPDATE_ITEMS = text("""
@@ -57,6 +63,8 @@ DROP_NAMES = text("""
     DELETE FROM aliases a USING unnest(CAST(:keys AS uuid[])) AS gone(key)
     WHERE a.crawl_id = :crawl AND a.key = gone.key
 """)
+
+COUNT_FREED = text("UPDATE crawls SET names_freed = names_freed + 1 WHERE id = :crawl")
 
 SET_TAGS = text("""
     INSERT INTO tags (item_id, tag_name, crawl_id, value)
@@ -103,13 +111,14 @@ MOVE_ATTEMPTS = text("""
 """)
 
 
-def flush(connection: Connection, state: State) -> None:
-    """Write everything that the batch's changesets changed."""
+def flush(connection: Connection, state: State) -> bool:
+    """Write everything that the batch's changesets changed; tell whether names are free again."""
     items = list(state.items.values())
     living = [item for item in items if not item.is_deleted]
     gone = [item for item in items if item.is_deleted]
     _write_items(connection, state, living)
-    _write_names(connection, state)
+    _write_new(connection, state)
+    frees_names = _write_names(connection, state)
     _write_tags(connection, state, living)
     _write_results(connection, living)
     _write_failures(connection, state)
@@ -122,6 +131,16 @@ def flush(connection: Connection, state: State) -> None:
     if stored:
         connection.execute(DROP_ATTEMPTS, {"items": stored})
         connection.execute(DELETE_ITEMS, {"items": stored})
+    return frees_names
+
+
+def tell_freed(connection: Connection, crawl_id: int) -> None:
+    """Tell the crawl's workers that names which they know as taken are free again.
+
+    Called last, for all who free names wait for each other from here on.
+    """
+    connection.execute(COUNT_FREED, {"crawl": crawl_id})
+    queues.notify(connection, crawl_id)
 
 
 def _write_failures(connection: Connection, state: State) -> None:
@@ -156,23 +175,70 @@ def _write_items(connection: Connection, state: State, living: Sequence[Item]) -
     if not changed:
         return
     slot_ids = queues.intern_slots(connection, [item.slot for item in changed])
-    new = [item for item in changed if item.is_new]
+    _insert_items(
+        connection,
+        state,
+        slot_ids,
+        [
+            (item.id, item.slot, item.name, item.created_by, item.nice, item.not_before, text)
+            for item in changed
+            if item.is_new
+            for text in [_json(item.data)]
+        ],
+    )
     old = [item for item in changed if not item.is_new]
-    if new:
-        connection.execute(
-            INSERT_ITEMS,
-            {
-                **_item_columns(new, slot_ids),
-                "crawl": state.crawl_id,
-                "now": state.now,
-                "created_by": [item.created_by for item in new],
-                "nice": [item.nice for item in new],
-                "not_before": [item.not_before for item in new],
-            },
-        )
     if old:
         columns = _item_columns(old, slot_ids)
         connection.execute(UPDATE_ITEMS, {**columns, "updated": [item.updated_at for item in old]})
+
+
+def _write_new(connection: Connection, state: State) -> None:
+    """Write the items that were created and not looked at since, with their tags."""
+    slot_ids: dict[str, int] = {}
+    for part in slices(connection, list(state.new.items())):
+        slot_ids |= queues.intern_slots(connection, {new.slot for _, new in part} - slot_ids.keys())
+        rows = [
+            (
+                number,
+                new.slot,
+                new.operation.id,
+                new.created_by,
+                new.operation.nice,
+                new.not_before,
+                new.text,
+            )
+            for number, new in part
+        ]
+        _insert_items(connection, state, slot_ids, rows)
+        tags = [
+            (number, tag, value)
+            for number, new in part
+            for tag, value in sorted(tag_values(new.operation.tags).items())
+        ]
+        _insert_tags(connection, state, tags)
+
+
+def _insert_items(
+    connection: Connection, state: State, slot_ids: dict[str, int], rows: Sequence[_Row]
+) -> None:
+    if not rows:
+        return
+    numbers, slots, names, created_by, nice, not_before, texts = zip(*rows, strict=True)
+    connection.execute(
+        INSERT_ITEMS,
+        {
+            "crawl": state.crawl_id,
+            "now": state.now,
+            "items": list(numbers),
+            "slots": [slot_ids[slot] for slot in slots],
+            "names": list(names),
+            "created_by": list(created_by),
+            "nice": list(nice),
+            "not_before": list(not_before),
+            # One document: quotes in the elements of an array would each be escaped once more.
+            "data": f"[{','.join(texts)}]",
+        },
+    )
 
 
 def _item_columns(items: Sequence[Item], slot_ids: dict[str, int]) -> dict[str, list[Any]]:
@@ -184,23 +250,30 @@ def _item_columns(items: Sequence[Item], slot_ids: dict[str, int]) -> dict[str, 
     }
 
 
-def _write_names(connection: Connection, state: State) -> None:
-    """Bring `aliases` from what is stored, with the names reserved by us, to what is now owned."""
-    stored = state.stored_owners | {
-        name: owner if owner is not None else TOMBSTONE for name, owner in state.reserved.items()
-    }
-    final = {name: state.owners.get(name) for name in {*stored, *state.owners}}
-    dropped = [name for name, owner in final.items() if owner is None and name in stored]
-    added = [name for name, owner in final.items() if owner is not None and name not in stored]
-    changed = [
-        name
-        for name, owner in final.items()
-        if owner is not None and name in stored and owner != stored[name]
-    ]
+def _write_names(connection: Connection, state: State) -> bool:
+    """Bring `aliases` from what is stored, with the names reserved by us, to what is now owned.
+
+    Returns whether a name is free that others had stored.
+    """
+    dropped: list[str] = []
+    added: list[str] = []
+    changed: list[str] = []
+    rest(connection, len(state.owners))
+    names = list({**state.stored_owners, **state.reserved, **state.owners})
+    rest(connection, len(names))
+    for part in slices(connection, names):
+        for name in part:
+            there = state.stored_owners.get(name)
+            if name in state.reserved:
+                there = state.reserved[name] or TOMBSTONE
+            owner = state.owners.get(name)
+            if owner == there:
+                continue
+            (dropped if owner is None else added if there is None else changed).append(name)
     if dropped:
         connection.execute(DROP_NAMES, {"crawl": state.crawl_id, "keys": _keys(dropped)})
     if changed:
-        owners = [final[name] or None for name in changed]
+        owners = [state.owners[name] or None for name in changed]
         connection.execute(
             SET_OWNERS, {"crawl": state.crawl_id, "keys": _keys(changed), "items": owners}
         )
@@ -211,9 +284,10 @@ def _write_names(connection: Connection, state: State) -> None:
                 "crawl": state.crawl_id,
                 "keys": _keys(added),
                 "names": added,
-                "items": [final[name] or None for name in added],
+                "items": [state.owners[name] or None for name in added],
             },
         )
+    return any(name in state.stored_owners for name in dropped)
 
 
 def _keys(names: Iterable[str]) -> list[Any]:
@@ -228,6 +302,12 @@ def _write_tags(connection: Connection, state: State, living: Sequence[Item]) ->
             {"items": [item_id for item_id, _ in dropped], "tags": [tag for _, tag in dropped]},
         )
     rows = [(item.id, tag, item.tags[tag]) for item in living for tag in sorted(item.set_tags)]
+    _insert_tags(connection, state, rows)
+
+
+def _insert_tags(
+    connection: Connection, state: State, rows: Sequence[tuple[int, str, Any]]
+) -> None:
     if rows:
         connection.execute(
             SET_TAGS,
@@ -269,4 +349,6 @@ def _write_results(connection: Connection, living: Sequence[Item]) -> None:
 
 
 def _json(value: Any) -> str:
+    if isinstance(value, values.Unreadable):
+        return value  # as it was
     return json.dumps(value, ensure_ascii=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
 from scrapy_itemgraph import values
 from scrapy_itemgraph.apply.state import TOMBSTONE, Item, Pair, Result, State, TaskRow
+from scrapy_itemgraph.database import SLICE, rest, slices
 from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.operations import CreateItem, DeleteAlias, DeleteItem, Expire, UpdateData
 
@@ -101,14 +103,17 @@ class Mentioned:
     frees_names: bool
 
     @classmethod
-    def by(cls, operations: Iterable[Operation]) -> Mentioned:
-        """Collect the names of operations; `created` maps each name to the item it would name."""
+    def by(cls, parts: Iterable[Sequence[Operation]]) -> Mentioned:
+        """Collect the names of operations, which are given in parts.
+
+        `created` maps each name to the item it would name.
+        """
         existing: set[str] = set()
         takeable: set[str] = set()
         created: dict[str, str] = {}
         creations: list[str] = []
         frees_names = False
-        for operation in operations:
+        for operation in chain.from_iterable(parts):
             existing |= operation.named()
             takeable |= operation.claimed_names()
             if isinstance(operation, CreateItem):
@@ -138,22 +143,25 @@ def load(
     rows = connection.execute(TASKS, {"crawl": crawl_id})
     tasks = {row.name: TaskRow(*row) for row in rows}
     state = State(crawl_id=crawl_id, now=now, tasks=tasks)
-    mentioned = Mentioned.by(operations)
-    names = sorted(mentioned.existing | mentioned.takeable, key=_order)
+    mentioned = Mentioned.by(slices(connection, operations))
+    keys = _keyed(connection, mentioned.existing | mentioned.takeable)
+    names = list(keys)
+    rest(connection, len(names))
     if names:
-        state.stored_owners = _resolve(connection, crawl_id, names)
-        _take_names(connection, state, mentioned, [n for n in names if n in mentioned.takeable])
+        state.stored_owners = _resolve(connection, crawl_id, keys, names)
+        _take_names(connection, state, mentioned, keys)
+    rest(connection, len(names))
     state.owners = dict(state.stored_owners)
     owned = {state.owners.get(name) for name in mentioned.existing} - {None, TOMBSTONE}
     wanted = {*claimed_items, *(owner for owner in owned if owner is not None)}
-    tombstones = [n for n in names if n in mentioned.existing and state.owners.get(n) == TOMBSTONE]
+    existing = [name for name in names if name in mentioned.existing] if mentioned.existing else []
+    tombstones = [name for name in existing if state.owners.get(name) == TOMBSTONE]
     if tombstones:
-        keys = [values.name_key(name) for name in tombstones]
-        connection.execute(LOCK_TOMBSTONES, {"crawl": crawl_id, "keys": keys})
+        wanted_keys = [keys[name] for name in tombstones]
+        connection.execute(LOCK_TOMBSTONES, {"crawl": crawl_id, "keys": wanted_keys})
     _load_items(connection, state, sorted(wanted))
-    existing = [name for name in names if name in mentioned.existing]
     if existing and (owned or tombstones):
-        _check_still(state, _resolve(connection, crawl_id, existing), existing)
+        _check_still(state, _resolve(connection, crawl_id, keys, existing), existing)
     if any(isinstance(operation, Expire) for operation in operations) and state.items:
         state.claimed_pairs = _claimed_pairs(connection, sorted(state.items))
     return state
@@ -166,55 +174,69 @@ def _claimed_pairs(connection: Connection, items: list[int]) -> set[Pair]:
     return {(row.item_id, row.task_id) for row in connection.execute(WORK, given)} - free
 
 
-def _order(name: str) -> int:
-    """Return what names are sorted by everywhere: their key, as a number that compares fast."""
-    return values.name_key(name).int
+def _keyed(connection: Connection, names: Collection[str]) -> dict[str, UUID]:
+    """Return names with their keys, in the order of their keys, as all sort them everywhere."""
+    buckets: list[list[tuple[int, UUID, str]]] = [[] for _ in range(len(names) // SLICE + 1)]
+    for part in slices(connection, list(names)):
+        for name in part:
+            key = values.name_key(name)
+            buckets[key.int * len(buckets) >> 128].append((key.int, key, name))
+    keys: dict[str, UUID] = {}
+    for (bucket,) in slices(connection, buckets, 1):
+        keys.update((name, key) for _, key, name in sorted(bucket))
+    return keys
 
 
-def _resolve(connection: Connection, crawl_id: int, names: Sequence[str]) -> dict[str, int | None]:
-    by_key: dict[UUID, str] = {values.name_key(name): name for name in names}
+def _resolve(
+    connection: Connection, crawl_id: int, keys: Mapping[str, UUID], names: Sequence[str]
+) -> dict[str, int | None]:
     owners: dict[str, int | None] = {}
-    for row in connection.execute(RESOLVE, {"crawl": crawl_id, "keys": list(by_key)}).all():
-        if by_key[row.key] != row.name:
-            raise DatabaseError(
-                f"the ids {by_key[row.key]!r} and {row.name!r} have the same key; "
-                "rename one of them"
-            )
-        owners[row.name] = TOMBSTONE if row.item_id is None else row.item_id
+    for part in slices(connection, names):
+        by_key = {keys[name]: name for name in part}
+        for row in connection.execute(RESOLVE, {"crawl": crawl_id, "keys": list(by_key)}).all():
+            if by_key[row.key] != row.name:
+                raise DatabaseError(
+                    f"the ids {by_key[row.key]!r} and {row.name!r} have the same key; "
+                    "rename one of them"
+                )
+            owners[row.name] = TOMBSTONE if row.item_id is None else row.item_id
     return owners
 
 
 def _take_names(
-    connection: Connection, state: State, mentioned: Mentioned, takeable: Sequence[str]
+    connection: Connection, state: State, mentioned: Mentioned, keys: Mapping[str, UUID]
 ) -> None:
     """Take the names that are free, each for the item that would be created with it."""
+    takeable = [name for name in keys if name in mentioned.takeable]
     free = [name for name in takeable if name not in state.stored_owners]
+    rest(connection, len(takeable))
     may_be_created = set(takeable if mentioned.frees_names else free)
     mains = [name for name in dict.fromkeys(mentioned.creations) if name in may_be_created]
     # A name that is freed may be created more than once, each time as another item.
     spares = len(mentioned.creations) if mentioned.frees_names else 0
-    if mains:
-        numbers = connection.execute(NEXT_IDS, {"count": len(mains) + spares}).scalars().all()
-        state.candidates = dict(zip(mains, numbers, strict=False))
-        state.spares = list(numbers[len(mains) :])
-    if not free:
-        return
-    owners = [state.candidates.get(mentioned.created.get(name, "")) for name in free]
-    taken = connection.execute(
-        TAKE_NAMES,
-        {
-            "crawl": state.crawl_id,
-            "keys": [values.name_key(name) for name in free],
-            "names": free,
-            "items": owners,
-        },
-    ).all()
+    numbers: list[int] = []
+    for drawn in slices(connection, range(len(mains) + spares)):
+        numbers += connection.execute(NEXT_IDS, {"count": len(drawn)}).scalars()
+    state.candidates = dict(zip(mains, numbers, strict=False))
+    state.spares = numbers[len(mains) :]
+    rest(connection, len(mains))
     # Ours until the transaction ends, but nobody's until an operation gives them.
-    ours = {row.name: row.item_id for row in taken}
-    state.reserved = ours
-    late = [name for name in free if name not in ours]
+    for part in slices(connection, free):
+        owners = [state.candidates.get(mentioned.created.get(name, "")) for name in part]
+        taken = connection.execute(
+            TAKE_NAMES,
+            {
+                "crawl": state.crawl_id,
+                "keys": [keys[name] for name in part],
+                "names": part,
+                "items": owners,
+            },
+        )
+        state.reserved.update((row.name, row.item_id) for row in taken.all())
+    rest(connection, len(free))
+    late = [name for name in free if name not in state.reserved]
     if late:
-        state.stored_owners |= _resolve(connection, state.crawl_id, late)
+        state.stored_owners |= _resolve(connection, state.crawl_id, keys, late)
 
 
 def _check_still(state: State, now: Mapping[str, int | None], names: Sequence[str]) -> None:

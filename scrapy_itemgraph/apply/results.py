@@ -13,6 +13,7 @@ from scrapy_itemgraph.exceptions import OperationError
 if TYPE_CHECKING:
     from scrapy_itemgraph.apply.appliers import Run
     from scrapy_itemgraph.apply.state import Item, TaskRow
+    from scrapy_itemgraph.types import Claim
 
 
 @applies(ops.UpdateMetadata)
@@ -29,7 +30,7 @@ def update_metadata(run: Run, operation: ops.UpdateMetadata) -> None:
     result.metadata = merged(operation.merge, result.metadata)
     result.is_changed = True
     result.is_pending = result.is_pending or run.is_own(item, task)
-    run.note(operation, "metadata", f"{item.name} {task.name}")
+    run.note(operation, "metadata", item, task.name)
 
 
 @applies(ops.StoreResult)
@@ -39,7 +40,7 @@ def store_result(run: Run, operation: ops.StoreResult) -> None:
     task = run.task(operation.task)
     run.update(item)
     complete(run, item, task, version=task.version, metadata=dict(operation.metadata))
-    run.note(operation, "result", f"{item.name} {task.name}")
+    run.note(operation, "result", item, task.name)
 
 
 @applies(ops.Expire)
@@ -58,7 +59,7 @@ def expire(run: Run, operation: ops.Expire) -> None:
         result.is_held = False
         result.is_changed = True
         run.draft.effects.failures.append(Handled((item.id, task.id), by="expired"))
-    run.note(operation, "expired", item.name)
+    run.note(operation, "expired", item)
 
 
 @applies(ops.SetTTL)
@@ -73,8 +74,8 @@ def set_ttl(run: Run, operation: ops.SetTTL) -> None:
         if result is not None and result.completed_at is not None:
             _set_expiry(result, task, operation)
         else:
-            run.note(operation, "no result", f"{item.name} {task.name}")
-    run.note(operation, "ttl", f"{item.name} {operation.ttl}")
+            run.note(operation, "no result", item, task.name)
+    run.note(operation, "ttl", item, str(operation.ttl))
 
 
 def _set_expiry(result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
@@ -111,7 +112,13 @@ def complete(
     return result
 
 
-def end_own(run: Run, *, is_held: bool) -> None:
+def is_expired_since(item: Item, claim: Claim) -> bool:
+    """Tell whether the claim's own pair was expired by somebody else since it was claimed."""
+    result = item.results.get(claim.task_id)
+    return result is not None and result.invalidated_at not in {None, claim.invalidated_at}
+
+
+def end_own(run: Run, *, is_failed: bool, is_held: bool) -> None:
     """Complete the execution's own pair, on the item that survived it; none after a deletion."""
     claim = run.claim
     item = run.draft.item(run.current) if run.current is not None else None
@@ -121,9 +128,10 @@ def end_own(run: Run, *, is_held: bool) -> None:
     before = item.results.get(task.id)
     invalidated_at = None if before is None else before.invalidated_at
     result = complete(run, item, task, version=claim.version, is_held=is_held)
+    result.is_successful = not is_failed
     if run.own_ttl is not None:
         _set_expiry(result, task, run.own_ttl)
-    if is_held and task.is_callback:
+    if is_failed and task.is_callback:
         result.invalidated_at = run.draft.state.now  # to run again once it is handled
     elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:
         result.invalidated_at = invalidated_at or run.draft.state.now

@@ -6,11 +6,17 @@ succeeds becomes part of the state. Nothing here touches the database.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph import slots
+from scrapy_itemgraph.operations import EnqueueRequest, tag_values
+
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
+
+    from scrapy_itemgraph.operations import CreateItem
 
 TOMBSTONE = 0
 """Owner of a name that stays taken after its item was deleted; item ids begin at 1."""
@@ -97,6 +103,51 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class New:
+    """An item to be created that nothing has looked at since: little more than its operation."""
+
+    operation: CreateItem
+    names: tuple[str, ...]
+    created_by: str | None
+    not_before: datetime | None
+
+    @property
+    def slot(self) -> str:
+        """The slot that its data names."""
+        operation = self.operation
+        if isinstance(operation, EnqueueRequest):
+            return operation.slot
+        return slots.slot_of(operation.data)
+
+    @property
+    def text(self) -> str:
+        """Its data, as JSON."""
+        operation = self.operation
+        if isinstance(operation, EnqueueRequest):
+            return operation.text
+        return json.dumps(dict(operation.data), ensure_ascii=False)
+
+    def item(self, number: int, now: datetime) -> Item:
+        """Return the item that it becomes, to be looked at or changed."""
+        item = Item(
+            id=number,
+            name=self.operation.id,
+            data=dict(self.operation.data),
+            slot=self.slot,
+            created_by=self.created_by,
+            nice=self.operation.nice,
+            not_before=self.not_before,
+            updated_at=now,
+            names=set(self.names),
+            is_new=True,
+            is_changed=True,
+        )
+        for tag, value in tag_values(self.operation.tags).items():
+            item.set_tag(tag, value)
+        return item
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRow:
     """A task in force."""
 
@@ -179,6 +230,7 @@ class State:
     tasks: dict[str, TaskRow]
     owners: dict[str, int | None] = field(default_factory=dict)
     items: dict[int, Item] = field(default_factory=dict)
+    new: dict[int, New] = field(default_factory=dict)
     candidates: dict[str, int] = field(default_factory=dict)
     spares: list[int] = field(default_factory=list)
     reserved: dict[str, int | None] = field(default_factory=dict)
@@ -199,6 +251,7 @@ class Draft:
         self.effects = Effects()
         self._owners: dict[str, int | None] = {}
         self._items: dict[int, Item] = {}
+        self._new: dict[int, New] = {}
 
     def owner(self, name: str) -> int | None:
         """Return who has a name: an item's number, TOMBSTONE, or None."""
@@ -213,23 +266,32 @@ class Draft:
         item = self._items.get(item_id)
         if item is None:
             there = self.state.items.get(item_id)
-            if there is None:
+            new = self._new.pop(item_id, None) or self.state.new.get(item_id)
+            if there is not None:
+                item = there.copy()
+            elif new is not None:
+                item = new.item(item_id, self.state.now)
+            else:
                 return None
-            item = self._items[item_id] = there.copy()
+            self._items[item_id] = item
         return None if item.is_deleted else item
 
     def new_number(self, name: str) -> int:
         """Return the number of the item that is created under a name."""
         number = self.state.candidates[name]
-        is_used = number in self._items or number in self.state.items
+        used = (self._items, self._new, self.state.items, self.state.new)
+        is_used = any(number in numbers for numbers in used)
         return self.state.spares.pop() if is_used else number
 
-    def add(self, item: Item) -> None:
+    def add(self, number: int, new: New) -> None:
         """Add a new item."""
-        self._items[item.id] = item
+        self._new[number] = new
 
     def keep(self) -> None:
         """Make the draft part of the state."""
         self.state.owners.update(self._owners)
         self.state.items.update(self._items)
+        self.state.new.update(self._new)
+        for number in self._items.keys() & self.state.new.keys():
+            del self.state.new[number]
         self.state.effects.add(self.effects)

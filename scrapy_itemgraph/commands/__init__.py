@@ -11,7 +11,7 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 from scrapy.utils.log import configure_logging
 
-from scrapy_itemgraph import tasks
+from scrapy_itemgraph import tasks, translation
 from scrapy_itemgraph.commands import (
     crawls,
     databases,
@@ -60,6 +60,8 @@ class ItemGraphCommand(ScrapyCommand):
     def run(self, args: list[str], opts: Namespace) -> None:
         """Run a command; the exit code is 0, 1 when it was refused, or 2 for misuse."""
         self._configure_logging(quiet=opts.nolog)
+        assert self.settings is not None
+        translation.warn_of_unknown(self.settings)
         command: Command | None = None
         try:
             command, rest = _find(args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from scrapy import Request
 from scrapy.exceptions import UsageError
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from scrapy_itemgraph import translation, values
+from scrapy_itemgraph import places, progress, translation, values
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.commands.feeds import crawler_of
 from scrapy_itemgraph.exceptions import NotFoundError
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.progress import Progress
 
 Run: TypeAlias = "Callable[[Call], int | None]"
 
 COMMANDS: dict[str, Command] = {}
+_WITH_METHOD = re.compile(r"[A-Z]+ ")
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ class Call:
     @contextmanager
     def graph(self, *, crawl: str | None = None, may_create: bool = False) -> Iterator[ItemGraph]:
         """Open the graph of the crawl that is meant; what is only looked into is not made."""
-        from scrapy_itemgraph.graph import ItemGraph  # noqa: PLC0415 - SQLAlchemy; runs need none
+        # SQLAlchemy, which runs need not.
+        from scrapy_itemgraph.graph import ItemGraph, Patience  # noqa: PLC0415
 
         if not may_create and self.data_dir is not None and not _has_cluster(self.data_dir):
             raise NotFoundError(
@@ -106,6 +110,7 @@ class Call:
             crawl or self.crawl or self._crawl_of_settings(),
             data_dir=self.settings.data_dir,
             auto_migrate=self.settings.auto_migrate,
+            patience=Patience(self.note),
         ) as graph:
             yield graph
 
@@ -126,19 +131,42 @@ class Call:
         for line in lines:
             printing.write(sys.stdout, line)
 
+    def progress(self, what: str, unit: str) -> Progress:
+        """Return what shows people how far long work is: a bar, or lines, on standard error."""
+        return progress.on(sys.stderr, f"scrapy itemgraph: {what}", unit)
+
     def note(self, line: str) -> None:
         """Tell people something that is no part of the answer."""
         printing.write(sys.stderr, line)
 
 
 def item_id(call: Call) -> str:
-    """Return the ID that was given; the URL of a page may stand for the request that got it."""
+    """Return the ID that was given; the URL of a page may stand for the request that got it.
+
+    So may what tables show of a request: its URL, with its method unless that is GET.
+
+    Raises:
+        NotFoundError: when several requests have the URL.
+
+    """
     given = values.check_id(call.given.id)
     if "://" not in given:
         return given
     with call.graph() as graph:
         names = (given, *_request_names(call.scrapy_settings, given))
-        return next((name for name in names if graph.get(name) is not None), given)
+        found = next((name for name in names if graph.get(name) is not None), None)
+        return found or _of_url(graph, given) or given
+
+
+def _of_url(graph: ItemGraph, given: str) -> str | None:
+    """Return the id of the one request that tables show so."""
+    url = given.partition(" ")[2] if _WITH_METHOD.match(given) else given
+    rows = graph.of_url(url)
+    rows = [row for row in rows if values.page(row.url, row.method) == given] or rows
+    if len(rows) > 1:
+        listed = ", ".join(f"{row.item} ({row.method or 'no request'})" for row in rows)
+        raise NotFoundError(f"several items have this URL; say which is meant by its id: {listed}")
+    return rows[0].item if rows else None
 
 
 def _request_names(settings: BaseSettings, url: str) -> Iterator[str]:
@@ -162,6 +190,6 @@ def misuse(message: str) -> UsageError:
 
 def _has_cluster(directory: Path) -> bool:
     try:
-        return (directory.expanduser() / "cluster").exists()
+        return places.has_cluster(directory.expanduser())
     except OSError:
         return True  # the server says better what is wrong

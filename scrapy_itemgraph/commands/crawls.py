@@ -19,6 +19,7 @@ _COUNTS = (
     ("WAITING", "waiting"),
     ("LATER", "delayed"),
     ("CLAIMED", "claimed"),
+    ("DUE", "due"),
     ("DONE", "completed"),
     ("FRESH", "fresh"),
     ("HELD", "held"),
@@ -40,7 +41,7 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
         [
             ("crawl", found["crawl"]),
             ("items", f"{found['items']:,}"),
-            ("next result falls due", printing.moment(found["next_due"])),
+            (_due_label(found), printing.moment(found["next_due"])),
         ]
     )
     yield ""
@@ -64,13 +65,30 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
         )
     for sweep in found["sweeps"]:
         of = f"of the task {sweep['task']}" if sweep["task"] else f"of {', '.join(sweep['tags'])}"
-        yield printing.clean(f"a sweep after a change {of} is open; the next run goes on with it")
+        far = _far(sweep["swept"], sweep["swept"] + sweep["left"], "items")
+        yield printing.clean(
+            f"a sweep after a change {of} is open: {far}; the next run goes on with it"
+        )
+    for work in found["under_way"]:
+        far = _far(work["done"], work["total"], "")
+        yield printing.clean(f"{work['what']} is under way in another process: {far}")
     if found["old_snapshot"]:
         old = found["old_snapshot"]
         yield printing.clean(
             f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
             f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
         )
+
+
+def _due_label(found: dict[str, Any]) -> str:
+    is_past = any(one["due"] for one in found["tasks"] if one["is_registered"])
+    return "first result fell due" if is_past else "next result falls due"
+
+
+def _far(done: int, total: int | None, unit: str) -> str:
+    of = "" if not total else f" of {total:,}"
+    share = "" if not total else f" ({done / total:.0%})"
+    return " ".join(filter(None, (f"{done:,}{of}", unit))) + share
 
 
 def _counts(tasks: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -153,8 +171,10 @@ def disable(call: Call) -> None:
 def restart(call: Call) -> int:
     """Delete what a crawl has; without --yes say what that is."""
     name, yes = call.given.crawl, call.given.yes
-    with call.graph(crawl=name) as graph:
-        counts = graph.restart(dry_run=not yes)
+    with call.graph(crawl=name) as graph, call.progress("restart", "items") as progress:
+        counts = graph.restart(
+            dry_run=not yes, reached=lambda done, total: progress.reach(done, total=total)
+        )
     document = {"crawl": name, "is_deleted": yes, "rows": counts}
     call.write(document, _restart_lines(name, counts, yes=yes))
     return 0 if yes else 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.settings import SETTINGS_PRIORITIES
 
+from scrapy_itemgraph import hiding
 from scrapy_itemgraph.commands.command import command
 
 if TYPE_CHECKING:
@@ -45,9 +46,16 @@ def migrate(call: Call) -> None:
 
 
 def _migrate(call: Call) -> Migrated:
-    from scrapy_itemgraph.graph import ItemGraph  # noqa: PLC0415 - SQLAlchemy; runs need none
+    # SQLAlchemy, which runs need not.
+    from scrapy_itemgraph.graph import ItemGraph, Patience  # noqa: PLC0415
 
-    return ItemGraph.migrate(call.settings.database_url, data_dir=call.settings.data_dir)
+    with call.progress("migrate", "versions") as progress:
+        return ItemGraph.migrate(
+            call.settings.database_url,
+            data_dir=call.settings.data_dir,
+            patience=Patience(call.note),
+            reached=lambda done, total: progress.reach(done, total=total),
+        )
 
 
 def _document(made: Migrated) -> dict[str, Any]:
@@ -77,14 +85,16 @@ def _init_lines(made: Migrated, missing: list[str]) -> Iterator[str]:
         yield "Put into settings.py (into ADDONS, where there is one):"
         yield ""
         yield from (f"    {line}" for line in missing)
+        if any(hiding.HIDDEN in line for line in missing):
+            yield ""
+            yield f"with the password for {hiding.HIDDEN}; left out, ~/.pgpass is asked for it"
 
 
 def _missing_settings(settings: BaseSettings) -> list[str]:
     """Return the lines that a crawl of the project needs in its settings to come here."""
     addon = [] if _has_addon(settings) else [ADDON_LINE]
-    # As they were given: who reads this has just typed it, password and all.
     return addon + [
-        f"{name} = {json.dumps(settings[name], ensure_ascii=False)}"
+        f"{name} = {json.dumps(hiding.shown(str(settings[name])), ensure_ascii=False)}"
         for name in ("ITEMGRAPH_DATABASE_URL", "ITEMGRAPH_DATA_DIR")
         if settings.getpriority(name) == SETTINGS_PRIORITIES["cmdline"]
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy_itemgraph.commands.command import Call
+
+
+_NOW_AND_THEN = 100
 
 
 @command(
@@ -44,16 +48,25 @@ def export(call: Call) -> None:
     to_stdout = any(map(feeds.is_stdout, chosen))
     if to_stdout and call.as_json:
         raise misuse("--json and the feed cannot both go to standard output")
-    with call.graph() as graph:
+    feeds.load_classes(call.scrapy_settings, call.settings.allowed_modules)
+    with call.graph() as graph, ExitStack() as left:
         until = graph.settled()
         since = until - given.since if isinstance(given.since, timedelta) else given.since
         crawler = feeds.crawler_of(call.scrapy_settings, graph.crawl)
         outputs = [feeds.Feed(crawler, uri, options) for uri, options in chosen.items()]
+        for feed in outputs:
+            left.callback(feed.abandon)
         count = 0
-        for kept in graph.journal(since, until, item_classes=given.item_class or ()):
-            count += 1
-            for feed in outputs:
-                feed.write(kept)
+        is_part = since is not None or given.item_class
+        total = None if is_part else graph.kept()
+        with call.progress("export", "items") as progress:
+            for kept in graph.journal(since, until, item_classes=given.item_class or ()):
+                count += 1
+                for feed in outputs:
+                    feed.write(kept)
+                if count % _NOW_AND_THEN == 0:
+                    progress.reach(count, total=total)
+                    graph.announce("export", count, total)
         if not count and not call.settings.keep_items and next(graph.journal(), None) is None:
             raise NotFoundError(
                 f"no scraped item of the crawl {graph.crawl!r} was kept; set "

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import sys
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from itemadapter import ItemAdapter
-from scrapy import Field, Item, Spider
+from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured, UsageError
 from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.extensions.postprocessing import PostProcessingManager
+from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.conf import (
     feed_complete_default_values_from_settings,
     feed_process_params_from_cli,
@@ -26,17 +27,19 @@ from scrapy.utils.python import without_none_values
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from scrapy_itemgraph import tagged
+from scrapy_itemgraph import classes, logs, scraped, tagged
 from scrapy_itemgraph.exceptions import ItemGraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import IO
 
     from scrapy.exporters import BaseItemExporter
     from scrapy.settings import BaseSettings, Settings
 
     from scrapy_itemgraph.types import Kept
+
+logger = logs.logger(__name__)
 
 STDOUT = "stdout"
 _PLACEHOLDER = re.compile(r"%\((\w+)\)[-+ #0]*\d*[a-z]")
@@ -88,6 +91,23 @@ def crawler_of(settings: BaseSettings, crawl: str) -> Crawler:
     crawler.stats = load_object(crawler.settings["STATS_CLASS"])(crawler)
     crawler.spider = Spider.from_crawler(crawler, name=crawl)
     return crawler
+
+
+def load_classes(settings: BaseSettings, allowed: Iterable[str]) -> None:
+    """Load the project's spiders, and with them the classes of what they scrape.
+
+    What was kept names classes, and imports none.
+    """
+    classes.load_modules(allowed)
+    try:
+        get_spider_loader(settings)
+    except Exception as error:  # noqa: BLE001 - the modules are the user's, and run now
+        logger.warning(
+            "The project's spiders cannot be loaded, so the order and the serializers of its "
+            "items' fields may be lost: %s: %s",
+            type(error).__name__,
+            error,
+        )
 
 
 class Feed:
@@ -148,6 +168,15 @@ class Feed:
             self._open()
         self._store()
 
+    def abandon(self) -> None:
+        """Leave a feed as it is, if it is not stored yet: what was written stays."""
+        file, self._file = self._file, None
+        if isinstance(file, PostProcessingManager):
+            file = file.file
+        if file is not None and file is not sys.stdout.buffer:
+            with suppress(OSError):
+                file.close()
+
     def _open(self) -> None:
         self._file = self._storage.open(self._crawler.spider)
         if "postprocessing" in self._options:
@@ -174,6 +203,7 @@ class Feed:
                 self._file.close()
                 self._file = self._file.file
             self._store_file(self._file)
+            self._file = None
         except (OSError, ItemGraphError):
             raise
         except Exception as error:  # whatever a client of some storage raises
@@ -241,47 +271,15 @@ async def _awaited(stored: Any) -> None:
 
 def _item(kept: Kept) -> Any:
     """Return what the exporter gets: the fields, with what their class declares of them."""
-    cls = _declaring(kept.item_class)
-    fields = tagged.load(kept.fields)
-    if cls is None or not fields.keys() <= cls.fields.keys():
-        return fields
-    return cls(fields)
-
-
-@lru_cache
-def _declaring(item_class: str) -> Any:
-    """Return a class with the fields of an item class, for their order and their serializers.
-
-    The class itself need not take what was kept. None for a class without declared fields, and for
-    one that is not there any more.
-    """
-    cls = _load(item_class)
-    names = None if cls is None else ItemAdapter.get_field_names_from_class(cls)
-    if cls is None or names is None:
-        return None
-    declaring: Any = type(cls.__name__, (Item,), {"__module__": __name__})
-    declaring.fields = {
-        name: Field(ItemAdapter.get_field_meta_from_class(cls, name)) for name in names
-    }
-    return declaring
-
-
-@lru_cache
-def _load(item_class: str) -> type | None:
-    if item_class == "dict":
-        return dict
-    try:
-        cls = load_object(item_class)
-    except Exception:  # noqa: BLE001 - the module is the user's, and runs now
-        return None
-    return cls if isinstance(cls, type) else None
+    return scraped.declared(scraped.class_of(kept.item_class), tagged.load(kept.fields))
 
 
 def _is_one_of(item_class: str, accepted: tuple[type, ...]) -> bool:
-    cls = _load(item_class)
+    cls = scraped.class_of(item_class)
     if cls is None:
         raise ItemGraphError(
-            f"{item_class} cannot be imported, so the feed's item_classes say nothing of its "
-            "items; give another FILE, and --item-class"
+            f"no module that the spiders import has the class {item_class}, so the feed's "
+            "item_classes say nothing of its items; name its module in ITEMGRAPH_ALLOWED_MODULES, "
+            "or give another FILE, and --item-class"
         )
     return issubclass(cls, accepted)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph import operations
-from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph import operations, values
+from scrapy_itemgraph.commands import parsing, printing, streams
 from scrapy_itemgraph.commands.command import argument, command, item_id, misuse
 from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError, OperationError
 
@@ -19,12 +17,20 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
-    from scrapy_itemgraph.types import Note, ResultSnapshot
+    from scrapy_itemgraph.types import ResultSnapshot
 
 _LEFT_OUT = object()  # None is what "default" means
 
 ID_HELP = "the item's id, an alias of it, or the URL of a page"
 ID = argument("id", metavar="ID", help=ID_HELP)
+FROM = argument(
+    "--from",
+    metavar="LINE",
+    dest="first",
+    type=parsing.count,
+    default=1,
+    help="leave out the lines before this one",
+)
 
 
 @command(
@@ -46,9 +52,15 @@ def _shown(graph: ItemGraph, name: str) -> dict[str, Any]:
     if item is None:
         raise NotFoundError(f"the item {name!r} has just been deleted")
     creator = None if item.created_by is None else graph.get(item.created_by)
+    url, method = values.page_of(item.data)
+    created_by = values.page_of(None if creator is None else creator.data)
     return {
         **asdict(item),
+        "url": url,
+        "method": method,
         "created_by_item": None if creator is None else creator.id,
+        "created_by_url": created_by[0],
+        "created_by_method": created_by[1],
         "results": [asdict(result) for result in results],
         "attempts": [row._asdict() for row in graph.attempts(name)],
     }
@@ -58,8 +70,12 @@ def _item_lines(item: dict[str, Any]) -> Iterator[str]:
     creator, by = item["created_by_item"], item["created_by"]
     if by is not None and creator != by:
         by += " (no such item any more)" if creator is None else f" (now {creator})"
+    elif by is not None:
+        by = values.label_of(by, item["created_by_url"], item["created_by_method"])
+    shown = values.label_of(item["id"], item["url"], item["method"])
     yield from printing.fields(
         [
+            ("request", shown if shown != item["id"] else None),
             ("item", item["id"]),
             *(("alias", alias) for alias in item["aliases"]),
             *(("tag", _tag(name, value)) for name, value in item["tags"].items()),
@@ -75,8 +91,8 @@ def _item_lines(item: dict[str, Any]) -> Iterator[str]:
         yield from _result_lines(result)
     if item["attempts"]:
         yield ""
-        yield from printing.table(
-            ("TASK", "TRY", "OUTCOME", "STARTED", "WORKER", "ERROR"),
+        head, *lines = printing.table(
+            ("TASK", "TRY", "OUTCOME", "STARTED", "WORKER"),
             (
                 (
                     row["task"],
@@ -84,20 +100,24 @@ def _item_lines(item: dict[str, Any]) -> Iterator[str]:
                     row["outcome"],
                     printing.moment(row["started_at"]),
                     row["worker"],
-                    error_line(row["error"]),
                 )
                 for row in item["attempts"]
             ),
         )
+        yield head
+        for line, row in zip(lines, item["attempts"], strict=True):
+            yield line
+            yield from printing.error(row["error"])
 
 
 def _tag(name: str, value: Any) -> str:
-    return name if value is None else f"{name} = {json.dumps(value, ensure_ascii=False)}"
+    return name if value is None else f"{name} = {_json(value)}"
 
 
 def _result_lines(result: dict[str, Any]) -> Iterator[str]:
     version = f", version {result['version']}" if result["version"] is not None else ""
-    yield printing.clean(f"task {result['task']}: {result['state']}{version}")
+    state = printing.coloured(result["state"])
+    yield f"task {printing.clean(result['task'])}: {state}{printing.clean(version)}"
     yield from (
         f"  {line}"
         for line in printing.fields(
@@ -112,21 +132,23 @@ def _result_lines(result: dict[str, Any]) -> Iterator[str]:
 
 
 def _json_lines(value: Any) -> Iterator[str]:
-    for line in json.dumps(value, ensure_ascii=False, indent=2).splitlines():
-        yield f"  {printing.clean(line)}"
+    for line in _json(value, indent=2).split("\n"):
+        yield f"  {line}"
 
 
-def error_line(error: dict[str, Any] | None) -> str:
-    """Return an error's type and message in one line."""
-    if not error:
-        return ""
-    return f"{error.get('type', 'error')}: {error.get('message', '')}".strip().rstrip(":")
+def _json(value: Any, indent: int | None = None) -> str:
+    return printing.escaped(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 @command(
     "add",
     "Add an item, unless its id is taken: then nothing changes",
-    argument("id", metavar="ID", nargs="?", help="its id; left out: a random one"),
+    argument(
+        "id",
+        metavar="ID",
+        nargs="?",
+        help="its id; left out: a random one; -: ids from standard input, one a line",
+    ),
     argument(
         "--tag",
         metavar="NAME[=JSON]",
@@ -146,10 +168,18 @@ def error_line(error: dict[str, Any] | None) -> str:
     ),
     argument("--nice", metavar="N", type=int, help="its priority; lower goes first"),
     argument("--prefix", metavar="TEXT", help="what a random id begins with"),
-    notes="A crawl that --crawl names is made if it does not exist.",
+    FROM,
+    notes="""\
+A crawl that --crawl names is made if it does not exist. An id from standard input that is a URL is
+its data's url as well, unless --data is given; a thousand are added in a transaction.""",
 )
 def add(call: Call) -> None:
-    """Add an item."""
+    """Add an item, or many."""
+    if call.given.id == "-":
+        _add_many(call)
+        return
+    if call.given.first > 1:
+        raise misuse("--from is for ids from standard input; give - as ID")
     created = _created(call.given)
     with call.graph(may_create=True) as graph:
         is_new = graph.crawl not in graph.crawls()
@@ -166,6 +196,24 @@ def add(call: Call) -> None:
         "tasks": tasks,
     }
     call.write(document, _added_lines(document, created.id))
+
+
+def _add_many(call: Call) -> None:
+    given = call.given
+    if given.alias or given.prefix is not None or given.url is not None:
+        raise misuse("--alias, --prefix and --url are for one item, not for standard input")
+
+    def read(where: str, line: bytes) -> operations.Operation:
+        try:
+            name = line.decode().strip()
+        except UnicodeDecodeError as error:
+            raise OperationError(f"{where}: {error}") from None
+        data = {"url": name} if given.data is None and "://" in name else given.data or {}
+        created = operations.CreateItem(name, dict(given.tag), data, nice=given.nice)
+        return operations.checked(created, where)
+
+    with streams.opened("-") as lines, call.graph(may_create=True) as graph:
+        streams.Stream(call, lines, read, "add").run(graph)
 
 
 def _created(given: Namespace) -> operations.CreateItem:
@@ -212,53 +260,36 @@ def delete(call: Call) -> None:
         notes = graph.apply([deleted], names=["delete"])
     kept = "; its names stay taken" if call.given.keep_name else ""
     document = {"deleted": notes[0].text, "names_kept": call.given.keep_name}
-    call.write(document, [f"deleted {printing.clean(notes[0].text)}{kept}"])
+    call.write(document, [f"deleted {printing.clean(notes[0].shown)}{kept}"])
 
 
 @command(
     "apply",
-    "Apply operations, one JSON object a line, all or none",
+    "Apply operations, one JSON object a line, a thousand in a transaction",
     argument("file", metavar="FILE", help="where they are; - for standard input"),
+    FROM,
     notes="""\
 For example {"op": "createItem", "id": "URL:x", "tags": ["page"], "data": {"url": "https://x/"}}.
-All are applied in one transaction; an error names the line, and then nothing is changed.""",
+A transaction has a thousand of them. An error names the line; the transactions before it stand.""",
 )
 def apply(call: Call) -> None:
     """Apply operations."""
-    read = list(_operations(_lines(call.given.file)))
-    with call.graph(may_create=True) as graph:
-        is_new = graph.crawl not in graph.crawls()
-        notes = graph.apply([one for _, one in read], names=[name for name, _ in read])
-        if is_new:
-            call.note(f"scrapy itemgraph: made the crawl {printing.clean(graph.crawl)!r}")
-    document = {"operations": len(read), "notes": [asdict(note) for note in notes]}
-    call.write(document, _note_lines(notes, len(read)))
+    with (
+        streams.opened(call.given.file) as given,
+        call.graph(may_create=True) as graph,
+    ):
+        streams.Stream(call, given, _operation, "apply").run(graph)
 
 
-def _note_lines(notes: Iterable[Note], total: int) -> Iterator[str]:
-    for note in notes:
-        yield f"[{note.label}] {printing.clean(note.text)}"
-    yield f"{total:,} operations applied"
-
-
-def _lines(file: str) -> list[bytes]:
+def _operation(where: str, line: bytes) -> operations.Operation:
+    """Read an operation; errors call it by `where`."""
     try:
-        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).split(b"\n")
-    except OSError as error:
-        raise NotFoundError(f"{file} cannot be read: {error.strerror}") from None
-
-
-def _operations(lines: Iterable[bytes]) -> Iterator[tuple[str, operations.Operation]]:
-    """Read operations, each with what errors call it."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        where = f"line {number}"
-        try:
-            read = operations.from_json(json.loads(line.decode()))
-        except (ItemGraphError, ValueError, RecursionError) as error:
-            raise OperationError(f"{where}: {error}") from None
-        yield where, operations.checked(read, where)
+        read = operations.from_json(json.loads(line.decode()))
+    except RecursionError:
+        raise OperationError(f"{where}: {values.too_deep('it')}") from None
+    except (ItemGraphError, ValueError) as error:
+        raise OperationError(f"{where}: {error}") from None
+    return operations.checked(read, where)
 
 
 @command(

@@ -44,7 +44,7 @@ def _slot_lines(found: Sequence[LimitState], limit: int) -> Iterator[str]:
             (
                 (
                     one.name,
-                    _seconds(one.gap or None),
+                    _seconds(one.delay or None),
                     one.concurrency,
                     _holders(one),
                     _workers(one.waiting),
@@ -71,8 +71,8 @@ def _slot_lines(found: Sequence[LimitState], limit: int) -> Iterator[str]:
             (
                 (
                     one.name,
-                    one.work,
-                    _seconds(one.gap or None),
+                    one.work if one.is_counted else printing.AtLeast(one.work or 0),
+                    _seconds(one.delay or None),
                     one.concurrency,
                     _holders(one),
                     _workers(one.waiting),
@@ -172,8 +172,8 @@ def set_delay(call: Call) -> None:
         if limit.crawl_delay is not None:
             said += f", and at least the {_seconds(limit.crawl_delay)} of its robots.txt"
     else:
-        said = f"{limit.name} keeps a delay of {_seconds(limit.gap)}"
-        if limit.gap > seconds:
+        said = f"{limit.name} keeps a delay of {_seconds(limit.delay)}"
+        if limit.delay > seconds:
             said += f", which the settings ask for, and which is more than {_seconds(seconds)}"
     _write(call, changed, said)
 
@@ -204,7 +204,7 @@ def set_limit(call: Call) -> None:
     said = f"{limit.name} is as the code says" if rate is None else f"{limit.name}: {rate}"
     if limit.kind == "slot" and rate is not None:
         kept = f"{limit.concurrency} at once" if limit.concurrency is not None else ""
-        delay = f"a delay of {_seconds(limit.gap)}" if limit.gap else ""
+        delay = f"a delay of {_seconds(limit.delay)}" if limit.delay else ""
         said += f"; it keeps {' and '.join(filter(None, (delay, kept)))}"
     _write(call, changed, said)
 

@@ -95,7 +95,9 @@ def json_value(text: str) -> Any:
     """Read a JSON value."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise argparse.ArgumentTypeError(values.too_deep("it")) from None
+    except ValueError as error:
         raise argparse.ArgumentTypeError(
             f"{text!r:.80} is not JSON ({error}); text needs double quotes"
         ) from None

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -13,23 +17,81 @@ from scrapy_itemgraph import values
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-WIDTH = 100
 GAP = "  "
 _LEAST = 8
+_ENOUGH = 60  # columns, in which the ends of a URL tell it from others
 _CUT = "..."
+_INDENT = "    "
+_MOST_LINES = 3
+_BOLD, _RED, _GREEN, _YELLOW = "1", "31", "32", "33"
+_COLOURED_HEADS = {"STATE", "NOW", "OUTCOME", "KIND"}
+_COLOURS = {
+    **dict.fromkeys(("fresh", "ok", "may run now"), _GREEN),
+    **dict.fromkeys(("stale", "retry", "refused", "does not run now"), _YELLOW),
+    **dict.fromkeys(("held", "failed", "died", "stalled"), _RED),
+}
+_UNSAFE = re.compile(r"[^ -~]")
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m|\n)")
+
+clean = values.one_line
+
+
+class AtLeast(int):
+    """A number at which counting stopped: there may be more."""
 
 
 def write(stream: TextIO, line: str) -> None:
-    """Write a line; what the terminal's encoding lacks is escaped."""
+    """Write a line; what the terminal's encoding lacks is escaped, and so is what steers it.
+
+    Colours and newlines pass: they are ours, for what comes from outside was cleaned before.
+    """
     encoding = stream.encoding or "utf-8"
+    parts = _COLOUR.split(line)
+    line = "".join(part if _COLOUR.fullmatch(part) else clean(part) for part in parts)
     safe = line.encode(encoding, "backslashreplace").decode(encoding)
     stream.write(safe + "\n")
 
 
 def dump(document: Any, stream: TextIO) -> str:
-    """Return a document as JSON, in ASCII where the terminal has no UTF-8."""
+    """Return a document as JSON, in ASCII where the terminal has no UTF-8.
+
+    What would steer a terminal or cannot be written is escaped: the same values, as valid JSON.
+    """
     is_utf8 = (stream.encoding or "utf-8").lower().replace("-", "") == "utf8"
-    return json.dumps(document, ensure_ascii=not is_utf8, indent=2, default=_plain)
+    text = json.dumps(document, ensure_ascii=not is_utf8, indent=2, default=_plain)
+    return escaped(text)
+
+
+def escaped(text: str) -> str:
+    """Escape in JSON what `clean` escapes in other text; newlines between values stay."""
+    return _UNSAFE.sub(lambda match: _escape(match[0]), text)
+
+
+def _escape(char: str) -> str:
+    return char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1]
+
+
+def width() -> int | None:
+    """Return how many columns lines may have: the terminal's, or COLUMNS; None without either."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):  # a pipe, a file, or no stream at all
+        return None
+
+
+def coloured(text: str, style: str | None = None) -> str:
+    """Return text in a colour, by default that of the state which it names.
+
+    It stays as it is where no terminal shows it, or NO_COLOR is set.
+    """
+    style = style or _COLOURS.get(text.strip())
+    has_colour = (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
+    return f"\x1b[{style}m{text}\x1b[0m" if style and has_colour else text
 
 
 def _plain(value: Any) -> Any:
@@ -40,14 +102,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return str(value)
-
-
-def clean(value: Any) -> str:
-    """Return text without control characters, which a crawled page may have brought."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
-        for char in str(value)
-    )
 
 
 def moment(value: datetime | None) -> str:
@@ -63,62 +117,140 @@ def period(value: timedelta | None) -> str:
 def fields(pairs: Iterable[tuple[str, Any]]) -> Iterator[str]:
     """Write names and values, a line each; values that are empty are left out."""
     kept = [(name, clean(value)) for name, value in pairs if value not in {None, ""}]
-    width = max((len(name) for name, _ in kept), default=0)
+    longest = max((len(name) for name, _ in kept), default=0)
     for name, value in kept:
-        yield f"{name:<{width}}{GAP}{value}"
+        yield f"{name:<{longest}}{GAP}{value}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Write rows under their heads, numbers to the right, at most `WIDTH` wide.
+    """Write rows under their heads, numbers to the right, as wide as the terminal.
 
-    Columns that are empty in every row are left out; where it is too wide, the widest are cut.
+    Columns that are empty in every row are left out. Where it is too wide, the widest column has
+    lines of its own, above what else is in its row, and what is still too wide is cut.
     """
     cells = [["" if value is None else value for value in row] for row in rows]
     shown = [n for n in range(len(heads)) if any(_text(row[n]) for row in cells)]
-    columns = [[heads[n], *(_text(row[n]) for row in cells)] for n in shown]
-    widths = _fit([max(map(_width, column)) for column in columns])
-    rights = [all(isinstance(row[n], int) or row[n] == "" for row in cells) for n in shown]
-    for line in zip(*columns, strict=True):
-        padded = map(_padded, line, widths, rights)
-        yield GAP.join(padded).rstrip()
+    columns = [_column(heads[n], [row[n] for row in cells]) for n in shown]
+    room = width()
+    tall = _too_wide(columns, room)
+    if tall is not None:
+        columns.remove(tall)
+    widths = _fit([one.width for one in columns], None if room is None or not tall else room - 2)
+    for number in range(len(cells) + 1):
+        padded = [one.cell(number, wide) for one, wide in zip(columns, widths, strict=True)]
+        line = GAP.join(padded).rstrip()
+        if tall is not None:
+            line = f"{tall.cell(number, min(tall.width, room or 0)).rstrip()}\n{GAP}{line}"
+        yield "\n".join(coloured(one, _BOLD) for one in line.split("\n")) if number == 0 else line
 
 
-def shortened(line: str) -> str:
-    """Leave out the middle of a line that is too wide."""
-    return line if _width(line) <= WIDTH else _cut(line, WIDTH)
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column's head and texts, as wide as the widest of them."""
+
+    texts: list[str]
+    width: int
+    is_right: bool
+    is_state: bool
+
+    def cell(self, number: int, room: int) -> str:
+        """Return the text of a row (0: the head) in so many columns, in its colour."""
+        padded = _padded(self.texts[number], room, self.is_right)
+        return coloured(padded) if self.is_state and number else padded
+
+
+def _column(head: str, cells: list[Any]) -> _Column:
+    texts = [head, *map(_text, cells)]
+    return _Column(
+        texts,
+        max(map(_width, texts)),
+        is_right=all(isinstance(cell, int) or cell == "" for cell in cells),
+        is_state=head in _COLOURED_HEADS,
+    )
+
+
+def _too_wide(columns: Sequence[_Column], room: int | None) -> _Column | None:
+    """Return the widest column where too little of it would be left beside the others."""
+    if room is None or len(columns) < 2:  # noqa: PLR2004 - there is no other
+        return None
+    widest = max(columns, key=lambda one: one.width)
+    left = room - sum(one.width + len(GAP) for one in columns if one is not widest)
+    return widest if left < min(widest.width, _ENOUGH) else None
+
+
+def error(described: Mapping[str, Any] | None) -> Iterator[str]:
+    """Write a recorded error's type and message, indented, in three lines at most.
+
+    Of a longer one the middle is left out, most of what stays being the end: a chain of errors,
+    or what another program said, ends with the cause.
+    """
+    if not described:
+        return
+    said = f"{described.get('type', 'error')}: {described.get('message', '')}".rstrip(": ")
+    text = clean(" ".join(said.split()))
+    columns = width()
+    if columns is None:
+        yield f"{_INDENT}{text}"
+        return
+    room = max(columns - len(_INDENT), _LEAST)
+    lines = list(_wrapped(text, room))
+    size = _MOST_LINES * room
+    while len(lines) > _MOST_LINES:
+        lines = list(_wrapped(_cut(text, size, start=size // 4), room))
+        size -= _LEAST // 2  # lines end between words, before they are full
+    for line in lines:
+        yield f"{_INDENT}{coloured(line, _RED)}"
+
+
+def _wrapped(text: str, room: int) -> Iterator[str]:
+    while text:
+        line = _fitting(text, room)
+        space = line.rfind(" ", len(line) // 2)
+        if len(line) < len(text) and space > 0 and text[len(line)] != " ":
+            line = line[:space]
+        text = text[len(line) :].lstrip()
+        yield line
 
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
-    return f"{value:,}" if isinstance(value, int) else clean(value)
+    more = "+" if isinstance(value, AtLeast) else ""
+    return f"{value:,}{more}" if isinstance(value, int) else clean(value)
 
 
-def _fit(widths: list[int]) -> list[int]:
-    """Narrow the widest columns until all fit."""
-    spare = WIDTH - len(GAP) * (len(widths) - 1)
+def _fit(widths: list[int], room: int | None = None) -> list[int]:
+    """Narrow the widest columns until all fit into `room`, or the terminal."""
+    room = room or width()
+    if room is None:
+        return widths
+    spare = room - len(GAP) * (len(widths) - 1)
     while sum(widths) > spare and max(widths) > _LEAST:
         widest = widths.index(max(widths))
         widths[widest] -= 1
     return widths
 
 
-def _padded(text: str, width: int, right: bool) -> str:
-    if _width(text) > width:
-        text = _cut(text, width)
-    pad = " " * (width - _width(text))
+def _padded(text: str, room: int, right: bool) -> str:
+    if _width(text) > room:
+        text = _cut(text, room)
+    pad = " " * (room - _width(text))
     return pad + text if right else text + pad
 
 
-def _cut(text: str, width: int) -> str:
-    """Leave out the middle: the ends tell ids apart."""
-    room = width - len(_CUT)
-    start, end = text[: room // 2], text[len(text) - (room - room // 2) :]
-    while _width(start) > room // 2:
-        start = start[:-1]
-    while _width(end) > room - room // 2:
-        end = end[1:]
-    return start + _CUT + end
+def _cut(text: str, room: int, *, start: int | None = None) -> str:
+    """Leave out the middle: the ends tell ids apart. `start` is the width of the first of them."""
+    room -= len(_CUT)
+    start = room // 2 if start is None else start
+    return _fitting(text, start) + _CUT + _fitting(text[::-1], room - start)[::-1]
+
+
+def _fitting(text: str, room: int) -> str:
+    """Return as much of a text's beginning as fits."""
+    fits = text[:room]
+    while _width(fits) > room:
+        fits = fits[:-1]
+    return fits
 
 
 def _width(text: str) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph import values
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import argument, command, item_id, misuse
-from scrapy_itemgraph.commands.items import ID, error_line
+from scrapy_itemgraph.commands.items import ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,15 +37,16 @@ def _work_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
         yield "no work is outstanding"
         return
     yield from printing.table(
-        ("ITEM", "TASK", "STATE", "NICE", "TRIES", "DEATHS", "NOT BEFORE", "SLOT"),
+        ("ITEM", "TASK", "STATE", "NICE", "TRIES", "DEATHS", "STALLS", "NOT BEFORE", "SLOT"),
         (
             (
-                row.item,
+                values.label_of(row.item, row.url, row.method),
                 row.task,
                 "stale" if row.is_stale else "never run",
                 row.nice,
                 row.tries or None,
                 row.deaths or None,
+                row.stalls or None,
                 printing.moment(row.not_before),
                 row.slot,
             )
@@ -66,15 +68,23 @@ def explain(call: Call) -> None:
     name = item_id(call)
     with call.graph() as graph:
         explained = graph.explain(name, call.given.task)
-    call.write([asdict(one) for one in explained], _explained_lines(explained))
+        item = graph.get(name)
+    found = name if item is None else item.id
+    url, method = values.page_of(None if item is None else item.data)
+    call.write(
+        [{"item": found, "url": url, "method": method, **asdict(one)} for one in explained],
+        _explained_lines(explained, found, values.label_of(found, url, method)),
+    )
 
 
-def _explained_lines(explained: Sequence[Any]) -> Iterator[str]:
+def _explained_lines(explained: Sequence[Any], name: str, shown: str) -> Iterator[str]:
+    if shown != name:
+        yield printing.clean(shown)
     if not explained:
         yield "no task is called for by the item's tags, and none has a result of it"
     for one in explained:
-        may = "may run now" if one.is_eligible else "does not run now"
-        yield printing.clean(f"{one.task}: {one.state}, {may}")
+        may = printing.coloured("may run now" if one.is_eligible else "does not run now")
+        yield f"{printing.clean(one.task)}: {printing.coloured(one.state)}, {may}"
         for reason in one.reasons:
             yield printing.clean(f"  - {reason}")
 
@@ -106,7 +116,7 @@ def _failure_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
                 row.task,
                 printing.moment(row.occurred_at),
                 "refused" if row.is_refusal else "",
-                row.item,
+                values.label_of(row.item, row.url, row.method),
             )
             for row in rows
         ),
@@ -114,7 +124,7 @@ def _failure_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
     yield head
     for line, row in zip(lines, rows, strict=True):
         yield line
-        yield printing.shortened(f"    {printing.clean(error_line(row.error))}")
+        yield from printing.error(row.error)
     if len(rows) == limit:
         yield f"(the first {limit:,}; --limit shows more)"
 

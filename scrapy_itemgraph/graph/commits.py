@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph import answers, apply, database, registry, sessions
+from scrapy_itemgraph import answers, apply, database, handed, logs, registry, sessions
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.operations import Changeset
 from scrapy_itemgraph.types import Applied, Outcome
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.types import Cookie
+    from scrapy_itemgraph.types import Cookie, Handing
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 
 class Commits:
@@ -28,8 +27,13 @@ class Commits:
 
     def __init__(self, transactions: Transactions, *, spider: str) -> None:
         self.worker_id = 0
+        self.names_freed = 0
         self._transactions = transactions
         self._spider = spider
+
+    def see_freed(self, count: int) -> None:
+        """Take note of how many commits of the crawl have freed names, by whomever."""
+        self.names_freed = max(self.names_freed, count)
 
     async def commit(
         self,
@@ -37,10 +41,11 @@ class Commits:
         *,
         cookies: Sequence[Cookie] = (),
         state: Mapping[str, str | None] | None = None,
+        handing: Handing | None = None,
     ) -> list[Applied]:
         """Apply changesets in one transaction; one that the database refuses fails alone."""
         try:
-            return await self._commit(changesets, cookies, state or {})
+            return await self._commit(changesets, cookies, state or {}, handing)
         except DatabaseUnavailableError:
             raise
         except Exception as error:
@@ -52,7 +57,8 @@ class Commits:
             if len(changesets) > 1:
                 return [applied for one in changesets for applied in await self.commit([one])]
             (refused,) = changesets
-            if refused.outcome is Outcome.FAILED:
+            has_more = refused.operations or refused.scraped
+            if refused.outcome is Outcome.FAILED and not has_more:
                 raise
             logger.exception("The database refused a commit", extra={"action": "commit_refused"})
             described = {"type": type(error).__name__, "message": str(error)}
@@ -63,6 +69,11 @@ class Commits:
             )
             (applied,) = await self._commit([failed])
             return [replace(applied, error=described)]
+
+    async def hand(self, handing: Handing) -> None:
+        """Note what the engine may get next, in a transaction of its own."""
+        await self._transactions.call(handed.write_alone, self.worker_id, handing.pairs)
+        handing.is_told = True
 
     async def _save_session(
         self, cookies: Sequence[Cookie], state: Mapping[str, str | None]
@@ -80,6 +91,7 @@ class Commits:
         changesets: Sequence[Changeset],
         cookies: Sequence[Cookie] = (),
         state: Mapping[str, str | None] | None = None,
+        handing: Handing | None = None,
     ) -> list[Applied]:
         """Commit once, also when the answer to a commit was lost and it is asked for again."""
         is_again = False
@@ -90,7 +102,7 @@ class Commits:
         def commit(connection: Connection) -> list[Applied]:
             nonlocal is_again
             now = database.hot_path(connection)
-            registry.share_crawl(connection, crawl_id)
+            self.see_freed(registry.share_crawl(connection, crawl_id))
             if has_unfenced and not answers.take(connection, token):
                 return apply.answered(connection, changesets, crawl_id)
             was_asked, is_again = is_again, True
@@ -104,6 +116,11 @@ class Commits:
                 is_again=was_asked,
             )
             sessions.save(connection, crawl_id, cookies, state or {})
+            if handing is not None:
+                handed.write(connection, self.worker_id, handing.pairs)
             return applied
 
-        return await self._transactions.patiently(commit)
+        done = await self._transactions.patiently(commit)
+        if handing is not None:
+            handing.is_told = True
+        return done

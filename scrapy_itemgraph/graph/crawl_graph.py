@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 import os
 import socket
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph import (
-    answers,
-    clock,
     database,
+    following,
     holdings,
     liveness,
+    logs,
     migrate,
     moves,
     queries,
@@ -32,13 +29,17 @@ from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import notices
 from scrapy_itemgraph.graph.commits import Commits
+from scrapy_itemgraph.graph.feeds import Feeds
 from scrapy_itemgraph.graph.limiting import Limiting
+from scrapy_itemgraph.graph.pruning import Pruning
 from scrapy_itemgraph.graph.sessions import Sessions
+from scrapy_itemgraph.graph.sources import Sources
 from scrapy_itemgraph.graph.transactions import Transactions
 from scrapy_itemgraph.operations import Changeset
 from scrapy_itemgraph.types import Outcome
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         Claim,
         Cookie,
         Hand,
+        Handing,
         ItemSnapshot,
         Move,
         Moved,
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
         Use,
     )
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 
 class CrawlGraph:
@@ -82,13 +84,15 @@ class CrawlGraph:
         self._has_callback: Callable[[str], bool] = lambda _: True
         self._of_callback: Callable[[str], Task] | None = None
         self.has_cookies = False
+        self.is_sweeping = False
+        self.staged = 0  # results that fell due
+        self.suspects_wait = False  # there is work that must run alone
         self._outdated: set[str] = set()
-        self._lives_until = math.inf
         self.last_uses: Sequence[Use] = ()  # of limits, for the end
         self.on_replaced: Callable[[], None] = lambda: None  # given up for dead, and begun anew
-        self._liveness: liveness.Liveness | None = None
         self._transactions = Transactions(engine, settings.patience)
         self._call = self._transactions.call
+        self._sources = Sources(self._transactions, lambda _: None)
 
     @classmethod
     async def open(
@@ -103,12 +107,13 @@ class CrawlGraph:
         callback_names: Collection[str] = (),
         arguments: Mapping[str, str] | None = None,
         job: str | None = None,
+        source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
     ) -> CrawlGraph:
         """Find or start the server, migrate if allowed, register crawl, tasks and worker.
 
         `of_callback` returns the task of a plain callback, by its name; `has_callback` tells
         whether this worker's code has what another one registers later, and `callback_names` are
-        those that may become tasks.
+        those that may become tasks. `source_of` returns the digest of a task's code, by its name.
 
         Raises:
             ItemGraphError: with one clear line.
@@ -119,8 +124,10 @@ class CrawlGraph:
         if url is None:
             server = await asyncio.to_thread(EmbeddedServer.start, settings.data_dir)
             url = server.url
-        graph = cls(settings, database.async_engine(url), server)
+        idle = settings.lease.total_seconds() / 2  # the beat gets its row in time
+        graph = cls(settings, database.async_engine(url, longest_idle=idle), server)
         graph._has_callback = has_callback
+        graph._sources = Sources(graph._transactions, source_of)
         try:
             with database.all_errors(graph._engine.url):
                 await graph._register(
@@ -150,7 +157,8 @@ class CrawlGraph:
     ) -> None:
         self._spider, self._job, self._of_callback = spider, job, of_callback
         self._commits = Commits(self._transactions, spider=spider)
-        await self._transactions.once(database.check_version)
+        self.hand = self._commits.hand
+        await self._transactions.when_up(database.check_version)
         allowed = self.settings.auto_migrate
         automatic = self._server is not None if allowed is None else allowed
         await self._transactions.once(migrate.ensure, auto=automatic)
@@ -160,6 +168,8 @@ class CrawlGraph:
         self._crawl_id, other = await self._call(registry.make_crawl, crawl, arguments)
         self._transactions.crawl_id = self._crawl_id
         self.sessions = Sessions(self._transactions, self._crawl_id)
+        self.pruning = Pruning(self._transactions, self._crawl_id, self.settings)
+        self.feeds = Feeds(self._transactions, self._crawl_id)
         self.limiting = Limiting(self._transactions, self.settings, spider=spider)
         self._registration = await self._call(
             registry.register_tasks,
@@ -175,12 +185,14 @@ class CrawlGraph:
         self.callbacks = set(self._registration.callbacks)
         worker = await self._register_worker(joins_run=True)
         self._started_at: datetime = worker.started_at
+        self.is_resumed = self.run_started_at < self._started_at
         self._liveness = liveness.Liveness(
-            self._engine.dialect.create_connect_args(self._engine.url)[1],
+            self._engine.url,
             crawl_id=self._crawl_id,
             worker_id=self.worker_id,
             lease=self.settings.lease,
-            beat=self._beat,
+            patience=self.settings.patience,
+            replace=self._replace_worker,
         )
         await self._liveness.start()
         notices.tell(
@@ -189,11 +201,11 @@ class CrawlGraph:
             other_arguments=other,
             vanished=self._registration.vanished,
             stray_groups=await self.limiting.stray_groups({*tasks, *callback_names}),
+            outdated=await self._sources.note(self._registration.tasks),
         )
 
     async def _register_worker(self, *, joins_run: bool = False) -> Any:
         def register(connection: Connection) -> Any:
-            answers.forget(connection)
             if joins_run:
                 self.run_started_at = runs.join(connection, self._crawl_id)
             return workers.register(
@@ -209,7 +221,6 @@ class CrawlGraph:
         worker = await self._call(register)
         self.worker_id = self._commits.worker_id = worker.id
         self.sessions.worker_id = self.limiting.worker_id = worker.id
-        self._lives_until = clock.elapsed() + self.settings.lease.total_seconds()
         return worker
 
     async def seed(self, operations: Sequence[Operation]) -> tuple[Note, ...]:
@@ -255,6 +266,7 @@ class CrawlGraph:
         if self._of_callback is not None:
             limited = {number: self._of_callback(name) for number, (name, _, _) in new.items()}
             await self.limiting.register(limited)
+        await self._sources.note(new)
         tasks |= new
         self.callbacks |= {name for name, _, _ in known.values()}
         return bool(new)
@@ -276,26 +288,33 @@ class CrawlGraph:
     # Work
 
     async def claim(
-        self, limit: int, *, alone: bool = False, hand: Hand | None = None
+        self,
+        limit: int,
+        *,
+        alone: bool = False,
+        hand: Hand | None = None,
+        hands: Callable[[Sequence[Claim]], Collection[tuple[int, int]] | None] | None = None,
     ) -> list[Claim]:
         """Claim up to `limit` pieces of work; with `alone`, one that two workers died on.
 
-        Without a hand nothing is limited.
+        Without a hand nothing is limited. `hands` is told of the claims and returns the (item,
+        task) pairs that may begin; see `work.claim`.
         """
-        token = uuid.uuid4()
+        tokens = work.new_tokens(limit)
         is_again = False
 
         def claim(connection: Connection) -> list[Claim]:
             nonlocal is_again
             if is_again:
                 registry.share_crawl(connection, self._crawl_id)
-                work.unclaim(connection, token, self.worker_id)
+                work.unclaim(connection, tokens, self.worker_id)
                 if hand is not None:
                     holdings.keep_only(connection, self.worker_id, hand.rooms)
             is_again = True
-            self.has_cookies, others_log_in = sessions.before_claim(
+            self.has_cookies, others_log_in, freed = sessions.before_claim(
                 connection, self._crawl_id, self.worker_id
             )
+            self._commits.see_freed(freed)
             if others_log_in:
                 return []
             admission = None if hand is None else self.limiting.admission(hand)
@@ -304,10 +323,11 @@ class CrawlGraph:
                 crawl_id=self._crawl_id,
                 worker_id=self.worker_id,
                 tasks=self._registration.tasks,
-                token=token,
+                tokens=tokens,
                 limit=limit,
                 alone=alone,
                 admission=admission,
+                hands=hands,
             )
             if hand is not None and admission is not None:
                 hand.grants = tuple(admission.grants.values())
@@ -322,12 +342,18 @@ class CrawlGraph:
         *,
         cookies: Sequence[Cookie] = (),
         state: Mapping[str, str | None] | None = None,
+        handing: Handing | None = None,
     ) -> list[Applied]:
         """Apply changesets in one transaction; one that the database refuses fails alone.
 
-        Changed cookies, and keys of the spider's state, are saved with them.
+        Changed cookies, spider.state, and what the engine gets next are saved with them.
         """
-        return await self._commits.commit(changesets, cookies=cookies, state=state)
+        return await self._commits.commit(changesets, cookies=cookies, state=state, handing=handing)
+
+    @property
+    def names_freed(self) -> int:
+        """How often names were freed, as of the last claim or commit; it only grows."""
+        return self._commits.names_freed
 
     async def release(self, claims: Sequence[Claim]) -> int:
         """Give claims back in their place; return how many were still ours."""
@@ -366,10 +392,13 @@ class CrawlGraph:
         return await self._call(remaining, hot=True)
 
     async def take_over(self) -> int:
-        """Free what the crawl's dead workers had; return how many claims that were."""
-        return await self._call(
+        """Free what the crawl's dead and stalled workers had; return how many claims that were."""
+        taken = await self._call(
             workers.take_over, self._crawl_id, self.worker_id, hot=True, share=True
         )
+        self.suspects_wait = taken.suspects_wait
+        notices.tell_given_up(taken.given_up)
+        return taken.claims
 
     async def tend(self) -> bool:
         """Take over from the dead, stage what fell due, sweep a step; whether there is more."""
@@ -378,9 +407,10 @@ class CrawlGraph:
         timers = await self._call(staging.stage_timers, self._crawl_id, hot=True)
         until = await self._due_until()
         due = await self._call(staging.stage_results, self._crawl_id, until, hot=True, share=True)
-        swept = await self._call(registry.sweep, self._crawl_id, hot=True)
+        self.staged += due
+        self.is_sweeping = await self._call(registry.sweep, self._crawl_id, hot=True)
         await self._say_what_is_outdated()
-        return bool(timers or due or swept)
+        return bool(timers or due or self.is_sweeping)
 
     async def _say_what_is_outdated(self) -> None:
         outdated = await self._call(registry.redefined, self._registration.tasks, hot=True)
@@ -397,12 +427,7 @@ class CrawlGraph:
 
     async def get_item(self, name: str) -> ItemSnapshot | None:
         """Return an item by any of its names, as it is committed."""
-
-        def get(connection: Connection) -> ItemSnapshot | None:
-            item_id = queries.resolve(connection, self._crawl_id, name)
-            return None if item_id is None else work.snapshots(connection, [item_id]).get(item_id)
-
-        return await self._call(get, hot=True)
+        return await self._call(work.named, self._crawl_id, name, hot=True)
 
     async def get_metadata(
         self, name: str, task: str, *, only_fresh: bool = False
@@ -421,6 +446,10 @@ class CrawlGraph:
 
         return await self._call(get, hot=True)
 
+    async def sweeps(self) -> list[following.Sweep]:
+        """Return the open sweeps, and how far they are."""
+        return await self._call(following.sweeps, self._crawl_id)
+
     async def summary(self) -> queries.Summary:
         """Count the crawl for a log line."""
         return await self._call(queries.summary, self._crawl_id)
@@ -428,17 +457,14 @@ class CrawlGraph:
     @property
     def lives(self) -> bool:
         """Whether lock and lease stand, so that nobody else can have this worker's limits."""
-        is_locked = self._liveness is None or self._liveness.is_sure
-        return is_locked and clock.elapsed() < self._lives_until
+        return self._liveness.lives
 
     async def wait_for_own_news(self, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
         """Wait for news for this very worker, `timeout` seconds at most; whether there were."""
-        assert self._liveness is not None
         return await self._liveness.wait_for_own(timeout)
 
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
         """Wait for news of the crawl, `timeout` seconds at most."""
-        assert self._liveness is not None
         await self._liveness.wait(timeout)
 
     def hurry(self) -> None:
@@ -448,12 +474,10 @@ class CrawlGraph:
     async def close(self, reason: str) -> None:
         """Give back what is still claimed, and be gone; the lock goes last."""
         self.hurry()
-        assert self._liveness is not None
         try:
-            await self._liveness.stop()
+            self._liveness.stop()
             await self._call(self._stop, reason, hot=True, share=True)
         finally:
-            await self._liveness.close()
             await self._dispose()
 
     def _stop(self, connection: Connection, reason: str) -> None:
@@ -462,21 +486,18 @@ class CrawlGraph:
         workers.stop(connection, self.worker_id, reason)
 
     async def _dispose(self) -> None:
-        await self._engine.dispose()
+        if hasattr(self, "_liveness"):  # else it failed to open
+            await self._liveness.close()
+        await self._transactions.close()
         if self._server is not None:
             await asyncio.to_thread(self._server.close)
 
-    async def _beat(self, locked: bool) -> int:
-        asked = clock.elapsed()
-        lives = await self._call(workers.heartbeat, self.worker_id, self.settings.lease)
-        self._lives_until = asked + self.settings.lease.total_seconds()
-        if not lives:
-            self.on_replaced()
-            logger.warning(
-                "This worker was given up for dead; it goes on as a new one, and what it was doing "
-                "is done by others"
-            )
-            await self._register_worker()
-        if locked and lives:
-            await self._call(workers.mark_locked, self.worker_id)
+    async def _replace_worker(self) -> int:
+        """Register anew who was given up for dead; returns its number."""
+        self.on_replaced()
+        logger.warning(
+            "This worker was given up for dead; it goes on as a new one, and what it was doing "
+            "is done by others"
+        )
+        await self._register_worker()
         return self.worker_id

@@ -30,6 +30,11 @@ class Door:
     def __init__(self, engine: Engine, crawl: str | None) -> None:
         self._engine = engine
         self._crawl = crawl
+        self._doing: tuple[str, int, int | None] | None = None
+
+    def announce(self, what: str, done: int, total: int | None = None) -> None:
+        """Let `status` show how far long work is, while the next calls' transactions last."""
+        self._doing = what, done, total
 
     @property
     def crawl(self) -> str:
@@ -86,4 +91,6 @@ class Door:
 
     def _run(self, function: Callable[[Connection], T]) -> T:
         with self._engine.begin() as connection:
+            if self._doing is not None:
+                database.announce(connection, *self._doing)
             return function(connection)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import math
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,16 +33,18 @@ from scrapy_itemgraph.tasks import closest
 from scrapy_itemgraph.types import Kept, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection, Engine, Row
 
+    from scrapy_itemgraph.graph.patience import Patience
     from scrapy_itemgraph.types import ItemSnapshot, Note, ResultSnapshot
 
 HANDLED_BY = "a person"
 LOCK_TIMEOUT = "55P03"
 _PAGE = 500
+_MOST_OF_URL = 10
 _SETTLE_MS = 10_000  # who waits for longer would hold up the workers that wait behind
 
 
@@ -67,17 +70,19 @@ class ItemGraph(LimitControls):
         *,
         data_dir: str | Path = ".scrapy/itemgraph",
         auto_migrate: bool | None = None,
+        patience: Patience | None = None,
     ) -> Iterator[ItemGraph]:
         """Open the graph at `url`, or the embedded one in `data_dir`.
 
-        Without `crawl` the database's only crawl is meant.
+        Without `crawl` the database's only crawl is meant. Without `patience` a lock, or a server
+        that does not answer, is waited for as long as it takes.
 
         Raises:
             DatabaseError: when the server or its schema cannot be used, in one clear line.
 
         """
         with (
-            _engine(url, Path(data_dir)) as (engine, alone_since),
+            _engine(url, Path(data_dir), patience) as (engine, alone_since),
             database.errors(engine.url),
         ):
             automatic = url is None if auto_migrate is None else auto_migrate
@@ -89,19 +94,27 @@ class ItemGraph(LimitControls):
             yield cls(engine, crawl)
 
     @staticmethod
-    def migrate(url: str | None = None, *, data_dir: str | Path = ".scrapy/itemgraph") -> Migrated:
-        """Make the schema at `url`, or in the embedded server, or bring it up to date."""
+    def migrate(
+        url: str | None = None,
+        *,
+        data_dir: str | Path = ".scrapy/itemgraph",
+        patience: Patience | None = None,
+        reached: Callable[[int, int], None] | None = None,
+    ) -> Migrated:
+        """Make the schema at `url`, or in the embedded server, or bring it up to date.
+
+        `reached` hears after each version how many of how many are made.
+        """
         with (
-            _engine(url, Path(data_dir)) as (engine, _),
+            _engine(url, Path(data_dir), patience) as (engine, _),
             database.all_errors(engine.url),
             engine.begin() as connection,
         ):
             database.check_version(connection)
             before = migrate.current(connection)
-            migrate.upgrade(connection)
-            shown = engine.url.set(drivername="postgresql").render_as_string(hide_password=True)
+            migrate.upgrade(connection, reached)
             return Migrated(
-                location=str(Path(data_dir).expanduser().resolve()) if url is None else shown,
+                location=database.location(engine.url, is_embedded=url is None),
                 is_embedded=url is None,
                 before=before,
                 after=migrate.head(),
@@ -120,7 +133,7 @@ class ItemGraph(LimitControls):
         """
         given = list(given)
         names = names or [f"operation {number}" for number in range(1, len(given) + 1)]
-        checked = _Followed(
+        checked = tuple(
             operations.checked(operation, name)
             for operation, name in zip(given, names, strict=True)
         )
@@ -137,7 +150,8 @@ class ItemGraph(LimitControls):
                 now=database.hot_path(connection),
             )
             if applied.error is not None:
-                raise OperationError(f"{names[checked.at]}: {applied.error['message']}")
+                name = names[applied.failed_at or 0]
+                raise OperationError(f"{name}: {applied.error['message']}")
             return list(applied.notes)
 
         while True:
@@ -148,12 +162,14 @@ class ItemGraph(LimitControls):
 
     def get(self, name: str) -> ItemSnapshot | None:
         """Return an item by its id or an alias; None when there is none."""
+        return self._of_crawl(work.named, name)
 
-        def get(connection: Connection, crawl_id: int) -> ItemSnapshot | None:
-            item_id = queries.resolve(connection, crawl_id, name)
-            return None if item_id is None else work.snapshots(connection, [item_id]).get(item_id)
+    def of_url(self, url: str) -> Sequence[Row[Any]]:
+        """Return (item, url, method) of up to ten items whose data names a URL.
 
-        return self._of_crawl(get)
+        All of the crawl's items are looked through.
+        """
+        return self._of_crawl(queries.of_url, url=url, limit=_MOST_OF_URL)
 
     def items(self) -> Iterator[ItemSnapshot]:
         """Go through all items, a thousand at a time, in the order in which they were made."""
@@ -209,6 +225,8 @@ class ItemGraph(LimitControls):
         with database.all_errors(self._engine.url), self._engine.connect() as connection:
             connection.execution_options(isolation_level="REPEATABLE READ")
             while rows := read(connection, after_id=after):
+                if self._doing is not None:
+                    database.announce(connection, *self._doing)
                 for row in rows:
                     yield Kept(
                         number=row.id,
@@ -219,6 +237,10 @@ class ItemGraph(LimitControls):
                         kept_at=row.created_at,
                     )
                 after = rows[-1].id
+
+    def kept(self) -> int:
+        """Count the scraped items that were kept."""
+        return self._of_crawl(journal.count)
 
     def settled(self) -> datetime:
         """Wait for the commits under way to end, and return the moment at which they had.
@@ -353,8 +375,12 @@ class ItemGraph(LimitControls):
 
         return self._of_crawl(run)
 
-    def restart(self, *, dry_run: bool = False) -> dict[str, int]:
+    def restart(
+        self, *, dry_run: bool = False, reached: Callable[[int, int], None] | None = None
+    ) -> dict[str, int]:
         """Delete all that a crawl has, and return how much of what; its tasks stay known.
+
+        `reached` hears now and then how many of how many items are gone.
 
         Raises:
             OperationError: while a worker of the crawl lives.
@@ -362,10 +388,11 @@ class ItemGraph(LimitControls):
         """
 
         def run(connection: Connection, crawl_id: int) -> dict[str, int]:
-            if not dry_run:
-                registry.own_crawl(connection, crawl_id)
-                _refuse_workers(connection, crawl_id)
-            return upkeep.restart(connection, crawl_id, dry_run=dry_run)
+            if dry_run:
+                return upkeep.holds(connection, crawl_id)
+            registry.own_crawl(connection, crawl_id)
+            _refuse_workers(connection, crawl_id)
+            return upkeep.restart(connection, crawl_id, reached)
 
         return self._of_crawl(run)
 
@@ -388,24 +415,19 @@ class ItemGraph(LimitControls):
         return int(ids[task])
 
 
-class _Followed(tuple[operations.Operation, ...]):  # noqa: SLOT001 - `at` is its own
-    """Operations, and which of them was given out last: the one that an error is about."""
-
-    at = 0
-
-    def __iter__(self) -> Iterator[operations.Operation]:
-        for self.at, operation in enumerate(super().__iter__()):
-            yield operation
-
-
 @contextmanager
-def _engine(url: str | None, data_dir: Path) -> Iterator[tuple[Engine, datetime | None]]:
+def _engine(
+    url: str | None, data_dir: Path, patience: Patience | None
+) -> Iterator[tuple[Engine, datetime | None]]:
     """Connect to the server at `url`, or to the embedded one, which stays up meanwhile."""
     server = EmbeddedServer.start(data_dir) if url is None else None
+    longest = {} if patience is None else {"connect_timeout": math.ceil(patience.longest) + 5}
     try:
-        engine = database.sync_engine(url or (server.url if server else ""))
+        engine = database.sync_engine(url or (server.url if server else ""), **longest)
         try:
-            yield engine, None if server is None else server.alone_since
+            with nullcontext() if patience is None else patience.over(engine):
+                database.when_up(engine)
+                yield engine, None if server is None else server.alone_since
         finally:
             engine.dispose()
     finally:
@@ -415,9 +437,7 @@ def _engine(url: str | None, data_dir: Path) -> Iterator[tuple[Engine, datetime 
 
 def _refuse_workers(connection: Connection, crawl_id: int) -> None:
     """Refuse what cannot be done while a worker of the crawl lives."""
-    dead = (
-        connection.execute(workers.DEAD_WORKERS, {"crawl": crawl_id, "worker": 0}).scalars().all()
-    )
+    dead = workers.lost(connection, crawl_id)
     for row in connection.execute(queries.WORKERS, {"crawl": crawl_id}):
         if row.id not in dead:
             raise OperationError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph import logs
+from scrapy_itemgraph.code_changes import MANY
 from scrapy_itemgraph.limits import unknown_tags
 from scrapy_itemgraph.tasks import uncovered_dependencies
 
@@ -12,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from scrapy_itemgraph.tasks import Task
+    from scrapy_itemgraph.types import GivenUp, Outdated
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 
 def tell(
@@ -23,6 +26,7 @@ def tell(
     other_arguments: Mapping[str, str] | None,
     vanished: Iterable[str],
     stray_groups: Iterable[tuple[str, str]] = (),
+    outdated: Iterable[Outdated] = (),
 ) -> None:
     """Log what a start found that a person should know."""
     for old, count in renamed.items():
@@ -37,6 +41,8 @@ def tell(
             'them apart set ITEMGRAPH_CRAWL, for instance to "{name}-{argument}"',
             ", ".join(sorted(other_arguments)) or "none",
         )
+    for changed in outdated:
+        _tell_outdated(changed)
     for one, dependency in uncovered_dependencies(tasks):
         logger.warning(
             "The task %r depends on %r, but an item may have one of its tags (%s) and none of "
@@ -66,4 +72,36 @@ def tell(
             'code, say @task(name="%s")',
             name,
             name,
+        )
+
+
+def _tell_outdated(changed: Outdated) -> None:
+    """Say that results of earlier code stay fresh: the first time loudly."""
+    version = (
+        f'ITEMGRAPH_CALLBACKS = {{"{changed.task}": {{"version": "…"}}}}'
+        if changed.is_callback
+        else '@task(version="…")'
+    )
+    logger.log(
+        logging.WARNING if changed.is_news else logging.INFO,
+        "The code of %s has changed since %s of its results were made; they are fresh and stay as "
+        "they are. To make all of its results again give it another version, %s; single ones: "
+        "scrapy itemgraph expire ID",
+        changed.task,
+        f"{changed.made:,}" if changed.made < MANY else f"{MANY:,} or more",
+        version,
+        extra={"action": "code_changed", "task": changed.task},
+    )
+
+
+def tell_given_up(given_up: Iterable[GivenUp]) -> None:
+    """Log the work that is given up, for what became of its workers."""
+    for one in given_up:
+        logger.warning(
+            "Gave up %s (%s) as a failure, %r: one worker after another came to its end while it "
+            "ran this alone; scrapy itemgraph failures, handle",
+            one.url or one.item,
+            one.task,
+            one.kind,
+            extra={"action": "gave_up"},
         )

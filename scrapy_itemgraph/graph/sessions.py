@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph import registry, sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -25,9 +25,14 @@ class Sessions:
         self._crawl_id = crawl_id
         self._state_at: datetime | None = None
 
-    async def load_cookies(self, wanted: Iterable[tuple[str, str]]) -> list[Cookie]:
-        """Return the cookies that could be sent from a jar to a host."""
-        return await self._call(sessions.load_cookies, self._crawl_id, list(wanted), hot=True)
+    async def load_cookies(
+        self, wanted: Mapping[tuple[str, str], datetime | None]
+    ) -> tuple[list[Cookie], datetime | None]:
+        """Return the cookies that could be sent from a jar to a host, and when they were read.
+
+        Of a host that was read before, given when, only what may have changed since.
+        """
+        return await self._call(sessions.load_cookies, self._crawl_id, dict(wanted), hot=True)
 
     async def load_state(self) -> dict[str, str | None]:
         """Return what of the spider's saved state may have changed since it was asked for last."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from scrapy_itemgraph import apply, database, registry, values
+from scrapy_itemgraph import apply, database, logs, registry, values
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.graph.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _PATIENCE_AT_THE_END = 5.0
-_LONGEST_PAUSE = 5.0
+# In an outage, in seconds: at first, at last, and what nobody is woken from.
+_FIRST_PAUSE, _LONGEST_PAUSE, _LEAST_PAUSE = 0.1, 5.0, 0.1
 
 
 class Transactions:
@@ -37,10 +39,28 @@ class Transactions:
         self.engine = engine
         self._patience = patience.total_seconds()
         self._is_cut_off = False
+        self._answers = asyncio.Event()
+        # Whoever waits for a connection waits here and not in the pool, which has a time-out.
+        self._room = asyncio.Semaphore(database.POOL_SIZE)
+        self._waiting = Waiting(engine, self._patience)
+        self._is_ending = False
+        self._given_up: DatabaseUnavailableError | None = None
+
+    @property
+    def connect_arguments(self) -> dict[str, Any]:
+        """What a connection beside the pool needs."""
+        return dict(self.engine.dialect.create_connect_args(self.engine.url)[1])
 
     def hurry(self) -> None:
-        """Wait for a server that is gone a short time only, for the crawl ends."""
+        """Wait a short time only for a server that is gone, and once, for the crawl ends."""
+        self._is_ending = True
         self._patience = min(self._patience, _PATIENCE_AT_THE_END)
+        self._waiting.hurry(self._patience)
+
+    async def close(self) -> None:
+        """Give up the connections."""
+        await self._waiting.close()
+        await self.engine.dispose()
 
     async def call(
         self,
@@ -68,7 +88,9 @@ class Transactions:
 
     async def patiently(self, function: Callable[[Connection], T]) -> T:
         """Run a function; again after what passes, and for a while without a server."""
-        began, pause = time.monotonic(), 0.1
+        if self._given_up is not None:
+            raise self._given_up
+        began, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
                 with database.errors(self.engine.url):
@@ -81,22 +103,65 @@ class Transactions:
                 await asyncio.sleep(random.uniform(0, 0.05))
             except DatabaseUnavailableError as error:
                 if time.monotonic() - began >= self._patience:
+                    self._given_up = error if self._is_ending else None
                     raise
                 self._say_once_that_we_wait(error)
-                await asyncio.sleep(pause)
+                await self._pause(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
                 self._say_that_it_answers()
                 return answer
 
+    async def when_up(self, function: Callable[[Connection], T]) -> T:
+        """Run the first function of a start: a server that is starting or stopping is waited for.
+
+        One that is not there is an error at once, for its address may be wrong.
+        """
+        starting = database.Starting(self._patience)
+        while True:
+            try:
+                with database.errors(self.engine.url):
+                    answer = await self.once(function)
+            except DatabaseUnavailableError as error:
+                if not starting.goes_on(error):
+                    raise
+                self._say_once_that_we_wait(error)
+                await asyncio.sleep(database.START_PAUSE)
+            else:
+                self._say_that_it_answers()
+                return answer
+
+    async def _pause(self, longest: float) -> None:
+        """Sleep in an outage, until the database has answered another."""
+        least = min(longest, _LEAST_PAUSE)
+        await asyncio.sleep(least)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._answers.wait(), longest - least)
+
     async def once(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a function once."""
-        async with self.engine.begin() as connection:
-            return await connection.run_sync(function, *args, **kwargs)
+        """Run a function once.
+
+        Raises:
+            DatabaseUnavailableError: when there was no answer for longer than the patience.
+
+        """
+        with self._waiting.attempt() as attempt:
+            try:
+                async with AsyncExitStack() as stack:
+                    async with asyncio.timeout(None) as attempt.connecting:
+                        await stack.enter_async_context(self._room)
+                        connection = await stack.enter_async_context(self.engine.begin())
+                    attempt.connected(connection)
+                    return await connection.run_sync(function, *args, **kwargs)
+            except (DBAPIError, TimeoutError):
+                if attempt.is_over:
+                    raise DatabaseUnavailableError(self._waiting.sentence(attempt)) from None
+                raise
 
     def _say_once_that_we_wait(self, error: DatabaseUnavailableError) -> None:
         if not self._is_cut_off:
             self._is_cut_off = True
+            self._answers.clear()
             logger.warning(
                 "%s The crawl waits for it up to %s (ITEMGRAPH_PATIENCE), and then goes on where "
                 "it was",
@@ -108,4 +173,5 @@ class Transactions:
     def _say_that_it_answers(self) -> None:
         if self._is_cut_off:
             self._is_cut_off = False
+            self._answers.set()
             logger.info("The database answers again", extra={"action": "database_back"})

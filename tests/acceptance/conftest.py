@@ -41,9 +41,9 @@ def other(project, tmp_path) -> Project:
 
 
 @pytest.fixture
-def debian() -> Iterator[manuals.Manuals]:
+def debian(tmp_path) -> Iterator[manuals.Manuals]:
     """Serve Debian's manuals."""
-    with manuals.site() as one:
+    with manuals.site(tmp_path) as one:
         yield one
 
 

@@ -335,7 +335,7 @@ def needs_a_browser():
 
 
 def test_playwright_renders_the_same(companion):
-    """Pages, page methods and contexts are as by stock Scrapy; a page method is held in memory."""
+    """Pages, page methods and contexts are as by stock Scrapy; a page method is carried."""
     needs_a_browser()
     project = companion(BROWSER_SPIDER, BROWSER_SETTINGS)
 

@@ -18,7 +18,27 @@ from conftest import new_database
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.edge
+# What the spiders do on purpose, by either scheduler.
+pytestmark = [
+    pytest.mark.edge,
+    pytest.mark.tracebacks(
+        "ValueError: no more",
+        "ValueError: after the items",
+        "ValueError: midway",
+        "ValueError: unreadable",
+        "ValueError: torn",
+        "in parse_value\n    raise ValueError",
+        "KeyError: 'at once'",
+        "LookupError: in the errback",
+        "unexpected keyword argument 'unknown'",
+        "'Failure' object has no attribute 'url'",
+        "Object of type bytes is not JSON serializable",
+        "DownloadConnectionRefusedError",
+        "FileException: download-error",
+        "/public_suffix_list.dat",  # tldextract's, where there is no network
+        "'Signals.spider_error' was never awaited",
+    ),
+]
 
 IS_SELF_CHECK = os.environ.get("ITEMGRAPH_TEST_COMPATIBILITY") == "stock"
 

@@ -9,9 +9,9 @@ pytestmark = manuals.MARKS
 
 
 @pytest.fixture(scope="module")
-def plain_pages():
+def plain_pages(tmp_path_factory):
     """Return how often a CrawlSpider fetches each page with Scrapy's own scheduler."""
-    with manuals.site() as one:
+    with manuals.site(tmp_path_factory.mktemp("plain")) as one:
         one.crawl("rules", "ADDONS={}")
         yield one.fetched()
 

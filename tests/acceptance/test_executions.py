@@ -10,7 +10,25 @@ import sites
 from conftest import new_database
 from projects import Project
 
-pytestmark = [pytest.mark.edge, pytest.mark.server]
+# What the scenarios do on purpose.
+pytestmark = [
+    pytest.mark.edge,
+    pytest.mark.server,
+    pytest.mark.tracebacks(
+        "ValueError: midway",
+        "ValueError: the pipeline is broken",
+        "ValueError: no such output",
+        "ValueError: no such input",
+        "ValueError: at once",
+        "RuntimeError: the middleware is broken",
+        "KeyError: 'the errback is broken'",
+        "HttpError: Ignoring non-200 response",
+        "DownloadConnectionRefusedError",
+        "did you mean 't_page'?",
+        "merge['price'] is nan",
+        "ForeignOutputError: spider s, task t_",
+    ),
+]
 
 SETTINGS = """
 ROBOTSTXT_OBEY = True

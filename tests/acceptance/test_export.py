@@ -7,6 +7,8 @@ import json
 import signal
 from xml.etree import ElementTree as ET
 
+import pytest
+
 PAGES = 30
 
 SPIDER = f"""
@@ -90,7 +92,6 @@ FEEDS = {"feed.jl": {"format": "jsonlines"}}
     assert site.arrived.wait(60), project.log()
     first.send_signal(signal.SIGKILL)
     first.wait()
-    first.stdout.close()
     before = {one["name"] for one in exported(project)}
     site.may_answer.set()
 
@@ -156,12 +157,12 @@ class S(scrapy.Spider):
     @task(tags=["bad"])
     def bad(self, response, item):
         yield {"never": 1}
-        raise ValueError
+        raise ValueError("on purpose")
 
     @task(tags=["allowed"], allow_failure=True)
     def allowed(self, response, item):
         yield {"allowed": 1}
-        raise ValueError
+        raise ValueError("on purpose")
 
     @task(tags=["odd"])
     def odd(self, response, item):
@@ -170,6 +171,7 @@ class S(scrapy.Spider):
 """
 
 
+@pytest.mark.tracebacks("ValueError: on purpose", "UnstorableError: spider s, task odd")
 def test_what_is_kept(project):
     """Items are kept as the pipelines returned them, from executions that did not fail."""
     project.write(MIXED, SETTINGS + 'EXTENSIONS["proj.things.Late"] = 1\n', things=THINGS)
@@ -195,6 +197,7 @@ def test_what_is_kept(project):
     assert project.outcomes()["BAD"] == ["failed"]
 
 
+@pytest.mark.tracebacks("ValueError: on purpose")
 def test_nothing_is_kept_unasked(project):
     """Without the setting the journal stays empty, and `export` says how to fill it."""
     project.write(MIXED, things=THINGS)

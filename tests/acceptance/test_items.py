@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 SPIDER = """
 from proj.things import Book, Product
 
@@ -74,6 +76,9 @@ ITEMGRAPH_ITEMS = {
 """
 
 
+@pytest.mark.tracebacks(
+    "merge['price'] is nan", "data['price'] is nan", "needs a field that is missing"
+)
 def test_items_become_items(project):
     """The most derived rule wins, pipelines run before, and what lacks an id fails alone."""
     project.write(SPIDER, SETTINGS, things=THINGS)

@@ -42,6 +42,7 @@ class Pipeline:
 """
 
 
+@pytest.mark.tracebacks("ValueError: a callback's error does not change it")
 def test_scrapy_runs_a_task_per_fetch_and_per_scrape(project):
     """Each fetch pass and each scrape is an asyncio task of its own, which ends after its items."""
     project.write(

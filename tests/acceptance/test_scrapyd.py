@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import manuals
 import pytest
 import scrapyds
+import servers
 from conftest import new_database
 from projects import PACKAGE, Project
 
@@ -20,6 +21,8 @@ from scrapy_itemgraph.embedded import EmbeddedServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
+
+pytestmark = pytest.mark.tracebacks("could not convert string to float")  # the shop's odd price
 
 EXAMPLE = PACKAGE / "example_project"
 PATIENCE = 60.0
@@ -113,10 +116,10 @@ def shop() -> Iterator[Shop]:
 
 
 @pytest.fixture(scope="module")
-def scrapyd(tmp_path_factory) -> Iterator[scrapyds.Scrapyd]:
+def scrapyd() -> Iterator[scrapyds.Scrapyd]:
     """Run a Scrapyd that the example project is deployed to."""
     scrapyds.require()
-    with scrapyds.server(tmp_path_factory.mktemp("scrapyd")) as running:
+    with servers.open_directory() as directory, scrapyds.server(directory) as running:
         running.deploy(EXAMPLE)
         yield running
 

@@ -93,7 +93,7 @@ def test_cookies_outlive_a_process(project, site):
     """A login of a process that was killed holds for the next one."""
     project.write(LOGIN, "CONCURRENT_REQUESTS = 1")
     process = project.start("crawl", "s")
-    assert site.reached.wait(30), project.log()
+    assert site.reached.wait(120), project.log()
     kill(process)
     site.opened.set()
 
@@ -110,7 +110,7 @@ def test_cookies_are_shared_by_processes(project, other, site):
     for one in (project, other):
         one.write(LOGIN, "CONCURRENT_REQUESTS = 1\nITEMGRAPH_CLAIM_BATCH = 1")
     busy = project.start("crawl", "s")
-    assert site.reached.wait(30), project.log()
+    assert site.reached.wait(120), project.log()
 
     helper = other.start("crawl", "s")
     until(lambda: sum(site.hits[f"/page/{n}"] for n in range(8)) >= 6, other.log)
@@ -191,7 +191,7 @@ def test_the_state_outlives_a_process(project, site):
             self.state["pages"] += 1
     """)
     process = project.start("crawl", "s")
-    assert site.reached.wait(30), project.log()
+    assert site.reached.wait(120), project.log()
     first = project.log()
     kill(process)
     site.opened.set()
@@ -231,7 +231,7 @@ def test_the_state_is_shared_by_processes(project, other, site):
         )
     )
     process = project.start("crawl", "s")
-    assert site.reached.wait(30), project.log()
+    assert site.reached.wait(120), project.log()
     helper = other.start("crawl", "s")
     until(lambda: site.hits["/page/2"] == 1, other.log)
     site.opened.set()
@@ -327,6 +327,7 @@ def test_one_process_logs_in_for_all(project, other, site):
     assert project.errors() == []
 
 
+@pytest.mark.tracebacks("SessionExpired: who are you?")
 def test_an_expired_session_without_a_login_is_a_failure_that_says_so(project, site):
     """A spider without login(): the failure tells what is missing, and the crawl goes on."""
     project.write("""
@@ -355,6 +356,7 @@ def test_an_expired_session_without_a_login_is_a_failure_that_says_so(project, s
 
 
 @pytest.mark.parametrize("kind", ["callback", "login", "download"])
+@pytest.mark.tracebacks("ValueError: the password is wrong", "ValueError: no key")
 def test_a_login_that_fails_closes_the_spider_and_loses_nothing(project, site, kind):
     """The reason says it, the work waits, and a start with the right password goes on."""
     broken = {
@@ -381,6 +383,7 @@ def test_a_login_that_fails_closes_the_spider_and_loses_nothing(project, site, k
 
 
 @pytest.mark.parametrize("how", ["robots", "offsite"])
+@pytest.mark.tracebacks("CannotResolveHostError")
 def test_a_login_that_is_refused_is_a_login_that_fails(project, site, how):
     """Requests of login() that robots.txt or allowed_domains refuse do not pass for a login."""
     site.robots = "User-agent: *\nDisallow: /form\n"
@@ -401,6 +404,7 @@ def test_a_login_that_is_refused_is_a_login_that_fails(project, site, how):
     assert project.errors() == []
 
 
+@pytest.mark.tracebacks("SessionExpired: who are you?")
 def test_logins_that_do_not_help_are_a_failure_of_that_work(project, site):
     """After three logins work that still finds itself logged out fails; the rest goes on."""
     site.is_hopeless = True

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import logs
 import pytest
 import sites
 from projects import PACKAGE
@@ -61,7 +62,7 @@ class Quotes(sites.Site):
             self.hits[target] += 1
             if rest == "5":
                 self.arrived.set()
-                self.may_answer.wait(30)
+                self.may_answer.wait(120)
             return 200, headers, f"<h3>Author {rest}</h3>".encode()
         return super().answer(target)
 
@@ -89,7 +90,7 @@ def finished(process: subprocess.Popen) -> str:
     """Wait for a command; return what it wrote."""
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    return output
+    return logs.take(output)
 
 
 def test_one_line_makes_a_project_durable(tmp_path, site):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from projects import IS_REACTORLESS
 
 SPIDER = """
 class S(scrapy.Spider):
@@ -44,15 +45,95 @@ class S(scrapy.Spider):
     ],
 )
 def test_settings_that_cannot_work_are_refused(project, site, setting, words):
-    """The process ends with code 1 and one message that says why, without frames of ours."""
+    """The process ends with code 1 and one line that says why."""
     project.write(SPIDER, settings=setting)
 
     run = project.crawl()
 
-    assert run.code == 1, run.log
-    assert words in run.log
-    assert "scrapy_itemgraph/addon.py" not in run.log
+    assert_refused(run, words)
     assert not site.hits
+
+
+def assert_refused(run, words):
+    """Check that a run ended with code 1, and that one line says why."""
+    assert run.code == 1, run.log
+    (line,) = [line for line in run.log.splitlines() if words in line]
+    assert "[scrapy_itemgraph.addon] ERROR: " in line
+    for noise in ("Traceback", "never retrieved", "Unhandled error", "RefusedError", "CRITICAL"):
+        assert noise not in run.log, run.log
+
+
+SCRIPT = """
+import sys
+from scrapy.crawler import {process}
+from scrapy.utils.project import get_project_settings
+
+process = {process}(get_project_settings())
+process.crawl("s")
+process.start()
+sys.exit(process.bootstrap_failed)
+"""
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize("how", ["crawl", "runspider", "CrawlerProcess", "AsyncCrawlerProcess"])
+def test_a_refusal_is_one_line_however_it_is_started(project, how):
+    """`scrapy crawl`, `runspider` and scripts end with code 1 and a line, without frames."""
+    if how == "CrawlerProcess" and IS_REACTORLESS:
+        pytest.skip("Scrapy's CrawlerProcess needs a reactor")
+    project.write(SPIDER, settings='JOBDIR = "job"')
+    if how == "crawl":
+        run = project.crawl()
+    elif how == "runspider":
+        run = project.scrapy("runspider", "proj/spiders/s.py")
+    else:
+        script = project.directory / "script.py"
+        script.write_text(SCRIPT.format(process=how))
+        run = project.finish(project.start_python(str(script)))
+
+    assert_refused(run, "JOBDIR is 'job'")
+
+
+def test_a_command_that_looks_goes_on_with_a_setting_that_cannot_be_read(project, site):
+    """`scrapy parse` says what a crawl would be refused for, and looks all the same."""
+    project.write(SPIDER, settings='ITEMGRAPH_IDLE = "maybe"')
+
+    run = project.scrapy("parse", "--spider", "s", "--callback", "parse_page", site.url + "/page")
+
+    assert "ERROR: ITEMGRAPH_IDLE: write" in run.log
+    assert site.hits["/page"] == 1
+    assert "'title': '/page'" in run.output
+
+
+@pytest.mark.edge
+def test_parse_shows_operations_by_class_under_a_heading_of_their_own(project, site):
+    """`scrapy parse` prints operations apart from scraped items, and gives no pipeline any."""
+    spider = SPIDER.replace(
+        "        yield {",
+        "        yield CreateItem(id='A', tags=['page'])\n"
+        "        yield CreateItem(id='B', data={'n': 1})\n        yield {",
+    )
+    pipeline = """
+    class Strict:
+        def process_item(self, item):
+            assert isinstance(item, dict), item
+            return item
+    """
+    project.write(spider, 'ITEM_PIPELINES = {"proj.strict.Strict": 1}', strict=pipeline)
+
+    run = project.scrapy(
+        *("parse", "--spider", "s", "--callback", "parse_page", "--pipelines", site.url + "/page")
+    )
+
+    items, _, rest = run.output.partition("# Operations  ---")
+    shown, _, requests = rest.partition("# Requests")
+    assert items.strip().endswith("[{'item': '', 'title': '/page'}]"), run.output
+    assert shown.partition("\n")[2] == (
+        "## UpdateData (1)\n[{'merge': {'title': '/page'}}]\n"
+        "## CreateItem (2)\n[{'id': 'A', 'tags': ['page']}, {'data': {'n': 1}, 'id': 'B'}]\n"
+    )
+    assert "/page/more" in requests
+    assert "Traceback" not in run.log
 
 
 def test_another_reactor_is_refused(project, site):
@@ -62,8 +143,7 @@ def test_another_reactor_is_refused(project, site):
 
     run = project.crawl()
 
-    assert run.code == 1, run.log
-    assert "scrapy-itemgraph needs asyncio" in run.log
+    assert_refused(run, "scrapy-itemgraph needs asyncio")
     assert not site.hits
 
 
@@ -83,6 +163,7 @@ def test_disabled_it_is_not_there(project):
     assert project.rows("SELECT count(*) FROM workers") == [(0,)]
 
 
+@pytest.mark.tracebacks("ZeroDivisionError: division by zero")
 @pytest.mark.parametrize(
     ("spider", "settings", "words"),
     [
@@ -273,3 +354,61 @@ def test_the_settings_say_what_the_addon_sets(project):
     assert "'CONCURRENT_ITEMS': 16" in default.log
     assert "CONCURRENT_ITEMS is 16" in default.log
     assert "CONCURRENT_ITEMS is 16" not in own.log
+
+
+MISSPELT = """
+ITEMGRAPH_DEFUALT_TTL = "1d"
+ITEM_GRAPH_KEEP_ITEMS = True
+ITEMGRAPH_FEEDS = True
+SHOP_KEEP_ITEMS = True
+ITEMGRAPH_CALLBACKS = {"parse_mroe": {"ttl": "1d"}, "parse_more": {}, "of_other": {}}
+"""
+
+
+def test_slips_in_settings_are_named(project):
+    """A misspelt setting and a callback that does not exist are warned of, with the near miss."""
+    other = (
+        "class Other(scrapy.Spider):\n    name = 'other'\n    def of_other(self, response): pass\n"
+    )
+    project.write(SPIDER + other, settings=MISSPELT)
+
+    run = project.crawl("-s", "ITEMGRAPH_IDEL=wait")
+    command = project.scrapy("itemgraph", "status", "-s", "ITEMGRAPH_DATABSE_URL=x")
+
+    assert run.code == 0
+    said = [
+        line.partition("WARNING: ")[2] for line in run.log.splitlines() if "changes nothing" in line
+    ]
+    assert said == [
+        (
+            "There is no setting ITEMGRAPH_DEFUALT_TTL, so it changes nothing; "
+            "did you mean ITEMGRAPH_DEFAULT_TTL?"
+        ),
+        "There is no setting ITEMGRAPH_FEEDS, so it changes nothing",
+        "There is no setting ITEMGRAPH_IDEL, so it changes nothing; did you mean ITEMGRAPH_IDLE?",
+        (
+            "There is no setting ITEM_GRAPH_KEEP_ITEMS, so it changes nothing; "
+            "did you mean ITEMGRAPH_KEEP_ITEMS?"
+        ),
+        (
+            "ITEMGRAPH_CALLBACKS['parse_mroe'] changes nothing: the spider s has no such method; "
+            "did you mean 'parse_more'?"
+        ),
+    ]
+    assert "did you mean ITEMGRAPH_DATABASE_URL?" in command.log
+
+
+@pytest.mark.edge
+def test_tasks_without_the_add_on_are_said(project):
+    """A spider with tasks and no add-on says what is missing; one without tasks says nothing."""
+    plain = "class Plain(scrapy.Spider):\n    name = 'plain'\n"
+    project.write(SPIDER + plain, settings="ADDONS = {}")
+
+    run = project.crawl()
+    other = project.scrapy("crawl", "plain")
+    meant = project.crawl("-s", "ITEMGRAPH_ENABLED=0")
+
+    (line,) = [line for line in run.log.splitlines() if "scrapy_itemgraph.absence" in line]
+    assert "ERROR: The spider 's' declares tasks (parse_page), but scrapy-itemgraph is not" in line
+    assert 'ADDONS = {"scrapy_itemgraph.Addon": 500}' in line
+    assert "absence" not in other.log + meant.log

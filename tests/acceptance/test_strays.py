@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.edge, pytest.mark.tracebacks("ValueError: midway")]
 
 
 def test_a_spider_without_tasks_crawls_as_ever(project, site):
@@ -41,6 +41,7 @@ def test_a_spider_without_tasks_crawls_as_ever(project, site):
     assert "itemgraph/legs_forgotten" not in run.stats
 
 
+@pytest.mark.tracebacks("ValueError: midway")
 def test_plain_callbacks_make_work(project):
     """Operations of a plain callback are committed, also those before an error."""
     project.write("""
@@ -72,6 +73,7 @@ def test_plain_callbacks_make_work(project):
     assert run.stats["item_scraped_count"] == 1
 
 
+@pytest.mark.tracebacks("outside a task's execution id= is needed")
 def test_start_has_to_name_the_item_of_an_operation(project):
     """An operation of start() without an id is an error that says so, and loses nothing else."""
     project.write("""
@@ -93,6 +95,7 @@ def test_start_has_to_name_the_item_of_an_operation(project):
     assert project.outcomes() == {"PAGE": ["ok"]}
 
 
+@pytest.mark.tracebacks("ValueError: of no concern to the task")
 def test_a_request_of_a_plain_callback_is_work_of_its_own(project, site):
     """A CrawlSpider whose callback is a task does not swallow the site into one transaction."""
     project.write("""
@@ -122,6 +125,7 @@ def test_a_request_of_a_plain_callback_is_work_of_its_own(project, site):
     assert site.hits["/page/further"] == 1
 
 
+@pytest.mark.tracebacks("a Request to the task 'parse'")
 def test_a_request_to_a_task_is_refused_with_the_way_out(project, site):
     """A start request whose callback is a task is an error that names CreateItem."""
     project.write("""

@@ -17,7 +17,13 @@ TUTORIAL = (ROOT / "docs/tutorial.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TUTORIAL, re.MULTILINE | re.DOTALL)
 SETTINGS, *SPIDERS = BLOCKS
 SAID = re.findall(r"^```text\n(.*?)^```$", TUTORIAL, re.MULTILINE | re.DOTALL)
+# The page whose price is a sentence.
+pytestmark = pytest.mark.tracebacks("could not convert string to float")
+
 EXAMPLE_URL = "http://127.0.0.1:8765"
+README = re.findall(
+    r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+)
 
 
 @contextmanager
@@ -107,3 +113,27 @@ def test_the_tutorial_happens_as_it_says(tutorial):
     assert (claimed, committed) == (13, 13)
     assert "[new]" not in log
     assert len(tutorial.data()) == 13
+
+
+def test_the_shop_of_the_readme_is_crawled_as_it_says(tutorial):
+    """README's spider finds each product once, by each of its names, and is due again in a day."""
+    (spider,) = [block for block in README if "class ShopSpider" in block]
+    save(tutorial, spider)
+
+    first = tutorial.scrapy("crawl", "shop", "-O", "cards.jsonl")
+    shown = command(tutorial, "show", "EAN:4012345010206")
+    failures = command(tutorial, "failures")
+    idle = tutorial.scrapy("crawl", "shop")
+    command(tutorial, "age", "shop", "1d")
+    again = tutorial.scrapy("crawl", "shop")
+
+    assert first.stats["itemgraph/failed"] == 1, first.log
+    assert first.stats["itemgraph/claimed"] == first.stats["itemgraph/committed"] + 1
+    products = {name for name in tutorial.data() if not name.startswith("CATEGORY:")}
+    assert sorted(name[:4] for name in products) == ["SKU:"] * 10 + ["URL:"]
+    assert re.search(r"^item +SKU:T1020$", shown, re.MULTILINE)
+    assert shown.count("alias ") == 3
+    assert "ask us" in failures
+    assert "itemgraph/claimed" not in idle.stats
+    assert again.stats["itemgraph/claimed"] == 12, again.log  # two categories, ten products
+    assert f"<GET {tutorial.site_url}/reviews" not in again.log

@@ -22,7 +22,7 @@ CONTESTANTS = {"in memory": "plain", "with our line": "plain", "with tasks": "ma
 def main() -> None:
     """Take turns and print pages, seconds, and the ratios of the medians."""
     seconds: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    with manuals.site() as site:
+    with tempfile.TemporaryDirectory() as logs, manuals.site(Path(logs)) as site:
         for number in range(1, ROUNDS + 1):
             for name, spider in CONTESTANTS.items():
                 with tempfile.TemporaryDirectory() as directory:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,7 +149,6 @@ class Worker:
                 crawl_id=self.crawl.id,
                 worker_id=self.number,
                 tasks=self.crawl.tasks,
-                token=uuid.uuid4(),
                 limit=BATCH,
                 admission=admission,
             )

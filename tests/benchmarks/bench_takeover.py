@@ -76,7 +76,7 @@ def main() -> None:
         for number in range(1, ROUNDS + 1):
             with (
                 scrapyds.server(Path(directory) / str(number)) as server,
-                manuals.site() as site,
+                manuals.site(Path(directory)) as site,
                 new_database(server_url) as url,
             ):
                 server.deploy(manuals.PROJECT)

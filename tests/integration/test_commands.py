@@ -5,19 +5,25 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
+import re
+import select
 import subprocess
 import sys
+import termios
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
+import logs
 import pytest
 import sqlalchemy as sa
 from graphs import ERROR, Crawl
 from scrapy import cmdline
 from scrapy.settings import Settings
 
-from scrapy_itemgraph import registry, workers
+from scrapy_itemgraph import hiding, queries, registry, workers
 from scrapy_itemgraph.commands import COMMANDS, parsing, printing
 from scrapy_itemgraph.operations import Expire, RenameItem, SetTTL, UpdateMetadata
 from scrapy_itemgraph.types import Outcome
@@ -67,8 +73,9 @@ def scrapy(capsys, monkeypatch, tmp_path, request):
     def run(*arguments, stdin="", **settings) -> Ran:
         if "crawl" in request.fixturenames:
             request.getfixturevalue("crawl").connection.commit()
-        stream = io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin))
-        monkeypatch.setattr(sys, "stdin", stream)
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        read = io.BytesIO(given) if isinstance(given, bytes) else given
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=read))
         given = Settings({"ITEMGRAPH_DATABASE_URL": database, **settings}, priority="project")
         capsys.readouterr()
         with pytest.raises(SystemExit) as exited:
@@ -79,9 +86,36 @@ def scrapy(capsys, monkeypatch, tmp_path, request):
     return run
 
 
+COLOUR = re.compile(r"\x1b\[\d*m")
+
+
+@pytest.fixture
+def terminal(scrapy, monkeypatch):
+    """Return a function that runs a command on a terminal of a width, and returns what it shows."""
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(columns, *arguments):
+        master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (24, columns))
+        read = b""
+        with os.fdopen(slave, "w", encoding="utf-8") as screen, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", screen)
+            ran = scrapy(*arguments)
+            screen.flush()
+            while select.select([master], [], [], 0)[0]:
+                read += os.read(master, 65536)
+        os.close(master)
+        assert ran.code == 0, ran.err
+        return read.decode().replace("\r\n", "\n")
+
+    return run
+
+
 def subprocess_scrapy(*arguments, cwd, **options):
     """Run the real command in a process of its own."""
-    return subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-m", "scrapy", "itemgraph", *arguments],
         cwd=cwd,
         capture_output=True,
@@ -89,6 +123,8 @@ def subprocess_scrapy(*arguments, cwd, **options):
         timeout=60,
         **options,
     )
+    logs.take(ran.stderr.decode())
+    return ran
 
 
 # The command itself
@@ -258,7 +294,33 @@ def test_the_lacking_settings_include_what_was_given(scrapy, database):
     """`init` repeats a URL of the command line, which a crawl would not know."""
     ran = scrapy("init", "--json", "-s", f"ITEMGRAPH_DATABASE_URL={database}")
 
-    assert f"ITEMGRAPH_DATABASE_URL = {json.dumps(database)}" in ran.document["missing_settings"]
+    shown = json.dumps(hiding.shown(database))
+    assert f"ITEMGRAPH_DATABASE_URL = {shown}" in ran.document["missing_settings"]
+
+
+@pytest.mark.parametrize("form", ["login", "option"])
+@pytest.mark.parametrize("port", ["right", "wrong"])
+def test_no_command_shows_a_password(scrapy, database, form, port):
+    """However it is given, whether the server answers or not, and with `--json` too."""
+    url = sa.make_url(database).set(drivername="postgresql")
+    if port == "wrong":
+        url = url.set(query={}, host="127.0.0.1", port=1)
+    if form == "login":
+        url = url.set(username=url.username or "postgres", password="s3same")
+    else:
+        url = url.update_query_dict({"password": "s3same", "sslpassword": "s3same"})
+    given = f"ITEMGRAPH_DATABASE_URL={url.render_as_string(hide_password=False)}"
+
+    runs = [
+        scrapy(*command, "-s", given)
+        for command in (("init",), ("init", "--json"), ("migrate",), ("migrate", "--json"))
+    ]
+
+    assert [ran.code for ran in runs] == [0 if port == "right" else 1] * 4
+    assert not any("s3same" in ran.out + ran.err for ran in runs)
+    if port == "right":
+        assert "***" in runs[0].out
+        assert "~/.pgpass" in runs[0].out
 
 
 def test_a_newer_database(scrapy, engine):
@@ -415,6 +477,16 @@ def test_add_draws_an_id(scrapy, crawl):
     assert scrapy("show", drawn["id"], "--json").document["data"] == {"a": [1.5, None]}
 
 
+@pytest.mark.parametrize("levels", [100, 20_000])
+def test_add_refuses_data_that_is_nested_too_deep(scrapy, crawl, levels):
+    """Data of more than a hundred levels is refused by one line, and nothing is added."""
+    ran = scrapy("add", "A", "--data", '{"a": ' + "[" * levels + "]" * levels + "}")
+
+    assert ran.code in {1, 2}
+    assert "nested more than 100 levels deep; flatten it" in ran.err
+    assert crawl.connection.scalar(sa.text("SELECT count(*) FROM items")) == 0
+
+
 def test_delete(scrapy, crawl):
     """`delete` frees the names, or with --keep-name leaves them taken."""
     crawl.work("A", aliases=["B"])
@@ -449,6 +521,9 @@ def test_apply(scrapy, crawl, tmp_path):
     assert scrapy("show", "B", "--json").document["data"] == {"n": 1, "t": "é"}
 
 
+DEEP = '{"op": "createItem", "id": "B", "data": {"a": %s%s}}'
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -464,6 +539,8 @@ def test_apply(scrapy, crawl, tmp_path):
         ('{"op": "storeResult", "id": "A", "task": "prase", "metadata": {}}', "did you mean"),
         ('{"op": "createItem", "id": "A", "fail_if_exists": true}', "line 3: CreateItem: 'A'"),
         (b'{"op": "createItem", "id": "\xff"}', "line 3: 'utf-8' codec"),
+        (DEEP % ("[" * 100, "]" * 100), "line 3: CreateItem: data is nested more than 100 levels"),
+        (DEEP % ("[" * 100_000, "]" * 100_000), "line 3: "),
     ],
 )
 def test_apply_a_bad_line(scrapy, crawl, line, said):
@@ -563,15 +640,68 @@ def test_worklist(scrapy, crawl):
     assert "did you mean 'reviews'?" in unknown.err
 
 
-def test_long_ids_fit(scrapy, crawl):
-    """Tables stay within 100 columns, also with long ids and wide characters."""
-    crawl.work("URL:https://a.example/" + "very-long/" * 30 + "end")
+LONG = "URL:https://a.example/" + "very-long/" * 30 + "end"
+ERROR_TEXT = "long " * 90 + "the cause"
+
+
+def fail_at_length(crawl):
+    """Make a failure whose message is longer than three lines."""
+    claim = crawl.claimed("A", "parse")
+    error = {"type": "ValueError", "message": ERROR_TEXT}
+    crawl.end(claim, outcome=Outcome.FAILED, error=error)
+
+
+@pytest.mark.parametrize("columns", [50, 100])
+def test_long_ids_fit(crawl, terminal, columns):
+    """Tables are as wide as the terminal, also with long ids and wide characters."""
+    crawl.work(LONG)
     crawl.work("日本" * 60)
+    fail_at_length(crawl)
 
-    out = scrapy("worklist").out
+    listed = COLOUR.sub("", terminal(columns, "worklist"))
+    failed = COLOUR.sub("", terminal(columns, "failures"))
 
-    assert max(map(printing._width, out.splitlines())) <= 100
-    assert "/end" in out
+    for lines in (listed.splitlines(), failed.splitlines()):
+        assert columns - 15 <= max(map(printing._width, lines)) <= columns
+    assert "end" in listed
+    assert "long the cause" in " ".join(failed.split())
+    assert len([line for line in failed.splitlines() if line.startswith("    ")]) == 3
+
+
+def test_nothing_is_cut_or_coloured_in_a_pipe(scrapy, crawl, monkeypatch):
+    """Where nobody looks, lines are whole: ids and errors can be searched for."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    crawl.work(LONG)
+    fail_at_length(crawl)
+
+    for command, said in (("worklist", LONG), ("failures", ERROR_TEXT)):
+        out = scrapy(command).out
+        assert said in out
+        assert "\x1b" not in out
+
+
+def test_states_have_colours_on_a_terminal(crawl, terminal, monkeypatch):
+    """Heads are bold and states coloured; with NO_COLOR, or a dumb terminal, nothing is."""
+    crawl.done("A")
+    crawl.do(Expire(id="A", task="parse"))
+    crawl.failed("B")
+
+    worklist = terminal(100, "worklist")
+    shown = terminal(100, "show", "B")
+    explained = terminal(100, "explain", "A", "parse")
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = terminal(100, "worklist")
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    dumb = terminal(100, "worklist")
+
+    assert worklist.startswith("\x1b[1mITEM")
+    assert "\x1b[33mstale" in worklist
+    assert "\x1b[31mheld\x1b[0m" in shown
+    assert "\x1b[31mfailed" in shown
+    assert "    \x1b[31mValueError: no price\x1b[0m" in shown
+    assert "\x1b[32mmay run now\x1b[0m" in explained
+    assert plain == dumb == COLOUR.sub("", worklist)
 
 
 def reasons(scrapy, item, task="parse"):
@@ -818,6 +948,27 @@ def test_status(scrapy, crawl):
     assert datetime.fromisoformat(found["next_due"]) > datetime.now(UTC)
     assert "next result falls due" in human
     assert "WAITING" in human
+
+
+def test_status_counts_what_is_due(scrapy, crawl):
+    """What fell due and no run has staged yet is due in `status`, and not fresh."""
+    crawl.done("A")
+    crawl.done("A", task="reviews")
+    crawl.failed("B")
+
+    before = scrapy("status").out
+    assert scrapy("age", "books", "2d").code == 0
+    ran = scrapy("status", "--json").document
+    human = scrapy("status").out
+
+    counts = {one["name"]: (one["due"], one["fresh"], one["completed"]) for one in ran["tasks"]}
+    assert counts == {"parse": (1, 0, 1), "reviews": (0, 1, 1)}
+    assert "next result falls due" in before
+    assert "first result fell due" in human
+    assert re.search(r"^parse +0 +0 +0 +1 +1 +0 +1 +1", human, re.MULTILINE)
+    summary = queries.summary(crawl.connection, crawl.id)
+    assert (summary.due, summary.fresh) == (1, 1)
+    assert "1 that fell due since (the next run takes them)" in summary.lines()[1]
 
 
 def test_tasks(scrapy, crawl):

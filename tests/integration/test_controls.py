@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-import uuid
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -134,7 +133,6 @@ def claim(crawl, connection=None, *, worker=None):
         crawl_id=crawl.id,
         worker_id=worker or crawl.worker,
         tasks=crawl.registration.tasks,
-        token=uuid.uuid4(),
         limit=25,
         admission=admission,
     )
@@ -426,6 +424,24 @@ def test_a_set_delay_does_not_undercut_the_settings(connection):
     assert hold(crawl, terms=Terms(gap=2.0)).terms.gap == 9.0
     assert controls.set_delay(connection, SLOT, None).limit.set_gap is None
     assert hold(crawl, terms=Terms(gap=2.0)).terms.gap == 2.0
+
+
+def test_the_delay_that_is_meant_is_shown_beside_the_least_gap(connection):
+    """Scrapy's jitter makes gaps of half the DOWNLOAD_DELAY, which is what is shown."""
+    crawl = Crawl.of(connection)
+    crawl.work("A")
+
+    hold(crawl, terms=Terms(gap=2.0, delay=4.0))
+
+    assert (shown(connection).gap, shown(connection).delay) == (2.0, 4.0)
+    slower = controls.set_delay(connection, SLOT, 3).limit
+    assert (slower.gap, slower.delay) == (3.0, 4.0)
+    hold(crawl, terms=Terms(gap=2.0, delay=4.0))
+    assert controls.set_delay(connection, SLOT, 9).limit.delay == 9.0
+    hold(crawl, terms=Terms(gap=2.0, delay=4.0))
+    controls.set_delay(connection, SLOT, None)
+    hold(crawl, terms=Terms(gap=2.0, delay=4.0))
+    assert (shown(connection).gap, shown(connection).delay) == (2.0, 4.0)
 
 
 def test_a_delay_that_was_taken_back_is_kept_no_more(connection):
@@ -805,6 +821,22 @@ def test_slots_of_a_crawl_and_few(scrapy, crawl):
     assert len(first.splitlines()) == 4
     assert first.endswith("(the first 2 slots; --limit shows more)\n")
     assert scrapy("slots", "--crawl", "flims").code == 1
+
+
+def test_slots_shows_what_is_meant_and_where_counting_ended(scrapy, crawl, monkeypatch):
+    """DELAY is the DOWNLOAD_DELAY and not the least that jitter makes of it; WORK ends with a +."""
+    for name in "ABC":
+        crawl.work(name)
+    crawl.work("D", data={"url": "http://b.example/"})
+    hold(crawl, terms=Terms(gap=2.0, delay=4.0))
+    monkeypatch.setattr(queries, "MANY", 2)
+
+    human, document = scrapy("slots").out, scrapy("slots", "--json").document
+
+    assert human.splitlines()[1].split() == [SLOT, "2+", "4s", str(crawl.worker)]
+    assert human.splitlines()[2].split() == ["b.example", "1"]
+    assert [(one["work"], one["is_counted"]) for one in document] == [(2, False), (1, True)]
+    assert (document[0]["gap"], document[0]["delay"]) == (2.0, 4.0)
 
 
 def test_no_slots(scrapy, crawl):

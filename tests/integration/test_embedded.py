@@ -12,16 +12,24 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
+import servers
+from projects import until
 
-from scrapy_itemgraph import embedded
+from scrapy_itemgraph import cluster as cluster_module
+from scrapy_itemgraph import database, embedded, locks
+from scrapy_itemgraph.cluster import Cluster
 from scrapy_itemgraph.embedded import EmbeddedServer
-from scrapy_itemgraph.exceptions import ConfigurationError, EmbeddedServerError
+from scrapy_itemgraph.exceptions import (
+    ConfigurationError,
+    DatabaseGoneError,
+    EmbeddedServerError,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
@@ -56,11 +64,21 @@ def holder(directory: Path):
 def postmaster(directory: Path) -> int | None:
     """Return the process id of the directory's server, or None where none runs."""
     try:
-        lock = embedded._lock(directory / "server.lock", embedded.fcntl.LOCK_EX | 4)
-    except BlockingIOError:
-        return int((directory / "cluster" / "postmaster.pid").read_text().splitlines()[0])
-    os.close(lock)
-    return None
+        is_free = locks.is_free(directory / "server.lock")
+    except FileNotFoundError:
+        return None
+    if is_free:
+        return None
+    return int((directory / "cluster" / "postmaster.pid").read_text().splitlines()[0])
+
+
+def answers(server: EmbeddedServer) -> bool:
+    """Tell whether a server answers where this process knows it to be."""
+    try:
+        connect(server).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def connect(server: EmbeddedServer) -> psycopg.Connection:
@@ -71,19 +89,17 @@ def connect(server: EmbeddedServer) -> psycopg.Connection:
 @pytest.fixture
 def directory():
     """Yield a short path of a directory yet to be made; whatever runs there is ended."""
-    base = Path(tempfile.mkdtemp(prefix="itemgraph-"))
-    path = base / "data"
-    yield path
-    if (path / "cluster").exists():
-        EmbeddedServer.start(path).close()
-    shutil.rmtree(base)
+    with servers.open_directory() as base:
+        yield (path := base / "data")
+        if (path / "cluster").exists():
+            EmbeddedServer.start(path).close()
 
 
 @pytest.fixture(scope="module")
 def made():
     """Make one cluster for the tests that need no new one."""
-    with tempfile.TemporaryDirectory(prefix="itemgraph-") as base:
-        path = Path(base) / "data"
+    with servers.open_directory() as base:
+        path = base / "data"
         EmbeddedServer.start(path).close()
         yield path
 
@@ -180,6 +196,90 @@ def test_a_server_killed_hard_is_recovered(cluster):
     after.close()
 
 
+def test_who_waits_for_a_killed_server_gets_it_back(cluster):
+    """A hold is enough: without another start the server answers at the same address."""
+    server = EmbeddedServer.start(cluster)
+    killed = psutil.Process(postmaster(cluster))
+    killed.kill()
+    killed.wait()
+
+    until(lambda: answers(server))
+
+    assert postmaster(cluster) not in {None, killed.pid}
+    server.close()
+    assert postmaster(cluster) is None
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_who_closes_starts_nothing_again(cluster, monkeypatch, is_killed):
+    """Neither a server stopped on purpose nor one that died a moment before is there afterwards."""
+    monkeypatch.setattr(embedded, "LOOK_EVERY", 0.001)
+    for _ in range(3):
+        server = EmbeddedServer.start(cluster)
+        if is_killed:
+            os.kill(postmaster(cluster), signal.SIGKILL)
+
+        server.close()
+
+        assert not server._watcher.is_alive()
+        assert postmaster(cluster) is None
+
+
+def test_a_server_that_does_not_start_again_is_tried_again(directory, monkeypatch, caplog):
+    """What hinders it is said, with the end of its log; once that is mended the server is back."""
+    monkeypatch.setattr(embedded, "TRY_AGAIN_AFTER", 0.2)
+    server = EmbeddedServer.start(directory)
+    conf = directory / "cluster" / "postgresql.conf"
+    text = conf.read_text()
+    conf.write_text(f"{text}\nshared_buffers = nonsense\n")
+    os.kill(postmaster(directory), signal.SIGKILL)
+
+    until(lambda: caplog.text.count("is dead, and is started again") > 2)
+    conf.write_text(text)
+    until(lambda: answers(server))
+
+    server.close()
+    said = [message for message in caplog.messages if "is tried again every" in message]
+    assert "shared_buffers" in said[0]
+    assert str(directory / "cluster" / "server.log") in said[0]
+    assert len(said) < 3  # the log's end differs once
+
+
+def test_a_server_whose_files_are_gone_is_not_made_anew(directory, monkeypatch, caplog):
+    """Who removed them meant it: an error says so, and nothing is made in their place."""
+    server = EmbeddedServer.start(directory)
+    killed = psutil.Process(postmaster(directory))
+    (directory / "cluster").rename(directory / "removed")
+    killed.kill()
+    killed.wait()
+
+    until(lambda: f"{directory / 'cluster'} is gone" in caplog.text)
+
+    server.close()
+    assert not (directory / "cluster").exists()
+    assert postmaster(directory) is None
+
+
+def test_an_error_names_the_embedded_server_and_its_log(cluster):
+    """Nobody gave it an address, so no error asks to check one."""
+    with servers.unwatched(cluster) as server:
+        killed = psutil.Process(postmaster(cluster))
+        engine = database.sync_engine(server.url)
+        with database.errors(engine.url), engine.connect() as connection:
+            killed.kill()
+            killed.wait()
+            with pytest.raises(DatabaseGoneError) as lost, database.errors(engine.url):
+                connection.exec_driver_sql("SELECT pg_sleep(60)")
+        with pytest.raises(DatabaseGoneError) as dead, database.errors(engine.url):
+            engine.connect()
+        engine.dispose()
+
+    for caught in (lost, dead):
+        assert f"The embedded PostgreSQL in {cluster} " in str(caught.value)
+        assert str(cluster / "cluster" / "server.log") in str(caught.value)
+        assert "ITEMGRAPH_" not in str(caught.value)
+
+
 def test_a_process_id_used_again_is_no_server(cluster):
     """A stale `postmaster.pid` that names a living stranger does not hinder the start."""
     server = EmbeddedServer.start(cluster)
@@ -258,12 +358,12 @@ def test_a_start_waits_for_a_stop_under_way(cluster, monkeypatch):
     """Who starts while the last one stops the server gets a new one, not the dying one."""
     asked = threading.Event()
     started = []
-    real_lock, real_stop = embedded._lock, embedded._Cluster.stop
+    real_lock, real_stop = locks.lock, Cluster.stop
 
-    def lock(path, operation):
+    def lock(path, operation, **options):
         if path.name == "holders.lock":
             asked.set()
-        return real_lock(path, operation)
+        return real_lock(path, operation, **options)
 
     def start():
         started.append(EmbeddedServer.start(cluster))
@@ -278,8 +378,8 @@ def test_a_start_waits_for_a_stop_under_way(cluster, monkeypatch):
 
     first = EmbeddedServer.start(cluster)
     old = postmaster(cluster)
-    monkeypatch.setattr(embedded, "_lock", lock)
-    monkeypatch.setattr(embedded._Cluster, "stop", stop)
+    monkeypatch.setattr(locks, "lock", lock)
+    monkeypatch.setattr(Cluster, "stop", stop)
     first.close()
     monkeypatch.undo()
     starter.join()
@@ -329,28 +429,6 @@ def test_any_path_will_do(directory, name):
     assert stat.S_IMODE(socket.stat().st_mode) == 0o700
     server.close()
     assert not socket.exists()
-
-
-@is_root
-def test_as_root_parents_become_passable_and_nothing_more(directory, caplog):
-    """Root's private directories gain `--x` for others, and one line says which."""
-    caplog.set_level("INFO")
-    private, grouped, public = (
-        directory / name for name in ("private", "private/a", "private/a/b")
-    )
-    for path, mode in ((private, 0o700), (grouped, 0o750), (public, 0o755)):
-        path.mkdir(parents=True)
-        path.chmod(mode)
-
-    EmbeddedServer.start(public / "data").close()
-
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (private, grouped, public)]
-    assert modes == [0o701, 0o751, 0o755]
-    assert stat.S_IMODE((public / "data" / "cluster").stat().st_mode) == 0o700
-    (line,) = [message for message in caplog.messages if "pass through" in message]
-    assert str(private) in line
-    assert str(grouped) in line
-    assert str(public) not in line.replace(str(public / "data"), "").split(", ")
 
 
 @is_root
@@ -425,7 +503,7 @@ def test_a_start_that_fails_shows_the_log_and_keeps_no_hold(directory):
 
 def test_a_moved_directory_is_told_from_a_stopped_one(directory, monkeypatch):
     """While the server of the old path runs, a start at the new one names it and does not hang."""
-    monkeypatch.setattr(embedded, "SILENCE_TIMEOUT", 0)
+    monkeypatch.setattr(cluster_module, "SILENCE_TIMEOUT", 0)
     server = EmbeddedServer.start(directory)
     process = postmaster(directory)
     moved = directory.rename(directory.with_name("moved"))

@@ -231,11 +231,22 @@ def test_declared_fields_count_as_in_a_feed(export, keep):
     keep({"name": "tea", "price": 3}, item_class="shop_items.Product")
     keep({"stars": 5, "text": "good"}, item_class="shop_items.Review")
 
-    products = export("-o", "-:csv", "--item-class", "shop_items.Product")
-    reviews = export("-o", "-:jl", "--item-class", "shop_items.Review")
+    loaded = {"ITEMGRAPH_ALLOWED_MODULES": ["shop_items"]}
+    products = export("-o", "-:csv", "--item-class", "shop_items.Product", **loaded)
+    reviews = export("-o", "-:jl", "--item-class", "shop_items.Review", **loaded)
 
     assert products.out.splitlines() == ["name,price,stock", "tea,3 EUR,"]
     assert json.loads(reviews.out) == {"stars": 5, "text": "GOOD"}
+
+
+def test_export_imports_nothing_that_an_item_names(export, keep):
+    """The class of a kept item is looked for in loaded modules; the database imports none."""
+    keep({"name": "tea", "price": 3}, item_class="shop_items.Product")
+
+    run = export("-o", "-:csv")
+
+    assert run.out.splitlines() == ["name,price", "tea,3"]
+    assert "shop_items" not in sys.modules
 
 
 def test_a_class_that_is_gone_or_has_changed(export, keep):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
-import uuid
 from collections import Counter
 from concurrent.futures import as_completed
 from dataclasses import dataclass
@@ -115,7 +114,6 @@ def claim(crawl, worker, terms=WHOLE, limit=25):
         "crawl_id": crawl.id,
         "worker_id": worker,
         "tasks": crawl.registration.tasks,
-        "token": uuid.uuid4(),
         "limit": limit,
         "admission": admission,
     }
@@ -978,7 +976,6 @@ def limited(shop, connection, worker, terms=WHOLE):
         "crawl_id": shop.id,
         "worker_id": worker,
         "tasks": shop.tasks,
-        "token": uuid.uuid4(),
         "limit": 25,
         "admission": Admission(slot_terms=lambda _: terms),
     }

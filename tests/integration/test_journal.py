@@ -171,10 +171,10 @@ def test_crawls_are_apart(crawl, connection):
     crawl.commit(keeping(None, names="a"))
     other.commit(keeping(None, names="b"))
 
-    counts = upkeep.restart(connection, crawl.id, dry_run=True)
-    upkeep.restart(connection, crawl.id, dry_run=False)
+    held = upkeep.holds(connection, crawl.id)
+    deleted = upkeep.restart(connection, crawl.id)
 
-    assert counts["journal"] == 1
+    assert held["journal"] == deleted["journal"] == 1
     assert kept(crawl) == []
     assert kept(other) == ["b"]
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from bouncers import bouncer
-from races import PATIENCE, Crawl, ended
+from races import PATIENCE, Crawl, actors, ended
 
 from scrapy_itemgraph import queues, task
 from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
@@ -142,6 +144,93 @@ def test_a_stopped_process_keeps_its_claims_until_its_lease_is_over(crawl, datab
 
         assert crawl.taken_over() == 1
         assert lock_holders(crawl) == 1
+    assert crawl.attempts() == ["stalled"]
+
+
+def test_a_stopped_process_does_not_renew_its_lease(crawl, database):
+    """The thread that beats is frozen with its process, so its claims are not held for ever."""
+    over = "SELECT lease_until < clock_timestamp() FROM workers"
+    with process(database, lease=timedelta(seconds=3)) as (running, _, _):
+        running.send_signal(signal.SIGSTOP)
+        until(lambda: crawl.rows(over) == [(True,)])
+
+        assert crawl.taken_over() == 1
+    assert crawl.attempts() == ["stalled"]
+
+
+def test_nobody_is_buried_before_the_lease_is_over(crawl):
+    """A worker whose lock tells nothing keeps its claims to the end of its lease, and no longer."""
+    worker = crawl.worker(lease=timedelta(seconds=25))
+    assert len(crawl.claimed(worker)) == 1
+
+    early = crawl.taken_over()
+    crawl.expire_lease(worker)
+
+    assert (early, crawl.taken_over()) == (0, 1)
+
+
+def test_the_beat_renews_the_lease(crawl, database):
+    """A worker that goes on keeps its claims for longer than the lease that it began with."""
+    ends = "SELECT lease_until FROM workers"
+
+    async def run() -> None:
+        async with opened(database, lease=timedelta(seconds=5)) as graph:
+            assert len(await graph.claim(1)) == 1
+            ((first,),) = crawl.rows(ends)
+            await until_async(lambda: crawl.rows("SELECT clock_timestamp()") > [(first,)])
+            await until_async(lambda: crawl.rows(ends) > [(first,)])
+            assert await asyncio.to_thread(crawl.taken_over) == 0
+
+    asyncio.run(run())
+
+    assert crawl.attempts() == []
+
+
+def test_a_beat_that_waits_for_its_row_hangs_no_thread_and_costs_no_claims(
+    crawl, database, monkeypatch
+):
+    """A blocked loop may have the worker's row locked: the thread goes on, and comes first."""
+    over = "SELECT lease_until < clock_timestamp() FROM workers"
+    looks: list[bool] = []
+
+    async def run() -> None:
+        async with opened(database, lease=timedelta(seconds=3)) as graph:
+            assert len(await graph.claim(1)) == 1
+            turns = graph._liveness._loop_turns
+            monkeypatch.setattr(
+                graph._liveness, "_loop_turns", lambda: looks.append(True) or turns()
+            )
+            with actors(crawl.engine, 1) as (holder,):
+                holder.run(lambda c: c.exec_driver_sql("SELECT FROM workers FOR SHARE"))
+                await until_async(lambda: crawl.rows(over) == [(True,)])
+                looks.clear()
+                await until_async(lambda: len(looks) > 2)
+                assert await asyncio.to_thread(crawl.taken_over) == 0
+                await asyncio.to_thread(holder.commit)
+                await until_async(lambda: crawl.rows(over) == [(False,)])
+
+    asyncio.run(run())
+
+    assert crawl.attempts() == []
+
+
+def test_what_a_stopped_process_has_locked_is_free_again(crawl, database):
+    """A process that stops within a claim has its row locked: the server ends that transaction."""
+    over = "SELECT lease_until < clock_timestamp() FROM workers"
+
+    async def run() -> None:
+        async with (
+            opened(database, lease=timedelta(seconds=4)) as graph,
+            graph._engine.connect() as blocked,
+        ):
+            await blocked.execute(sa.text("SELECT FROM workers FOR SHARE"))
+            pid = (await blocked.execute(sa.text("SELECT pg_backend_pid()"))).scalar_one()
+            ended = "SELECT count(*) FROM pg_stat_activity WHERE pid = :pid"
+            await until_async(lambda: crawl.rows(ended, pid=pid) == [(0,)])
+            assert crawl.rows(over) == [(False,)]
+            await blocked.invalidate()
+
+    asyncio.run(run())
 
 
 def test_a_forked_child_does_not_keep_the_lock(crawl, database):
@@ -177,21 +266,12 @@ async def opened(url: str, lease: timedelta = HOUR):
         await graph.close("finished")
 
 
-def listens(crawl: Crawl) -> bool:
-    """Tell whether some worker of this database listens."""
-    return crawl.rows(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-        "AND query = 'LISTEN itemgraph' AND state = 'idle'"
-    ) == [(1,)]
-
-
 def test_news_of_the_crawl_ends_a_wait(crawl, database):
     """Work put into a parked queue wakes a waiting worker; news of another crawl does not."""
     order: list[str] = []
 
     async def run() -> None:
         async with opened(database) as graph:
-            await until_async(lambda: listens(crawl))
             await graph.wait(3600)  # there may have been news before it listened
             claims = await graph.claim(1)
             assert await graph.claim(1) == []  # parks the queue
@@ -225,11 +305,11 @@ def test_who_could_not_listen_for_a_while_looks_again(crawl, database, monkeypat
         async with opened(database) as graph:
             await graph.wait(3600)
             assert await graph.wait_for_own_news(3600)
-            ear = graph._liveness._ear.info.backend_pid
+            ear = graph._liveness._ear_driver.info.backend_pid
             await asyncio.to_thread(crawl.rows, cut, pid=ear)
             await graph.wait(3600)
             assert await graph.wait_for_own_news(3600)
-            assert graph._liveness._ear.info.backend_pid != ear
+            assert graph._liveness._ear_driver.info.backend_pid != ear
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
@@ -281,7 +361,7 @@ def test_a_worker_given_up_for_dead_goes_on_as_a_new_one(crawl, database):
     asyncio.run(run())
 
     assert crawl.rows("SELECT data->>'by' FROM items") == [("new",)]
-    assert crawl.attempts() == ["died", "ok"]
+    assert crawl.attempts() == ["stalled", "ok"]  # its lock was held
 
 
 def test_a_lost_lock_is_taken_again(crawl, database):
@@ -293,7 +373,7 @@ def test_a_lost_lock_is_taken_again(crawl, database):
             await asyncio.to_thread(
                 crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=before
             )
-            await until_async(lambda: lock_holders(crawl) == 1)
+            await until_async(lambda: lock_holders(crawl) == 1 and graph.lives)
             assert graph._liveness._lock.info.backend_pid != before
             assert len(await graph.claim(1)) == 1
 
@@ -306,14 +386,14 @@ def test_nothing_counts_as_held_while_a_cut_lock_is_not_taken_again(crawl, datab
     async def run() -> None:
         async with opened(database, lease=timedelta(hours=1)) as graph:
             lock = graph._liveness._lock
-            may_go_on = asyncio.Event()
-            check = graph._liveness._check_lock
+            may_go_on = threading.Event()
+            check = graph._liveness._holds_lock
 
-            async def checked_later() -> None:
-                await may_go_on.wait()
-                await check()
+            def checked_later() -> bool:
+                assert may_go_on.wait(PATIENCE)
+                return check()
 
-            monkeypatch.setattr(graph._liveness, "_check_lock", checked_later)
+            monkeypatch.setattr(graph._liveness, "_holds_lock", checked_later)
             assert graph.lives
             pid = lock.info.backend_pid
             await asyncio.to_thread(crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=pid)
@@ -333,24 +413,23 @@ def test_a_lock_that_the_server_still_holds_for_a_lost_connection_stops_no_heart
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.3)) as graph:
             half_open = graph._liveness._lock
-            graph._liveness._lock = await psycopg.AsyncConnection.connect(
-                **graph._liveness._connect
-            )
-            await graph._liveness._lock.close()  # what the client sees of a cut network
+            cut = psycopg.connect(half_open.info.dsn)
+            cut.close()  # what the client sees of a cut network
             beats = []
-            monkeypatch.setattr(graph._liveness, "_beat", _noting(graph._liveness._beat, beats))
+            monkeypatch.setattr(graph._liveness, "_renew", _noting(graph._liveness._renew, beats))
+            graph._liveness._lock = cut
             await until_async(lambda: len(beats) >= 3)
             assert await asyncio.to_thread(lock_holders, crawl) == 2
             assert await asyncio.to_thread(crawl.taken_over) == 0
-            await half_open.close()
+            half_open.close()
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
 def _noting(beat, beats: list):
-    async def noting(locked: bool) -> int:
+    def noting(*, locked: bool) -> None:
         beats.append(locked)
-        return await beat(locked)
+        beat(locked=locked)
 
     return noting
 

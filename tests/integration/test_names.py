@@ -18,6 +18,7 @@ from scrapy_itemgraph import (
     RenameItem,
     UpdateData,
     UpdateMetadata,
+    registry,
 )
 from scrapy_itemgraph.types import Outcome
 
@@ -541,3 +542,25 @@ def test_a_not_before_keeps_work_back(crawl):
 
     assert early == ["B"]
     assert late == ["A"]
+
+
+@pytest.mark.parametrize(
+    ("operations", "frees"),
+    [
+        ([DeleteItem("A")], True),
+        ([DeleteAlias("a")], True),
+        ([DeleteItem("A"), CreateItem("B")], True),
+        ([DeleteItem("A", forget=False)], False),
+        ([CreateItem("B"), DeleteItem("B")], False),
+        ([RenameItem("B", id="A"), CreateAlias("c", to="A")], False),
+        ([UpdateData({"n": 1}, id="A")], False),
+    ],
+)
+def test_workers_can_tell_that_names_were_freed(crawl, operations, frees):
+    """What frees names that others may remember as taken is counted, and nothing else is."""
+    crawl.item("A", aliases=["a"])
+    before = registry.share_crawl(crawl.connection, crawl.id)
+
+    crawl.do(*operations)
+
+    assert registry.share_crawl(crawl.connection, crawl.id) - before == int(frees)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from datetime import timedelta
 
 import graphs
@@ -98,19 +97,19 @@ def test_a_claim_whose_answer_was_lost_is_undone_also_while_it_still_commits(eng
     """Asked for again while the server is still committing, a claim leaves nothing unknown."""
     crawl.seed(book("A"), book("B"))
     worker = crawl.worker()
-    token = uuid.uuid4()
+    tokens = work.new_tokens(1)
 
     def claim(connection, *, is_again):
         databases.hot_path(connection)
         if is_again:
             registry.share_crawl(connection, crawl.id)
-            work.unclaim(connection, token, worker)
+            work.unclaim(connection, tokens, worker)
         return work.claim(
             connection,
             crawl_id=crawl.id,
             worker_id=worker,
             tasks=crawl.tasks,
-            token=token,
+            tokens=tokens,
             limit=1,
         )
 

@@ -7,7 +7,6 @@ place, before it is sent. What counts is how many rows a plan touches: it must g
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -204,7 +203,6 @@ def limited(
         crawl_id=crawl.id,
         worker_id=worker,
         tasks=crawl.tasks,
-        token=uuid.uuid4(),
         limit=BATCH,
         admission=admission,
     )

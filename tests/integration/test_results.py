@@ -41,6 +41,20 @@ def lifetime(crawl, name="A", task="parse"):
 # Success
 
 
+def test_ten_attempts_of_a_pair_are_kept(crawl):
+    """The history of a pair that runs for ever has its last ten attempts, and no others'."""
+    crawl.done("A", task="price")
+    made = []
+    for _ in range(12):
+        crawl.done("A")
+        made += crawl.rows("SELECT max(id) FROM attempts")
+        crawl.do(Expire(id="A", task="parse"))
+
+    kept = crawl.rows("SELECT t.name, a.id FROM attempts a JOIN tasks t ON t.id = a.task_id")
+    assert sorted(row.id for row in kept if row.name == "parse") == [row.max for row in made[-10:]]
+    assert [row.name for row in kept].count("price") == 1
+
+
 def test_a_success_stores_a_result(crawl):
     """SRAP-10: a result has metadata, the version it was claimed with, success and its times."""
     claim = crawl.claimed("A")
@@ -268,6 +282,33 @@ def test_what_is_expired_while_it_is_claimed_runs_again(crawl, has_run, task):
 
     assert crawl.state("A") == "stale"
     assert "A parse" in crawl.worklist()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.REFUSED])
+@pytest.mark.parametrize("allow_failure", [False, True])
+@pytest.mark.parametrize("has_run", [False, True])
+def test_what_is_expired_while_it_is_claimed_runs_again_though_it_fails(
+    crawl, has_run, allow_failure, outcome
+):
+    """SRAP-50: the failure is of before the Expire, which handles it; one after it is held."""
+    if has_run:
+        crawl.done("A")
+        crawl.age(days=2)
+    claim = crawl.claimed("A")
+    failed = {"outcome": outcome, "error": {"type": "KeyError"}, "allow_failure": allow_failure}
+
+    crawl.do(Expire(id="A", task="parse"))
+    crawl.end(claim, **failed)
+
+    assert crawl.failures() == []
+    assert crawl.attempts("A")[-1].endswith(str(outcome))
+    assert not crawl.result("A").is_successful
+    assert "A parse" in crawl.worklist()
+
+    crawl.end(crawl.claim_pair("A"), **failed)
+
+    assert crawl.state("A") == "held"
+    assert len(crawl.failures()) == 1
 
 
 def test_what_is_expired_in_the_batch_that_ends_its_claim_runs_again(crawl):

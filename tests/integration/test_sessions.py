@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 from races import Crawl
@@ -25,7 +27,7 @@ def crawl(engine) -> Crawl:
     return Crawl(engine, Nothing)
 
 
-def cookie(name: str, value: str | None = '{"value": "1"}', **given: str) -> Cookie:
+def cookie(name: str, value: str | None = '{"value": "1"}', **given: Any) -> Cookie:
     """Return a cookie of the default jar."""
     return Cookie(**{"jar": "null", "domain": HOST, "path": "/"} | given, name=name, cookie=value)
 
@@ -39,7 +41,8 @@ def save(crawl: Crawl, *cookies: Cookie, **state: str | None) -> None:
 def cookies(crawl: Crawl, *wanted: tuple[str, str]) -> list[Cookie]:
     """Return the cookies of (jar, host) pairs."""
     with crawl.engine.begin() as connection:
-        return sessions.load_cookies(connection, crawl.id, wanted or [("null", HOST)])
+        pairs = dict.fromkeys(wanted or [("null", HOST)])
+        return sessions.load_cookies(connection, crawl.id, pairs)[0]
 
 
 def state(crawl: Crawl) -> dict[str, str | None]:
@@ -92,7 +95,7 @@ def test_nothing_wanted_reads_nothing(crawl):
 
         sessions.save(connection, crawl.id, [], {})
         sessions.free_login(connection, [])
-        assert sessions.load_cookies(connection, crawl.id, []) == []
+        assert sessions.load_cookies(connection, crawl.id, {}) == ([], None)
 
     assert statements == []
 
@@ -277,11 +280,64 @@ def test_a_claim_reads_few_cookies(crawl, analysed):
     with crawl.engine.begin() as connection:
         databases.hot_path(connection)
         with explaining(connection) as explained:
-            found = sessions.load_cookies(connection, crawl.id, wanted)
+            found, _ = sessions.load_cookies(connection, crawl.id, dict.fromkeys(wanted))
 
     (plan,) = explained
     scans = [node for node in plan.nodes if node.get("Relation Name") == "cookies"]
-    assert [node["Index Name"] for node in scans] == ["cookies_pkey"]
+    (scan,) = scans
+    assert scan["Index Name"] in {"cookies_pkey", "cookies_changed_idx"}
     assert all("domain" in node["Index Cond"] for node in scans)
     assert all(touched(node) <= 200 for node in plan.nodes)
     assert len(found) == 125
+
+
+MANY_OF_ONE = """
+    INSERT INTO cookies (crawl_id, jar, domain, path, name, cookie, changed_at, expires_at)
+    SELECT :crawl, 'null', 'www.shop.example', CASE WHEN n % 50 = 0 THEN '/' ELSE '/' || n END,
+        'c' || n, '{}', clock_timestamp() - interval '1 hour', CASE
+            WHEN :is_over THEN clock_timestamp() - make_interval(secs => n)
+            WHEN n % 2 = 0 THEN clock_timestamp() + interval '1 hour' END
+    FROM generate_series(1, 100000) AS n
+"""
+
+
+def read(crawl, since):
+    """Return what a claim reads of the host, when, and the most rows that a step of it touched."""
+    from integration.test_plans import explaining, touched
+
+    with crawl.engine.begin() as connection:
+        databases.hot_path(connection)
+        with explaining(connection) as explained:
+            found, at = sessions.load_cookies(connection, crawl.id, {("null", HOST): since})
+    (plan,) = explained
+    return found, at, max(touched(node) for node in plan.nodes)
+
+
+def test_a_hundred_thousand_cookies_of_one_domain_are_read_once_and_in_part(crawl):
+    """The first claim reads three thousand, the general ones first; the next one what changed."""
+    crawl.execute(MANY_OF_ONE, crawl=crawl.id, is_over=False)
+
+    first, at, _ = read(crawl, None)
+    save(crawl, cookie("new"), cookie("c50", None))
+    second, later, most = read(crawl, at)
+
+    assert len(first) == sessions.MOST_COOKIES
+    assert sum(one.path == "/" for one in first) == 2000
+    assert sorted((one.name, one.cookie is None) for one in second) == [
+        ("c50", True),
+        ("new", False),
+    ]
+    assert later > at
+    assert most < 20
+
+
+def test_expired_cookies_are_not_read_but_by_those_who_may_have_an_older_one(crawl):
+    """A claim of a new host gets no expired cookie; who read before learns that one is over."""
+    crawl.execute(MANY_OF_ONE, crawl=crawl.id, is_over=True)
+    first, at, _ = read(crawl, None)
+
+    save(crawl, cookie("old", expires=1.0), cookie("far", expires=1e30), cookie("gone", None))
+
+    assert first == []
+    assert sorted(one.name for one in cookies(crawl)) == ["far", "gone"]
+    assert sorted(one.name for one in read(crawl, at)[0]) == ["far", "gone", "old"]

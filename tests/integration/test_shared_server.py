@@ -86,10 +86,12 @@ def test_one_role_migrates_and_another_crawls(server_url, tmp_path):
 def execute(url: str, *statements: str) -> None:
     """Execute statements."""
     engine = databases.sync_engine(url)
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
-    engine.dispose()
+    try:
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+    finally:
+        engine.dispose()
 
 
 def make_certificate(certificate: Path, key: Path) -> None:

@@ -15,6 +15,7 @@ from scrapy_itemgraph import (
     RemoveTag,
     SetTTL,
     UpdateData,
+    handed,
     queries,
     registry,
     staging,
@@ -23,6 +24,7 @@ from scrapy_itemgraph import (
 )
 from scrapy_itemgraph.types import Outcome
 
+DEATHS = "SELECT i.name AS item, w.deaths FROM work w JOIN items i ON i.id = w.item_id"
 PARSE = {"parse": {"tags": ["page"]}}
 
 
@@ -508,6 +510,21 @@ def test_a_new_task_reaches_the_items_that_carry_its_tag_already(crawl, monkeypa
     assert crawl.worklist() == [f"{name} parse" for name in names]
 
 
+def test_a_sweep_reaches_dependents_on_items_that_lost_the_dependencys_tag(connection):
+    """A version bump keeps back a dependent task of items that no tag of the bumped one is on."""
+    review = {"tags": ["book"], "depends_on": ["parse"]}
+    crawl = graphs.Crawl.of(connection, parse={"tags": ["page"]}, review=review)
+    crawl.done("A", tags=["page", "book"])
+    crawl.do(RemoveTag("page", id="A"))
+    before = crawl.worklist()
+
+    crawl.register(parse={"tags": ["page"], "version": "2"}, review=review)
+
+    assert before == ["A review"]
+    assert crawl.worklist() == []
+    oracle.assert_worklist_is_true(connection, crawl.id)
+
+
 def test_sweeps_and_staging_go_a_hundred_items_at_a_time(crawl):
     """A step is small, for it blocks the loop of a crawl while it runs."""
     crawl.do(*(CreateItem(f"{number}", ["page"]) for number in range(101)))
@@ -747,7 +764,7 @@ def test_work_of_a_dead_worker_is_taken_over(crawl):
 
 
 def test_work_that_kills_its_workers_ends_as_a_failure(crawl):
-    """After two deaths work is claimed alone; the third while alone is the failure."""
+    """After two deaths work is claimed alone; three more in a row while alone are the failure."""
     crawl.work("A")
     crawl.work("B")
     for _ in range(2):
@@ -756,14 +773,52 @@ def test_work_that_kills_its_workers_ends_as_a_failure(crawl):
     beside = claimed(crawl)
     (alone,) = crawl.claim(alone=True)
     crawl.release(alone)
+    for _ in range(2):
+        crawl.die(1, alone=True)
+    state = crawl.state("A")
     crawl.die(1, alone=True)
 
     assert beside == ["B parse"]
     assert alone.is_alone
     assert alone.attempt == 1
-    assert crawl.state("A") == "held"
+    assert (state, crawl.state("A")) == ("never run", "held")
     (row,) = crawl.rows("SELECT error FROM failures")
     assert row.error["type"] == "worker died"
+    assert row.error["url"] == f"http://{graphs.SLOT}/A"
+
+
+def test_a_try_that_comes_to_its_end_ends_a_row_of_deaths(crawl):
+    """Two deaths alone, a retryable error, and two more deaths: that is no failure yet."""
+    crawl.work("A")
+    for _ in range(2):
+        crawl.die(1)
+    for _ in range(2):
+        crawl.die(1, alone=True)
+    (claim,) = crawl.claim(alone=True)
+    crawl.end(claim, outcome=Outcome.RETRY, delay=timedelta())
+    crawl.stage()
+    for _ in range(2):
+        assert crawl.die(1, alone=True) == 1
+
+    assert crawl.failures() == []
+    assert crawl.die(1, alone=True) == 1
+    assert crawl.failures() == ["A"]
+
+
+def test_what_was_not_handed_out_is_not_suspect(crawl):
+    """Of all that a dead worker had claimed, only what its engine had is charged with its death."""
+    for name in "ABC":
+        crawl.work(name)
+    dying = crawl.new_worker(timedelta(seconds=-1))
+    claims = crawl.claim(worker=dying)
+    first = claims[0]
+
+    handed.write(crawl.connection, dying, [(first.item_id, first.task_id)])
+    assert crawl.take_over() == 3
+
+    deaths = {row.item: row.deaths for row in crawl.rows(DEATHS)}
+    assert deaths == {name: int(name == first.item.id) for name in "ABC"}
+    assert crawl.rows("SELECT FROM handed") == []
 
 
 # Crawls

@@ -38,6 +38,7 @@ def draft(revision: str, message: str) -> Path:
     for path in versions.glob(f"{revision}_*.py"):
         path.unlink()
     with tempfile.TemporaryDirectory(prefix="itemgraph-") as directory:
+        Path(directory).chmod(0o711)  # for PostgreSQL's account, where we are root
         server = embedded.EmbeddedServer.start(Path(directory) / "server")
         engine = database.sync_engine(server.url)
         with engine.connect() as connection:

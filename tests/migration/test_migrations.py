@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -185,6 +183,42 @@ def test_a_database_with_other_tables_is_not_taken_unasked(empty_engine):
         assert migrate.current(connection) == migrate.head()
 
 
+def test_when_cookies_expire_is_read_from_those_that_are_there(empty_engine):
+    """Cookies of an older database get their expiry, whatever a site sent as one."""
+    cookies = {
+        "deleted": None,
+        "session": "{}",
+        "past": '{"expires": -1}',
+        "due": '{"expires": 1772323200}',
+        "far": '{"expires": 99999999999999}',
+        "odd": '{"expires": "soon"}',
+    }
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0005")
+        for name, cookie in cookies.items():
+            connection.execute(
+                sa.text(
+                    "INSERT INTO cookies (crawl_id, jar, domain, path, name, cookie) "
+                    "VALUES (1, 'null', 'a', '/', :name, CAST(:cookie AS json))"
+                ),
+                {"name": name, "cookie": cookie},
+            )
+        migrate.upgrade(connection)
+
+        rows = connection.exec_driver_sql(
+            "SELECT name, extract(epoch FROM expires_at), expires_at = changed_at FROM cookies"
+        )
+        found = {name: "then" if is_now else at for name, at, is_now in rows}
+    assert found == {
+        "deleted": "then",
+        "session": None,
+        "past": 0,
+        "due": 1772323200,
+        "far": 32503680000,
+        "odd": None,
+    }
+
+
 def test_tables_of_other_origin_are_named(empty_engine):
     """A table of our name that is not ours is an error that says what to do."""
     with empty_engine.begin() as connection:
@@ -192,44 +226,6 @@ def test_tables_of_other_origin_are_named(empty_engine):
 
         with pytest.raises(DatabaseError, match=r"items.*a database of its own"):
             migrate.upgrade(connection)
-
-
-def test_an_installed_wheel_carries_its_migrations(empty_database, tmp_path):
-    """A wheel, built and installed elsewhere, migrates a database without the checkout."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-
-    def run(*command, **variables):
-        options = {"cwd": tmp_path, "env": environment | variables, "text": True}
-        run = subprocess.run(command, **options, check=False, capture_output=True)
-        assert run.returncode == 0, run.stdout + run.stderr
-        return run.stdout
-
-    build = f"from hatchling.build import build_wheel; print(build_wheel({str(tmp_path)!r}))"
-    wheel = subprocess.run(
-        [sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.splitlines()[-1]
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
-    python = tmp_path / "venv" / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", tmp_path / wheel)
-    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    # Only the dependencies come from here; a `.pth` of an editable install is not followed.
-    dependencies = str(Path(sa.__file__).parents[1])
-
-    output = run(
-        python,
-        "-c",
-        "import sys; from scrapy_itemgraph import database, migrate\n"
-        "with database.sync_engine(sys.argv[1]).begin() as connection:\n"
-        "    migrate.ensure(connection, auto=False)\n"
-        "    print(migrate.__file__, migrate._directory(), migrate.current(connection))",
-        empty_database,
-        PYTHONPATH=f"{site}{os.pathsep}{dependencies}",
-    )
-
-    module, directory, version = output.split()
-    assert Path(module).is_relative_to(site)
-    assert directory == str(site / "scrapy_itemgraph" / "migrations")
-    assert version == migrate.head()
 
 
 def test_the_newest_migration_is_alembics_head():

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import logs
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -140,6 +142,7 @@ class Crawls:
             "POLITE_TASKS": json.dumps(self.tasks),
         }
         log = self.directory / f"{agent}.log"
+        logs.watch(log)
         with log.open("w") as file:
             process = subprocess.Popen(
                 command, cwd=PROJECT, env=environment, stdout=file, stderr=subprocess.STDOUT

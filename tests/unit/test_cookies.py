@@ -6,6 +6,7 @@ import copy
 import gc
 import json
 import time
+from datetime import UTC, datetime
 
 import pytest
 from scrapy import Request, Spider
@@ -536,7 +537,7 @@ def test_a_value_that_cannot_be_stored_is_named_once(spider, caplog):
     spider.state["k" * 3000] = 1
 
     for _ in range(2):
-        assert state.changed() == {'"good"': "1"}
+        assert state.changed(is_last=True) == {'"good"': "1"}
     merge(state, {'"bad"': "1"})
 
     assert type(spider.state["bad"]) is object
@@ -565,3 +566,32 @@ def test_a_large_state_is_looked_at_less_often(spider):
     assert state.changed() == {}
     assert state.changed(is_last=True) == {'"big"': "2"}
     assert state.changed() == {'"big"': "2"}
+
+
+def test_a_host_that_was_read_is_read_again_from_then_on(browser):
+    """A claim asks for what changed since the last read of a host; a new host is read whole."""
+    moment = datetime(2026, 3, 1, tzinfo=UTC)
+    requests = [Request(SITE), Request("https://other.example/")]
+
+    first = browser.jars.wanted(requests[:1])
+    browser.jars.merge(first, [], moment)
+    second = browser.jars.wanted(requests)
+
+    assert first.pairs == {("null", "www.shop.example"): None}
+    assert second.pairs == {
+        ("null", "www.shop.example"): moment,
+        ("null", "other.example"): None,
+    }
+    assert browser.jars.missing(requests[0]) is None
+    assert browser.jars.missing(requests[1]) is not None
+
+
+def test_when_a_cookie_expires_is_saved_beside_it(browser):
+    """The database can tell which cookies are over without reading them."""
+    browser.fetch("a=1; Max-Age=3600", "b=1", "c=1; Expires=Sat, 01 Mar 2036 00:00:00 GMT")
+
+    expires = {one.name: one.expires for one in browser.commit()}
+
+    assert expires["a"] == pytest.approx(time.time() + 3600, abs=60)
+    assert expires["b"] is None
+    assert expires["c"] == datetime(2036, 3, 1, tzinfo=UTC).timestamp()

@@ -212,3 +212,33 @@ def test_json_examples_are_operations(line):
     operation = operations.from_json(json.loads(line))
 
     assert operations.checked(operation, "docs")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_says_what_is_no_longer_so(page):
+    """No page puts off what is there, and "held" is said of pairs, not of requests in memory."""
+    text = " ".join(without_code(page.read_text()).split())
+
+    assert not re.findall(
+        r"(?i)in this version|(?:with|in) a later version|## not yet|each process paces itself"
+        r"|held in memory|held request",
+        text,
+    )
+
+
+def test_the_glossary_has_the_words_of_the_first_page():
+    """Words that the README makes bold or stresses, and the states of a pair, are explained."""
+    glossary = (DOCS / "glossary.md").read_text()
+
+    words = ("item graph", "item", "alias", "tag", "task", "fresh", "stale", "held", "never run")
+    assert not [word for word in words if f"\n| **{word}** |" not in glossary]
+
+
+def test_the_readme_says_what_it_is_when_to_use_it_and_what_to_type():
+    """Its first page says so before any word of ours, why not the other two, and two commands."""
+    first = (ROOT / "README.md").read_text().partition("\n## ")[0]
+
+    for said in ("Why not `JOBDIR`?", "Why not scrapy-redis?", "`make demo`", "`make test`"):
+        assert first.count(said) == 1
+    plain = first.partition("**item graph**")[0]
+    assert not re.findall(r"(?i)\b(frontier|claim|lease|execution|alias|tag|stale|held)\b", plain)

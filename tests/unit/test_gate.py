@@ -7,14 +7,16 @@ import math
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from scrapy import Request
 from scrapy.http import Response
+from scrapy.settings import Settings
 
 from scrapy_itemgraph import task, tasks
 from scrapy_itemgraph.executions import Execution
-from scrapy_itemgraph.gate import Gate, PutOffError
+from scrapy_itemgraph.gate import Gate, PutOffError, SlotTerms
 from scrapy_itemgraph.tenancies import Tenancies
 from scrapy_itemgraph.translation import LEG
 from scrapy_itemgraph.types import Claim, Grant, ItemSnapshot, Outcome, Terms
@@ -120,6 +122,24 @@ async def turns(count: int = 20) -> None:
     """Let the event loop turn."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "gap", "delay"),
+    [
+        ({"DOWNLOAD_DELAY": 4}, 2.0, 4.0),
+        ({"DOWNLOAD_DELAY": 4, "RANDOMIZE_DOWNLOAD_DELAY": False}, 4.0, 4.0),
+        ({"DOWNLOAD_SLOTS": {"a.example": {"delay": 3, "jitter": 0.1}}}, 2.7, 3.0),
+        ({"DOWNLOAD_DELAY": 0}, 0.0, 0.0),
+    ],
+)
+def test_a_slots_terms_have_the_least_gap_and_the_delay_that_is_meant(settings, gap, delay):
+    """Jitter lets gaps be shorter than the delay of the settings, which people are shown."""
+    crawler = SimpleNamespace(settings=Settings(settings), spider=None, engine=None)
+
+    terms = SlotTerms(crawler)("a.example")
+
+    assert (terms.gap, terms.delay) == (pytest.approx(gap), delay)
 
 
 def test_the_gap_after_a_slots_first_request_counts_from_its_answer():

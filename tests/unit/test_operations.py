@@ -16,6 +16,14 @@ from scrapy_itemgraph.exceptions import (
 WHERE = "books: parse_book of 'A'"
 
 
+def deep(levels):
+    """Return lists in lists."""
+    value = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
 def checked(operation):
     """Check an operation as if a callback had yielded it."""
     return ops.checked(operation, WHERE)
@@ -176,3 +184,24 @@ def test_json_that_is_no_operation_is_refused(line, what_is_wrong):
         ops.from_json(line)
 
     assert what_is_wrong in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda value: ops.CreateItem("A", data={"a": value}),
+        lambda value: ops.CreateItem("A", {"tag": [value]}),
+        lambda value: ops.AddTag("tag", [value]),
+        lambda value: ops.UpdateData({"a": value}),
+        lambda value: ops.UpdateMetadata({"a": value}),
+        lambda value: ops.StoreResult({"a": value}, id="A", task="parse"),
+    ],
+    ids=["data", "tags", "value", "merge", "metadata", "result"],
+)
+@pytest.mark.parametrize("levels", [100, 5000])
+def test_what_is_nested_too_deep_is_refused_where_it_is_written(make, levels):
+    """A hundred levels can be read wherever they are needed; more ended a crawl at every start."""
+    checked(make(deep(99)))
+
+    with pytest.raises(InvalidDataError, match="nested more than 100 levels deep; flatten it"):
+        checked(make(deep(levels)))

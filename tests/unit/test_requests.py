@@ -80,6 +80,34 @@ class Shop(Base):
         return super().parse_old
 
 
+class Leaving(Request):
+    """Ends the process when it is made."""
+
+    def __init__(self, *args, **kwargs):
+        raise SystemExit("bye")
+
+
+class Vault(Shop):
+    """A spider whose properties end the process."""
+
+    name = "vault"
+
+    @property
+    def secrets(self):
+        """Must not run for a stored name."""
+        raise SystemExit
+
+    @functools.cached_property
+    def cached(self):
+        """Must not run for a stored name."""
+        raise SystemExit
+
+    def __getattr__(self, name):
+        if name == "dynamic":
+            raise SystemExit
+        raise AttributeError(name)
+
+
 class Tokens(Request):
     """A project's own class, whose constructor does things of its own."""
 
@@ -324,8 +352,12 @@ def test_a_class_that_cannot_be_imported_is_refused(spider):
         ({"url": URL, "class": "scrapy.http:Response"}, "is no Request class"),
         ({"url": URL, "class": "builtins:dict"}, "is no Request class"),
         ({"url": URL, "class": "scrapy:Request", "extra": {"a": 1}}, "attributes but no class"),
-        ({"url": URL, "class": f"{__name__}:Tokens", "extra": {"a": 1}}, "cannot be made again"),
-        ({"url": URL, "class": f"{__name__}:Tokens", "extra": {"url": 1}}, "cannot be made again"),
+        (
+            {"url": URL, "class": f"{__name__}:Tokens", "extra": {"a": 1}},
+            "the attribute 'a', which",
+        ),
+        ({"url": URL, "class": f"{__name__}:Tokens", "extra": {"url": 1}}, "the attribute 'url'"),
+        ({"url": URL, "class": f"{__name__}:Leaving"}, "cannot be made again: SystemExit: bye"),
         ({}, "has no url"),
         ({"url": None}, "the url of a stored request must be str, not NoneType: None"),
         ({"url": "shop"}, "cannot be made again: ValueError: Missing scheme"),
@@ -375,6 +407,22 @@ def test_scrapys_own_round_trip_agrees(spider):
     request = FormRequest(URL, formdata={"a": "1"}, callback=spider.parse_item, meta={"a": 1})
     theirs = request_from_dict(request.to_dict(spider=spider), spider=spider)
     assert facts(round_trip(request, spider)) == facts(theirs)
+
+
+@pytest.mark.parametrize("role", ["callback", "errback"])
+@pytest.mark.parametrize(
+    "name", ["secrets", "cached", "dynamic", "__init__", "_set_crawler", "from_crawler", "name"]
+)
+def test_a_stored_callback_is_a_method_of_the_project(name, role):
+    """Properties, `__getattr__`, dunders and Scrapy's own methods are not reached by a name."""
+    with pytest.raises(ItemGraphError, match=f"no method (of the spider 'vault'|'{name}') any mor"):
+        requests.load({"url": URL, role: name}, Vault())
+
+
+def test_keys_of_meta_that_are_ours_are_not_read(spider):
+    """What a stored request says under the names that we use ourselves is left out."""
+    stored = {"url": URL, "meta": {"_itemgraph_leg": 1, "_itemgraph_no_download": True, "a": 2}}
+    assert requests.load(stored, spider).meta == {"a": 2}
 
 
 def test_errors_about_stored_data_are_of_one_class(spider):

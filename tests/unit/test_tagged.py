@@ -17,6 +17,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import attrs
+import hostile_classes
 import pytest
 import scrapy
 from hypothesis import given
@@ -24,8 +25,12 @@ from hypothesis import strategies as st
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
 
-from scrapy_itemgraph import tagged
-from scrapy_itemgraph.exceptions import InvalidDataError, UnstorableError
+from scrapy_itemgraph import classes, tagged
+from scrapy_itemgraph.exceptions import (
+    ConfigurationError,
+    InvalidDataError,
+    UnstorableError,
+)
 
 
 class Colour(Enum):
@@ -359,7 +364,7 @@ def test_what_cannot_be_stored_is_named_with_its_place_and_type(value, what_is_w
         ({"$": "item", "c": f"{__name__}:same", "v": {}}, "is no class"),
         ({"$": "item", "c": "subprocess:Popen", "v": {}}, "is no item class any more"),
         ({"$": "item", "c": "no_such_package:Item", "v": {}}, "nothing here imports"),
-        ({"$": "item", "c": "json.no_such_module:Item", "v": {}}, "cannot be imported"),
+        ({"$": "item", "c": "json.no_such_module:Item", "v": {}}, "nothing here imports"),
         ({"$": "item", "c": "os.system('x'):Item", "v": {}}, "is no import path"),
         ({"$": "item", "c": 5, "v": {}}, "is no import path"),
         ({"$": "item", "c": f"{__name__}:Product", "v": {"nam": 1}}, "has no field 'nam' any more"),
@@ -408,3 +413,81 @@ def test_a_class_under_another_name_is_not_stored(monkeypatch):
     module.Card = dataclasses.make_dataclass("Card", ["x"])
     with pytest.raises(UnstorableError, match="cannot be imported by that name"):
         tagged.dump(old(1), "meta")
+
+
+# Values that somebody else wrote
+
+
+def path_to(name):
+    """Return the import path of a class that guards itself."""
+    return f"{hostile_classes.__name__}:{name}"
+
+
+@pytest.mark.parametrize(
+    ("stored", "what_is_wrong"),
+    [
+        ({"$": "enum", "c": path_to("Shy"), "v": 2}, "no member of the value 2"),
+        ({"$": "enum", "c": path_to("Marks"), "v": 2}, "no member of the value 2"),
+        ({"$": "enum", "c": "enum:Enum", "v": "x"}, "no member of the value 'x'"),
+        ({"$": "dataclass", "c": path_to("Final"), "v": {"path": "x"}}, "is no dataclass class"),
+        ({"$": "dataclass", "c": path_to("Guarded"), "v": {"path": "x"}}, "is a property or its"),
+        ({"$": "attrs", "c": path_to("Derived"), "v": {"path": "x"}}, "for its new field 'handle'"),
+        ({"$": "dataclass", "c": path_to("Costly"), "v": {}}, "damaged (SystemExit: it ran)"),
+        (
+            {"$": "set", "v": [{"$": "dataclass", "c": path_to("Costly"), "v": {"path": []}}]},
+            "a stored set is damaged (KeyboardInterrupt",
+        ),
+        ({"$": "dataclass", "c": path_to("Posing"), "v": {}}, "is no dataclass class"),
+        ({"$": "dataclass", "c": path_to("Posing.x"), "v": {}}, "there is no class"),
+        ({"$": "dataclass", "c": path_to("Outer.inner"), "v": {}}, "is no class"),
+        ({"$": "dataclass", "c": path_to("Outer.inner.fget"), "v": {}}, "there is no class"),
+        ({"$": "dataclass", "c": "itemgraph_test_lazy:Thing", "v": {}}, "there is no class"),
+    ],
+)
+def test_a_hostile_value_runs_nothing_and_ends_nothing(monkeypatch, stored, what_is_wrong):
+    """Hooks of classes do not run, and what is raised all the same is an error of ours."""
+    lazy = types.ModuleType("itemgraph_test_lazy")
+    lazy.__getattr__ = hostile_classes.boom
+    monkeypatch.setitem(sys.modules, lazy.__name__, lazy)
+    with pytest.raises(InvalidDataError) as raised:
+        tagged.load(stored)
+    assert what_is_wrong in str(raised.value)
+
+
+def test_constructors_and_validators_do_not_run():
+    """An instance whose stored fields are all there is filled, and nothing of its class runs."""
+    stored = {"$": "attrs", "c": path_to("Derived"), "v": {"path": "x", "handle": None}}
+    loaded = tagged.load(stored)
+    assert (type(loaded), loaded.path, loaded.handle) == (hostile_classes.Derived, "x", None)
+
+
+def test_classes_that_would_not_be_read_are_not_stored():
+    """Classes with finalisers or fields that are properties are refused when they are stored."""
+    guarded = object.__new__(hostile_classes.Guarded)
+    with pytest.raises(UnstorableError, match="whose field 'path' is no plain field"):
+        tagged.dump(guarded, "meta")
+    final = dataclasses.make_dataclass("Final", ["x"], namespace={"__del__": lambda self: None})
+    with pytest.raises(UnstorableError, match="cannot be stored"):
+        tagged.dump(final(1), "meta")
+
+
+def test_no_value_imports_a_module(monkeypatch, tmp_path):
+    """A class in a module that is not loaded is refused, and its module is not imported."""
+    package = tmp_path / "itemgraph_test_bait"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "hook.py").write_text(
+        "import dataclasses\n\n@dataclasses.dataclass\nclass Card:\n    x: int\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import itemgraph_test_bait  # noqa: F401
+
+    stored = {"$": "dataclass", "c": "itemgraph_test_bait.hook:Card", "v": {"x": 1}}
+    with pytest.raises(InvalidDataError, match="ITEMGRAPH_ALLOWED_MODULES"):
+        tagged.load(stored)
+    assert "itemgraph_test_bait.hook" not in sys.modules
+
+    classes.load_modules(["itemgraph_test_bait.hook"])
+    assert tagged.load(stored).x == 1
+    with pytest.raises(ConfigurationError, match="nothing' cannot be imported"):
+        classes.load_modules(["itemgraph_test_bait.nothing"])

@@ -72,7 +72,8 @@ def test_ids_that_differ_in_a_byte_have_different_keys():
         ({1: "a"}, "data has the key 1 of type int; keys in JSON are strings"),
         ({"a": [{None: 1}]}, "data['a'][0] has the key None of type NoneType"),
         (circular(), "data['a'][1] contains itself, so it is not JSON"),
-        ({"a": deep(100_000)}, "nested too deeply"),
+        ({"a": deep(100)}, "data is nested more than 100 levels deep; flatten it"),
+        ({"a": deep(100_000)}, "data is nested more than 100 levels deep; flatten it"),
         ([1], "data must be a dict, not list: [1]"),
         ("text", "data must be a dict, not str"),
         (None, "data must be a dict, not NoneType"),
@@ -84,6 +85,22 @@ def test_data_that_is_not_json_is_refused_by_the_part_that_is_wrong(value, what_
         values.copy_mapping(value, "data")
 
     assert what_is_wrong in str(raised.value)
+
+
+def test_a_hundred_levels_are_not_too_deep():
+    """The hundredth level, the data itself being the first, can be stored and read again."""
+    given = {"a": deep(98)}
+
+    assert values.copy_mapping(given, "data") == given
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 401 + "]" * 401, "[" * 100_000 + "]" * 100_000, "[" + "1" * 5000 + "]"]
+)
+def test_stored_json_that_python_cannot_read_is_kept_as_it_is(text):
+    """What cannot be read of one row raises nothing, for it would spoil the others."""
+    assert values.load_json(text) == text
+    assert isinstance(values.load_json(text.encode()), values.Unreadable)
 
 
 def test_json_is_copied_with_its_order_and_its_numbers():

@@ -1,0 +1,206 @@
+"""Streams: operations as they are read, applied a thousand at a time, and how far that is."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import textwrap
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.commands import printing
+from scrapy_itemgraph.exceptions import (
+    DatabaseUnavailableError,
+    ItemGraphError,
+    NotFoundError,
+    OperationError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.operations import Operation
+    from scrapy_itemgraph.types import Note
+
+# A transaction has so many operations, or fewer where their lines are long.
+STEP = 1000
+STEP_BYTES = 8_000_000
+LINE_BYTES = 64_000_000
+
+
+@contextmanager
+def opened(file: str) -> Iterator[BinaryIO]:
+    """Open a file, or standard input (`-`), to be read.
+
+    Raises:
+        NotFoundError: when it cannot be.
+
+    """
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(Path(file).open("rb"))
+        except OSError as error:
+            raise NotFoundError(f"{file} cannot be read: {error.strerror}") from None
+        yield stream
+
+
+class Stream:
+    """Applies operations that are read from lines, in transactions of a thousand.
+
+    `read` makes an operation of a line; it is told the line's name for errors. `what` is the
+    command's name.
+    """
+
+    def __init__(
+        self, call: Call, given: BinaryIO, read: Callable[[str, bytes], Operation], what: str
+    ) -> None:
+        self._call = call
+        self._given = given
+        self._read = read
+        self._what = what
+        self._answer = _JsonAnswer() if call.as_json else _LinesAnswer()
+        self._size = _size(given)
+        self._seen = 0  # bytes
+        self._first = 1  # line of what is not yet applied
+        self._is_sent = False
+        self.count = 0
+
+    def run(self, graph: ItemGraph) -> None:
+        """Apply all.
+
+        Raises:
+            ItemGraphError: naming the line, what was applied before it, and how to go on.
+
+        """
+        is_new = graph.crawl not in graph.crawls()
+        try:
+            with self._call.progress(self._what, "operations") as progress:
+                for chunk in self._chunks():
+                    notes = self._apply(graph, chunk)
+                    graph.announce(self._what, self.count)
+                    with progress.aside():
+                        self._write(self._answer.add, notes)
+                    progress.reach(self.count, share=self._share)
+        except ItemGraphError as error:
+            maybe = self._is_sent and isinstance(error, DatabaseUnavailableError)
+            if self.count or maybe:
+                self._write(self._answer.end, self.count)
+                raise type(error)(f"{str(error).rstrip('.')}; {self._so_far(maybe)}") from None
+            raise
+        except KeyboardInterrupt:
+            self._write(self._answer.end, self.count)
+            self._call.note(f"scrapy itemgraph: stopped; {self._so_far(self._is_sent)}")
+            raise
+        self._write(self._answer.end, self.count)
+        if is_new:
+            self._call.note(f"scrapy itemgraph: made the crawl {printing.clean(graph.crawl)!r}")
+
+    @property
+    def _share(self) -> float | None:
+        return self._seen / self._size if self._size else None
+
+    def _chunks(self) -> Iterator[list[tuple[str, Operation]]]:
+        chunk: list[tuple[str, Operation]] = []
+        size = 0
+        for number, line in self._lines():
+            if not chunk:
+                self._first = number
+            where = f"line {number}"
+            chunk.append((where, self._read(where, line)))
+            size += len(line)
+            if len(chunk) == STEP or size >= STEP_BYTES:
+                yield chunk
+                chunk, size = [], 0
+        if chunk or not self.count:
+            yield chunk
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        number = 0
+        while line := self._given.readline(LINE_BYTES + 1):
+            number += 1
+            self._seen += len(line)
+            if number < self._call.given.first or not line.strip():
+                continue
+            if len(line) > LINE_BYTES:
+                raise OperationError(f"line {number}: it has more than {LINE_BYTES:,} bytes")
+            yield number, line
+
+    def _apply(self, graph: ItemGraph, chunk: Sequence[tuple[str, Operation]]) -> list[Note]:
+        self._is_sent = True
+        notes = graph.apply([one for _, one in chunk], names=[where for where, _ in chunk])
+        self._is_sent = False
+        self.count += len(chunk)
+        return notes
+
+    def _write(self, write: Callable[..., None], given: Any) -> None:
+        """Write a part of the answer; the operations go on when nobody reads it any more."""
+        try:
+            write(given)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _so_far(self, maybe: bool) -> str:
+        perhaps = f", perhaps also the next {STEP:,}" if maybe else ""
+        return (
+            f"the {self.count:,} operations before line {self._first} are applied{perhaps}; to go "
+            f"on, mend what is wrong and add --from {self._first}"
+        )
+
+
+def _size(stream: BinaryIO) -> int | None:
+    """Return how many bytes there are; None where nobody can tell, as of a pipe."""
+    try:
+        status = os.fstat(stream.fileno())
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+class _LinesAnswer:
+    """What people read: a line for each note, and the number of operations."""
+
+    def add(self, notes: Sequence[Note]) -> None:
+        """Write what came of a transaction."""
+        for note in notes:
+            printing.write(sys.stdout, f"[{note.label}] {printing.clean(note.shown)}")
+
+    def end(self, count: int) -> None:
+        """Write the end."""
+        printing.write(sys.stdout, f"{count:,} operations applied")
+
+
+class _JsonAnswer:
+    """One JSON document, written as it grows: `{"notes": […], "operations": 3}`."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._has_notes = False
+
+    def add(self, notes: Sequence[Note]) -> None:
+        """Write what came of a transaction."""
+        for note in notes:
+            self._begin()
+            comma = ",\n" if self._has_notes else "\n"
+            self._has_notes = True
+            dumped = textwrap.indent(printing.dump(asdict(note), sys.stdout), "    ")
+            sys.stdout.write(comma + dumped)
+
+    def end(self, count: int) -> None:
+        """Write the end."""
+        self._begin()
+        ends = "\n  ]" if self._has_notes else "]"
+        printing.write(sys.stdout, f'{ends},\n  "operations": {count}\n}}')
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            sys.stdout.write('{\n  "notes": [')

@@ -1,0 +1,143 @@
+"""Feeds of a crawl, as one worker sees them: who writes them, and what is left to write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from scrapy_itemgraph import feeds, liveness, registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection, Row
+
+    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.types import FeedState
+
+# A transaction that goes on holds it, which works behind a transaction pooler, too.
+_BEGIN = """
+    SELECT set_config('idle_in_transaction_session_timeout', '0', true),
+        CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+            THEN set_config('transaction_timeout', '0', true) END
+"""
+_LOCK = "SELECT pg_try_advisory_xact_lock(CAST('feeds'::regclass::oid AS int), %s)"
+
+_open: weakref.WeakSet[psycopg.AsyncConnection[Any]] = weakref.WeakSet()
+
+
+class Feeds:
+    """The feeds of one crawl."""
+
+    def __init__(self, transactions: Transactions, crawl_id: int) -> None:
+        self._call = transactions.call
+        self._crawl_id = crawl_id
+        self._connect = {**liveness.NAMED, **liveness.KEEPALIVES, **transactions.connect_arguments}
+        self._lock: psycopg.AsyncConnection[Any] | None = None
+        self._led: set[int] = set()
+
+    async def register(self, names: Sequence[str]) -> list[FeedState]:
+        """Let feeds take part in the run, each known by its name."""
+
+        def register(connection: Connection) -> list[FeedState]:
+            registry.own_crawl(connection, self._crawl_id)
+            return feeds.register(connection, self._crawl_id, names)
+
+        return await self._call(register)
+
+    async def lead(self, feed_id: int) -> FeedState | None:
+        """Become the one that writes a feed, if nobody does; return how far it has come."""
+        if not await self._call(feeds.is_free, feed_id):
+            return None
+        try:
+            if self._lock is None:
+                self._lock = await self._connected()
+            cursor = await self._lock.execute(_LOCK, [feed_id])
+            (is_ours,) = await cursor.fetchone() or (False,)
+        except psycopg.Error:
+            await self.release()
+            return None
+        if not is_ours:
+            return None
+        self._led.add(feed_id)
+        return await self._call(feeds.take, feed_id)
+
+    async def is_free(self, feed_id: int) -> bool:
+        """Tell whether nobody writes a feed, as of this moment."""
+        return await self._call(feeds.is_free, feed_id)
+
+    async def led(self) -> set[int]:
+        """Return the feeds that are still ours to write."""
+        if self._lock is not None:
+            try:
+                await self._lock.execute("SELECT")
+            except psycopg.Error:
+                await self.release()
+        return self._led
+
+    async def release(self) -> None:
+        """Let others write; when it returns, they can."""
+        lock, self._lock, self._led = self._lock, None, set()
+        if lock is not None:
+            with contextlib.suppress(psycopg.Error):
+                await lock.rollback()
+            with contextlib.suppress(psycopg.Error):
+                await lock.close()
+
+    async def read(
+        self, feed_id: int, *, after_id: int = 0, limit: int, with_written: bool = False
+    ) -> Sequence[Row[Any]]:
+        """Return what is not written yet, and with `with_written` what is, by number."""
+        return await self._call(
+            feeds.read, feed_id, after_id=after_id, limit=limit, with_written=with_written, hot=True
+        )
+
+    async def count(self, feed_id: int, most: int) -> int:
+        """Count what is not written yet, up to `most`."""
+        return await self._call(feeds.count, feed_id, most, hot=True)
+
+    async def advance(
+        self, state: FeedState, written: Sequence[int] = (), *, whole: bool = False
+    ) -> bool:
+        """Note how far a feed has come, and what is written; False if another one writes it."""
+        return await self._call(feeds.advance, state, written, whole=whole, hot=True)
+
+    async def mark_run(self, feed_id: int) -> None:
+        """Have all that the run has kept written again."""
+
+        def mark(connection: Connection) -> None:
+            registry.own_crawl(connection, self._crawl_id)
+            feeds.mark_run(connection, self._crawl_id, feed_id)
+
+        await self._call(mark)
+
+    async def has_fresh(self) -> bool:
+        """Tell whether the crawl has results that it does not make again."""
+        return await self._call(feeds.has_fresh, self._crawl_id)
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        lock: psycopg.AsyncConnection[Any] = await psycopg.AsyncConnection.connect(
+            # A statement with parameters of its own would leave a portal open, and a snapshot.
+            cursor_factory=psycopg.AsyncClientCursor,
+            **self._connect,
+        )
+        await lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+        await lock.execute(_BEGIN)
+        _open.add(lock)
+        return lock
+
+
+def _abandon() -> None:
+    """Point the sockets elsewhere, in a forked child: it must not keep the locks alive."""
+    for lock in list(_open):
+        if not lock.closed:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, lock.fileno())
+            os.close(nowhere)
+
+
+os.register_at_fork(after_in_child=_abandon)

@@ -1,0 +1,89 @@
+"""What a start says of code that has changed, of what is fresh, and of what it goes on with."""
+
+from __future__ import annotations
+
+from projects import PATIENCE, kill, until
+
+SPIDER = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/start"]
+
+    def seeds(self):
+        yield seed("A", "/page/a")
+        yield seed("B", "/page/b")
+        yield seed("C", "/page/c", tags=["other"])
+
+    def parse(self, response):
+        yield response.follow("/page/d", self.plain)
+
+    def plain(self, response):
+        yield UpdateData({"n": 1})
+
+    @task(tags=["page"])
+    def t_page(self, response, item):
+        yield UpdateData({"n": 1})
+
+    @task(tags=["other"])
+    def t_other(self, response, item):
+        yield UpdateData({"n": 1})
+"""
+EDITED = SPIDER.replace(
+    '    @task(tags=["page"])\n', '    # Comments do not count\n\n    @task(tags=["page"])\n'
+).replace('"n": 1', '"n": 2', 2)
+
+
+def test_an_edited_callback_is_told_of_until_its_results_are_made_again(project, site):
+    """The start names the task, its fresh results and what to do; another version ends that."""
+    project.write(SPIDER)
+    first = project.crawl()
+    project.write(EDITED)
+
+    second = project.crawl()
+    third = project.crawl()
+    project.write(EDITED.replace('tags=["page"]', 'tags=["page"], version="2"'))
+    fourth = project.crawl()
+
+    assert "has changed since" not in first.log
+    page = "The code of t_page has changed since 2 of its results were made"
+    assert f"WARNING: {page}" in second.log
+    assert "WARNING: The code of plain has changed since 1 of its results" in second.log
+    assert '@task(version="…")' in second.log
+    assert 'ITEMGRAPH_CALLBACKS = {"plain": {"version": "…"}}' in second.log
+    assert "The code of t_other" not in second.log
+    assert "The code of parse" not in second.log
+    assert "results are fresh (of their task's present version" in second.log
+    assert f"INFO: {page}" in third.log
+    assert "WARNING: The code of" not in third.log
+    assert "The code of t_page" not in fourth.log
+    hits = {path: site.hits[path] for path in ("/page/a", "/page/c", "/page/d")}
+    assert hits == {"/page/a": 2, "/page/c": 1, "/page/d": 1}
+
+
+def test_a_start_that_goes_on_with_a_run_says_what_is_done_and_what_waits(project, site):
+    """After a kill the next start counts what it resumes; a first one resumes nothing."""
+    project.write("""
+    class S(scrapy.Spider):
+        name = "s"
+
+        def seeds(self):
+            yield seed("A", "/page/a")
+            yield seed("B", "/page/b")
+            yield seed("C", "/gate")
+
+        @task(tags=["page"])
+        def t_page(self, response, item):
+            pass
+    """)
+    process = project.start("crawl", "s")
+    assert site.arrived.wait(PATIENCE)
+    until(lambda: len(project.attempts()) == 2, project.log)
+    kill(process)
+    first = project.log()
+    site.may_answer.set()
+
+    second = project.crawl()
+
+    assert "resuming" not in first
+    assert "resuming: 2 done, 1 waiting" in second.log
+    assert second.stats["reason"] == "finished"

@@ -1,0 +1,320 @@
+"""Run by root, PostgreSQL has its files where its account can go, and no other mode changes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+import servers
+
+from scrapy_itemgraph import accounts, places, programs
+from scrapy_itemgraph.cluster import Cluster
+from scrapy_itemgraph.embedded import EmbeddedServer
+from scrapy_itemgraph.exceptions import EmbeddedServerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root has PostgreSQL run as another account"
+)
+
+
+@pytest.fixture
+def apart(tmp_path, monkeypatch) -> Path:
+    """Have places apart made below a directory of the test's own."""
+    path = tmp_path / "apart"
+    monkeypatch.setattr(places, "APART", path)
+    return path
+
+
+@pytest.fixture
+def private(tmp_path) -> Path:
+    """Return a directory that only root can enter."""
+    path = tmp_path / "private"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Make one cluster with a table in it, for the tests that begin with one."""
+    with servers.open_directory() as base:
+        data_dir = base / "data"
+        server = EmbeddedServer.start(data_dir)
+        query(server, "CREATE TABLE kept AS SELECT 42 AS value")
+        server.close()
+        yield data_dir
+
+
+def copy(made: Path, to: Path) -> Path:
+    """Copy a stopped cluster with its owners, as `cp -a` does."""
+    subprocess.run(["cp", "-a", made, to], check=True)
+    return to
+
+
+def query(server: EmbeddedServer, statement: str) -> list[tuple]:
+    """Return what a statement answers."""
+    with psycopg.connect(server.url.replace("+psycopg", ""), autocommit=True) as connection:
+        cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+def use(data_dir: Path) -> tuple[Path, bool]:
+    """Start and stop the server of a directory; where its files are, and whether it is the made."""
+    server = EmbeddedServer.start(data_dir)
+    ((table,),) = query(server, "SELECT to_regclass('kept')")
+    server.close()
+    return server.directory, table is not None
+
+
+def find(data_dir: Path) -> tuple[Path, bool]:
+    """Return the same without starting anything."""
+    directory = Cluster.at(data_dir).directory
+    return directory, (directory / "cluster").exists()
+
+
+def modes(*paths: Path) -> dict[Path, int]:
+    """Return the modes of directories and of all on the way to them."""
+    return {
+        one: stat.S_IMODE(one.stat().st_mode) for path in paths for one in (path, *path.parents)
+    }
+
+
+def test_a_directory_that_the_account_cannot_reach_is_left_closed(private, apart, caplog):
+    """The cluster stands apart, one line says so, and the next start finds it by the pointer."""
+    caplog.set_level("INFO")
+    data_dir = private / "project" / "data"
+    data_dir.mkdir(parents=True)
+    before = modes(data_dir)
+
+    server = EmbeddedServer.start(data_dir)
+    query(server, "CREATE TABLE kept ()")
+    server.close()
+    again = use(data_dir)
+
+    assert modes(data_dir) == before
+    assert again == (server.directory, True)
+    assert server.directory.parent == apart
+    assert (data_dir / "place").read_text() == f"{server.directory}\n"
+    assert not (data_dir / "cluster").exists()
+    (said,) = [line for line in caplog.messages if "so its files are in" in line]
+    assert str(data_dir) in said
+    assert str(server.directory) in said
+
+
+def test_a_directory_of_its_own_is_opened_where_all_parents_are(made, tmp_path):
+    """Its own mode may change: where the account can pass to the parents nothing is set apart."""
+    data_dir = copy(made, tmp_path / "data")
+    data_dir.chmod(0o700)
+
+    assert find(data_dir) == (data_dir, True)
+    assert stat.S_IMODE(data_dir.stat().st_mode) == 0o701
+
+
+def test_a_cluster_whose_parents_are_closed_again_moves(made, private, apart):
+    """Who takes back what older versions opened keeps the graph."""
+    data_dir = copy(made, private / "data")
+
+    directory, is_the_made = use(data_dir)
+
+    assert directory.parent == apart
+    assert is_the_made
+    assert not (data_dir / "cluster").exists()
+    assert find(data_dir) == (directory, True)
+
+
+def test_a_cluster_moves_to_another_file_system(made, private, monkeypatch):
+    """Where it cannot be renamed it is copied, with its owner, and then removed."""
+    with servers.small_disk(400) as disk:
+        monkeypatch.setattr(places, "APART", disk / "apart")
+        data_dir = copy(made, private / "data")
+
+        directory, is_the_made = use(data_dir)
+
+        assert directory.parent == disk / "apart"
+        assert is_the_made
+        assert not (data_dir / "cluster").exists()
+
+
+def test_a_cluster_in_use_does_not_move(made, private, apart, tmp_path):
+    """A server that runs is joined where it is; one whose users live without it is left alone."""
+    home = tmp_path / "opened"
+    home.mkdir(mode=0o711)
+    data_dir = copy(made, home / "data")
+    with servers.unwatched(data_dir) as server:
+        home.chmod(0o700)
+
+        assert use(data_dir) == (data_dir, True)
+
+        server._cluster.stop()
+        with pytest.raises(EmbeddedServerError, match="is in use"):
+            EmbeddedServer.start(data_dir)
+    assert find(data_dir)[1]
+
+
+def test_a_move_that_was_killed_is_finished(made, private, apart):
+    """The pointer stands first, so a graph is never taken for an empty one."""
+    data_dir = copy(made, private / "data")
+    account = accounts.system_account()
+    place = places._set_apart(data_dir, account)
+
+    assert find(data_dir) == (place, True)
+    assert not (data_dir / "cluster").exists()
+
+
+def test_without_a_place_the_start_is_refused(private, tmp_path, monkeypatch):
+    """Where no place will do the error names ITEMGRAPH_DATA_DIR, and nothing is left behind."""
+    monkeypatch.setattr(places, "APART", private / "apart")
+    data_dir = private / "data"
+    before = modes(private)
+
+    with pytest.raises(EmbeddedServerError, match="Set ITEMGRAPH_DATA_DIR") as caught:
+        EmbeddedServer.start(data_dir)
+
+    assert accounts.SYSTEM_USER in str(caught.value)
+    assert str(data_dir) in str(caught.value)
+    assert modes(private) == before
+    assert not (data_dir / "place").exists()
+    assert list((private / "apart").iterdir()) == []
+
+
+def test_two_projects_have_a_place_each(private, apart):
+    """Neither sees the other's graph."""
+    first, second = (find(private / name)[0] for name in ("first", "second"))
+
+    assert first != second
+    assert {path.parent for path in (first, second)} == {apart}
+
+
+def test_a_project_that_moved_keeps_its_graph(made, private, apart, caplog):
+    """The pointer goes with it, and a line says that the place follows."""
+    caplog.set_level("INFO")
+    before, _ = find(copy(made, private / "data"))
+    moved = (private / "data").rename(private / "moved")
+
+    assert find(moved) == (before, True)
+    assert f"is now that of {moved}" in caplog.text
+    assert find(moved) == (before, True)
+    assert caplog.text.count("is now that of") == 1
+
+
+def test_a_copy_does_not_share_the_graph_of_the_original(made, private, apart):
+    """It is refused, with both ways out; without its pointer it begins anew."""
+    original = copy(made, private / "data")
+    place, _ = find(original)
+    duplicate = copy(original, private / "copy")
+
+    with pytest.raises(EmbeddedServerError, match="is a copy of") as caught:
+        Cluster.at(duplicate)
+
+    assert str(duplicate / "place") in str(caught.value)
+    assert f"ITEMGRAPH_DATA_DIR to {original}" in str(caught.value)
+    (duplicate / "place").unlink()
+    other, is_the_made = find(duplicate)
+    assert other != place
+    assert not is_the_made
+    assert find(original) == (place, True)
+
+
+def test_a_graph_that_is_gone_is_not_begun_anew_in_silence(made, private, apart):
+    """A pointer to nothing is an error until somebody removes it."""
+    data_dir = copy(made, private / "data")
+    place, _ = find(data_dir)
+    place.rename(place.with_name("elsewhere"))
+
+    with pytest.raises(EmbeddedServerError, match="is gone"):
+        Cluster.at(data_dir)
+
+    (data_dir / "place").unlink()
+    assert not find(data_dir)[1]
+
+
+def test_a_pointer_to_a_strange_directory_is_refused(private, apart):
+    """What a project brings along cannot have root write into any directory."""
+    data_dir, strange = private / "data", private / "strange"
+    for path in (data_dir, strange):
+        path.mkdir()
+    (data_dir / "place").write_text(f"{strange}\n")
+
+    with pytest.raises(EmbeddedServerError, match="was not made for an item graph"):
+        Cluster.at(data_dir)
+
+    assert list(strange.iterdir()) == []
+
+
+def test_the_graph_of_a_removed_project_is_named(made, private, apart, caplog):
+    """It stays, for its disk may only be away; whoever sets a place apart later tells of it."""
+    data_dir = copy(made, private / "data")
+    place, _ = find(data_dir)
+    shutil.rmtree(data_dir)
+
+    find(private / "other")
+
+    (said,) = [line for line in caplog.messages if "which is gone" in line]
+    assert f"rm -r {place}" in said
+    assert (place / "cluster").exists()
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_programs_that_the_account_cannot_reach_are_taken_along(
+    made, private, tmp_path, monkeypatch, umask
+):
+    """From root's own virtual environment they are linked, or copied where only root may read."""
+    site = private / "site-packages"
+    installed = programs.find()
+    package = installed.parent.parent
+    for path in (package, package.with_name(f"{programs.PACKAGE}.libs")):
+        shutil.copytree(path, site / path.name, ignore=lambda _, names: {"pginstall"} & {*names})
+    subprocess.run(["chmod", "-R", f"u=rwX,go={'' if umask == 0o077 else 'rX'}", site], check=True)
+    theirs = site / package.name / installed.parent.name / "bin"
+    before = {path: path.stat().st_mode for path in (private, *private.rglob("*"))}
+    monkeypatch.setattr(programs, "find", lambda: theirs)
+    data_dir = copy(made, tmp_path / "data")
+
+    assert use(data_dir) == (data_dir, True)
+    copied = next((data_dir / "programs").rglob("postgres"))
+    inode = copied.stat().st_ino
+    assert use(data_dir) == (data_dir, True)
+
+    assert {path: path.stat().st_mode for path in (private, *private.rglob("*"))} == before
+    assert ((theirs / "postgres").stat().st_ino == inode) is (umask == 0o022)
+    assert copied.stat().st_ino == inode  # made once
+    os.utime(theirs / "postgres", (0, 0))
+    (data_dir / "programs" / "old").touch()
+    programs.usable(theirs, accounts.system_account(), data_dir)
+    assert not (data_dir / "programs" / "old").exists()  # made anew for another installation
+
+
+def test_the_account_that_is_made_is_told(monkeypatch, caplog):
+    """The one thing that is made outside our directories is said in a line."""
+    caplog.set_level("INFO")
+    name = f"itemgraph-test-{os.getpid()}"
+    monkeypatch.setattr(accounts, "SYSTEM_USER", name)
+    try:
+        assert accounts.system_account().pw_name == name
+        assert accounts.system_account().pw_name == name
+    finally:
+        subprocess.run(["userdel", name], check=True)
+
+    assert [name in message for message in caplog.messages] == [True]
+
+
+def test_a_socket_is_where_the_account_can_go(made, tmp_path, private, monkeypatch):
+    """A private TMPDIR is passed over, not opened."""
+    monkeypatch.setattr("tempfile.tempdir", str(private))
+    long = tmp_path / ("long" * 30)
+    copy(made, long)
+
+    server = EmbeddedServer.start(long)
+
+    assert query(server, "SELECT 1") == [(1,)]
+    assert "host=/tmp/itemgraph-" in server.url
+    server.close()
+    assert list(private.iterdir()) == []
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700

@@ -1,0 +1,117 @@
+"""What waits for the database in a crawl: who wakes it, and what it is told from."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from scrapy_itemgraph import database as databases
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.graph import transactions, waiting
+from scrapy_itemgraph.graph.transactions import Transactions
+
+pytestmark = pytest.mark.server
+
+LONG = 600.0
+PROCESS = sa.text("SELECT pg_backend_pid()")
+
+
+def run(database: str, scenario, patience: float = LONG):
+    """Run a scenario with transactions on a database; it has a minute."""
+
+    async def within():
+        one = Transactions(databases.async_engine(database), timedelta(seconds=patience))
+        try:
+            return await asyncio.wait_for(scenario(one), 60)
+        finally:
+            await one.close()
+
+    return asyncio.run(within())
+
+
+def test_who_sleeps_in_an_outage_is_woken_when_another_gets_an_answer(database, monkeypatch):
+    """A commit whose pause would last ten minutes goes on with the first answer of any other."""
+    monkeypatch.setattr(transactions, "_FIRST_PAUSE", LONG)
+    monkeypatch.setattr(transactions, "_LONGEST_PAUSE", LONG)
+    tries = []
+
+    def lost_once(connection):
+        tries.append(connection)
+        if len(tries) == 1:
+            connection.execute(sa.text("SELECT pg_terminate_backend(pg_backend_pid())"))
+        return "done"
+
+    async def scenario(one):
+        sleeping = asyncio.ensure_future(one.patiently(lost_once))
+        done, _ = await asyncio.wait([sleeping], timeout=1)
+        assert not done
+        assert len(tries) == 1
+        await one.patiently(lambda connection: connection.scalar(PROCESS))
+        return await sleeping
+
+    assert run(database, scenario) == "done"
+
+
+def test_what_waits_for_a_connection_waits_for_the_patience(database, engine, monkeypatch):
+    """More calls than connections wait for a lock; none of them fails, and all are done."""
+    monkeypatch.setattr(sa.pool.QueuePool.__init__, "__defaults__", (5, 10, 0.1, False))
+
+    async def scenario(one):
+        def read(connection):
+            return connection.scalar(sa.text("SELECT count(*) FROM items"))
+
+        with engine.connect() as holder, holder.begin():
+            holder.execute(sa.text("LOCK TABLE items"))
+            calls = [asyncio.ensure_future(one.patiently(read)) for _ in range(12)]
+            done, _ = await asyncio.wait(calls, timeout=1)
+            assert not done
+        return await asyncio.gather(*calls)
+
+    assert run(database, scenario) == [0] * 12
+
+
+def test_after_the_patience_the_lock_is_named_and_nothing_is_left(database, engine, monkeypatch):
+    """Who gives up is told who holds what; neither connection nor place in the queue is lost."""
+    monkeypatch.setattr(waiting, "LOOK_EVERY", 0.2)
+
+    async def scenario(one):
+        def read(connection):
+            return connection.scalar(sa.text("SELECT count(*) FROM items"))
+
+        with engine.connect() as holder, holder.begin():
+            process = holder.scalar(PROCESS)
+            holder.execute(sa.text("LOCK TABLE items"))
+            with pytest.raises(DatabaseUnavailableError, match=f"lock on items .* {process} holds"):
+                await one.patiently(read)
+        return await asyncio.gather(*(one.patiently(read) for _ in range(6)))
+
+    assert run(database, scenario, patience=1.0) == [0] * 6
+
+
+def test_what_the_server_works_on_is_not_given_up(database, monkeypatch):
+    """A statement that takes longer than the patience is waited for while the server is at it."""
+    monkeypatch.setattr(waiting, "LOOK_EVERY", 0.1)
+    slow = sa.text("SELECT count(*) FROM generate_series(1, 8000000) n")
+
+    async def scenario(one):
+        return await one.patiently(lambda connection: connection.scalar(slow))
+
+    assert run(database, scenario, patience=0.4) == 8_000_000
+
+
+def test_a_long_transaction_of_short_statements_is_not_given_up(database):
+    """Each answer counts: a huge commit in many slices may take longer than the patience."""
+    times = []
+
+    def slices(connection):
+        times.append(time.monotonic())
+        while time.monotonic() - times[0] < 6:
+            time.sleep(0.05)  # what a commit does between its statements
+            connection.execute(sa.text("SELECT pg_sleep(0.005)"))
+        return len(times)
+
+    assert run(database, lambda one: one.patiently(slices), patience=1.5) == 1

@@ -1,0 +1,122 @@
+"""A network between a crawl and its database that can fall silent."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Proxy:
+    """Passes bytes on both ways; what it does not pass on waits, and nobody is told."""
+
+    def __init__(self, upstream: str | tuple[str, int]) -> None:
+        """Pass on to a server: the path of its socket, or its host and port."""
+        self._upstream = upstream
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._pairs: dict[socket.socket, socket.socket] = {}
+        self._mute: set[socket.socket] = set()
+        self._is_frozen = False
+        self._is_over = False
+        self._wake, self._waker = socket.socketpair()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens, on 127.0.0.1."""
+        return self._listener.getsockname()[1]
+
+    def freeze(self) -> None:
+        """Pass nothing on, until `thaw`; not even that somebody connects."""
+        self._set(frozen=True)
+
+    def thaw(self) -> None:
+        """Pass on what has gathered, and what comes."""
+        self._set(frozen=False)
+
+    def forget(self) -> int:
+        """Pass nothing on any more on the present connections; return how many those are."""
+        with self._lock:
+            self._mute |= set(self._pairs)
+        self._waker.send(b".")
+        return len(self._mute) // 2
+
+    def close(self) -> None:
+        """End all of it."""
+        self._is_over = True
+        self._waker.send(b".")
+        self._thread.join()
+        for one in (*self._pairs, self._listener, self._wake, self._waker):
+            one.close()
+
+    def _set(self, *, frozen: bool) -> None:
+        with self._lock:
+            self._is_frozen = frozen
+        self._waker.send(b".")
+
+    def _run(self) -> None:
+        while not self._is_over:
+            with self._lock:
+                heard = [one for one in self._pairs if one not in self._mute]
+                open_ones = [] if self._is_frozen else [self._listener, *heard]
+            ready, _, _ = select.select([self._wake, *open_ones], [], [])
+            with self._lock:
+                for one in ready:
+                    if one is self._wake:
+                        one.recv(100)
+                    elif self._is_frozen or one in self._mute:
+                        continue
+                    elif one is self._listener:
+                        self._accept()
+                    elif one in self._pairs:
+                        self._pass_on(one)
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        if isinstance(self._upstream, str):
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self._upstream)
+        else:
+            server = socket.create_connection(self._upstream)
+        self._pairs |= {client: server, server: client}
+
+    def _pass_on(self, one: socket.socket) -> None:
+        other = self._pairs[one]
+        try:
+            data = one.recv(1 << 16)
+            if data:
+                other.sendall(data)
+                return
+        except OSError:
+            pass
+        for end in (one, other):
+            del self._pairs[end]
+            end.close()
+
+
+@contextmanager
+def proxy(engine: sa.Engine) -> Iterator[tuple[Proxy, str]]:
+    """Yield a proxy before an engine's server, and the URL of the database through it."""
+    with engine.connect() as probe:
+        info = probe.connection.driver_connection.info
+        upstream = (info.host, info.port)
+        user, password = info.user, info.password
+    engine.dispose()
+    host, port = upstream
+    one = Proxy(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else upstream)
+    url = sa.URL.create(
+        "postgresql", user, password or None, "127.0.0.1", one.port, engine.url.database
+    )
+    try:
+        yield one, url.render_as_string(hide_password=False)
+    finally:
+        one.close()
