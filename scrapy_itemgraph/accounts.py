@@ -7,38 +7,27 @@ import pwd
 import shutil
 import stat
 import subprocess
-import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from scrapy_itemgraph import exceptions, logs
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from scrapy_itemgraph import exceptions, locks, logs
 
 logger = logs.logger(__name__)
 
 SYSTEM_USER = "pgserver"  # who PostgreSQL runs as when we are root, which it refuses
+_ACCOUNTS = Path("/etc/passwd")  # `useradd` renames another into its place, under other locks
 
 
 def system_account() -> pwd.struct_passwd:
     """Return the account that PostgreSQL runs as when we are root, made if it is missing."""
-    tries = 3  # another root process may be making it
-    for attempt in range(tries):
+    with suppress(KeyError):
+        return pwd.getpwnam(SYSTEM_USER)
+    # Two `useradd` at once succeed both, and the second gives the account another number.
+    with locks.locked(_ACCOUNTS):
         with suppress(KeyError):
             return pwd.getpwnam(SYSTEM_USER)
-        program = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-        if program is None:
-            break
-        arguments = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER]
-        made = subprocess.run([program, *arguments], check=False, capture_output=True)  # noqa: S603
-        if not made.returncode:
-            logger.info(
-                "PostgreSQL does not run as root: made the account %s for it",
-                SYSTEM_USER,
-                extra={"action": "account_made"},
-            )
-        time.sleep(0.2 * attempt)
+        _make_account()
     with suppress(KeyError):
         return pwd.getpwnam(SYSTEM_USER)
     raise exceptions.EmbeddedServerError(
@@ -46,6 +35,20 @@ def system_account() -> pwd.struct_passwd:
         f"it (`useradd --system {SYSTEM_USER}`), run as another user, or set "
         "ITEMGRAPH_DATABASE_URL."
     )
+
+
+def _make_account() -> None:
+    program = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if program is None:
+        return
+    arguments = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER]
+    made = subprocess.run([program, *arguments], check=False, capture_output=True)  # noqa: S603
+    if not made.returncode:
+        logger.info(
+            "PostgreSQL does not run as root: made the account %s for it",
+            SYSTEM_USER,
+            extra={"action": "account_made"},
+        )
 
 
 def run_as(account: pwd.struct_passwd | None) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import stat
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -303,6 +305,29 @@ def test_the_account_that_is_made_is_told(monkeypatch, caplog):
         subprocess.run(["userdel", name], check=True)
 
     assert [name in message for message in caplog.messages] == [True]
+
+
+def test_processes_that_make_the_account_at_once_make_one(tmp_path):
+    """Its number stays what the first of them was told: what it gave away stays readable."""
+    name = f"itemgraph-test-{os.getpid()}"
+    script = (
+        "from scrapy_itemgraph import accounts\n"
+        f"accounts.SYSTEM_USER = {name!r}\n"
+        "input(print(flush=True) or '')\n"
+        "print(accounts.system_account().pw_uid)\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen([sys.executable, "-c", script], **pipes) for _ in range(6)]
+    try:
+        for process in started:
+            process.stdout.readline()
+        for process in started:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        numbers = {process.communicate()[0] for process in started}
+        assert numbers == {f"{pwd.getpwnam(name).pw_uid}\n"}
+    finally:
+        subprocess.run(["userdel", name], check=True)
 
 
 def test_a_socket_is_where_the_account_can_go(made, tmp_path, private, monkeypatch):
