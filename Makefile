@@ -13,7 +13,7 @@ BETWEEN := 2.15 2.16 2.17 2.18
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-edge test-edges test-user test-companions test-matrix chaos lint types bench clean
+.PHONY: help demo compiled test test-fast test-edge test-edges test-user test-companions test-matrix chaos lint types bench clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -47,21 +47,25 @@ lint: $(READY) ## ruff, import contracts
 types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
+# Tests start a great many processes, and where Python may not write bytecode each would compile all.
+compiled: $(READY)
+	@$(BIN)/python -m compileall -q scrapy_itemgraph tests
+
 test: lint types test-fast test-edge ## all of it once, and a little of the edges of the matrix
 
-test-fast: $(READY) ## the tests, on Scrapy 2.19, the asyncio reactor and the embedded PostgreSQL
+test-fast: $(READY) compiled ## the tests, on Scrapy 2.19, the asyncio reactor and the embedded PostgreSQL
 	$(BIN)/python -m pytest -q $(PARALLEL)
 
-test-edge: $(READY) $(READY214) ## what we take for granted of Scrapy, on 2.14 and without a reactor
+test-edge: $(READY) $(READY214) compiled ## what we take for granted of Scrapy, on 2.14 and without a reactor
 	$(VENV214)/bin/python -m pytest -q $(PARALLEL) tests/acceptance/test_scrapy_assumptions.py
 	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance/test_scrapy_assumptions.py
 
-test-edges: $(READY) $(READY214) ## what differs: Scrapy 2.14, no reactor, PostgreSQL 15
+test-edges: $(READY) $(READY214) compiled ## what differs: Scrapy 2.14, no reactor, PostgreSQL 15
 	$(VENV214)/bin/python -m pytest -q $(PARALLEL) -m edge
 	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL) -m edge
 	ITEMGRAPH_TEST_SERVER=debian15 $(BIN)/python -m pytest -q $(PARALLEL) -m server
 
-test-user: $(READY) ## the acceptance tests alone, as CI runs them as an ordinary user
+test-user: $(READY) compiled ## the acceptance tests alone, as CI runs them as an ordinary user
 	$(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance
 
 test-companions: $(READYCOMPANIONS) ## beside other extensions for Scrapy; scrapy-playwright if chromium is installed

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
+import scrapy
 from scrapy import Request
 from scrapy.exceptions import CloseSpider
 from scrapy.utils.asyncgen import as_async_generator
@@ -39,7 +39,6 @@ class ItemGraphSpiderMiddleware:
     def __init__(self, crawl: Crawl) -> None:
         self._crawl = crawl
         self._outputs = Outputs(crawl)
-        self._queue_size = 2 * crawl.crawler.settings.getint("CONCURRENT_ITEMS") + 1
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -100,7 +99,8 @@ class ItemGraphSpiderMiddleware:
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterable[Any]:
         """Do the same where Scrapy before 2.16 wants it without a loop.
 
-        Nothing here waits, but for turns of the loop; it gets them when Scrapy's queue is full.
+        Nothing here waits, but for turns of the loop, which cannot be had: as with Scrapy alone a
+        plain callback has the loop to itself until it yields a request or an item.
         """
         outputs = self.process_spider_output_async(response, as_async_generator(result))
         while True:
@@ -108,7 +108,6 @@ class ItemGraphSpiderMiddleware:
             try:
                 while True:
                     step.send(None)
-                    yield from repeat(None, self._queue_size)
             except StopIteration as output:
                 yield output.value
             except StopAsyncIteration:
@@ -158,24 +157,20 @@ class LastSpiderMiddleware:
         if request is not None:
             request.errback = translation.unwrapped(request.errback)
 
-    def process_spider_output(
-        self,
-        response: Response,  # noqa: ARG002 - Scrapy's signature
-        result: Iterable[Any],
-    ) -> Iterable[Any]:
-        """Pass on what Scrapy before 2.16 takes without a loop."""
-        return result
+    # Older ones take a plain generator without a loop, and have others look once more at an error
+    # for each middleware that has this.
+    if scrapy.version_info >= (2, 16):
 
-    async def process_spider_output_async(
-        self,
-        response: Response,  # noqa: ARG002 - Scrapy's signature
-        result: AsyncIterator[Any],
-    ) -> AsyncIterator[Any]:
-        """Let the loop turn, also while others drop all that a callback yields."""
-        leg = current_leg.get()
-        assert leg is not None
-        async for output in self._outputs.in_turns(leg.execution, result):
-            yield output
+        async def process_spider_output(
+            self,
+            response: Response,  # noqa: ARG002 - Scrapy's signature
+            result: AsyncIterator[Any],
+        ) -> AsyncIterator[Any]:
+            """Let the loop turn, also while others drop all that a callback yields."""
+            leg = current_leg.get()
+            assert leg is not None
+            async for output in self._outputs.in_turns(leg.execution, result):
+                yield output
 
 
 class LookingSpiderMiddleware:

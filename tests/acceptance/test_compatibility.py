@@ -33,7 +33,7 @@ pytestmark = [
         "unexpected keyword argument 'unknown'",
         "'Failure' object has no attribute 'url'",
         "Object of type bytes is not JSON serializable",
-        "DownloadConnectionRefusedError",
+        "ConnectionRefusedError",
         "FileException: download-error",
         "/public_suffix_list.dat",  # tldextract's, where there is no network
         "'Signals.spider_error' was never awaited",

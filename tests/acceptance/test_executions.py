@@ -23,7 +23,7 @@ pytestmark = [
         "RuntimeError: the middleware is broken",
         "KeyError: 'the errback is broken'",
         "HttpError: Ignoring non-200 response",
-        "DownloadConnectionRefusedError",
+        "ConnectionRefusedError",
         "did you mean 't_page'?",
         "merge['price'] is nan",
         "ForeignOutputError: spider s, task t_",

@@ -131,8 +131,9 @@ def test_what_a_website_sends_forges_no_line(project):
     assert all(line.isprintable() for line in missing.log.split("\n"))
 
 
-# Before it a plain generator is taken without a loop, and Scrapy itself drops None.
-WITH_LOOP = pytest.mark.skipif(scrapy.version_info < (2, 16), reason="Scrapy drops it unseen")
+WITH_LOOP = pytest.mark.skipif(
+    scrapy.version_info < (2, 16), reason="older Scrapy takes a plain generator without a loop"
+)
 
 ENDLESS = """
 class S(scrapy.Spider):
@@ -181,8 +182,8 @@ def endless(is_async):
     ("kind", "is_async"),
     [
         pytest.param("nothing", False, marks=WITH_LOOP),
-        ("operations", False),
-        ("requests", False),
+        pytest.param("operations", False, marks=WITH_LOOP),
+        pytest.param("requests", False, marks=WITH_LOOP),
         ("operations", True),
     ],
 )
@@ -203,7 +204,7 @@ def test_a_callback_that_never_ends_is_given_back_at_sigint(project, kind, is_as
 
 
 @pytest.mark.edge
-@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("is_async", [pytest.param(False, marks=WITH_LOOP), True])
 def test_two_sigints_end_a_callback_that_never_ends(project, is_async):
     """As in stock Scrapy a second SIGINT ends the process at once."""
     project.write(endless(is_async))
