@@ -1,13 +1,13 @@
-"""How Alembic runs our migrations: on the connection that `scrapy_itemgraph.migrate` hands over.
+"""How Alembic runs our migrations: on the connection that `postgres.migrate` hands over.
 
-To write one, change `scrapy_itemgraph/tables.py` and run `tests/migration/draft.py`.
+To write one, change `scrapy_itemgraph/postgres/tables.py` and run `tests/migration/draft.py`.
 """
 
 from __future__ import annotations
 
 from alembic import context
 
-from scrapy_itemgraph import migrate, tables
+from scrapy_itemgraph.postgres import migrate, tables
 
 context.configure(
     connection=context.config.attributes["connection"],

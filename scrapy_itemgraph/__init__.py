@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph import tasks as _tasks
-from scrapy_itemgraph.context import Item as ItemContext
 from scrapy_itemgraph.exceptions import SessionExpired
-from scrapy_itemgraph.operations import (
+from scrapy_itemgraph.model import tasks as _tasks
+from scrapy_itemgraph.model.operations import (
     AddTag,
     AllowFailure,
     CreateAlias,
@@ -23,8 +22,9 @@ from scrapy_itemgraph.operations import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.rates import RateLimit
-from scrapy_itemgraph.tasks import task
+from scrapy_itemgraph.model.rates import RateLimit
+from scrapy_itemgraph.model.tasks import task
+from scrapy_itemgraph.worker.executions.context import Item as ItemContext
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.addon import Addon
@@ -56,9 +56,9 @@ __all__ = [
 
 def _watch() -> None:
     """Have a spider with tasks say so where the add-on is missing."""
-    from scrapy_itemgraph import absence  # noqa: PLC0415 - it needs Scrapy, as the spider does
+    from scrapy_itemgraph.worker.spider import missing_addon  # noqa: PLC0415 - it needs Scrapy, as the spider does
 
-    absence.watch()
+    missing_addon.watch()
 
 
 _tasks.on_declared = _watch

@@ -12,21 +12,23 @@ from scrapy.extensions import feedexport
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
-from scrapy_itemgraph import logs, translation, values
 from scrapy_itemgraph.downloadermiddlewares import ItemGraphDownloaderMiddleware
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.extensions import ItemGraphExtension
-from scrapy_itemgraph.feedexport import FeedExporter
-from scrapy_itemgraph.journalexport import JournalExporter
+from scrapy_itemgraph.feeds.exporter import FeedExporter
+from scrapy_itemgraph.feeds.journal_exporter import JournalExporter
 from scrapy_itemgraph.looking import show_operations
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model.rates import LONGEST_GAP
 from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
-from scrapy_itemgraph.rates import LONGEST_GAP
 from scrapy_itemgraph.scheduler import Scheduler
 from scrapy_itemgraph.spidermiddlewares import (
     ItemGraphSpiderMiddleware,
     LastSpiderMiddleware,
     LookingSpiderMiddleware,
 )
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
     from typing import Self
@@ -98,9 +100,9 @@ class Addon:
         """Install the components, or refuse the start with an error that says why."""
         is_looking = self._is_looking(settings)
         try:
-            if not translation.read_settings(settings).enabled:
+            if not request_builder.read_settings(settings).enabled:
                 raise NotConfigured
-            translation.warn_of_unknown(settings)
+            request_builder.warn_of_unknown(settings)
             if not is_looking:
                 self._install(settings)
         except ConfigurationError as error:
@@ -142,7 +144,7 @@ class Addon:
     def _install(self, settings: BaseSettings) -> None:
         settings.set("SCHEDULER", SCHEDULER, "addon")
         _check(settings)
-        read_rules(translation.read_settings(settings).items)
+        read_rules(request_builder.read_settings(settings).items)
         for name, cls, order in _COMPONENTS:
             settings.setdefault_in_component_priority_dict(name, cls, order)
         _check_components(settings)
@@ -228,7 +230,7 @@ def _take_feeds(settings: BaseSettings) -> None:
             extra={"action": "feeds_own"},
         )
     order = orders.get(feedexport.FeedExporter)
-    keeps = translation.read_settings(settings).keep_items
+    keeps = request_builder.read_settings(settings).keep_items
     ours = JournalExporter if keeps else FeedExporter
     if order is not None and not {FeedExporter, JournalExporter} & orders.keys():
         theirs = {

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.http import Response
 
-from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph import throttle
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.executions import Leg, LegState
-from scrapy_itemgraph.translation import LEG, NO_DOWNLOAD
+from scrapy_itemgraph.throttle import feedback
+from scrapy_itemgraph.worker import worker as workers
+from scrapy_itemgraph.worker.executions.executions import Leg, LegState
+from scrapy_itemgraph.worker.spider.request_builder import LEG, NO_DOWNLOAD
 
 if TYPE_CHECKING:
     from typing import Self
 
     from scrapy.crawler import Crawler
 
-    from scrapy_itemgraph.crawl import Crawl
+    from scrapy_itemgraph.worker.worker import Crawl
 
 
 class ItemGraphDownloaderMiddleware:
@@ -31,7 +31,7 @@ class ItemGraphDownloaderMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the middleware of a crawler."""
-        return cls(crawls.of(crawler))
+        return cls(workers.of(crawler))
 
     async def process_request(self, request: Request) -> Response | None:
         """Watch the fetch; stand in for the response of a task without a download."""
@@ -49,7 +49,7 @@ class ItemGraphDownloaderMiddleware:
 
     async def process_response(self, request: Request, response: Response) -> Response:
         """Let requests that start just now leave before a callback has the loop."""
-        if throttle.is_robots(request):
+        if feedback.is_robots(request):
             self._crawl.on_robots(request, response)
         await self._crawl.gate.departures.quiet()
         return response

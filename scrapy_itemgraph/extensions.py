@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from scrapy import signals
 
-from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph.executions import current_leg
-from scrapy_itemgraph.outputs import Outputs
+from scrapy_itemgraph.worker import worker as workers
+from scrapy_itemgraph.worker.executions.executions import current_leg
+from scrapy_itemgraph.worker.spider.spider_output import Outputs
 
 if TYPE_CHECKING:
     from typing import Self
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from twisted.python.failure import Failure
 
-    from scrapy_itemgraph.crawl import Crawl
+    from scrapy_itemgraph.worker.worker import Crawl
 
 
 class ItemGraphExtension:
@@ -29,7 +29,7 @@ class ItemGraphExtension:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the extension of a crawler."""
-        extension = cls(crawls.of(crawler))
+        extension = cls(workers.of(crawler))
         crawler.signals.connect(extension.item_error, signal=signals.item_error)
         crawler.signals.connect(extension.engine_stopped, signal=signals.engine_stopped)
         return extension

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils import display
 
-from scrapy_itemgraph.operations import Operation
+from scrapy_itemgraph.model.operations import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from itemadapter import ItemAdapter
 from scrapy.utils.misc import load_object
 
-from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph import tagged
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError, UnstorableError
-from scrapy_itemgraph.executions import current_leg
-from scrapy_itemgraph.operations import CreateItem, Operation, UpdateData
-from scrapy_itemgraph.types import Scraped
+from scrapy_itemgraph.model.operations import CreateItem, Operation, UpdateData
+from scrapy_itemgraph.model.types import Scraped
+from scrapy_itemgraph.serialize import json_values
+from scrapy_itemgraph.worker import worker as workers
+from scrapy_itemgraph.worker.executions.executions import current_leg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_itemgraph.crawl import Crawl
+    from scrapy_itemgraph.worker.worker import Crawl
 
 _FIELDS = {"id", "tags", "aliases"}
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
@@ -45,7 +45,7 @@ class ItemGraphPipeline:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the pipeline of a crawler, with the rules of its settings."""
-        crawl = crawls.of(crawler)
+        crawl = workers.of(crawler)
         settings = crawl.settings
         return cls(crawl, read_rules(settings.items), keep_items=bool(settings.keep_items))
 
@@ -83,7 +83,7 @@ def _scraped(item: Any, where: str) -> Scraped:
         fields = _plain(item)
     except RecursionError:
         raise UnstorableError(f"{what} contains itself, or is nested too deeply") from None
-    return Scraped(name, json.dumps(tagged.dump(fields, what)))
+    return Scraped(name, json.dumps(json_values.dump(fields, what)))
 
 
 def _plain(value: Any) -> Any:

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.defer import deferred_from_coro
 
-from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph import logs, translation
-from scrapy_itemgraph.buffers import Buffer
-from scrapy_itemgraph.claiming import Claiming
-from scrapy_itemgraph.discoveries import Discoveries
-from scrapy_itemgraph.executions import Leg, LegState
-from scrapy_itemgraph.identities import Identities
-from scrapy_itemgraph.logins import Logins
-from scrapy_itemgraph.outputs import Errback, Outputs
-from scrapy_itemgraph.politeness import Politeness
-from scrapy_itemgraph.redirects import Redirects
-from scrapy_itemgraph.tending import Tending
-from scrapy_itemgraph.translation import LEG
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker import worker as workers
+from scrapy_itemgraph.worker.claimer import Claiming
+from scrapy_itemgraph.worker.executions.buffers import Buffer
+from scrapy_itemgraph.worker.executions.executions import Leg, LegState
+from scrapy_itemgraph.worker.limit_sync import Politeness
+from scrapy_itemgraph.worker.maintenance import Tending
+from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider.enqueuer import Discoveries
+from scrapy_itemgraph.worker.spider.logins import Logins
+from scrapy_itemgraph.worker.spider.redirects import Redirects
+from scrapy_itemgraph.worker.spider.request_builder import LEG
+from scrapy_itemgraph.worker.spider.request_ids import Identities
+from scrapy_itemgraph.worker.spider.spider_output import Errback, Outputs
 
 if TYPE_CHECKING:
     from typing import Self
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from twisted.internet.defer import Deferred
 
-    from scrapy_itemgraph.crawl import Crawl
-    from scrapy_itemgraph.tenancy import Lane, Tenancy
+    from scrapy_itemgraph.throttle.limiter import Lane, Tenancy
+    from scrapy_itemgraph.worker.worker import Crawl
 
 
 logger = logs.logger(__name__)
@@ -70,7 +71,7 @@ class Scheduler(BaseScheduler):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the scheduler of a crawler."""
-        return cls(crawls.of(crawler))
+        return cls(workers.of(crawler))
 
     def open(self, spider: Spider) -> Deferred[None]:  # noqa: ARG002 - Scrapy's signature
         """Open the graph."""
@@ -121,11 +122,11 @@ class Scheduler(BaseScheduler):
     def _enqueue(self, request: Request) -> bool:
         leg = self._leg_of(request)
         if leg is None or leg.is_discovery:
-            request.callback = translation.unwrapped(request.callback)
-            request.errback = translation.unwrapped(request.errback)
+            request.callback = request_builder.unwrapped(request.callback)
+            request.errback = request_builder.unwrapped(request.errback)
             return self._discoveries.enqueue(request, leg)
         self._fetched(leg)
-        if translation.has_stale_slot(request):
+        if request_builder.has_stale_slot(request):
             del request.meta["download_slot"]
         execution = leg.execution
         if execution.is_doomed:
@@ -176,12 +177,12 @@ class Scheduler(BaseScheduler):
 
     def _wake_engine(self) -> None:
         if self._follow_ups or self._claimed:
-            translation.wake_engine(self._crawl.crawler)
+            request_builder.wake_engine(self._crawl.crawler)
 
     def _push_claimed(self, request: Request, leg: Leg) -> None:
         self._queue(leg, request)
         self._claimed.push(request, leg)
-        translation.wake_engine(self._crawl.crawler)
+        request_builder.wake_engine(self._crawl.crawler)
 
     def _push_follow_up(self, request: Request, leg: Leg) -> None:
         self._queue(leg, request)
@@ -193,7 +194,7 @@ class Scheduler(BaseScheduler):
     def _queue(self, leg: Leg, request: Request) -> None:
         leg.state = LegState.QUEUED
         leg.has_begun = False
-        leg.lane = self._crawl.gate.lane(translation.slot_of(request), leg)
+        leg.lane = self._crawl.gate.lane(request_builder.slot_of(request), leg)
 
     def _give_back(self, tenancy: Tenancy) -> None:
         """Give back the work that waits for a limit whose turn will not come soon."""
@@ -217,7 +218,7 @@ class Scheduler(BaseScheduler):
         self._logins.begin(leg)
         self._running.add(leg)
         self._crawl.gate.occupy(leg)
-        request.errback = Errback(self._outputs, leg, translation.unwrapped(request.errback))
+        request.errback = Errback(self._outputs, leg, request_builder.unwrapped(request.errback))
         self._stats.inc_value("scheduler/dequeued")
 
     def _fetched(self, leg: Leg) -> None:

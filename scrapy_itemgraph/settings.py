@@ -11,9 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from scrapy_itemgraph import values
 from scrapy_itemgraph.exceptions import ConfigurationError, InvalidIdError
-from scrapy_itemgraph.rates import RateLimit
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model.rates import RateLimit
 
 PREFIX = "ITEMGRAPH_"
 _NEAR = 0.85

@@ -9,16 +9,18 @@ from scrapy import Request
 from scrapy.exceptions import CloseSpider
 from scrapy.utils.asyncgen import as_async_generator
 
-from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph import logs, tasks, translation
-from scrapy_itemgraph.context import Item
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, SessionExpired
-from scrapy_itemgraph.executions import Leg, current_leg
-from scrapy_itemgraph.operations import Operation
-from scrapy_itemgraph.outputs import Outputs
-from scrapy_itemgraph.translation import LEG
-from scrapy_itemgraph.turns import Turns
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.operations import Operation
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.turns import Turns
+from scrapy_itemgraph.worker import worker as workers
+from scrapy_itemgraph.worker.executions.context import Item
+from scrapy_itemgraph.worker.executions.executions import Leg, current_leg
+from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider.request_builder import LEG
+from scrapy_itemgraph.worker.spider.spider_output import Outputs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from scrapy_itemgraph.crawl import Crawl
+    from scrapy_itemgraph.worker.worker import Crawl
 
 
 logger = logs.logger(__name__)
@@ -43,7 +45,7 @@ class ItemGraphSpiderMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the middleware of a crawler."""
-        return cls(crawls.of(crawler))
+        return cls(workers.of(crawler))
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Pass on what `start()` yields, then keep the spider open to the end of the crawl."""
@@ -121,7 +123,7 @@ class ItemGraphSpiderMiddleware:
         assert request is not None
         leg = current_leg.get()
         assert leg is not None
-        callback = translation.callback_of(request, self._crawl.spider)
+        callback = request_builder.callback_of(request, self._crawl.spider)
         async for output in self._outputs.taken(leg, callback, result):
             yield output
 
@@ -149,13 +151,13 @@ class LastSpiderMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the middleware of a crawler."""
-        return cls(crawls.of(crawler))
+        return cls(workers.of(crawler))
 
     def process_spider_input(self, response: Response) -> None:
         """Take the wrapper off; from here on nothing calls the errback."""
         request = response.request
         if request is not None:
-            request.errback = translation.unwrapped(request.errback)
+            request.errback = request_builder.unwrapped(request.errback)
 
     # Older ones take a plain generator without a loop, and have others look once more at an error
     # for each middleware that has this.
@@ -205,10 +207,10 @@ class LookingSpiderMiddleware:
         if isinstance(output, Request):
             spider = self._crawler.spider
             assert spider is not None
-            callback = output.meta.get("_callback") or translation.callback_of(output, spider)
+            callback = output.meta.get("_callback") or request_builder.callback_of(output, spider)
             if isinstance(callback, str):
                 callback = getattr(spider, callback, None)
-            if self._has_tasks and translation.takes_item(callback):
-                task = translation.task_of(callback)
+            if self._has_tasks and request_builder.takes_item(callback):
+                task = request_builder.task_of(callback)
                 output.cb_kwargs.setdefault("item", Item.blank(task.name if task else ""))
         return output

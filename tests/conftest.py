@@ -16,8 +16,8 @@ import pytest
 import servers
 import sqlalchemy as sa
 
-from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import migrate
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +60,9 @@ def server_url() -> Iterator[str]:
 @contextmanager
 def new_database(server_url: str, template: str | None = None) -> Iterator[str]:
     """Make a database, by default an empty one, yield its URL, and drop it."""
-    url = databases.normalise_url(server_url)
+    url = engines.normalise_url(server_url)
     name = f"itemgraph_test_{uuid.uuid4().hex}"
-    origin = f"TEMPLATE {databases.normalise_url(template).database}" if template else ""
+    origin = f"TEMPLATE {engines.normalise_url(template).database}" if template else ""
     admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with admin.connect() as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {name} {origin}")
@@ -84,7 +84,7 @@ def empty_database(server_url) -> Iterator[str]:
 def template(server_url) -> Iterator[str]:
     """Yield a migrated database, to be cloned and not to be used."""
     with new_database(server_url) as url:
-        engine = databases.sync_engine(url)
+        engine = engines.sync_engine(url)
         with engine.begin() as connection:
             migrate.ensure(connection, auto=True)
         engine.dispose()
@@ -101,7 +101,7 @@ def database(server_url, template) -> Iterator[str]:
 @pytest.fixture
 def engine(database) -> Iterator[sa.Engine]:
     """Yield an engine on the test's own database."""
-    engine = databases.sync_engine(database)
+    engine = engines.sync_engine(database)
     yield engine
     engine.dispose()
 
@@ -110,7 +110,7 @@ def engine(database) -> Iterator[sa.Engine]:
 def shared_engine(server_url, template) -> Iterator[sa.Engine]:
     """Yield an engine on the database that tests share and leave unchanged."""
     with new_database(server_url, template) as url:
-        engine = databases.sync_engine(url)
+        engine = engines.sync_engine(url)
         yield engine
         engine.dispose()
 

@@ -8,27 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from scrapy_itemgraph import (
-    apply,
-    database,
-    failures,
-    operations,
-    queries,
-    refresh,
-    registry,
-    staging,
-    tasks,
-    upkeep,
-    work,
-    workers,
-)
-from scrapy_itemgraph.operations import Changeset, CreateItem
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.changesets import apply
+from scrapy_itemgraph.model import operations, tasks
+from scrapy_itemgraph.model.operations import Changeset, CreateItem
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.store.admin import crawl_reports, status
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.worklist import claims as stored_claims
+from scrapy_itemgraph.store.worklist import refresh, timers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_itemgraph.types import Applied, Claim, ItemSnapshot, ResultSnapshot
+    from scrapy_itemgraph.model.types import Applied, Claim, ItemSnapshot, ResultSnapshot
 
 LEASE = timedelta(seconds=60)
 SLOT = "a.example"
@@ -154,8 +149,8 @@ class Crawl:
     def claim(self, limit: int = 1000, *, alone: bool = False, worker: int | None = None) -> list:
         """Claim what may be claimed now."""
         with committed(self.connection):
-            database.hot_path(self.connection)
-            return work.claim(
+            engine.hot_path(self.connection)
+            return stored_claims.claim(
                 self.connection,
                 crawl_id=self.id,
                 worker_id=worker or self.worker,
@@ -174,7 +169,7 @@ class Crawl:
     def release(self, *claims: Claim, worker: int | None = None) -> int:
         """Give claims back in their place."""
         with committed(self.connection):
-            return work.release(self.connection, claims, worker or self.worker)
+            return stored_claims.release(self.connection, claims, worker or self.worker)
 
     def end(self, claim: Claim | None, *given: Any, **fields: Any) -> Applied:
         """End a claim (None: act from outside) with operations; see `changeset`."""
@@ -186,7 +181,7 @@ class Crawl:
         while True:
             try:
                 with committed(self.connection):
-                    now = database.hot_path(self.connection)
+                    now = engine.hot_path(self.connection)
                     registry.share_crawl(self.connection, self.id)
                     return apply.apply(
                         self.connection,
@@ -239,42 +234,46 @@ class Crawl:
     def age(self, **period: float) -> None:
         """Let time pass, and stage what fell due by it."""
         with committed(self.connection):
-            upkeep.age(self.connection, self.id, timedelta(**period))
+            crawl_reports.age(self.connection, self.id, timedelta(**period))
         self.stage()
 
     def stage(self) -> None:
         """Stage timers and results that are due."""
         with committed(self.connection):
-            while staging.stage_timers(self.connection, self.id):
+            while timers.stage_timers(self.connection, self.id):
                 pass
-            until = self.connection.scalar(queries.NOW)
-            while staging.stage_results(self.connection, self.id, until):
+            until = self.connection.scalar(status.NOW)
+            while timers.stage_results(self.connection, self.id, until):
                 pass
 
     # What the graph holds
 
     def item_id(self, name: str) -> int | None:
         """Return the number of the item of a name."""
-        return queries.resolve(self.connection, self.id, name)
+        return status.resolve(self.connection, self.id, name)
 
     def get(self, name: str) -> ItemSnapshot | None:
         """Return the item of a name."""
         item_id = self.item_id(name)
-        return None if item_id is None else work.snapshots(self.connection, [item_id])[item_id]
+        return (
+            None
+            if item_id is None
+            else stored_claims.snapshots(self.connection, [item_id])[item_id]
+        )
 
     def result(self, name: str = "A", task: str = "parse") -> ResultSnapshot | None:
         """Return a task's result of an item; None where no row is stored."""
-        found = queries.results(self.connection, self.id, self.item_id(name))
+        found = status.results(self.connection, self.id, self.item_id(name))
         return next((r for r in found if r.task == task and r.version is not None), None)
 
     def state(self, name: str = "A", task: str = "parse") -> str | None:
         """Return the state of a pair: never run, fresh, stale or held; None: not called for."""
-        found = queries.results(self.connection, self.id, self.item_id(name))
+        found = status.results(self.connection, self.id, self.item_id(name))
         return next((r.state for r in found if r.task == task), None)
 
     def worklist(self) -> list[str]:
         """Return outstanding, unclaimed work in its order, as "item task"."""
-        rows = queries.worklist(self.connection, self.id, task=None, limit=10_000)
+        rows = status.worklist(self.connection, self.id, task=None, limit=10_000)
         return [f"{row.item} {row.task}" for row in rows]
 
     def failures(self, task: str | None = None) -> list[str]:
@@ -321,7 +320,7 @@ def graph_state(connection: sa.Connection, crawl_id: int) -> dict[str, dict[str,
         sa.text("SELECT id, name, data FROM items WHERE crawl_id = :crawl ORDER BY name"),
         {"crawl": crawl_id},
     ).all()
-    snapshots = work.snapshots(connection, [row.id for row in items])
+    snapshots = stored_claims.snapshots(connection, [row.id for row in items])
     return {
         row.name: {
             "aliases": sorted(snapshots[row.id].aliases),
@@ -329,7 +328,7 @@ def graph_state(connection: sa.Connection, crawl_id: int) -> dict[str, dict[str,
             "data": row.data,
             "results": {
                 result.task: (result.metadata, result.version, result.is_successful)
-                for result in queries.results(connection, crawl_id, row.id)
+                for result in status.results(connection, crawl_id, row.id)
                 if result.version is not None
             },
         }

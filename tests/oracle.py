@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from scrapy_itemgraph import slots
+from scrapy_itemgraph.model import slots
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import logs
 import sqlalchemy as sa
 
-from scrapy_itemgraph import database as databases
+from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +180,7 @@ class Project:
 
     def rows(self, statement: str) -> list[tuple]:
         """Return the rows of a query on the project's database."""
-        engine = databases.sync_engine(self.url)
+        engine = engines.sync_engine(self.url)
         try:
             with engine.connect() as connection:
                 return [tuple(row) for row in connection.execute(sa.text(statement))]

@@ -16,16 +16,19 @@ from typing import TYPE_CHECKING, Any
 import oracle
 import sqlalchemy as sa
 
-from scrapy_itemgraph import apply, registry, work, workers
-from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import tasks as task_options
-from scrapy_itemgraph.operations import Changeset
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.changesets import apply
+from scrapy_itemgraph.model import tasks as task_options
+from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.worklist import claims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_itemgraph.types import Applied, Claim
+    from scrapy_itemgraph.model.types import Applied, Claim
 
 PATIENCE = 60.0
 HOUR = timedelta(hours=1)
@@ -148,7 +151,7 @@ class Crawl:
         done = False
         while not done:
             with self.engine.begin() as connection:
-                databases.hot_path(connection)
+                engines.hot_path(connection)
                 done = not registry.sweep(connection, self.id)
 
     def only(self, *names: str) -> dict[int, Any]:
@@ -190,8 +193,8 @@ class Crawl:
         alone: bool = False,
     ) -> list[Claim]:
         """Claim in the caller's transaction."""
-        databases.hot_path(connection)
-        return work.claim(
+        engines.hot_path(connection)
+        return claims.claim(
             connection,
             crawl_id=self.id,
             worker_id=worker,
@@ -209,7 +212,7 @@ class Crawl:
         self, connection: sa.Connection, *changesets: Changeset, worker: int | None = None
     ) -> list[Applied]:
         """Apply changesets in the caller's transaction, as a worker's commit does."""
-        now = databases.hot_path(connection)
+        now = engines.hot_path(connection)
         registry.share_crawl(connection, self.id)
         return apply.apply(
             connection, changesets, crawl_id=self.id, worker_id=worker, now=now, spider="spider"
@@ -231,7 +234,7 @@ class Crawl:
 
     def take_over(self, connection: sa.Connection, worker: int = 0) -> int:
         """Free the claims of dead workers in the caller's transaction."""
-        databases.hot_path(connection)
+        engines.hot_path(connection)
         registry.share_crawl(connection, self.id)
         return workers.take_over(connection, self.id, worker).claims
 

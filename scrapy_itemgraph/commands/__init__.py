@@ -1,4 +1,7 @@
-"""The command line: `scrapy itemgraph COMMAND`."""
+"""The command line: `scrapy itemgraph COMMAND`.
+
+It may import every room; nothing imports it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 from scrapy.utils.log import configure_logging
 
-from scrapy_itemgraph import tasks, translation
 from scrapy_itemgraph.commands import (
     crawls,
     databases,
@@ -24,6 +26,8 @@ from scrapy_itemgraph.commands import (
 )
 from scrapy_itemgraph.commands.command import COMMANDS, Call, Command, misuse
 from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -61,7 +65,7 @@ class ItemGraphCommand(ScrapyCommand):
         """Run a command; the exit code is 0, 1 when it was refused, or 2 for misuse."""
         self._configure_logging(quiet=opts.nolog)
         assert self.settings is not None
-        translation.warn_of_unknown(self.settings)
+        request_builder.warn_of_unknown(self.settings)
         command: Command | None = None
         try:
             command, rest = _find(args)

@@ -13,10 +13,13 @@ from scrapy import Request
 from scrapy.exceptions import UsageError
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from scrapy_itemgraph import places, progress, translation, values
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.commands.feeds import crawler_of
 from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.postgres import places
+from scrapy_itemgraph.tools import progress
+from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
     from scrapy_itemgraph.graph import ItemGraph
-    from scrapy_itemgraph.progress import Progress
+    from scrapy_itemgraph.tools.progress import Progress
 
 Run: TypeAlias = "Callable[[Call], int | None]"
 
@@ -86,7 +89,7 @@ class Call:
     settings: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", translation.read_settings(self.scrapy_settings))
+        object.__setattr__(self, "settings", request_builder.read_settings(self.scrapy_settings))
 
     @property
     def data_dir(self) -> Path | None:

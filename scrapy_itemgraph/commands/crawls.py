@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph import values
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import argument, command
+from scrapy_itemgraph.model import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

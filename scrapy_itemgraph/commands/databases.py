@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.settings import SETTINGS_PRIORITIES
 
-from scrapy_itemgraph import hiding
 from scrapy_itemgraph.commands.command import command
+from scrapy_itemgraph.tools import url_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,16 +85,16 @@ def _init_lines(made: Migrated, missing: list[str]) -> Iterator[str]:
         yield "Put into settings.py (into ADDONS, where there is one):"
         yield ""
         yield from (f"    {line}" for line in missing)
-        if any(hiding.HIDDEN in line for line in missing):
+        if any(url_secrets.HIDDEN in line for line in missing):
             yield ""
-            yield f"with the password for {hiding.HIDDEN}; left out, ~/.pgpass is asked for it"
+            yield f"with the password for {url_secrets.HIDDEN}; left out, ~/.pgpass is asked for it"
 
 
 def _missing_settings(settings: BaseSettings) -> list[str]:
     """Return the lines that a crawl of the project needs in its settings to come here."""
     addon = [] if _has_addon(settings) else [ADDON_LINE]
     return addon + [
-        f"{name} = {json.dumps(hiding.shown(str(settings[name])), ensure_ascii=False)}"
+        f"{name} = {json.dumps(url_secrets.shown(str(settings[name])), ensure_ascii=False)}"
         for name in ("ITEMGRAPH_DATABASE_URL", "ITEMGRAPH_DATA_DIR")
         if settings.getpriority(name) == SETTINGS_PRIORITIES["cmdline"]
     ]

@@ -27,8 +27,10 @@ from scrapy.utils.python import without_none_values
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from scrapy_itemgraph import classes, logs, scraped, tagged
 from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.feeds import scraped
+from scrapy_itemgraph.serialize import classes, json_values
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from scrapy.exporters import BaseItemExporter
     from scrapy.settings import BaseSettings, Settings
 
-    from scrapy_itemgraph.types import Kept
+    from scrapy_itemgraph.model.types import Kept
 
 logger = logs.logger(__name__)
 
@@ -271,7 +273,7 @@ async def _awaited(stored: Any) -> None:
 
 def _item(kept: Kept) -> Any:
     """Return what the exporter gets: the fields, with what their class declares of them."""
-    return scraped.declared(scraped.class_of(kept.item_class), tagged.load(kept.fields))
+    return scraped.declared(scraped.class_of(kept.item_class), json_values.load(kept.fields))
 
 
 def _is_one_of(item_class: str, accepted: tuple[type, ...]) -> bool:

@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph import operations, values
 from scrapy_itemgraph.commands import parsing, printing, streams
 from scrapy_itemgraph.commands.command import argument, command, item_id, misuse
 from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError, OperationError
+from scrapy_itemgraph.model import operations, values
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
-    from scrapy_itemgraph.types import ResultSnapshot
+    from scrapy_itemgraph.model.types import ResultSnapshot
 
 _LEFT_OUT = object()  # None is what "default" means
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph import values
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import argument, command, misuse
-from scrapy_itemgraph.rates import RateLimit, check_concurrency
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model.rates import RateLimit, check_concurrency
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from scrapy_itemgraph.commands.command import Call
-    from scrapy_itemgraph.controls import Changed, LimitState
+    from scrapy_itemgraph.store.admin.limits_report import Changed, LimitState
 
 SLOT = argument("slot", metavar="SLOT", help="a slot's name, a host as a rule, or a page's URL")
 _MINUTE = 60.0

@@ -7,8 +7,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from scrapy_itemgraph import values
 from scrapy_itemgraph.commands.command import misuse
+from scrapy_itemgraph.model import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
-from scrapy_itemgraph import values
+from scrapy_itemgraph.model import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
-    from scrapy_itemgraph.operations import Operation
-    from scrapy_itemgraph.types import Note
+    from scrapy_itemgraph.model.operations import Operation
+    from scrapy_itemgraph.model.types import Note
 
 # A transaction has so many operations, or fewer where their lines are long.
 STEP = 1000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph import values
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import argument, command, item_id, misuse
 from scrapy_itemgraph.commands.items import ID
+from scrapy_itemgraph.model import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

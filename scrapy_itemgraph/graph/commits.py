@@ -6,10 +6,14 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph import answers, apply, database, handed, logs, registry, sessions
+from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
-from scrapy_itemgraph.operations import Changeset
-from scrapy_itemgraph.types import Applied, Outcome
+from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.types import Applied, Outcome
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store import commit_tokens, handed_work, sessions
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.types import Cookie, Handing
+    from scrapy_itemgraph.model.types import Cookie, Handing
 
 logger = logs.logger(__name__)
 
@@ -72,7 +76,7 @@ class Commits:
 
     async def hand(self, handing: Handing) -> None:
         """Note what the engine may get next, in a transaction of its own."""
-        await self._transactions.call(handed.write_alone, self.worker_id, handing.pairs)
+        await self._transactions.call(handed_work.write_alone, self.worker_id, handing.pairs)
         handing.is_told = True
 
     async def _save_session(
@@ -101,9 +105,9 @@ class Commits:
 
         def commit(connection: Connection) -> list[Applied]:
             nonlocal is_again
-            now = database.hot_path(connection)
+            now = engine.hot_path(connection)
             self.see_freed(registry.share_crawl(connection, crawl_id))
-            if has_unfenced and not answers.take(connection, token):
+            if has_unfenced and not commit_tokens.take(connection, token):
                 return apply.answered(connection, changesets, crawl_id)
             was_asked, is_again = is_again, True
             applied = apply.apply(
@@ -117,7 +121,7 @@ class Commits:
             )
             sessions.save(connection, crawl_id, cookies, state or {})
             if handing is not None:
-                handed.write(connection, self.worker_id, handing.pairs)
+                handed_work.write(connection, self.worker_id, handing.pairs)
             return applied
 
         done = await self._transactions.patiently(commit)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from scrapy_itemgraph import database, queries, registry
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.tasks import closest
+from scrapy_itemgraph.model.tasks import closest
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.registry import tasks as registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +46,7 @@ class Door:
         return self._crawl
 
     def _only_crawl(self, connection: Connection) -> str:
-        names = [row.name for row in queries.crawls(connection)]
+        names = [row.name for row in status.crawls(connection)]
         if len(names) != 1:
             known = ", ".join(names) or "none yet"
             raise NotFoundError(
@@ -55,7 +57,7 @@ class Door:
 
     def crawls(self) -> list[str]:
         """Return the names of all crawls."""
-        return [row.name for row in self._call(queries.crawls)]
+        return [row.name for row in self._call(status.crawls)]
 
     def _of_crawl(
         self,
@@ -69,7 +71,7 @@ class Door:
         def within(connection: Connection) -> T:
             crawl_id = registry.find_crawl(connection, name)
             if crawl_id is None:
-                known = [row.name for row in queries.crawls(connection)]
+                known = [row.name for row in status.crawls(connection)]
                 listed = ", ".join(known) or "none yet"
                 raise NotFoundError(
                     f"there is no crawl {name!r}{closest(name, known)}; the database has {listed}"
@@ -79,7 +81,7 @@ class Door:
         return self._call(within)
 
     def _call(self, function: Callable[[Connection], T]) -> T:
-        with database.all_errors(self._engine.url):
+        with engine.all_errors(self._engine.url):
             for _ in range(_TRIES):
                 try:
                     return self._run(function)
@@ -92,5 +94,5 @@ class Door:
     def _run(self, function: Callable[[Connection], T]) -> T:
         with self._engine.begin() as connection:
             if self._doing is not None:
-                database.announce(connection, *self._doing)
+                engine.announce(connection, *self._doing)
             return function(connection)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from scrapy_itemgraph import feeds, liveness, registry
+from scrapy_itemgraph.graph import liveness
+from scrapy_itemgraph.store import feeds
+from scrapy_itemgraph.store.registry import tasks as registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.types import FeedState
+    from scrapy_itemgraph.model.types import FeedState
 
 # A transaction that goes on holds it, which works behind a transaction pooler, too.
 _BEGIN = """

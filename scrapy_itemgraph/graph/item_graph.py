@@ -11,26 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
 
-from scrapy_itemgraph import (
-    apply,
-    database,
-    explain,
-    failures,
-    journal,
-    migrate,
-    operations,
-    queries,
-    refresh,
-    registry,
-    upkeep,
-    work,
-    workers,
-)
-from scrapy_itemgraph.embedded import EmbeddedServer
+from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationError
 from scrapy_itemgraph.graph.limit_controls import LimitControls
-from scrapy_itemgraph.tasks import closest
-from scrapy_itemgraph.types import Kept, Outcome
+from scrapy_itemgraph.model import operations
+from scrapy_itemgraph.model.tasks import closest
+from scrapy_itemgraph.model.types import Kept, Outcome
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import migrate
+from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+from scrapy_itemgraph.store import failures, journal
+from scrapy_itemgraph.store.admin import crawl_reports, explain, status
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.worklist import claims, refresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Row
 
     from scrapy_itemgraph.graph.patience import Patience
-    from scrapy_itemgraph.types import ItemSnapshot, Note, ResultSnapshot
+    from scrapy_itemgraph.model.types import ItemSnapshot, Note, ResultSnapshot
 
 HANDLED_BY = "a person"
 LOCK_TIMEOUT = "55P03"
@@ -83,11 +77,11 @@ class ItemGraph(LimitControls):
         """
         with (
             _engine(url, Path(data_dir), patience) as (engine, alone_since),
-            database.errors(engine.url),
+            engines.errors(engine.url),
         ):
             automatic = url is None if auto_migrate is None else auto_migrate
-            with database.all_errors(engine.url), engine.begin() as connection:
-                database.check_version(connection)
+            with engines.all_errors(engine.url), engine.begin() as connection:
+                engines.check_version(connection)
                 migrate.ensure(connection, auto=automatic)
                 if alone_since is not None:
                     workers.end_leases(connection, alone_since)
@@ -107,14 +101,14 @@ class ItemGraph(LimitControls):
         """
         with (
             _engine(url, Path(data_dir), patience) as (engine, _),
-            database.all_errors(engine.url),
+            engines.all_errors(engine.url),
             engine.begin() as connection,
         ):
-            database.check_version(connection)
+            engines.check_version(connection)
             before = migrate.current(connection)
             migrate.upgrade(connection, reached)
             return Migrated(
-                location=database.location(engine.url, is_embedded=url is None),
+                location=engines.location(engine.url, is_embedded=url is None),
                 is_embedded=url is None,
                 before=before,
                 after=migrate.head(),
@@ -147,7 +141,7 @@ class ItemGraph(LimitControls):
                 [changeset],
                 crawl_id=crawl_id,
                 worker_id=None,
-                now=database.hot_path(connection),
+                now=engines.hot_path(connection),
             )
             if applied.error is not None:
                 name = names[applied.failed_at or 0]
@@ -162,20 +156,20 @@ class ItemGraph(LimitControls):
 
     def get(self, name: str) -> ItemSnapshot | None:
         """Return an item by its id or an alias; None when there is none."""
-        return self._of_crawl(work.named, name)
+        return self._of_crawl(claims.named, name)
 
     def of_url(self, url: str) -> Sequence[Row[Any]]:
         """Return (item, url, method) of up to ten items whose data names a URL.
 
         All of the crawl's items are looked through.
         """
-        return self._of_crawl(queries.of_url, url=url, limit=_MOST_OF_URL)
+        return self._of_crawl(status.of_url, url=url, limit=_MOST_OF_URL)
 
     def items(self) -> Iterator[ItemSnapshot]:
         """Go through all items, a thousand at a time, in the order in which they were made."""
         after = 0
-        while numbers := self._of_crawl(queries.item_ids, after=after, limit=upkeep.STEP):
-            yield from self._call(partial(work.snapshots, item_ids=numbers)).values()
+        while numbers := self._of_crawl(status.item_ids, after=after, limit=crawl_reports.STEP):
+            yield from self._call(partial(claims.snapshots, item_ids=numbers)).values()
             after = numbers[-1]
 
     def journal(
@@ -222,11 +216,11 @@ class ItemGraph(LimitControls):
             item_classes=item_classes,
         )
         after = 0
-        with database.all_errors(self._engine.url), self._engine.connect() as connection:
+        with engines.all_errors(self._engine.url), self._engine.connect() as connection:
             connection.execution_options(isolation_level="REPEATABLE READ")
             while rows := read(connection, after_id=after):
                 if self._doing is not None:
-                    database.announce(connection, *self._doing)
+                    engines.announce(connection, *self._doing)
                 for row in rows:
                     yield Kept(
                         number=row.id,
@@ -259,7 +253,7 @@ class ItemGraph(LimitControls):
                     f"a transaction of the crawl {self.crawl!r} has been open for {_SETTLE_MS} ms; "
                     "try again, and look for a suspended worker with `scrapy itemgraph status`"
                 ) from None
-            moment: datetime = connection.execute(queries.NOW).scalar_one()
+            moment: datetime = connection.execute(status.NOW).scalar_one()
             return moment
 
         return self._of_crawl(settled)
@@ -267,7 +261,7 @@ class ItemGraph(LimitControls):
     def results(self, name: str) -> list[ResultSnapshot]:
         """Return what each task of an item produced, and those that have not run yet."""
         return self._of_crawl(
-            lambda connection, crawl_id: queries.results(
+            lambda connection, crawl_id: status.results(
                 connection, crawl_id, self._item(connection, crawl_id, name)
             )
         )
@@ -275,7 +269,7 @@ class ItemGraph(LimitControls):
     def attempts(self, name: str, limit: int = 10) -> Sequence[Row[Any]]:
         """Return the last attempts at an item's tasks, the latest first."""
         return self._of_crawl(
-            lambda connection, crawl_id: queries.attempts(
+            lambda connection, crawl_id: status.attempts(
                 connection, self._item(connection, crawl_id, name), limit=limit
             )
         )
@@ -286,7 +280,7 @@ class ItemGraph(LimitControls):
         def worklist(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
             if task is not None:
                 self._task_id(connection, crawl_id, task)
-            return queries.worklist(connection, crawl_id, task=task, limit=limit)
+            return status.worklist(connection, crawl_id, task=task, limit=limit)
 
         return self._of_crawl(worklist)
 
@@ -313,7 +307,7 @@ class ItemGraph(LimitControls):
                 self._task_id(connection, crawl_id, task)
             registry.share_crawl(connection, crawl_id)
             found = failures.opened(
-                connection, crawl_id, task=task, failure=failure, limit=upkeep.STEP
+                connection, crawl_id, task=task, failure=failure, limit=crawl_reports.STEP
             )
             pairs = sorted({(row.item_id, row.task_id) for row in found})
             locked = refresh.lock_items(connection, [item for item, _ in pairs])
@@ -333,7 +327,7 @@ class ItemGraph(LimitControls):
 
     def tasks(self) -> Sequence[Row[Any]]:
         """Return every task with what is done, waiting and failed of it."""
-        return self._of_crawl(queries.tasks)
+        return self._of_crawl(status.tasks)
 
     def enable(self, task: str) -> None:
         """Let a task's work be claimed again."""
@@ -355,14 +349,14 @@ class ItemGraph(LimitControls):
         Returns how many changed; work that follows from it is made by the next run.
         """
         return self._of_crawl(
-            lambda connection, crawl_id: upkeep.recompute_ttl(
+            lambda connection, crawl_id: crawl_reports.recompute_ttl(
                 connection, crawl_id, self._task_id(connection, crawl_id, task)
             )
         )
 
     def status(self) -> dict[str, Any]:
         """Return the crawl's numbers."""
-        return {"crawl": self.crawl, **self._of_crawl(queries.status)}
+        return {"crawl": self.crawl, **self._of_crawl(status.status)}
 
     def explain(self, name: str, task: str | None = None) -> list[explain.Explanation]:
         """Say for a task of an item, or each, whether it may run now and what decides."""
@@ -389,21 +383,21 @@ class ItemGraph(LimitControls):
 
         def run(connection: Connection, crawl_id: int) -> dict[str, int]:
             if dry_run:
-                return upkeep.holds(connection, crawl_id)
+                return crawl_reports.holds(connection, crawl_id)
             registry.own_crawl(connection, crawl_id)
             _refuse_workers(connection, crawl_id)
-            return upkeep.restart(connection, crawl_id, reached)
+            return crawl_reports.restart(connection, crawl_id, reached)
 
         return self._of_crawl(run)
 
     def age(self, period: timedelta) -> None:
         """Move every time of the crawl back, as if that much had passed."""
-        self._of_crawl(upkeep.age, period)
+        self._of_crawl(crawl_reports.age, period)
 
     def _item(self, connection: Connection, crawl_id: int, name: str) -> int:
-        item_id = queries.resolve(connection, crawl_id, name)
+        item_id = status.resolve(connection, crawl_id, name)
         if item_id is None:
-            deleted = queries.is_taken(connection, crawl_id, name)
+            deleted = status.is_taken(connection, crawl_id, name)
             why = "was deleted, and its name stays taken" if deleted else "does not exist"
             raise NotFoundError(f"the item {name!r} {why}")
         return item_id
@@ -423,10 +417,10 @@ def _engine(
     server = EmbeddedServer.start(data_dir) if url is None else None
     longest = {} if patience is None else {"connect_timeout": math.ceil(patience.longest) + 5}
     try:
-        engine = database.sync_engine(url or (server.url if server else ""), **longest)
+        engine = engines.sync_engine(url or (server.url if server else ""), **longest)
         try:
             with nullcontext() if patience is None else patience.over(engine):
-                database.when_up(engine)
+                engines.when_up(engine)
                 yield engine, None if server is None else server.alone_since
         finally:
             engine.dispose()
@@ -438,7 +432,7 @@ def _engine(
 def _refuse_workers(connection: Connection, crawl_id: int) -> None:
     """Refuse what cannot be done while a worker of the crawl lives."""
     dead = workers.lost(connection, crawl_id)
-    for row in connection.execute(queries.WORKERS, {"crawl": crawl_id}):
+    for row in connection.execute(status.WORKERS, {"crawl": crawl_id}):
         if row.id not in dead:
             raise OperationError(
                 f"worker {row.id} (process {row.process_id} on {row.host}) runs this crawl; "

@@ -15,8 +15,10 @@ import psycopg
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
-from scrapy_itemgraph import database, silence, values
 from scrapy_itemgraph.exceptions import DatabaseError, DatabaseUnavailableError
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.postgres import backends as server_backends
+from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,7 +90,7 @@ class Patience:
 
         def begun(connection: Connection) -> None:
             raw: Any = connection.connection.driver_connection
-            self._opened[raw] = connection.info[database.PROCESS]
+            self._opened[raw] = connection.info[engines.PROCESS]
 
         def failed(_: Any) -> None:
             self._is_connecting = False
@@ -104,7 +106,7 @@ class Patience:
             event.listen(engine, name, asked)
 
     def _waiting(self) -> list[psycopg.Connection[Any]]:
-        return [one for one in list(self._opened) if silence.is_waiting(one)]
+        return [one for one in list(self._opened) if server_backends.is_waiting(one)]
 
     # The thread
 
@@ -125,7 +127,7 @@ class Patience:
             if is_at_work:
                 since = now
                 continue
-            sentence = silence.sentence(engine.url, now - since, lock)
+            sentence = server_backends.sentence(engine.url, now - since, lock)
             if now - since >= self.longest:
                 self._verdict = sentence
                 self._end_waits()
@@ -141,8 +143,8 @@ class Patience:
         Only who reaches the server again knows about either.
         """
         processes = [self._opened[one] for one in self._waiting()]
-        connect = database.connect_arguments(engine)
-        found = asyncio.run(silence.look(connect, processes, max(1.0, self._note_after)))
+        connect = engines.connect_arguments(engine)
+        found = asyncio.run(server_backends.look(connect, processes, max(1.0, self._note_after)))
         if found is None or self._is_connecting:
             return None, False
         backends = list(found.values())
@@ -177,4 +179,4 @@ def _cancel(connection: psycopg.Connection[Any]) -> None:
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_CANCEL_WITHIN)
-    silence.cut(connection)
+    server_backends.cut(connection)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph import logs, pruning
+from scrapy_itemgraph.store.admin import pruning
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.graph.transactions import Transactions

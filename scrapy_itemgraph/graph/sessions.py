@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph import registry, sessions
+from scrapy_itemgraph.store import sessions
+from scrapy_itemgraph.store.registry import tasks as registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.types import Cookie
+    from scrapy_itemgraph.model.types import Cookie
 
 
 class Sessions:

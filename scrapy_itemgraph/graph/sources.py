@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph import code_changes
+from scrapy_itemgraph.store.registry import code_changes
 
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Mapping, Sequence
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.types import Outdated
+    from scrapy_itemgraph.model.types import Outdated
 
 
 class Sources:

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from scrapy_itemgraph import apply, database, logs, registry, values
+from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph.waiting import Waiting
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +45,7 @@ class Transactions:
         self._is_cut_off = False
         self._answers = asyncio.Event()
         # Whoever waits for a connection waits here and not in the pool, which has a time-out.
-        self._room = asyncio.Semaphore(database.POOL_SIZE)
+        self._room = asyncio.Semaphore(engines.POOL_SIZE)
         self._waiting = Waiting(engine, self._patience)
         self._is_ending = False
         self._given_up: DatabaseUnavailableError | None = None
@@ -79,7 +83,7 @@ class Transactions:
 
         def within(connection: Connection) -> T:
             if hot:
-                database.hot_path(connection)
+                engines.hot_path(connection)
             if share:
                 registry.share_crawl(connection, self.crawl_id)
             return function(connection, *args, **kwargs)
@@ -93,12 +97,12 @@ class Transactions:
         began, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
-                with database.errors(self.engine.url):
+                with engines.errors(self.engine.url):
                     answer = await self.once(function)
             except apply.MovedNamesError:
                 continue
             except DBAPIError as error:
-                if not database.is_passing(error):
+                if not engines.is_passing(error):
                     raise
                 await asyncio.sleep(random.uniform(0, 0.05))
             except DatabaseUnavailableError as error:
@@ -117,16 +121,16 @@ class Transactions:
 
         One that is not there is an error at once, for its address may be wrong.
         """
-        starting = database.Starting(self._patience)
+        starting = engines.Starting(self._patience)
         while True:
             try:
-                with database.errors(self.engine.url):
+                with engines.errors(self.engine.url):
                     answer = await self.once(function)
             except DatabaseUnavailableError as error:
                 if not starting.goes_on(error):
                     raise
                 self._say_once_that_we_wait(error)
-                await asyncio.sleep(database.START_PAUSE)
+                await asyncio.sleep(engines.START_PAUSE)
             else:
                 self._say_that_it_answers()
                 return answer

@@ -10,7 +10,9 @@ from weakref import WeakSet
 
 from sqlalchemy import event
 
-from scrapy_itemgraph import database, logs, silence, values
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.postgres import backends, engine
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +50,7 @@ class Attempt:
         self.connecting = None
         sync = connection.sync_connection
         assert sync is not None
-        self.process = sync.info[database.PROCESS]
+        self.process = sync.info[engine.PROCESS]
         self._connection = sync.connection.driver_connection
         sync.info[_ATTEMPT] = self
 
@@ -74,12 +76,12 @@ class Attempt:
     @property
     def is_waiting(self) -> bool:
         """Whether it is the server that it waits for."""
-        return self._connection is None or silence.is_waiting(self._connection)
+        return self._connection is None or backends.is_waiting(self._connection)
 
     def cut(self) -> None:
         """Have whoever waits find the connection lost."""
         if self._connection is not None:
-            silence.cut(self._connection)
+            backends.cut(self._connection)
         elif self.connecting is not None:
             # A connection that was cut under it is found lost before, without asking the server.
             self.connecting.reschedule(asyncio.get_running_loop().time() + 0.2)
@@ -128,7 +130,7 @@ class Waiting:
 
     def sentence(self, attempt: Attempt) -> str:
         """Say what an attempt has been waiting for."""
-        return silence.sentence(self._engine.url, attempt.waited, attempt.lock)
+        return backends.sentence(self._engine.url, attempt.waited, attempt.lock)
 
     def hurry(self, patience: float) -> None:
         """Wait no longer than that from now on."""
@@ -149,20 +151,20 @@ class Waiting:
 
     async def _look(self) -> None:
         while late := [one for one in self._attempts if one.waited >= self._after]:
-            connect = database.connect_arguments(self._engine)
+            connect = engine.connect_arguments(self._engine)
             processes = [one.process for one in late if one.has_connection]
             within = min(_ANSWER_WITHIN, self._after)
-            found = await silence.look(connect, processes, within)
+            found = await backends.look(connect, processes, within)
             self._judge([one for one in late if one in self._attempts and one.is_waiting], found)
             self._give_up()
             if self._lost:
                 lost, self._lost = self._lost, {}
-                await silence.end(connect, lost, within)
+                await backends.end(connect, lost, within)
             await asyncio.sleep(min(LOOK_EVERY, self._after))
         if not self._attempts:
             self._has_said_silent = False
 
-    def _judge(self, late: Sequence[Attempt], found: dict[int, silence.Backend] | None) -> None:
+    def _judge(self, late: Sequence[Attempt], found: dict[int, backends.Backend] | None) -> None:
         """Take note of what the server says that it does for each attempt."""
         if found is None:
             for one in late:
@@ -173,7 +175,7 @@ class Waiting:
         for one in late:
             if not one.has_connection:
                 continue
-            backend = found.get(one.process, silence.Backend(is_idle=True))
+            backend = found.get(one.process, backends.Backend(is_idle=True))
             one.lock = backend.lock
             if backend.lock is not None:
                 self._say_locked(one, backend.lock)
@@ -203,8 +205,8 @@ class Waiting:
         """Cut the connections that nobody has yet and that do not answer."""
         owned = {one.owns for one in self._attempts}
         for connection in list(self._opened):
-            if connection not in owned and silence.is_waiting(connection):
-                silence.cut(connection)
+            if connection not in owned and backends.is_waiting(connection):
+                backends.cut(connection)
 
     def _give_up(self) -> None:
         for one in list(self._attempts):

@@ -6,8 +6,9 @@ import pytest
 import sqlalchemy as sa
 from projects import kill, until
 
-from scrapy_itemgraph import CreateItem, database
+from scrapy_itemgraph import CreateItem
 from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.postgres import engine as engines
 
 pytestmark = pytest.mark.tracebacks(
     "LookupError: no fingerprint for",
@@ -97,7 +98,7 @@ def spoil(url: str, site: str) -> None:
                 *(CreateItem("r-" + name, tags=["callback:page"], data=good) for name in BAD_DATA),
             ]
         )
-    engine = database.sync_engine(url)
+    engine = engines.sync_engine(url)
     with engine.begin() as connection:
         for name, data in BAD_DATA.items():
             connection.execute(

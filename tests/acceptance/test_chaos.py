@@ -12,8 +12,8 @@ import psutil
 import pytest
 from projects import Project
 
-from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.postgres.embedded import EmbeddedServer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sites
 
-from scrapy_itemgraph import database as databases
+from scrapy_itemgraph.postgres import engine as engines
 
 SPIDER = """
 class S(scrapy.Spider):
@@ -143,7 +143,7 @@ def test_what_two_workers_died_on_runs_alone(project):
 
 def change(project, statement):
     """Change the project's database behind the crawl's back."""
-    engine = databases.sync_engine(project.url)
+    engine = engines.sync_engine(project.url)
     with engine.begin() as connection:
         connection.exec_driver_sql(statement)
     engine.dispose()

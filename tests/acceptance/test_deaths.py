@@ -9,7 +9,7 @@ import time
 
 from projects import Project, kill, until
 
-from scrapy_itemgraph import database as databases
+from scrapy_itemgraph.postgres import engine as engines
 
 # In a dose for `make test`; `make chaos` gives sixty.
 KILLS = int(os.environ.get("ITEMGRAPH_CHAOS_KILLS", "4"))
@@ -87,7 +87,7 @@ def test_what_is_suspect_runs_alone_between_ordinary_batches(project):
     project.write(BESIDE)
     assert project.crawl().stats["reason"] == "enough"
     suspect = "SELECT id FROM items WHERE name LIKE 'SUSPECT%%'"
-    engine = databases.sync_engine(project.url)
+    engine = engines.sync_engine(project.url)
     with engine.begin() as connection:
         connection.exec_driver_sql(f"UPDATE work SET deaths = 2 WHERE item_id IN ({suspect})")
     engine.dispose()

@@ -10,7 +10,7 @@ import scrapy
 import sqlalchemy as sa
 from projects import until
 
-from scrapy_itemgraph import database as databases
+from scrapy_itemgraph.postgres import engine as engines
 
 pytestmark = pytest.mark.tracebacks("raise ValueError(NAME)", "ITEMGRAPH_MAX_OPERATIONS")
 
@@ -57,7 +57,7 @@ class Card:
 
 def tamper(project, path, request):
     """Write something else where a stored request is."""
-    engine = databases.sync_engine(project.url)
+    engine = engines.sync_engine(project.url)
     with engine.begin() as connection:
         connection.execute(
             sa.text(

@@ -96,10 +96,10 @@ KILLER = """
 import os
 import signal
 
-from scrapy_itemgraph import linefiles
+from scrapy_itemgraph.feeds import line_files
 
 writes = []
-append = linefiles.append
+append = line_files.append
 
 
 def appended(*arguments):
@@ -112,7 +112,7 @@ def appended(*arguments):
 
 if not os.path.exists("killed"):
     open("killed", "w").close()
-    linefiles.append = appended
+    line_files.append = appended
 """
 
 

@@ -7,7 +7,7 @@ import signal
 from projects import until
 
 from scrapy_itemgraph import CreateItem, ItemGraph
-from scrapy_itemgraph import database as databases
+from scrapy_itemgraph.postgres import engine as engines
 
 SPIDER = """
 class S(scrapy.Spider):
@@ -23,7 +23,7 @@ class S(scrapy.Spider):
 """
 
 IMPATIENT = """
-from scrapy_itemgraph import progress
+from scrapy_itemgraph.tools import progress
 progress._QUIET = progress._EVERY = 0
 """
 
@@ -49,7 +49,7 @@ def test_a_run_deletes_what_nobody_needs(project):
     """A short run too deletes old rows, in the second in which it has nothing else to do."""
     project.write(SPIDER)
     assert project.crawl().code == 0
-    engine = databases.sync_engine(project.url)
+    engine = engines.sync_engine(project.url)
     with engine.begin() as connection:
         old = "SELECT gen_random_uuid(), now() - interval '2 days' FROM generate_series(1, 2500)"
         connection.exec_driver_sql(f"INSERT INTO answers (token, committed_at) {old}")

@@ -15,7 +15,7 @@ import servers
 import sites
 from projects import Project, kill, until
 
-from scrapy_itemgraph.embedded import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded import EmbeddedServer
 
 WORKER_LOCKS = (
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 'workers'::regclass "
@@ -562,14 +562,14 @@ def test_runspider_uses_a_database_in_the_working_directory(tmp_path, site):
 def test_many_start_requests_do_not_pile_up_in_memory(project):
     """start() waits while a thousand of its requests are not committed yet; none is lost."""
     project.write("""
-    from scrapy_itemgraph import crawl as crawls
+    from scrapy_itemgraph.worker import worker as workers
 
 
     class S(scrapy.Spider):
         name = "s"
 
         async def start(self):
-            crawl = crawls.of(self.crawler)
+            crawl = workers.of(self.crawler)
             most = 0
             for n in range(5000):
                 yield scrapy.Request(f"{SITE}/page/{n}")

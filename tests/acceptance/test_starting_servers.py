@@ -13,8 +13,8 @@ import servers
 from projects import Project, until
 
 from scrapy_itemgraph import CreateItem, ItemGraph
-from scrapy_itemgraph import database as databases
 from scrapy_itemgraph.exceptions import DatabaseStartingError, DatabaseUnavailableError
+from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +95,7 @@ def test_a_crawl_waits_no_longer_than_its_patience(server, tmp_path):
 
 def test_a_command_waits_for_a_server_that_stops_and_comes_back(server, monkeypatch, caplog):
     """Shutting down, then nobody there, then there again: the command waits, and says so."""
-    monkeypatch.setattr(databases, "QUIET_WAIT", 0)
+    monkeypatch.setattr(engines, "QUIET_WAIT", 0)
     with ItemGraph.open(server.url, "books", auto_migrate=True) as graph:
         graph.apply([CreateItem("A")])
     found = []
@@ -121,7 +121,7 @@ def test_a_command_waits_for_a_server_that_stops_and_comes_back(server, monkeypa
 
 def test_a_command_gives_up_in_the_end(server, monkeypatch):
     """Its wait is bounded, and ends with what the server says."""
-    monkeypatch.setattr(databases, "COMMAND_PATIENCE", 0.5)
+    monkeypatch.setattr(engines, "COMMAND_PATIENCE", 0.5)
 
     with starting(server), pytest.raises(DatabaseStartingError, match="starting or stopping"):
         ItemGraph.migrate(server.url)
@@ -129,7 +129,7 @@ def test_a_command_gives_up_in_the_end(server, monkeypatch):
 
 def test_what_no_wait_mends_is_an_error_at_once(server, monkeypatch):
     """Nobody at the address, or a wrong password, is not waited for."""
-    monkeypatch.setattr(databases.time, "sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr(engines.time, "sleep", lambda _: pytest.fail("it waits"))
     for url in (server.url_for(password="wrong"), "postgresql://u@127.0.0.1:1/d"):
         with pytest.raises(DatabaseUnavailableError):
             ItemGraph.migrate(url)

@@ -408,7 +408,11 @@ def test_tasks_without_the_add_on_are_said(project):
     other = project.scrapy("crawl", "plain")
     meant = project.crawl("-s", "ITEMGRAPH_ENABLED=0")
 
-    (line,) = [line for line in run.log.splitlines() if "scrapy_itemgraph.absence" in line]
+    (line,) = [
+        line
+        for line in run.log.splitlines()
+        if "scrapy_itemgraph.worker.spider.missing_addon" in line
+    ]
     assert "ERROR: The spider 's' declares tasks (parse_page), but scrapy-itemgraph is not" in line
     assert 'ADDONS = {"scrapy_itemgraph.Addon": 500}' in line
-    assert "absence" not in other.log + meant.log
+    assert "missing_addon" not in other.log + meant.log

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from graphs import Crawl
 
-from scrapy_itemgraph import explain, queries
+from scrapy_itemgraph.store.admin import explain, status
 
 pytestmark = pytest.mark.server
 
 
 def left(crawl):
     """Return the line of the summary that says what is left."""
-    return queries.summary(crawl.connection, crawl.id).lines()[-1]
+    return status.summary(crawl.connection, crawl.id).lines()[-1]
 
 
 def test_a_summary_counts_work_that_waits_for_a_person_apart(connection):
@@ -21,7 +21,7 @@ def test_a_summary_counts_work_that_waits_for_a_person_apart(connection):
     crawl.failed("A")
     crawl.work("B")
 
-    stopped = queries.summary(connection, crawl.id)
+    stopped = status.summary(connection, crawl.id)
     assert not stopped.has_work
     assert left(crawl) == (
         "left: 1 of tasks stopped by max_failures (scrapy itemgraph handle --task TASK); "
@@ -30,7 +30,7 @@ def test_a_summary_counts_work_that_waits_for_a_person_apart(connection):
 
     crawl.handle("parse", retry=False)
 
-    assert queries.summary(connection, crawl.id).has_work
+    assert status.summary(connection, crawl.id).has_work
     assert left(crawl) == (
         "left: 1 waiting; 1 given up by handle --no-retry (scrapy itemgraph expire)"
     )

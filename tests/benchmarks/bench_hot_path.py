@@ -20,14 +20,15 @@ if __name__ in {"__main__", "__mp_main__"}:
 
 from races import Crawl, ended
 
-from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import migrate, task
-from scrapy_itemgraph.operations import CreateItem, UpdateMetadata
+from scrapy_itemgraph import task
+from scrapy_itemgraph.model.operations import CreateItem, UpdateMetadata
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_itemgraph.types import Claim
+    from scrapy_itemgraph.model.types import Claim
 
 SMALL, LARGE = 10_000, 1_000_000
 BATCH = 25
@@ -196,7 +197,7 @@ class Bench:
 
 def work_off(url: str, count: int, seconds: float) -> int:
     """Claim and commit for a while, in a process of its own; return how many executions."""
-    engine = databases.sync_engine(url)
+    engine = engines.sync_engine(url)
     bench = Bench(Crawl(engine, Pages), count)
     done, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -217,7 +218,7 @@ def main() -> None:
         benches = []
         for count in (SMALL, LARGE):
             url = stack.enter_context(new_database(server))
-            engine = databases.sync_engine(url)
+            engine = engines.sync_engine(url)
             stack.callback(engine.dispose)
             with engine.begin() as connection:
                 migrate.ensure(connection, auto=True)

@@ -21,16 +21,20 @@ if __name__ == "__main__":
 
 from races import Crawl
 
-from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import holdings, migrate, task, tenancies, tenancy, work
-from scrapy_itemgraph.admission import Admission
-from scrapy_itemgraph.tenancies import Tenancies
-from scrapy_itemgraph.types import Terms
+from scrapy_itemgraph import task
+from scrapy_itemgraph.model.types import Terms
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import migrate
+from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.worklist import claims as stored_claims
+from scrapy_itemgraph.store.worklist.admission import Admission
+from scrapy_itemgraph.throttle import limiter, limiter_set
+from scrapy_itemgraph.throttle.limiter_set import Tenancies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_itemgraph.types import Claim
+    from scrapy_itemgraph.model.types import Claim
 
 SLOTS = (10, 1_000, 100_000)
 PIECES = 200_000
@@ -127,8 +131,8 @@ class Worker:
         claims = self._claim()
         self._download(claims)
         with self.crawl.engine.begin() as connection:
-            databases.hot_path(connection)
-            work.release(connection, claims, self.number)
+            engines.hot_path(connection)
+            stored_claims.release(connection, claims, self.number)
         self._wait(self.mode.seconds)
         if self.mode.terms is not None and self.clock.now - self.settled_at >= TICK:
             self._settle()
@@ -143,8 +147,8 @@ class Worker:
             )
         start = time.perf_counter()
         with self.crawl.engine.begin() as connection:
-            databases.hot_path(connection)
-            claims = work.claim(
+            engines.hot_path(connection)
+            claims = stored_claims.claim(
                 connection,
                 crawl_id=self.crawl.id,
                 worker_id=self.number,
@@ -172,7 +176,7 @@ class Worker:
         uses = self.tenancies.uses({})
         start = time.perf_counter()
         with self.crawl.engine.begin() as connection:
-            databases.hot_path(connection)
+            engines.hot_path(connection)
             grants = holdings.renew(connection, self.number, uses)
         self.settled.append((time.perf_counter() - start) * 1000)
         self.tenancies.take(grants.values(), self.clock.now)
@@ -217,12 +221,12 @@ def main() -> None:
     from conftest import new_database
 
     clock = Clock()
-    tenancies.time = tenancy.time = clock  # type: ignore[attr-defined]
+    limiter_set.time = limiter.time = clock  # type: ignore[attr-defined]
     with ExitStack() as stack:
         server = stack.enter_context(servers.server())
         crawls = {}
         for slots in SLOTS:
-            engine = databases.sync_engine(stack.enter_context(new_database(server)))
+            engine = engines.sync_engine(stack.enter_context(new_database(server)))
             stack.callback(engine.dispose)
             with engine.begin() as connection:
                 migrate.ensure(connection, auto=True)

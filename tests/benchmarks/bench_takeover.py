@@ -18,7 +18,7 @@ import servers
 import sqlalchemy as sa
 from conftest import new_database
 
-from scrapy_itemgraph import database as databases
+from scrapy_itemgraph.postgres import engine as engines
 
 ROUNDS = 3
 SPIDER = sys.argv[1] if len(sys.argv) > 1 else "plain"
@@ -40,7 +40,7 @@ def takeover(server: scrapyds.Scrapyd, site: manuals.Manuals, url: str) -> str:
     """Crawl with two jobs, kill one, and tell what came of it."""
     settings = {"ITEMGRAPH_DATABASE_URL": url}
     doomed, other = (server.schedule(SPIDER, settings, site=site.url) for _ in range(2))
-    engine = databases.sync_engine(url)
+    engine = engines.sync_engine(url)
 
     def have_both_worked() -> bool:
         if sum(site.fetched().values()) < PAGES_BEFORE_THE_KILL:

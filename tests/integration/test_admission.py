@@ -11,24 +11,21 @@ import races
 import sqlalchemy as sa
 from graphs import Crawl, committed, spider
 
-from scrapy_itemgraph import (
-    controls,
-    database,
-    holdings,
-    limits,
-    queues,
-    registry,
-    task,
-    tasks,
-    work,
-)
-from scrapy_itemgraph.admission import Admission
-from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
-from scrapy_itemgraph.operations import AddTag, CreateItem, RemoveTag
-from scrapy_itemgraph.pace import LOOKAHEAD, MANY
-from scrapy_itemgraph.rates import RateLimit
+from scrapy_itemgraph import task
+from scrapy_itemgraph.graph.worker_graph import CrawlGraph
+from scrapy_itemgraph.model import limits, tasks
+from scrapy_itemgraph.model.operations import AddTag, CreateItem, RemoveTag
+from scrapy_itemgraph.model.pace import LOOKAHEAD, MANY
+from scrapy_itemgraph.model.rates import RateLimit
+from scrapy_itemgraph.model.types import Hand, Lesson, Terms, Use
+from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.types import Hand, Lesson, Terms, Use
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.admin import limits_report
+from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.worklist import claims
+from scrapy_itemgraph.store.worklist.admission import Admission
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,8 +50,8 @@ class Worker:
         """Claim, and return the items."""
         self.admission = admission_of(self.crawl, self.terms, rooms)
         with committed(self.crawl.connection):
-            database.hot_path(self.crawl.connection)
-            self.claims = work.claim(
+            engines.hot_path(self.crawl.connection)
+            self.claims = claims.claim(
                 self.crawl.connection,
                 crawl_id=self.crawl.id,
                 worker_id=self.number,
@@ -280,8 +277,8 @@ def test_a_slot_that_is_decided_about_is_looked_at_again_soon(engine):
         admission = Admission(slot_terms=lambda _: SECOND)
 
         def claim(connection):
-            database.hot_path(connection)
-            return work.claim(
+            engines.hot_path(connection)
+            return claims.claim(
                 connection,
                 crawl_id=shop.id,
                 worker_id=two,
@@ -315,7 +312,7 @@ def test_a_claim_that_is_undone_leaves_no_limits(crawl, other):
     fill(crawl, ["a.example", "b.example"])
     assert worker.claim(rooms={known: 0}) != []
 
-    work.unclaim(crawl.connection, [one.token for one in worker.claims], worker.number)
+    claims.unclaim(crawl.connection, [one.token for one in worker.claims], worker.number)
     holdings.keep_only(crawl.connection, worker.number, [known])
 
     assert held_by(crawl, worker.number) == {"known.example"}
@@ -377,7 +374,7 @@ def test_a_block_that_is_lifted_lets_its_slot_be_claimed(crawl, terms):
 
     assert worker.claim() == []
     assert worker.admission.again_in == pytest.approx(60.0, abs=1.0)
-    controls.unblock(crawl.connection, "a.example")
+    limits_report.unblock(crawl.connection, "a.example")
     assert worker.claim() == ["a.example/0"]
 
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from races import Crawl, ended, watched
 
-from scrapy_itemgraph import AddTag, CreateItem, registry, runs, task, tasks, workers
-from scrapy_itemgraph import database as databases
+from scrapy_itemgraph import AddTag, CreateItem, task
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.graph import CrawlGraph
-from scrapy_itemgraph.operations import EnqueueRequest
+from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.operations import EnqueueRequest
+from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.store.registry import runs, workers
+from scrapy_itemgraph.store.registry import tasks as registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -262,7 +265,7 @@ def join(
     connection: Any, crawl: Crawl, lease: timedelta = HOUR, *, in_start: bool = False
 ) -> tuple[datetime, int]:
     """Join the crawl's run and register a worker, as a start does; it is through with `start()`."""
-    databases.hot_path(connection)
+    engines.hot_path(connection)
     run = runs.join(connection, crawl.id)
     worker = workers.register(
         connection, crawl.id, spider="spider", host="here", process_id=1, job=None, lease=lease
@@ -395,7 +398,7 @@ def test_a_run_whose_start_was_interrupted_goes_on(crawl):
 
 def test_a_worker_leaves_callbacks_to_newer_code(crawl):
     """A callback that another worker registers, and this one's spider lacks, it does not claim."""
-    graph = CrawlGraph(Settings(), databases.async_engine(crawl.engine.url), None)
+    graph = CrawlGraph(Settings(), engines.async_engine(crawl.engine.url), None)
     graph._has_callback = lambda name: name == "parse"
     token = uuid.uuid4()
 

@@ -23,10 +23,13 @@ from graphs import ERROR, Crawl
 from scrapy import cmdline
 from scrapy.settings import Settings
 
-from scrapy_itemgraph import hiding, queries, registry, workers
 from scrapy_itemgraph.commands import COMMANDS, parsing, printing
-from scrapy_itemgraph.operations import Expire, RenameItem, SetTTL, UpdateMetadata
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.model.operations import Expire, RenameItem, SetTTL, UpdateMetadata
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.tools import url_secrets
 
 TASKS = {
     "parse": {"tags": ["page"], "ttl": "1d", "max_failures": 3},
@@ -294,7 +297,7 @@ def test_the_lacking_settings_include_what_was_given(scrapy, database):
     """`init` repeats a URL of the command line, which a crawl would not know."""
     ran = scrapy("init", "--json", "-s", f"ITEMGRAPH_DATABASE_URL={database}")
 
-    shown = json.dumps(hiding.shown(database))
+    shown = json.dumps(url_secrets.shown(database))
     assert f"ITEMGRAPH_DATABASE_URL = {shown}" in ran.document["missing_settings"]
 
 
@@ -966,7 +969,7 @@ def test_status_counts_what_is_due(scrapy, crawl):
     assert "next result falls due" in before
     assert "first result fell due" in human
     assert re.search(r"^parse +0 +0 +0 +1 +1 +0 +1 +1", human, re.MULTILINE)
-    summary = queries.summary(crawl.connection, crawl.id)
+    summary = status.summary(crawl.connection, crawl.id)
     assert (summary.due, summary.fresh) == (1, 1)
     assert "1 that fell due since (the next run takes them)" in summary.lines()[1]
 

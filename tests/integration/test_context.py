@@ -8,10 +8,11 @@ import logging
 import graphs
 import pytest
 
-from scrapy_itemgraph import CreateItem, Expire, StoreResult, UpdateData, operations, tasks
-from scrapy_itemgraph.context import Item
+from scrapy_itemgraph import CreateItem, Expire, StoreResult, UpdateData
 from scrapy_itemgraph.graph import CrawlGraph, ItemGraph
+from scrapy_itemgraph.model import operations, tasks
 from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.worker.executions.context import Item
 
 
 @pytest.fixture

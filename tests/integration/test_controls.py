@@ -15,24 +15,20 @@ from graphs import LEASE, SLOT, Crawl
 from scrapy import cmdline
 from scrapy.settings import Settings
 
-from scrapy_itemgraph import (
-    RateLimit,
-    controls,
-    database,
-    explain,
-    holdings,
-    limits,
-    queries,
-    queues,
-    refresh,
-    task_limits,
-    work,
-    workers,
-)
-from scrapy_itemgraph.admission import Admission
+from scrapy_itemgraph import RateLimit
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import ItemGraph
-from scrapy_itemgraph.types import Lesson, Outcome, Terms, Use
+from scrapy_itemgraph.model import limits
+from scrapy_itemgraph.model.types import Lesson, Outcome, Terms, Use
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.admin import explain, limits_report, status
+from scrapy_itemgraph.store.limits import declared as declared_limits
+from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.worklist import claims as stored_claims
+from scrapy_itemgraph.store.worklist import refresh
+from scrapy_itemgraph.store.worklist.admission import Admission
 
 HOUR = timedelta(hours=1)
 SCRAPY_TERMS = Terms(concurrency=8)
@@ -113,7 +109,7 @@ def used(crawl, slot=SLOT, *, ago=0.0):
 
 def declare(crawl, *declared, task="parse"):
     """Declare limits of a task."""
-    made = task_limits.register(crawl.connection, {crawl.task_id(task): declared})
+    made = declared_limits.register(crawl.connection, {crawl.task_id(task): declared})
     refresh.refresh(crawl.connection, [row.id for row in crawl.rows("SELECT id FROM items")])
     return {(one.kind, one.name): number for number, one in made.declared.items()}
 
@@ -127,8 +123,8 @@ def claim(crawl, connection=None, *, worker=None):
     """Claim as a worker that holds nothing yet, under Scrapy's limits; return the items."""
     connection = connection or crawl.connection
     admission = Admission(slot_terms=lambda _: SCRAPY_TERMS)
-    database.hot_path(connection)
-    claims = work.claim(
+    engine.hot_path(connection)
+    claims = stored_claims.claim(
         connection,
         crawl_id=crawl.id,
         worker_id=worker or crawl.worker,
@@ -141,7 +137,9 @@ def claim(crawl, connection=None, *, worker=None):
 
 def shown(connection, name=SLOT, **given):
     """Return the limit of a name as it is listed."""
-    return next((one for one in controls.listed(connection, **given) if one.name == name), None)
+    return next(
+        (one for one in limits_report.listed(connection, **given) if one.name == name), None
+    )
 
 
 def why(crawl, name="A", task="parse"):
@@ -152,10 +150,10 @@ def why(crawl, name="A", task="parse"):
 
 def remaining(crawl):
     """Return what is left of a crawl."""
-    kinds = work.open_kinds(crawl.connection, crawl.id, crawl.registration.tasks)
-    until = crawl.connection.scalar(queries.NOW)
+    kinds = stored_claims.open_kinds(crawl.connection, crawl.id, crawl.registration.tasks)
+    until = crawl.connection.scalar(status.NOW)
     numbers = [kind.id for kind in kinds]
-    return queries.remaining(crawl.connection, crawl.id, kinds=numbers, until=until)
+    return status.remaining(crawl.connection, crawl.id, kinds=numbers, until=until)
 
 
 def film_crawl(crawl):
@@ -176,14 +174,14 @@ def test_slots_are_listed_with_their_work(connection):
     crawl.work("B", data={"url": "http://b.example/"})
     films = film_crawl(crawl)
 
-    everywhere = controls.listed(connection)
-    of_books = controls.listed(connection, crawl_id=crawl.id)
-    first = controls.listed(connection, limit=1)
+    everywhere = limits_report.listed(connection)
+    of_books = limits_report.listed(connection, crawl_id=crawl.id)
+    first = limits_report.listed(connection, limit=1)
 
     assert [(one.name, one.work) for one in everywhere] == [(SLOT, 2), ("b.example", 1)]
     assert [(one.name, one.work) for one in of_books] == [(SLOT, 1), ("b.example", 1)]
     assert [one.name for one in first] == [SLOT]
-    assert [one.name for one in controls.listed(connection, crawl_id=films.id)] == [SLOT]
+    assert [one.name for one in limits_report.listed(connection, crawl_id=films.id)] == [SLOT]
 
 
 def test_work_that_cannot_be_claimed_by_itself_is_not_counted(connection):
@@ -227,7 +225,7 @@ def test_limits_with_names_are_listed_before_slots(connection):
         a_limit(limits.TAGS, "shop/parse:slow", 60.0, tags=("slow",)),
     )
 
-    found = controls.listed(connection)
+    found = limits_report.listed(connection)
 
     assert [(one.name, one.gap, one.concurrency) for one in found] == [
         ("global", 0.1, 8),
@@ -245,7 +243,7 @@ def test_a_limit_that_nothing_declares_any_more_is_not_listed(connection):
     declare(crawl, a_limit(limits.GROUP, "par*", 1.0))
 
     assert shown(connection, "task:shop/parse") is None
-    controls.set_limit(connection, "task:shop/parse", "1/s")
+    limits_report.set_limit(connection, "task:shop/parse", "1/s")
     assert shown(connection, "task:shop/parse").set_gap == 1.0
 
 
@@ -255,8 +253,8 @@ def test_a_slot_that_reads_like_another_limit_has_a_prefix(connection):
     for name in ("global", "task:shop/parse"):
         crawl.work(name, data={"url": "http://a.example/", "download_slot": name})
 
-    names = [one.name for one in controls.listed(connection)]
-    changed = controls.set_delay(connection, "slot:global", 2)
+    names = [one.name for one in limits_report.listed(connection)]
+    changed = limits_report.set_delay(connection, "slot:global", 2)
 
     assert names == ["slot:global", "slot:task:shop/parse"]
     assert not changed.is_new
@@ -271,19 +269,19 @@ def test_a_block_by_a_person(connection):
     crawl = Crawl.of(connection)
     crawl.work("A")
 
-    changed = controls.block(connection, SLOT, for_=HOUR)
+    changed = limits_report.block(connection, SLOT, for_=HOUR)
 
-    left = changed.limit.blocked_until - connection.scalar(queries.NOW)
+    left = changed.limit.blocked_until - connection.scalar(status.NOW)
     assert HOUR - timedelta(minutes=1) < left <= HOUR
     assert changed.limit.blocked_by == "person"
     assert claim(crawl) == []
 
-    ended = controls.unblock(connection, SLOT)
+    ended = limits_report.unblock(connection, SLOT)
 
     assert ended.is_changed
     assert ended.limit.blocked_until is None
     assert claim(crawl) == ["A"]
-    assert not controls.unblock(connection, SLOT).is_changed
+    assert not limits_report.unblock(connection, SLOT).is_changed
 
 
 def test_an_unblock_reopens_a_queue_beside_holders(connection):
@@ -291,11 +289,11 @@ def test_an_unblock_reopens_a_queue_beside_holders(connection):
     crawl = Crawl.of(connection)
     crawl.work("A")
     hold(crawl, terms=SCRAPY_TERMS)
-    controls.block(connection, SLOT, for_=HOUR)
+    limits_report.block(connection, SLOT, for_=HOUR)
     other = crawl.new_worker()
     assert claim(crawl, worker=other) == []
 
-    controls.unblock(connection, SLOT)
+    limits_report.unblock(connection, SLOT)
 
     assert claim(crawl, worker=other) == ["A"]
 
@@ -305,11 +303,11 @@ def test_a_lower_delay_reopens_a_queue(connection):
     crawl = Crawl.of(connection)
     crawl.work("A")
     used(crawl)
-    controls.set_delay(connection, SLOT, 86_400)
+    limits_report.set_delay(connection, SLOT, 86_400)
     assert claim(crawl) == []
-    assert controls.listed(connection)[0].gap == 86_400
+    assert limits_report.listed(connection)[0].gap == 86_400
 
-    controls.set_delay(connection, SLOT, None)
+    limits_report.set_delay(connection, SLOT, None)
 
     assert claim(crawl) == ["A"]
 
@@ -321,8 +319,8 @@ def test_a_change_leaves_a_queue_with_its_holder(connection):
     hold(crawl)
     crawl.connection.execute(sa.text("UPDATE queues SET holder = :w"), {"w": crawl.worker})
 
-    controls.block(connection, SLOT, for_=HOUR)
-    controls.unblock(connection, SLOT)
+    limits_report.block(connection, SLOT, for_=HOUR)
+    limits_report.unblock(connection, SLOT)
 
     assert [row.holder for row in crawl.rows("SELECT holder FROM queues")] == [crawl.worker]
 
@@ -331,18 +329,18 @@ def test_a_block_replaces_a_persons_and_is_no_shorter_than_the_sites(connection)
     """A person may shorten a person's block, and what a site asked for only by unblocking."""
     crawl = Crawl.of(connection)
     crawl.work("A")
-    controls.block(connection, SLOT, for_=HOUR)
-    shorter = controls.block(connection, SLOT, for_=timedelta(minutes=1)).limit.blocked_until
-    assert shorter < connection.scalar(queries.NOW) + timedelta(minutes=2)
+    limits_report.block(connection, SLOT, for_=HOUR)
+    shorter = limits_report.block(connection, SLOT, for_=timedelta(minutes=1)).limit.blocked_until
+    assert shorter < connection.scalar(status.NOW) + timedelta(minutes=2)
 
-    controls.unblock(connection, SLOT)
+    limits_report.unblock(connection, SLOT)
     lesson = Lesson(slot=SLOT, blocked_for=3600.0, blocked_by="429")
     holdings.teach(connection, crawl.worker, [lesson])
     assert shown(connection).blocked_by == "429"
-    longer = controls.block(connection, SLOT, for_=timedelta(minutes=1)).limit
+    longer = limits_report.block(connection, SLOT, for_=timedelta(minutes=1)).limit
 
     assert longer.blocked_by == "person"
-    assert longer.blocked_until > connection.scalar(queries.NOW) + timedelta(minutes=50)
+    assert longer.blocked_until > connection.scalar(status.NOW) + timedelta(minutes=50)
 
 
 @pytest.mark.parametrize("refused_first", [True, False])
@@ -350,7 +348,7 @@ def test_an_unblock_beside_a_claim_that_is_being_refused(crawl, pair, refused_fi
     """A queue that is put off while its slot is unblocked does not stay so."""
     claimer, person = pair
     crawl.work("A")
-    controls.block(crawl.connection, SLOT, for_=HOUR)
+    limits_report.block(crawl.connection, SLOT, for_=HOUR)
     crawl.connection.commit()
 
     def refused(connection):
@@ -358,13 +356,13 @@ def test_an_unblock_beside_a_claim_that_is_being_refused(crawl, pair, refused_fi
 
     if refused_first:
         assert claimer.run(refused) == []
-        unblocked = person.start(controls.unblock, SLOT)
+        unblocked = person.start(limits_report.unblock, SLOT)
         person.until_blocked()
         claimer.commit()
         unblocked.result()
         person.commit()
     else:
-        person.run(controls.unblock, SLOT)
+        person.run(limits_report.unblock, SLOT)
         assert claimer.run(refused) == []
         claimer.commit()
         person.commit()
@@ -381,11 +379,11 @@ def test_a_block_reaches_running_workers(crawl, engine, news):
     news()
 
     for change in (
-        lambda c: controls.block(c, SLOT, for_=HOUR),
-        lambda c: controls.unblock(c, SLOT),
-        lambda c: controls.set_delay(c, SLOT, 2),
-        lambda c: controls.set_delay(c, SLOT, None),
-        lambda c: controls.set_limit(c, SLOT, RateLimit(concurrency=2)),
+        lambda c: limits_report.block(c, SLOT, for_=HOUR),
+        lambda c: limits_report.unblock(c, SLOT),
+        lambda c: limits_report.set_delay(c, SLOT, 2),
+        lambda c: limits_report.set_delay(c, SLOT, None),
+        lambda c: limits_report.set_limit(c, SLOT, RateLimit(concurrency=2)),
     ):
         with engine.begin() as connection:
             change(connection)
@@ -393,8 +391,8 @@ def test_a_block_reaches_running_workers(crawl, engine, news):
         assert news() == {f"worker {crawl.worker}", str(crawl.id), str(films.id)}
 
     with engine.begin() as connection:
-        controls.unblock(connection, SLOT)
-        controls.set_delay(connection, SLOT, None)
+        limits_report.unblock(connection, SLOT)
+        limits_report.set_delay(connection, SLOT, None)
 
     assert news() == set()
 
@@ -407,7 +405,7 @@ def test_a_set_limit_reaches_the_crawls_that_keep_to_it(crawl, engine, news):
     news()
 
     with engine.begin() as connection:
-        changed = controls.set_limit(connection, "task:shop/parse", "1/s")
+        changed = limits_report.set_limit(connection, "task:shop/parse", "1/s")
 
     assert changed.limit.gap == 1.0
     assert news() == {str(crawl.id)}
@@ -419,10 +417,10 @@ def test_a_set_delay_does_not_undercut_the_settings(connection):
     crawl.work("A")
     hold(crawl, terms=Terms(gap=2.0))
 
-    assert controls.set_delay(connection, SLOT, 0.5).limit.gap == 2.0
-    assert controls.set_delay(connection, SLOT, 9).limit.gap == 9.0
+    assert limits_report.set_delay(connection, SLOT, 0.5).limit.gap == 2.0
+    assert limits_report.set_delay(connection, SLOT, 9).limit.gap == 9.0
     assert hold(crawl, terms=Terms(gap=2.0)).terms.gap == 9.0
-    assert controls.set_delay(connection, SLOT, None).limit.set_gap is None
+    assert limits_report.set_delay(connection, SLOT, None).limit.set_gap is None
     assert hold(crawl, terms=Terms(gap=2.0)).terms.gap == 2.0
 
 
@@ -434,12 +432,12 @@ def test_the_delay_that_is_meant_is_shown_beside_the_least_gap(connection):
     hold(crawl, terms=Terms(gap=2.0, delay=4.0))
 
     assert (shown(connection).gap, shown(connection).delay) == (2.0, 4.0)
-    slower = controls.set_delay(connection, SLOT, 3).limit
+    slower = limits_report.set_delay(connection, SLOT, 3).limit
     assert (slower.gap, slower.delay) == (3.0, 4.0)
     hold(crawl, terms=Terms(gap=2.0, delay=4.0))
-    assert controls.set_delay(connection, SLOT, 9).limit.delay == 9.0
+    assert limits_report.set_delay(connection, SLOT, 9).limit.delay == 9.0
     hold(crawl, terms=Terms(gap=2.0, delay=4.0))
-    controls.set_delay(connection, SLOT, None)
+    limits_report.set_delay(connection, SLOT, None)
     hold(crawl, terms=Terms(gap=2.0, delay=4.0))
     assert (shown(connection).gap, shown(connection).delay) == (2.0, 4.0)
 
@@ -448,12 +446,12 @@ def test_a_delay_that_was_taken_back_is_kept_no_more(connection):
     """What was kept because it was set is not taken for what the settings say."""
     crawl = Crawl.of(connection)
     crawl.work("A")
-    controls.set_delay(connection, SLOT, 9)
+    limits_report.set_delay(connection, SLOT, 9)
     hold(crawl, terms=Terms(gap=2.0))
     holdings.release_all(connection, crawl.worker, [])
 
-    assert controls.set_delay(connection, SLOT, 5).limit.gap == 5.0
-    assert controls.set_delay(connection, SLOT, None).limit.gap == 0.0
+    assert limits_report.set_delay(connection, SLOT, 5).limit.gap == 5.0
+    assert limits_report.set_delay(connection, SLOT, None).limit.gap == 0.0
 
 
 def test_a_set_delay_wins_over_robots_txt(connection):
@@ -463,8 +461,8 @@ def test_a_set_delay_wins_over_robots_txt(connection):
     holdings.teach(connection, crawl.worker, [Lesson(slot=SLOT, crawl_delay=20.0)])
 
     assert shown(connection).gap == 20.0
-    assert controls.set_delay(connection, SLOT, 5).limit.gap == 5.0
-    assert controls.set_delay(connection, SLOT, None).limit.gap == 20.0
+    assert limits_report.set_delay(connection, SLOT, 5).limit.gap == 5.0
+    assert limits_report.set_delay(connection, SLOT, None).limit.gap == 20.0
 
 
 def test_a_set_limit_takes_the_place_of_the_code(connection):
@@ -476,13 +474,13 @@ def test_a_set_limit_takes_the_place_of_the_code(connection):
         use = Use(limit_id=number, terms=Terms(gap=10.0, concurrency=4))
         return holdings.acquire(connection, crawl.worker, [use])[number].terms
 
-    controls.set_limit(connection, "task:shop/parse", "5/s")
+    limits_report.set_limit(connection, "task:shop/parse", "5/s")
     assert terms() == Terms(gap=0.2, concurrency=4)
-    controls.set_limit(connection, "task:shop/parse", RateLimit(concurrency=9))
+    limits_report.set_limit(connection, "task:shop/parse", RateLimit(concurrency=9))
     assert terms() == Terms(gap=10.0, concurrency=9)
-    controls.set_limit(connection, "task:shop/parse", RateLimit("5/s", concurrency=1))
+    limits_report.set_limit(connection, "task:shop/parse", RateLimit("5/s", concurrency=1))
     assert terms() == Terms(gap=0.2, concurrency=1)
-    controls.set_limit(connection, "task:shop/parse", None)
+    limits_report.set_limit(connection, "task:shop/parse", None)
     assert terms() == Terms(gap=10.0, concurrency=4)
 
 
@@ -493,7 +491,7 @@ def test_a_set_limit_takes_the_place_of_the_code(connection):
 def test_a_delay_that_cannot_be(connection, seconds):
     """A delay is above zero and at most a day."""
     with pytest.raises(OperationError, match=r"at most 86,400 \(a day\)"):
-        controls.set_delay(connection, SLOT, seconds)
+        limits_report.set_delay(connection, SLOT, seconds)
 
     assert shown(connection) is None
 
@@ -514,7 +512,7 @@ def test_a_delay_that_cannot_be(connection, seconds):
 def test_a_block_that_cannot_be(connection, given, said):
     """A block ends in the future, within a hundred years."""
     with pytest.raises(OperationError, match=said):
-        controls.block(connection, SLOT, **given)
+        limits_report.block(connection, SLOT, **given)
 
     assert shown(connection) is None
 
@@ -539,9 +537,9 @@ def test_a_name_that_is_no_slot(connection, name, error, said):
     Crawl.of(connection).work("A")
 
     with pytest.raises(error, match=said):
-        controls.unblock(connection, name)
+        limits_report.unblock(connection, name)
     with pytest.raises(error, match=said):
-        controls.set_delay(connection, name, None)
+        limits_report.set_delay(connection, name, None)
 
 
 @pytest.mark.parametrize(
@@ -557,14 +555,14 @@ def test_a_limit_that_nothing_declares(connection, name, said):
     declare(Crawl.of(connection), a_limit(), a_limit(limits.GLOBAL, ""))
 
     with pytest.raises(NotFoundError, match=said):
-        controls.set_limit(connection, name, "1/s")
+        limits_report.set_limit(connection, name, "1/s")
 
 
 @pytest.mark.parametrize("rate", ["fast", "0/s", "-1/s", "1/2d", "1", 5])
 def test_a_rate_that_is_none(connection, rate):
     """What is no rate is refused."""
     with pytest.raises(OperationError, match="such as"):
-        controls.set_limit(connection, SLOT, rate)
+        limits_report.set_limit(connection, SLOT, rate)
 
 
 @pytest.mark.parametrize(
@@ -575,7 +573,7 @@ def test_a_slot_is_known_by_its_host(connection, written):
     """A slot may be named by a page's URL, or a host in other letters or with a port."""
     Crawl.of(connection).work("A")
 
-    changed = controls.block(connection, written, for_=HOUR)
+    changed = limits_report.block(connection, written, for_=HOUR)
 
     assert (changed.limit.name, changed.is_new) == (SLOT, False)
 
@@ -585,9 +583,9 @@ def test_a_slot_that_no_work_names_yet(connection):
     crawl = Crawl.of(connection)
     crawl.work("A")
 
-    changed = controls.block(connection, "http://B.Example/", for_=HOUR)
-    typo = controls.set_delay(connection, "a.exmple", 2)
-    again = controls.set_delay(connection, "a.exmple", 3)
+    changed = limits_report.block(connection, "http://B.Example/", for_=HOUR)
+    typo = limits_report.set_delay(connection, "a.exmple", 2)
+    again = limits_report.set_delay(connection, "a.exmple", 3)
     crawl.work("B", data={"url": "http://b.example/1"})
 
     assert (changed.limit.name, changed.is_new) == ("b.example", True)
@@ -614,7 +612,7 @@ def test_a_run_leaves_what_a_person_blocked(connection):
     assert remaining(crawl).claimable
     assert remaining(crawl).next_retry is not None
 
-    controls.block(connection, SLOT, for_=HOUR)
+    limits_report.block(connection, SLOT, for_=HOUR)
 
     assert remaining(crawl).is_over
 
@@ -631,7 +629,7 @@ def test_a_run_waits_for_what_a_site_blocked(connection):
     holdings.teach(connection, crawl.worker, [Lesson(slot=SLOT, blocked_for=9.0, blocked_by="503")])
 
     assert remaining(crawl).claimable
-    assert queries.summary(connection, crawl.id).has_work
+    assert status.summary(connection, crawl.id).has_work
 
 
 def test_a_summary_counts_blocked_work_apart(connection):
@@ -644,9 +642,9 @@ def test_a_summary_counts_blocked_work_apart(connection):
         sa.text("UPDATE work SET deaths = 2 WHERE item_id = :item"), {"item": crawl.item_id("B")}
     )
     crawl.connection.execute(sa.text("UPDATE tasks SET is_enabled = false WHERE name = 'price'"))
-    controls.block(connection, SLOT, for_=HOUR)
+    limits_report.block(connection, SLOT, for_=HOUR)
 
-    summary = queries.summary(connection, crawl.id)
+    summary = status.summary(connection, crawl.id)
 
     assert (summary.waiting, summary.disabled, summary.blocked) == (1, 3, 2)
     assert summary.lines()[-1] == (
@@ -654,9 +652,9 @@ def test_a_summary_counts_blocked_work_apart(connection):
         "2 of blocked slots (scrapy itemgraph unblock SLOT)"
     )
 
-    controls.block(connection, "b.example", for_=HOUR)
+    limits_report.block(connection, "b.example", for_=HOUR)
 
-    assert not queries.summary(connection, crawl.id).has_work
+    assert not status.summary(connection, crawl.id).has_work
 
 
 # Why work does not go now
@@ -666,7 +664,7 @@ def test_a_blocked_slot_is_explained(connection):
     """Blocked work says until when, by whom, and what would end it."""
     crawl = Crawl.of(connection)
     crawl.work("A")
-    controls.block(connection, SLOT, until=datetime(2100, 1, 1, tzinfo=UTC))
+    limits_report.block(connection, SLOT, until=datetime(2100, 1, 1, tzinfo=UTC))
 
     blocked = why(crawl)
     connection.execute(sa.text("UPDATE limits SET blocked_by = '429'"))
@@ -788,8 +786,8 @@ def test_slots(scrapy, crawl):
     crawl.work("A")
     hold(crawl)
     declare(crawl, a_limit(gap=0.1, concurrency=2))
-    controls.block(crawl.connection, SLOT, until=datetime(2100, 1, 1, tzinfo=UTC))
-    controls.set_delay(crawl.connection, SLOT, 90)
+    limits_report.block(crawl.connection, SLOT, until=datetime(2100, 1, 1, tzinfo=UTC))
+    limits_report.set_delay(crawl.connection, SLOT, 90)
 
     human, document = scrapy("slots"), scrapy("slots", "--json").document
 
@@ -829,7 +827,7 @@ def test_slots_shows_what_is_meant_and_where_counting_ended(scrapy, crawl, monke
         crawl.work(name)
     crawl.work("D", data={"url": "http://b.example/"})
     hold(crawl, terms=Terms(gap=2.0, delay=4.0))
-    monkeypatch.setattr(queries, "MANY", 2)
+    monkeypatch.setattr(status, "MANY", 2)
 
     human, document = scrapy("slots").out, scrapy("slots", "--json").document
 

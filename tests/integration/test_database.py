@@ -14,17 +14,17 @@ import servers
 import sqlalchemy as sa
 
 from scrapy_itemgraph import AddTag, CreateItem, task
-from scrapy_itemgraph import database as databases
 from scrapy_itemgraph.exceptions import (
     ConfigurationError,
     DatabaseError,
     DatabaseUnavailableError,
 )
 from scrapy_itemgraph.graph import CrawlGraph
-from scrapy_itemgraph.operations import Changeset
+from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.tasks import discover
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.tasks import discover
-from scrapy_itemgraph.types import Outcome
 
 pytestmark = pytest.mark.server
 
@@ -63,8 +63,8 @@ def debian():
 
 def refusal(url: str) -> str:
     """Return the error of a connection that must fail."""
-    engine = databases.sync_engine(url)
-    with pytest.raises(DatabaseUnavailableError) as caught, databases.errors(url), engine.connect():
+    engine = engines.sync_engine(url)
+    with pytest.raises(DatabaseUnavailableError) as caught, engines.errors(url), engine.connect():
         pass
     engine.dispose()
     assert caught.value.__suppress_context__
@@ -80,7 +80,7 @@ def refusal(url: str) -> str:
 )
 def test_postgresql_urls_are_taken_in_every_spelling(url):
     """All usual schemes mean the one driver that we use."""
-    parsed = databases.normalise_url(url)
+    parsed = engines.normalise_url(url)
 
     assert parsed.render_as_string(hide_password=False) == "postgresql+psycopg://u:p@h/d"
 
@@ -99,7 +99,7 @@ def test_postgresql_urls_are_taken_in_every_spelling(url):
 def test_other_urls_are_refused_without_showing_the_password(url):
     """The error names what is accepted and never quotes the password."""
     with pytest.raises(ConfigurationError, match="postgresql://user:password@host") as caught:
-        databases.normalise_url(url)
+        engines.normalise_url(url)
 
     assert "sesame" not in str(caught.value)
 
@@ -114,8 +114,8 @@ def test_every_transaction_sets_what_it_relies_on(database):
         "statement_timeout": "5s",
         "idle_in_transaction_session_timeout": "5s",
     }
-    name = databases.normalise_url(database).database
-    engine = databases.sync_engine(database)
+    name = engines.normalise_url(database).database
+    engine = engines.sync_engine(database)
     with engine.begin() as connection:
         for key, value in defaults.items():
             connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET {key} = '{value}'")
@@ -135,10 +135,10 @@ def test_the_async_engine_sets_the_same(database):
     """The crawl's connections have it too, and see times in UTC."""
 
     async def show():
-        engine = databases.async_engine(database, pool_size=1)
+        engine = engines.async_engine(database, pool_size=1)
         async with engine.begin() as connection:
             row = (await connection.execute(SHOW)).one()
-            now = await connection.run_sync(databases.hot_path)
+            now = await connection.run_sync(engines.hot_path)
         await engine.dispose()
         return row, now
 
@@ -162,7 +162,7 @@ def test_the_hot_path_is_local_to_its_transaction(engine):
     setting = "SELECT current_setting('enable_sort'), current_setting('plan_cache_mode')"
 
     with engine.connect() as connection:
-        databases.hot_path(connection)
+        engines.hot_path(connection)
         during = connection.exec_driver_sql(setting).one()
         connection.commit()
         after = connection.exec_driver_sql(setting).one()
@@ -173,16 +173,16 @@ def test_the_hot_path_is_local_to_its_transaction(engine):
 
 def test_an_old_server_is_refused_and_a_new_one_only_noted(connection, monkeypatch, caplog):
     """Versions 15 to 18 pass in silence, older ones are an error, newer ones a warning."""
-    assert databases.check_version(connection) in range(15, 19)
+    assert engines.check_version(connection) in range(15, 19)
     assert caplog.messages == []
 
-    monkeypatch.setattr(databases, "server_version", lambda _: 19)
-    assert databases.check_version(connection) == 19
+    monkeypatch.setattr(engines, "server_version", lambda _: 19)
+    assert engines.check_version(connection) == 19
     assert "PostgreSQL 19" in caplog.messages[0]
 
-    monkeypatch.setattr(databases, "server_version", lambda _: 14)
+    monkeypatch.setattr(engines, "server_version", lambda _: 14)
     with pytest.raises(DatabaseError, match="PostgreSQL 14"):
-        databases.check_version(connection)
+        engines.check_version(connection)
 
 
 def test_a_wrong_password_is_one_clear_line(debian):
@@ -198,8 +198,8 @@ def test_a_wrong_password_is_one_clear_line_in_async_code_too(debian):
     """`errors` suits the body of an `async with`, and works without a URL."""
 
     async def connect():
-        engine = databases.async_engine(debian.url_for(password="not sesame"))
-        with databases.errors():
+        engine = engines.async_engine(debian.url_for(password="not sesame"))
+        with engines.errors():
             async with engine.connect():
                 pass
 
@@ -270,7 +270,7 @@ def test_a_lost_connection_is_one_clear_line(engine, database):
     """A server that ends the connection amid a transaction is an error of ours too."""
     broken = pytest.raises(DatabaseUnavailableError, match="broke the connection")
 
-    with engine.connect() as connection, broken as caught, databases.errors(database):
+    with engine.connect() as connection, broken as caught, engines.errors(database):
         connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
     assert "\n" not in str(caught.value)
@@ -282,10 +282,10 @@ def test_errors_of_a_statement_pass_through(engine):
 
     with engine.begin() as holder, engine.begin() as waiter:
         holder.exec_driver_sql("LOCK TABLE items")
-        with pytest.raises(sa.exc.OperationalError), databases.errors():
+        with pytest.raises(sa.exc.OperationalError), engines.errors():
             waiter.exec_driver_sql(waiting)
         waiter.rollback()
-    with engine.connect() as connection, pytest.raises(sa.exc.ProgrammingError), databases.errors():
+    with engine.connect() as connection, pytest.raises(sa.exc.ProgrammingError), engines.errors():
         connection.exec_driver_sql("SELECT nothing")
 
 
@@ -300,7 +300,7 @@ def test_only_states_of_the_server_say_that_it_is_unavailable(connection, state,
     """A limit of PostgreSQL's that one value exceeds is no reason to wait for a better server."""
     expected = DatabaseUnavailableError if is_unavailable else sa.exc.DBAPIError
 
-    with pytest.raises(expected), databases.errors(), connection.begin_nested():
+    with pytest.raises(expected), engines.errors(), connection.begin_nested():
         connection.exec_driver_sql(RAISE.format(state))
 
 
@@ -335,7 +335,7 @@ def test_a_request_whose_slot_is_too_long_fails_its_execution_alone(database):
             return await graph.refile(claim, "x" * 256), await graph.claim(1)
 
     assert asyncio.run(run()) == (True, [])
-    engine = databases.sync_engine(database)
+    engine = engines.sync_engine(database)
     with engine.connect() as connection:
         (error,) = connection.execute(sa.text("SELECT error->>'message' FROM failures")).one()
     engine.dispose()
@@ -364,10 +364,10 @@ def test_what_others_did_to_a_transaction_is_done_again(database, state):
 def test_a_role_that_may_not_create_tables_is_told_in_one_line(empty_database):
     """PostgreSQL 15 grants nobody CREATE on the schema public; the error says what to do."""
     role = f"poor_{uuid.uuid4().hex}"
-    admin = databases.sync_engine(empty_database)
+    admin = engines.sync_engine(empty_database)
     with admin.begin() as connection:
         connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN PASSWORD 'sesame'")
-    url = databases.normalise_url(empty_database).set(username=role, password="sesame")
+    url = engines.normalise_url(empty_database).set(username=role, password="sesame")
 
     async def run():
         async with crawling(url.render_as_string(hide_password=False), auto_migrate=True):
@@ -389,7 +389,7 @@ def test_a_role_that_may_not_create_tables_is_told_in_one_line(empty_database):
 def test_a_password_with_an_at_sign_is_not_shown():
     """An @ that is not percent-encoded is named, and no part of the password is."""
     with pytest.raises(ConfigurationError) as caught:
-        databases.normalise_url("postgresql://crawl:s3cret@word@db.example/crawl")
+        engines.normalise_url("postgresql://crawl:s3cret@word@db.example/crawl")
 
     assert "%40" in str(caught.value)
     assert "word" not in str(caught.value).replace("password", "")
@@ -397,16 +397,16 @@ def test_a_password_with_an_at_sign_is_not_shown():
 
 def test_a_database_that_cannot_hold_every_text_is_refused(server_url):
     """A database in another encoding than UTF-8 is refused before anything is stored."""
-    url = databases.normalise_url(server_url)
+    url = engines.normalise_url(server_url)
     admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with admin.connect() as connection:
         connection.exec_driver_sql(
             "CREATE DATABASE itemgraph_test_latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
         )
-    engine = databases.sync_engine(url.set(database="itemgraph_test_latin"))
+    engine = engines.sync_engine(url.set(database="itemgraph_test_latin"))
 
     with engine.connect() as connection, pytest.raises(DatabaseError, match="LATIN1"):
-        databases.check_version(connection)
+        engines.check_version(connection)
 
     engine.dispose()
     with admin.connect() as connection:

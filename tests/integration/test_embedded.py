@@ -21,21 +21,23 @@ import pytest
 import servers
 from projects import until
 
-from scrapy_itemgraph import cluster as cluster_module
-from scrapy_itemgraph import database, embedded, locks
-from scrapy_itemgraph.cluster import Cluster
-from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.exceptions import (
     ConfigurationError,
     DatabaseGoneError,
     EmbeddedServerError,
 )
+from scrapy_itemgraph.postgres import cluster as cluster_module
+from scrapy_itemgraph.postgres import embedded
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres.cluster import Cluster
+from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+from scrapy_itemgraph.tools import locks
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
 import sys
 from pathlib import Path
-from scrapy_itemgraph.embedded import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded import EmbeddedServer
 server = EmbeddedServer.start(Path(sys.argv[1]))
 print(server.url, flush=True)
 sys.stdin.read()
@@ -264,13 +266,13 @@ def test_an_error_names_the_embedded_server_and_its_log(cluster):
     """Nobody gave it an address, so no error asks to check one."""
     with servers.unwatched(cluster) as server:
         killed = psutil.Process(postmaster(cluster))
-        engine = database.sync_engine(server.url)
-        with database.errors(engine.url), engine.connect() as connection:
+        engine = engines.sync_engine(server.url)
+        with engines.errors(engine.url), engine.connect() as connection:
             killed.kill()
             killed.wait()
-            with pytest.raises(DatabaseGoneError) as lost, database.errors(engine.url):
+            with pytest.raises(DatabaseGoneError) as lost, engines.errors(engine.url):
                 connection.exec_driver_sql("SELECT pg_sleep(60)")
-        with pytest.raises(DatabaseGoneError) as dead, database.errors(engine.url):
+        with pytest.raises(DatabaseGoneError) as dead, engines.errors(engine.url):
             engine.connect()
         engine.dispose()
 

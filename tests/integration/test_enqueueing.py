@@ -10,17 +10,11 @@ import oracle
 import pytest
 import sqlalchemy as sa
 
-from scrapy_itemgraph import (
-    AddTag,
-    CreateAlias,
-    DeleteItem,
-    RenameItem,
-    UpdateData,
-    registry,
-    tasks,
-)
-from scrapy_itemgraph.operations import EnqueueRequest
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph import AddTag, CreateAlias, DeleteItem, RenameItem, UpdateData
+from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.operations import EnqueueRequest
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.store.registry import tasks as registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,10 +19,10 @@ from scrapy import cmdline
 from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.settings import Settings
 
-from scrapy_itemgraph import tagged
 from scrapy_itemgraph.graph import item_graph
-from scrapy_itemgraph.operations import Changeset
-from scrapy_itemgraph.types import Outcome, Scraped
+from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.types import Outcome, Scraped
+from scrapy_itemgraph.serialize import json_values
 
 ITEMS = """
 import scrapy
@@ -84,7 +84,9 @@ def keep(crawl):
     """Return a function that keeps items of a class, given as dicts of Python values."""
 
     def keep(*items: dict, item_class: str = "dict") -> None:
-        scraped = tuple(Scraped(item_class, json.dumps(tagged.dump(one, "x"))) for one in items)
+        scraped = tuple(
+            Scraped(item_class, json.dumps(json_values.dump(one, "x"))) for one in items
+        )
         crawl.commit(Changeset(operations=(), outcome=Outcome.OK, scraped=scraped))
         crawl.connection.commit()
 

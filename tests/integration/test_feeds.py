@@ -8,8 +8,10 @@ import pytest
 import sqlalchemy as sa
 from graphs import Crawl
 
-from scrapy_itemgraph import feeds, journal, pruning, runs
-from scrapy_itemgraph.types import Scraped
+from scrapy_itemgraph.model.types import Scraped
+from scrapy_itemgraph.store import feeds, journal
+from scrapy_itemgraph.store.admin import pruning
+from scrapy_itemgraph.store.registry import runs
 
 pytestmark = pytest.mark.server
 

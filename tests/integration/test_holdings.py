@@ -18,21 +18,18 @@ import races
 import sqlalchemy as sa
 from graphs import LEASE, Crawl
 
-from scrapy_itemgraph import (
-    database,
-    holdings,
-    limits,
-    queues,
-    refresh,
-    task,
-    task_limits,
-    work,
-    workers,
-)
-from scrapy_itemgraph.admission import Admission
-from scrapy_itemgraph.operations import CreateItem, UpdateData
-from scrapy_itemgraph.pace import LOOKAHEAD
-from scrapy_itemgraph.types import Grant, Lesson, Terms, Use
+from scrapy_itemgraph import task
+from scrapy_itemgraph.model import limits
+from scrapy_itemgraph.model.operations import CreateItem, UpdateData
+from scrapy_itemgraph.model.pace import LOOKAHEAD
+from scrapy_itemgraph.model.types import Grant, Lesson, Terms, Use
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.limits import declared as declared_limits
+from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.worklist import claims, refresh
+from scrapy_itemgraph.store.worklist.admission import Admission
 
 pytestmark = pytest.mark.server
 
@@ -117,8 +114,8 @@ def claim(crawl, worker, terms=WHOLE, limit=25):
         "limit": limit,
         "admission": admission,
     }
-    database.hot_path(crawl.connection)
-    return work.claim(crawl.connection, **given)
+    engine.hot_path(crawl.connection)
+    return claims.claim(crawl.connection, **given)
 
 
 def timeless(grant):
@@ -979,8 +976,8 @@ def limited(shop, connection, worker, terms=WHOLE):
         "limit": 25,
         "admission": Admission(slot_terms=lambda _: terms),
     }
-    database.hot_path(connection)
-    return work.claim(connection, **given)
+    engine.hot_path(connection)
+    return claims.claim(connection, **given)
 
 
 def test_two_that_take_a_limit_at_once(shop, slots, pair):
@@ -1195,7 +1192,7 @@ def test_a_start_beside_a_renewal(shop, engine):
         uses = [use_of(number, Terms(concurrency=8)) for number in numbers]
         steps = [
             (renewing, holdings.renew, worker, uses),
-            (starting, task_limits.register, {shop.task_id("parse"): declared}),
+            (starting, declared_limits.register, {shop.task_id("parse"): declared}),
         ]
         _in_a_circle(first, steps, f"UPDATE limits SET latency = 1 WHERE id = {numbers[0]}")
 
@@ -1262,7 +1259,7 @@ def _in_a_circle(first, steps, locking):
     first.run(lambda connection: connection.execute(sa.text(locking)))
     running = {}
     for actor, function, *given in steps:
-        actor.run(database.hot_path)
+        actor.run(engine.hot_path)
         running[actor.start(function, *given)] = actor
         actor.until_blocked()
     first.commit()

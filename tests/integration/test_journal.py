@@ -10,11 +10,13 @@ import pytest
 import sqlalchemy as sa
 from graphs import Crawl, changeset
 
-from scrapy_itemgraph import journal, registry, upkeep
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError
 from scrapy_itemgraph.graph import ItemGraph, item_graph
-from scrapy_itemgraph.operations import Changeset, DeleteItem, RenameItem, UpdateData
-from scrapy_itemgraph.types import Outcome, Scraped
+from scrapy_itemgraph.model.operations import Changeset, DeleteItem, RenameItem, UpdateData
+from scrapy_itemgraph.model.types import Outcome, Scraped
+from scrapy_itemgraph.store import journal
+from scrapy_itemgraph.store.admin import crawl_reports
+from scrapy_itemgraph.store.registry import tasks as registry
 
 pytestmark = pytest.mark.server
 
@@ -171,8 +173,8 @@ def test_crawls_are_apart(crawl, connection):
     crawl.commit(keeping(None, names="a"))
     other.commit(keeping(None, names="b"))
 
-    held = upkeep.holds(connection, crawl.id)
-    deleted = upkeep.restart(connection, crawl.id)
+    held = crawl_reports.holds(connection, crawl.id)
+    deleted = crawl_reports.restart(connection, crawl.id)
 
     assert held["journal"] == deleted["journal"] == 1
     assert kept(crawl) == []

@@ -19,12 +19,13 @@ import sqlalchemy as sa
 from bouncers import bouncer
 from races import PATIENCE, Crawl, actors, ended
 
-from scrapy_itemgraph import queues, task
-from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
-from scrapy_itemgraph.operations import CreateItem, UpdateData
+from scrapy_itemgraph import task
+from scrapy_itemgraph.graph.worker_graph import CrawlGraph
+from scrapy_itemgraph.model.operations import CreateItem, UpdateData
+from scrapy_itemgraph.model.tasks import discover
+from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.tasks import discover
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.store import queues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,10 +39,11 @@ WORKER = """
 import asyncio, os, sys, time
 from datetime import timedelta
 
-from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
+from scrapy_itemgraph.graph.worker_graph import CrawlGraph
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.tasks import discover
-from scrapy_itemgraph import liveness, task
+from scrapy_itemgraph.model.tasks import discover
+from scrapy_itemgraph import task
+from scrapy_itemgraph.graph import liveness
 
 class Books:
     @task(tags=["book"])
@@ -298,7 +300,7 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
 
 def test_who_could_not_listen_for_a_while_looks_again(crawl, database, monkeypatch):
     """What was said while the connection that listens was cut is not known, so all is looked at."""
-    monkeypatch.setattr("scrapy_itemgraph.liveness._LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr("scrapy_itemgraph.graph.liveness._LONGEST_PAUSE", 0.1)
     cut = "SELECT pg_terminate_backend(:pid, 10000)"
 
     async def run() -> None:

@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 from races import ended
 
-from scrapy_itemgraph import answers, attempts, task
-from scrapy_itemgraph.graph.crawl_graph import CrawlGraph
-from scrapy_itemgraph.operations import (
+from scrapy_itemgraph import task
+from scrapy_itemgraph.graph.worker_graph import CrawlGraph
+from scrapy_itemgraph.model.operations import (
     CreateAlias,
     CreateItem,
     DeleteAlias,
@@ -20,9 +20,10 @@ from scrapy_itemgraph.operations import (
     RenameItem,
     UpdateData,
 )
+from scrapy_itemgraph.model.tasks import discover
+from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.tasks import discover
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.store import attempts, commit_tokens
 
 pytestmark = pytest.mark.server
 
@@ -153,7 +154,7 @@ def test_a_claim_whose_answer_was_lost_is_not_lost(engine, tmp_path):
 def test_what_no_claim_fences_is_done_once_too(engine, tmp_path, monkeypatch, cut, cured):
     """Asked again, a commit of start() or of seeds that went through is known by its token."""
     if not cured:
-        monkeypatch.setattr(answers, "take", lambda *_: True)
+        monkeypatch.setattr(commit_tokens, "take", lambda *_: True)
 
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):

@@ -10,14 +10,15 @@ from uuid import uuid4
 import pytest
 from races import Crawl, ended, watched
 
-from scrapy_itemgraph import CreateAlias, CreateItem, DeleteItem, Expire, MergeItem, moves, task
-from scrapy_itemgraph import database as databases
-from scrapy_itemgraph.types import Move, Moved
+from scrapy_itemgraph import CreateAlias, CreateItem, DeleteItem, Expire, MergeItem, task
+from scrapy_itemgraph.model.types import Move, Moved
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store.worklist import stored_redirects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_itemgraph.types import Claim
+    from scrapy_itemgraph.model.types import Claim
 
 pytestmark = pytest.mark.server
 
@@ -65,8 +66,8 @@ def moved(crawl: Crawl, *gone: Move) -> list[Moved]:
 
 def move(connection: Any, crawl: Crawl, *gone: Move) -> list[Moved]:
     """Move in the caller's transaction, as a worker does."""
-    databases.hot_path(connection)
-    return moves.move(connection, crawl.id, gone)
+    engines.hot_path(connection)
+    return stored_redirects.move(connection, crawl.id, gone)
 
 
 def owner(crawl: Crawl, name: str) -> str | None:

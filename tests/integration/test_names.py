@@ -18,9 +18,9 @@ from scrapy_itemgraph import (
     RenameItem,
     UpdateData,
     UpdateMetadata,
-    registry,
 )
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.store.registry import tasks as registry
 
 
 @pytest.fixture

@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from scrapy_itemgraph import operations as ops
-from scrapy_itemgraph import queues, registry, work
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph.model import operations as ops
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.worklist import claims
 
 pytestmark = pytest.mark.server
 
@@ -197,7 +199,7 @@ class AnyCrawl(RuleBasedStateMachine):
             with graphs.committed(self.connection):
                 slot = queues.intern_slots(self.connection, ["refiled.example"])["refiled.example"]
                 queue = queues.intern(self.connection, self.crawl.id, slot)
-                work.refile(self.connection, one, queue, worker)
+                claims.refile(self.connection, one, queue, worker)
 
     @rule()
     def bury_the_dead(self) -> None:

@@ -16,18 +16,18 @@ from scrapy_itemgraph import (
     MergeItem,
     StoreResult,
     UpdateData,
-    attempts,
-    registry,
     task,
-    upkeep,
-    work,
 )
-from scrapy_itemgraph import database as databases
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store import attempts
+from scrapy_itemgraph.store.admin import crawl_reports
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.worklist import claims
 
 pytestmark = pytest.mark.server
 
-LOAD = sys.modules["scrapy_itemgraph.apply.load"]
-FLUSH = sys.modules["scrapy_itemgraph.apply.flush"]
+LOAD = sys.modules["scrapy_itemgraph.changesets.load"]
+FLUSH = sys.modules["scrapy_itemgraph.changesets.flush"]
 
 
 class Books:
@@ -85,7 +85,7 @@ def test_ageing_a_crawl_keeps_the_expiry_of_what_is_claimed(engine, crawl):
     (claim,) = crawl.claimed(crawl.worker())
     crawl.seed(Expire(id="A"))
     with engine.begin() as connection:
-        upkeep.age(connection, crawl.id, timedelta(days=1))
+        crawl_reports.age(connection, crawl.id, timedelta(days=1))
 
     with engine.begin() as connection:
         crawl.apply(connection, races.ended(claim))
@@ -97,14 +97,14 @@ def test_a_claim_whose_answer_was_lost_is_undone_also_while_it_still_commits(eng
     """Asked for again while the server is still committing, a claim leaves nothing unknown."""
     crawl.seed(book("A"), book("B"))
     worker = crawl.worker()
-    tokens = work.new_tokens(1)
+    tokens = claims.new_tokens(1)
 
     def claim(connection, *, is_again):
-        databases.hot_path(connection)
+        engines.hot_path(connection)
         if is_again:
             registry.share_crawl(connection, crawl.id)
-            work.unclaim(connection, tokens, worker)
-        return work.claim(
+            claims.unclaim(connection, tokens, worker)
+        return claims.claim(
             connection,
             crawl_id=crawl.id,
             worker_id=worker,

@@ -9,10 +9,11 @@ import pytest
 from bouncers import bouncer
 from projects import PATIENCE, Project, kill
 
-from scrapy_itemgraph import queues, task
+from scrapy_itemgraph import task
 from scrapy_itemgraph.graph import CrawlGraph
+from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.tasks import discover
+from scrapy_itemgraph.store import queues
 
 SPIDER = """
 class S(scrapy.Spider):

@@ -14,10 +14,10 @@ import psycopg
 import pytest
 import servers
 
-from scrapy_itemgraph import accounts, places, programs
-from scrapy_itemgraph.cluster import Cluster
-from scrapy_itemgraph.embedded import EmbeddedServer
 from scrapy_itemgraph.exceptions import EmbeddedServerError
+from scrapy_itemgraph.postgres import places, programs, system_user
+from scrapy_itemgraph.postgres.cluster import Cluster
+from scrapy_itemgraph.postgres.embedded import EmbeddedServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,7 +163,7 @@ def test_a_cluster_in_use_does_not_move(made, private, apart, tmp_path):
 def test_a_move_that_was_killed_is_finished(made, private, apart):
     """The pointer stands first, so a graph is never taken for an empty one."""
     data_dir = copy(made, private / "data")
-    account = accounts.system_account()
+    account = system_user.system_account()
     place = places._set_apart(data_dir, account)
 
     assert find(data_dir) == (place, True)
@@ -179,7 +179,7 @@ def test_without_a_place_the_start_is_refused(private, tmp_path, monkeypatch):
     with pytest.raises(EmbeddedServerError, match="Set ITEMGRAPH_DATA_DIR") as caught:
         EmbeddedServer.start(data_dir)
 
-    assert accounts.SYSTEM_USER in str(caught.value)
+    assert system_user.SYSTEM_USER in str(caught.value)
     assert str(data_dir) in str(caught.value)
     assert modes(private) == before
     assert not (data_dir / "place").exists()
@@ -289,7 +289,7 @@ def test_programs_that_the_account_cannot_reach_are_taken_along(
     assert copied.stat().st_ino == inode  # made once
     os.utime(theirs / "postgres", (0, 0))
     (data_dir / "programs" / "old").touch()
-    programs.usable(theirs, accounts.system_account(), data_dir)
+    programs.usable(theirs, system_user.system_account(), data_dir)
     assert not (data_dir / "programs" / "old").exists()  # made anew for another installation
 
 
@@ -297,10 +297,10 @@ def test_the_account_that_is_made_is_told(monkeypatch, caplog):
     """The one thing that is made outside our directories is said in a line."""
     caplog.set_level("INFO")
     name = f"itemgraph-test-{os.getpid()}"
-    monkeypatch.setattr(accounts, "SYSTEM_USER", name)
+    monkeypatch.setattr(system_user, "SYSTEM_USER", name)
     try:
-        assert accounts.system_account().pw_name == name
-        assert accounts.system_account().pw_name == name
+        assert system_user.system_account().pw_name == name
+        assert system_user.system_account().pw_name == name
     finally:
         subprocess.run(["userdel", name], check=True)
 
@@ -311,10 +311,10 @@ def test_processes_that_make_the_account_at_once_make_one(tmp_path):
     """Its number stays what the first of them was told: what it gave away stays readable."""
     name = f"itemgraph-test-{os.getpid()}"
     script = (
-        "from scrapy_itemgraph import accounts\n"
-        f"accounts.SYSTEM_USER = {name!r}\n"
+        "from scrapy_itemgraph.postgres import system_user\n"
+        f"system_user.SYSTEM_USER = {name!r}\n"
         "input(print(flush=True) or '')\n"
-        "print(accounts.system_account().pw_uid)\n"
+        "print(system_user.system_account().pw_uid)\n"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     started = [subprocess.Popen([sys.executable, "-c", script], **pipes) for _ in range(6)]

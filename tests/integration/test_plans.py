@@ -19,11 +19,7 @@ from benchmarks.bench_hot_path import BIG_TABLES, ONE, fill
 from conftest import new_database
 from races import Crawl, ended
 
-from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import holdings, queries, registry, staging, work, workers
-from scrapy_itemgraph import queues as slot_queues
-from scrapy_itemgraph.admission import Admission
-from scrapy_itemgraph.operations import (
+from scrapy_itemgraph.model.operations import (
     AddTag,
     CreateAlias,
     CreateItem,
@@ -35,7 +31,16 @@ from scrapy_itemgraph.operations import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.types import Lesson, Outcome, Terms, Use
+from scrapy_itemgraph.model.types import Lesson, Outcome, Terms, Use
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store import queues as slot_queues
+from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.worklist import claims as stored_claims
+from scrapy_itemgraph.store.worklist import timers
+from scrapy_itemgraph.store.worklist.admission import Admission
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +141,7 @@ def check(explained: list[Explained], batch: int = BATCH) -> None:
 def filled(server_url, template) -> Iterator[Crawl]:
     """Make a crawl with a million items, loaded once and never analysed."""
     with new_database(server_url, template) as url:
-        engine = databases.sync_engine(url)
+        engine = engines.sync_engine(url)
         with engine.begin() as connection:
             for table in ("limits", "holdings", "queues"):
                 connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
@@ -196,9 +201,9 @@ def limited(
     crawl: Crawl, connection: sa.Connection, worker: int, terms: Terms, **hand: Any
 ) -> tuple[list[Any], Admission]:
     """Claim where all slots are kept alike."""
-    databases.hot_path(connection)
+    engines.hot_path(connection)
     admission = Admission(slot_terms=lambda _: terms, **hand)
-    claims = work.claim(
+    claims = stored_claims.claim(
         connection,
         crawl_id=crawl.id,
         worker_id=worker,
@@ -292,7 +297,7 @@ def test_settling_limits_touches_few_rows(million, step, terms):
     worker = worker_of(million, step)
     theirs = slots_like(step, "s%.example").values()
     own = slots_like(step, "q%.example", 2 * BATCH).values()
-    databases.hot_path(step)
+    engines.hot_path(step)
     wanted = [Use(limit_id=number, terms=terms, wants=4) for number in own]
     refused = [Use(limit_id=number, terms=terms, wants=4) for number in theirs]
     with explaining(step) as explained:
@@ -318,7 +323,7 @@ def test_what_becomes_of_the_limits_of_the_dead_touches_few_rows(million, step):
     uses = [Use(limit_id=number, terms=WHOLE) for number in own]
     holdings.acquire(step, dead, uses)
     step.execute(sa.text("UPDATE workers SET lease_until = now() WHERE id = :id"), {"id": dead})
-    databases.hot_path(step)
+    engines.hot_path(step)
 
     with explaining(step) as explained:
         holdings.outlive(step, [dead])
@@ -332,7 +337,7 @@ def test_freeing_queues_touches_few_rows(million, step):
     """Freeing the queues of some slots does not look at those of others."""
     take_slots(million, step)
     slots = slots_like(step, "s%.example").values()
-    databases.hot_path(step)
+    engines.hot_path(step)
 
     with explaining(step) as explained:
         slot_queues.free(step, dict.fromkeys(slots, 0.0))
@@ -346,7 +351,7 @@ def test_lessons_touch_few_rows(million, step):
     """What a site's answer taught is written to its slot alone."""
     worker = take_slots(million, step)
     slots = slots_like(step, "s%.example")
-    databases.hot_path(step)
+    engines.hot_path(step)
     lessons = [
         Lesson(slot=name, blocked_for=60.0, blocked_by="http 429", crawl_delay=5.0)
         for name in slots
@@ -429,7 +434,7 @@ def test_a_sweep_touches_few_rows(million, step):
     """A step of a sweep reads its hundred items and their work, wherever it stands."""
     registry.open_sweep(step, million.id, million.task_id("parse"))
     step.execute(sa.text("UPDATE sweeps SET after_item_id = 700000"))
-    databases.hot_path(step)
+    engines.hot_path(step)
 
     with explaining(step) as explained:
         assert registry.sweep(step, million.id)
@@ -451,11 +456,11 @@ def test_a_take_over_touches_few_rows(million, step):
 
 def test_looking_for_what_fell_due_touches_few_rows(million, step):
     """A million timers and a million results that are not due cost nothing to look at."""
-    databases.hot_path(step)
+    engines.hot_path(step)
 
     with explaining(step) as explained:
-        assert staging.stage_timers(step, million.id) == 0
-        assert staging.stage_results(step, million.id, datetime.now(UTC)) == 0
+        assert timers.stage_timers(step, million.id) == 0
+        assert timers.stage_results(step, million.id, datetime.now(UTC)) == 0
 
     check(explained)
 
@@ -467,11 +472,11 @@ def test_staging_what_fell_due_touches_few_rows(million, step):
     due = f"UPDATE work SET not_before = now() WHERE not_before IS NOT NULL AND {some}"
     step.execute(sa.text(due))
     step.execute(sa.text(f"UPDATE results SET expires_at = now(), due_at = now() WHERE {some}"))
-    databases.hot_path(step)
+    engines.hot_path(step)
 
     with explaining(step) as explained:
-        assert staging.stage_timers(step, million.id) == BATCH
-        assert staging.stage_results(step, million.id, datetime.now(UTC)) == BATCH
+        assert timers.stage_timers(step, million.id) == BATCH
+        assert timers.stage_results(step, million.id, datetime.now(UTC)) == BATCH
 
     check(explained)
 
@@ -482,11 +487,11 @@ def test_asking_what_remains_touches_few_rows(million, step, is_idle):
     if is_idle:
         step.execute(sa.text("UPDATE tasks SET is_enabled = false WHERE name = 'parse'"))
         step.execute(sa.text("UPDATE queues SET is_live = false"))
-    databases.hot_path(step)
-    kinds = [kind.id for kind in work.open_kinds(step, million.id, million.tasks)]
+    engines.hot_path(step)
+    kinds = [kind.id for kind in stored_claims.open_kinds(step, million.id, million.tasks)]
 
     with explaining(step) as explained:
-        remaining = queries.remaining(step, million.id, kinds=kinds, until=datetime.now(UTC))
+        remaining = status.remaining(step, million.id, kinds=kinds, until=datetime.now(UTC))
 
     check(explained)
     assert remaining.claimable is not is_idle
@@ -494,7 +499,7 @@ def test_asking_what_remains_touches_few_rows(million, step, is_idle):
 
 def test_the_plans_would_be_bad_without_their_settings(million, step, monkeypatch, request):
     """The check above can fail: the planner left to itself reads or sorts far too much."""
-    monkeypatch.setattr(databases, "HOT_PATH", "SELECT clock_timestamp()")
+    monkeypatch.setattr(engines, "HOT_PATH", "SELECT clock_timestamp()")
     if request.node.callspec.params["million"] == "analysed":
         pytest.skip("with statistics the planner may do well by itself")
     worker = worker_of(million, step)

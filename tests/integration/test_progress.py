@@ -16,9 +16,14 @@ from graphs import Crawl
 from scrapy import cmdline
 from scrapy.settings import Settings
 
-from scrapy_itemgraph import ItemGraph, database, migrate, progress, queries, registry, upkeep
+from scrapy_itemgraph import ItemGraph
 from scrapy_itemgraph.commands import streams
-from scrapy_itemgraph.operations import DeleteItem
+from scrapy_itemgraph.model.operations import DeleteItem
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import migrate
+from scrapy_itemgraph.store.admin import crawl_reports, status
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.tools import progress
 
 
 class Terminal(io.StringIO):
@@ -251,7 +256,7 @@ def test_lines_are_on_standard_error_alone(scrapy, monkeypatch, tmp_path):
 
 def test_a_restart_says_how_far_it_is_and_deletes_all(engine, database, monkeypatch):
     """Rows go with their items, some at a time, in one transaction that `status` can see."""
-    monkeypatch.setattr(upkeep, "RESTART_STEP", 2)
+    monkeypatch.setattr(crawl_reports, "RESTART_STEP", 2)
     with engine.begin() as connection:
         crawl = Crawl.of(connection)
         kept = Crawl(connection, "films")
@@ -313,7 +318,7 @@ def test_a_migration_says_which_version_it_has_made(empty_database, caplog):
 
     assert reached == [(n, len(versions)) for n in range(1, len(versions) + 1)]
     assert "Migrated" not in caplog.text
-    engine = database.sync_engine(empty_database)
+    engine = engines.sync_engine(empty_database)
     with caplog.at_level(logging.INFO), engine.connect() as connection:
         from alembic import command
 
@@ -336,10 +341,10 @@ def test_an_open_sweep_is_counted(connection, monkeypatch):
         crawl.item(name, tags=["page", "book"] if name < "C" else ["book"])
     crawl.register(swept=False, parse={"tags": ["page", "book"]})
 
-    opened = queries.status(connection, crawl.id)["sweeps"]
+    opened = status.status(connection, crawl.id)["sweeps"]
     crawl.sweep_step()
-    (sweep,) = queries.status(connection, crawl.id)["sweeps"]
-    lines = queries.summary(connection, crawl.id).lines()
+    (sweep,) = status.status(connection, crawl.id)["sweeps"]
+    lines = status.summary(connection, crawl.id).lines()
     crawl.sweep()
 
     assert [(one["swept"], one["left"]) for one in opened] == [(0, 5)]
@@ -348,7 +353,7 @@ def test_an_open_sweep_is_counted(connection, monkeypatch):
         "these numbers are not final: a change of the task 'parse' has reached 2 of 5 items; the "
         "next run goes on with it"
     )
-    assert len(queries.summary(connection, crawl.id).lines()) == 2
+    assert len(status.summary(connection, crawl.id).lines()) == 2
 
 
 def test_status_says_how_far_a_sweep_is(scrapy, engine, monkeypatch):

@@ -8,8 +8,10 @@ import pytest
 import sqlalchemy as sa
 from graphs import Crawl
 
-from scrapy_itemgraph import CreateItem, pruning, queries, registry
-from scrapy_itemgraph.pruning import RULES, STEP, prune
+from scrapy_itemgraph import CreateItem
+from scrapy_itemgraph.store.admin import pruning, status
+from scrapy_itemgraph.store.admin.pruning import RULES, STEP, prune
+from scrapy_itemgraph.store.registry import tasks as registry
 
 pytestmark = pytest.mark.server
 
@@ -137,7 +139,7 @@ def test_workers_go_a_month_after_they_stopped(crawl):
     execute(crawl, "UPDATE crawls SET run_finished_at = clock_timestamp()")
     assert prune(crawl.connection, RULE["workers"]) == 1
 
-    (attempt,) = queries.attempts(crawl.connection, crawl.item_id("A"), limit=10)
+    (attempt,) = status.attempts(crawl.connection, crawl.item_id("A"), limit=10)
     assert (attempt.worker, attempt.host, attempt.outcome) == (crawl.worker, None, "ok")
     assert crawl.new_worker() > present
 

@@ -19,11 +19,10 @@ import servers
 import sqlalchemy as sa
 from races import Crawl, actors, ended
 
-from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import finding, liveness, refresh, registry, task, work, workers
-from scrapy_itemgraph.apply import MovedNamesError
-from scrapy_itemgraph.embedded import EmbeddedServer
-from scrapy_itemgraph.operations import (
+from scrapy_itemgraph import task
+from scrapy_itemgraph.changesets.apply import MovedNamesError
+from scrapy_itemgraph.graph import liveness
+from scrapy_itemgraph.model.operations import (
     AddTag,
     CreateItem,
     DeleteAlias,
@@ -34,15 +33,21 @@ from scrapy_itemgraph.operations import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.types import Outcome
-from scrapy_itemgraph.values import name_key
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.values import name_key
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.worklist import claims as stored_claims
+from scrapy_itemgraph.store.worklist import refresh, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.server
 
-LOAD = sys.modules["scrapy_itemgraph.apply.load"]
+LOAD = sys.modules["scrapy_itemgraph.changesets.load"]
 HERE = "http://here.example/"
 
 
@@ -105,7 +110,7 @@ def test_work_inserted_while_its_queue_is_being_parked_is_found(crawl, pair, mon
     if not cured:
         monkeypatch.setattr(refresh, "HOLD_QUEUES", UNHELD)
 
-    parker.pause_before(finding.PARK)
+    parker.pause_before(search.PARK)
     parker.start(crawl.claim, worker)
     parker.until_paused()
     inserter.start(crawl.operate, book("new"))
@@ -130,9 +135,9 @@ def test_a_queue_that_got_work_since_it_looked_empty_is_not_parked(crawl, pair, 
     crawl.seed(book("gone"))
     crawl.claimed(worker)
     if not cured:
-        monkeypatch.setattr(finding, "PARK", PARK_BLINDLY)
+        monkeypatch.setattr(search, "PARK", PARK_BLINDLY)
 
-    parker.pause_before(finding.LOCK_EMPTY)
+    parker.pause_before(search.LOCK_EMPTY)
     parker.start(crawl.claim, worker)
     parker.until_paused()
     inserter.run(crawl.operate, book("new"))
@@ -158,7 +163,7 @@ def test_a_task_enabled_while_its_queue_is_being_parked_is_claimed(
     parker, enabler = pair
     if not cured:
         monkeypatch.setattr(
-            finding,
+            search,
             "CLOSED_TASKS",
             sa.text("SELECT id FROM tasks WHERE crawl_id = :crawl AND NOT is_enabled"),
         )
@@ -168,7 +173,7 @@ def test_a_task_enabled_while_its_queue_is_being_parked_is_claimed(
         assert parker.run(crawl.claim, worker, tasks=price) == []
         parker.commit()
     else:
-        parker.pause_before(finding.PARK)
+        parker.pause_before(search.PARK)
         parker.start(crawl.claim, worker, tasks=price)
         parker.until_paused()
         enabler.start(registry.set_enabled, crawl.id, parse, enabled=True)
@@ -241,7 +246,7 @@ def test_a_late_commit_after_the_take_over_changes_nothing(crawl, zombie, claime
     assert counted(crawl, "A") == 0
     assert crawl.outstanding() == [("A", "parse", claimed_anew)]
     with crawl.engine.begin() as connection:
-        assert work.release(connection, anew, other) == len(anew)
+        assert stored_claims.release(connection, anew, other) == len(anew)
     check_done_once(crawl)
 
 
@@ -289,7 +294,7 @@ def test_a_fence_in_another_table_would_let_a_zombie_commit(crawl, zombie, pair,
             SELECT FROM workers o WHERE o.id = {worker} AND o.stopped_at IS NULL)
         RETURNING w.item_id, w.task_id
     """)
-    monkeypatch.setattr("scrapy_itemgraph.apply.END_CLAIMS", elsewhere)
+    monkeypatch.setattr("scrapy_itemgraph.changesets.apply.END_CLAIMS", elsewhere)
 
     other.run(crawl.take_over)
     committing = committer.start(work_on(crawl, claim, worker))
@@ -302,9 +307,9 @@ def test_a_fence_in_another_table_would_let_a_zombie_commit(crawl, zombie, pair,
 @pytest.mark.parametrize(
     "change",
     [
-        lambda crawl, c, claim, worker: work.release(c, [claim], worker),
-        lambda crawl, c, claim, worker: int(work.refile(c, claim, 1, worker)),
-        lambda crawl, c, claim, worker: work.release_all(c, worker),
+        lambda crawl, c, claim, worker: stored_claims.release(c, [claim], worker),
+        lambda crawl, c, claim, worker: int(stored_claims.refile(c, claim, 1, worker)),
+        lambda crawl, c, claim, worker: stored_claims.release_all(c, worker),
         lambda crawl, c, claim, worker: workers.heartbeat(c, worker, timedelta(hours=1)),
         *(
             lambda crawl, c, claim, worker, outcome=outcome: (
@@ -343,7 +348,7 @@ def test_a_worker_given_up_for_dead_claims_nothing(crawl, zombie, monkeypatch, c
     worker, _ = zombie
     crawl.taken_over()
     if not cured:
-        monkeypatch.setattr(work, "LIVES", sa.text("SELECT CAST(:worker AS int)"))
+        monkeypatch.setattr(stored_claims, "LIVES", sa.text("SELECT CAST(:worker AS int)"))
 
     claims = crawl.claimed(worker)
 
@@ -390,7 +395,7 @@ def test_what_a_stopping_worker_still_claims_is_given_back(crawl, pair):
     claimer, stopper = pair
 
     def stop(connection):
-        released = work.release_all(connection, worker)
+        released = stored_claims.release_all(connection, worker)
         workers.stop(connection, worker, "finished")
         return released
 
@@ -553,7 +558,7 @@ def test_an_item_that_a_task_wants_for_itself_is_claimed_once(  # noqa: PLR0917
     one, other = pair
     workers = crawl.worker(), crawl.worker()
     if not cured:
-        monkeypatch.setattr(finding, "FREE_ITEMS", UNLOCKED_ITEMS)
+        monkeypatch.setattr(search, "FREE_ITEMS", UNLOCKED_ITEMS)
 
     (claim,) = one.run(crawl.claim, workers[0], tasks=crawl.only(one_task))
     got = other.run(crawl.claim, workers[1], tasks=crawl.only(other_task))
@@ -613,7 +618,7 @@ def test_work_released_while_its_reason_goes_is_gone(crawl, pair):
     claims = crawl.claimed(worker)
 
     tagger.run(crawl.operate, RemoveTag("book", id="A"))
-    releasing = releaser.start(lambda c: work.release(c, claims, worker))
+    releasing = releaser.start(lambda c: stored_claims.release(c, claims, worker))
     releaser.until_blocked()
     tagger.commit()
 
@@ -822,9 +827,9 @@ def stop_hard(server: EmbeddedServer) -> None:
 @pytest.fixture
 def own_crawl(own_server) -> Iterator[Crawl]:
     """Make a crawl on that server."""
-    from scrapy_itemgraph import migrate
+    from scrapy_itemgraph.postgres import migrate
 
-    engine = databases.sync_engine(own_server.url)
+    engine = engines.sync_engine(own_server.url)
     with engine.begin() as connection:
         migrate.ensure(connection, auto=True)
         connection.exec_driver_sql("TRUNCATE crawls, items, work, attempts CASCADE")

@@ -8,9 +8,10 @@ import pytest
 import sqlalchemy as sa
 from races import Crawl
 
-from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import sessions, workers
-from scrapy_itemgraph.types import Cookie
+from scrapy_itemgraph.model.types import Cookie
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store import sessions
+from scrapy_itemgraph.store.registry import workers
 
 pytestmark = pytest.mark.server
 
@@ -278,7 +279,7 @@ def test_a_claim_reads_few_cookies(crawl, analysed):
     wanted = [("null", f"h{n}.example") for n in range(100, 125)]
 
     with crawl.engine.begin() as connection:
-        databases.hot_path(connection)
+        engines.hot_path(connection)
         with explaining(connection) as explained:
             found, _ = sessions.load_cookies(connection, crawl.id, dict.fromkeys(wanted))
 
@@ -306,7 +307,7 @@ def read(crawl, since):
     from integration.test_plans import explaining, touched
 
     with crawl.engine.begin() as connection:
-        databases.hot_path(connection)
+        engines.hot_path(connection)
         with explaining(connection) as explained:
             found, at = sessions.load_cookies(connection, crawl.id, {("null", HOST): since})
     (plan,) = explained

@@ -17,11 +17,11 @@ from conftest import new_database
 from projects import Project
 
 from scrapy_itemgraph import ItemGraph, task
-from scrapy_itemgraph import database as databases
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph import CrawlGraph
+from scrapy_itemgraph.model.tasks import discover
+from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.tasks import discover
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "own-server.md"
 
@@ -57,7 +57,7 @@ def test_one_role_migrates_and_another_crawls(server_url, tmp_path):
     )
     assert "CREATE DATABASE" in make_database  # which the next line does under another name
     with new_database(server_url) as url:
-        admin = databases.normalise_url(url)
+        admin = engines.normalise_url(url)
         name = admin.database
         login = {"password": servers.PASSWORD}
         owner = admin.set(username=f"crawl_owner{suffix}", **login).render_as_string(False)
@@ -85,7 +85,7 @@ def test_one_role_migrates_and_another_crawls(server_url, tmp_path):
 
 def execute(url: str, *statements: str) -> None:
     """Execute statements."""
-    engine = databases.sync_engine(url)
+    engine = engines.sync_engine(url)
     try:
         with engine.begin() as connection:
             for statement in statements:

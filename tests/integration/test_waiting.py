@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from scrapy_itemgraph import database as databases
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph import transactions, waiting
 from scrapy_itemgraph.graph.transactions import Transactions
+from scrapy_itemgraph.postgres import engine as engines
 
 pytestmark = pytest.mark.server
 
@@ -24,7 +24,7 @@ def run(database: str, scenario, patience: float = LONG):
     """Run a scenario with transactions on a database; it has a minute."""
 
     async def within():
-        one = Transactions(databases.async_engine(database), timedelta(seconds=patience))
+        one = Transactions(engines.async_engine(database), timedelta(seconds=patience))
         try:
             return await asyncio.wait_for(scenario(one), 60)
         finally:

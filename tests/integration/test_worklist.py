@@ -8,21 +8,12 @@ import graphs
 import oracle
 import pytest
 
-from scrapy_itemgraph import (
-    AddTag,
-    CreateItem,
-    Expire,
-    RemoveTag,
-    SetTTL,
-    UpdateData,
-    handed,
-    queries,
-    registry,
-    staging,
-    upkeep,
-    work,
-)
-from scrapy_itemgraph.types import Outcome
+from scrapy_itemgraph import AddTag, CreateItem, Expire, RemoveTag, SetTTL, UpdateData
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.store import handed_work
+from scrapy_itemgraph.store.admin import crawl_reports, status
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.worklist import claims, timers
 
 DEATHS = "SELECT i.name AS item, w.deaths FROM work w JOIN items i ON i.id = w.item_id"
 PARSE = {"parse": {"tags": ["page"]}}
@@ -535,8 +526,8 @@ def test_sweeps_and_staging_go_a_hundred_items_at_a_time(crawl):
     swept = len(crawl.worklist()) - 101
     crawl.sweep()
     crawl.commit(*(graphs.changeset(claim) for claim in crawl.claim()))
-    until = crawl.connection.scalar(queries.NOW) + timedelta(hours=2)
-    staged = [staging.stage_results(crawl.connection, crawl.id, until) for _ in range(2)]
+    until = crawl.connection.scalar(status.NOW) + timedelta(hours=2)
+    staged = [timers.stage_results(crawl.connection, crawl.id, until) for _ in range(2)]
 
     assert swept == 100
     assert staged == [100, 1]
@@ -598,7 +589,7 @@ def test_changed_options_move_work(crawl):
 
     crawl.register(parse={"tags": ["page"], "nice": -7, "slot": "api.example"})
 
-    (row,) = queries.worklist(crawl.connection, crawl.id, task=None, limit=10)
+    (row,) = status.worklist(crawl.connection, crawl.id, task=None, limit=10)
     assert (row.nice, row.slot) == (-7, "api.example")
 
 
@@ -609,7 +600,7 @@ def test_a_ttl_changed_in_code_is_for_new_results_until_it_is_recomputed(crawl):
     crawl.register(parse={"tags": ["page"], "ttl": "1h"})
     before = crawl.result("A").expires_at
 
-    changed = upkeep.recompute_ttl(crawl.connection, crawl.id, crawl.task_id("parse"))
+    changed = crawl_reports.recompute_ttl(crawl.connection, crawl.id, crawl.task_id("parse"))
     crawl.sweep()
     crawl.age(hours=2)
 
@@ -635,7 +626,7 @@ def test_max_failures_stop_a_task_until_they_are_handled(fragile):
     fragile.work("C")
     fragile.failed("A")
     after_one = claimed(fragile)
-    work.release_all(fragile.connection, fragile.worker)
+    claims.release_all(fragile.connection, fragile.worker)
     fragile.failed("B")
     after_two = claimed(fragile)
     listed = fragile.worklist()
@@ -813,7 +804,7 @@ def test_what_was_not_handed_out_is_not_suspect(crawl):
     claims = crawl.claim(worker=dying)
     first = claims[0]
 
-    handed.write(crawl.connection, dying, [(first.item_id, first.task_id)])
+    handed_work.write(crawl.connection, dying, [(first.item_id, first.task_id)])
     assert crawl.take_over() == 3
 
     deaths = {row.item: row.deaths for row in crawl.rows(DEATHS)}

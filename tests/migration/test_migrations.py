@@ -12,8 +12,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from scrapy_itemgraph import database, migrate, tables
 from scrapy_itemgraph.exceptions import DatabaseError, SchemaVersionError
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import migrate, tables
 
 pytestmark = pytest.mark.server
 
@@ -60,7 +61,7 @@ def dump(connection: sa.Connection) -> dict[str, list[str]]:
 @pytest.fixture
 def empty_engine(empty_database):
     """Yield an engine on a database without our schema."""
-    engine = database.sync_engine(empty_database)
+    engine = engines.sync_engine(empty_database)
     yield engine
     engine.dispose()
 
@@ -112,7 +113,7 @@ def test_it_runs_inside_an_async_connection(empty_database):
     import asyncio
 
     async def ensure():
-        engine = database.async_engine(empty_database)
+        engine = engines.async_engine(empty_database)
         async with engine.begin() as connection:
             await connection.run_sync(lambda c: migrate.ensure(c, auto=True))
             found = await connection.run_sync(migrate.current)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from scrapy_itemgraph import migrate
+from scrapy_itemgraph.postgres import migrate
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "MYPYPATH"}}
@@ -108,8 +108,8 @@ def test_an_installed_wheel_carries_its_migrations(empty_database, site):
     output = must(
         site.parents[2] / "bin" / "python",
         "-c",
-        "import sys; from scrapy_itemgraph import database, migrate\n"
-        "with database.sync_engine(sys.argv[1]).begin() as connection:\n"
+        "import sys; from scrapy_itemgraph.postgres import engine, migrate\n"
+        "with engine.sync_engine(sys.argv[1]).begin() as connection:\n"
         "    migrate.ensure(connection, auto=False)\n"
         "    print(migrate.__file__, migrate._directory(), migrate.current(connection))",
         empty_database,

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.web.client import HTTPConnectionPool
 
-from scrapy_itemgraph.connections import Connections, traveller
+from scrapy_itemgraph.throttle.connections import Connections, traveller
 
 
 class Traveller:

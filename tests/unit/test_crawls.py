@@ -14,10 +14,12 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
 
-from scrapy_itemgraph import crawl as crawls
-from scrapy_itemgraph import liveness, slots, translation
-from scrapy_itemgraph.context import Item
-from scrapy_itemgraph.types import Claim, ItemSnapshot
+from scrapy_itemgraph.graph import liveness
+from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.model.types import Claim, ItemSnapshot
+from scrapy_itemgraph.worker import worker as workers
+from scrapy_itemgraph.worker.executions.context import Item
+from scrapy_itemgraph.worker.spider import request_builder
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ from scrapy_itemgraph.types import Claim, ItemSnapshot
 )
 def test_data_and_request_have_one_slot(url):
     """The slot of an item's data is that of the request that Scrapy makes of it."""
-    assert slots.slot_of({"url": url}) == translation.slot_of(Request(url))
+    assert slots.slot_of({"url": url}) == request_builder.slot_of(Request(url))
 
 
 @pytest.mark.parametrize("turns", range(4))
@@ -44,7 +46,7 @@ def test_news_that_come_with_our_own_are_not_lost(turns):
 
     async def run() -> None:
         own, news = asyncio.Event(), asyncio.Event()
-        waiting = asyncio.ensure_future(crawls.either(own, liveness._happens(news, 3600)))
+        waiting = asyncio.ensure_future(workers.either(own, liveness._happens(news, 3600)))
         await asyncio.sleep(0.01)
         own.set()
         for _ in range(turns):
@@ -89,8 +91,8 @@ def test_a_crawler_is_freed_with_its_crawl():
     """Nothing keeps a crawler, or its crawl, once its own process has dropped it."""
     crawler = Crawler(Spider)
     crawler.stats = MemoryStatsCollector(crawler)
-    crawl = crawls.of(crawler)
-    assert crawls.of(crawler) is crawl
+    crawl = workers.of(crawler)
+    assert workers.of(crawler) is crawl
     known = weakref.ref(crawler), weakref.ref(crawl)
 
     del crawler, crawl
@@ -104,9 +106,9 @@ def test_digests_tell_arguments_apart_without_their_values():
     given = {"author": "a", "keyword": "b", "authority": "c", "pass_rate": "d"}
     secret = ["password", "api_key", "APIKEY", "access_token", "client_secret", "auth", "oauth_x"]
 
-    kept = translation.digests(given | dict.fromkeys(secret, "hunter2"))
+    kept = request_builder.digests(given | dict.fromkeys(secret, "hunter2"))
 
     assert kept.keys() >= {"author", "keyword", "authority"}
     assert not kept.keys() & set(secret)
-    assert kept["author"] != translation.digests({"author": "b"})["author"]
+    assert kept["author"] != request_builder.digests({"author": "b"})["author"]
     assert not set(kept.values()) & set(given.values())

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_itemgraph.departures import Departure, Departures
-from scrapy_itemgraph.tenancy import Tenancy
-from scrapy_itemgraph.types import Grant, Terms
+from scrapy_itemgraph.model.types import Grant, Terms
+from scrapy_itemgraph.throttle.limiter import Tenancy
+from scrapy_itemgraph.throttle.send_times import Departure, Departures
 
 if TYPE_CHECKING:
     from clocks import Clock

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from scrapy_itemgraph import ItemGraph, operations, settings, tables, task
+from scrapy_itemgraph import ItemGraph, settings, task
 from scrapy_itemgraph.commands import COMMANDS
+from scrapy_itemgraph.model import operations
+from scrapy_itemgraph.postgres import tables
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -131,7 +133,7 @@ def test_every_table_has_a_section_with_its_columns(name):
 def test_every_stat_has_a_line():
     """A stat that the code counts has a line in the tables of stats, and no other has."""
     package = ROOT / "scrapy_itemgraph"
-    committer = (package / "committer.py").read_text()
+    committer = (package / "worker" / "committer.py").read_text()
     counted = set(re.findall(r'Outcome\.\w+: "(\w+)"', committer))
     counted |= set(re.findall(r'_count\("(\w+)"\)', committer))
     for module in package.rglob("*.py"):
@@ -147,8 +149,8 @@ def test_every_stat_has_a_line():
 
 def test_every_label_in_the_log_is_explained():
     """A label that an operation notes is in the table of labels."""
-    modules = ("appliers", "results")
-    appliers = "".join((ROOT / f"scrapy_itemgraph/apply/{m}.py").read_text() for m in modules)
+    modules = ("items", "results")
+    appliers = "".join((ROOT / f"scrapy_itemgraph/changesets/{m}.py").read_text() for m in modules)
     labels = set(re.findall(r'run\.note\(operation, "([\w ]+)"', appliers))
 
     stats = (DOCS / "reference/stats.md").read_text()

@@ -14,12 +14,13 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy.settings import Settings
 
-from scrapy_itemgraph import task, tasks
-from scrapy_itemgraph.executions import Execution
-from scrapy_itemgraph.gate import Gate, PutOffError, SlotTerms
-from scrapy_itemgraph.tenancies import Tenancies
-from scrapy_itemgraph.translation import LEG
-from scrapy_itemgraph.types import Claim, Grant, ItemSnapshot, Outcome, Terms
+from scrapy_itemgraph import task
+from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.types import Claim, Grant, ItemSnapshot, Outcome, Terms
+from scrapy_itemgraph.throttle.download_gate import Gate, PutOffError, SlotTerms
+from scrapy_itemgraph.throttle.limiter_set import Tenancies
+from scrapy_itemgraph.worker.executions.executions import Execution
+from scrapy_itemgraph.worker.spider.request_builder import LEG
 
 GAP = 0.1
 PAGE, FILE = "http://a.example/page", "http://b.example/file"

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from scrapy_itemgraph.executions import Execution
-from scrapy_itemgraph.handing import HandingOut
-from scrapy_itemgraph.types import Claim, ItemSnapshot
+from scrapy_itemgraph.model.types import Claim, ItemSnapshot
+from scrapy_itemgraph.worker.executions.executions import Execution
+from scrapy_itemgraph.worker.executions.ready_requests import HandingOut
 
 
 def claim(number: int, *, is_alone: bool = False, slot: str = "a.example") -> Claim:

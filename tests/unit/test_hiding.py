@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_itemgraph import database, hiding
 from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.tools import url_secrets
 
 WORD = "s3same"
 
@@ -29,7 +30,7 @@ WORD = "s3same"
 )
 def test_a_url_is_shown_without_its_secrets(url, shown):
     """Passwords go, wherever and however they are written; everything else stays."""
-    assert hiding.shown(url) == shown
+    assert url_secrets.shown(url) == shown
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_a_url_is_shown_without_its_secrets(url, shown):
 )
 def test_a_message_loses_the_secrets_in_it(text):
     """Whatever form a driver quotes them in."""
-    assert WORD not in hiding.hidden(text)
+    assert WORD not in url_secrets.hidden(text)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +52,13 @@ def test_a_message_loses_the_secrets_in_it(text):
 )
 def test_a_password_given_as_an_option_is_a_password(query):
     """It takes the place where every library hides it, and is what the server gets to see."""
-    url = database.normalise_url(f"postgresql://u:old@h/d{query}")
+    url = engine.normalise_url(f"postgresql://u:old@h/d{query}")
 
     assert url.password == WORD
     assert "password" not in url.query
     assert WORD not in repr(url)
-    assert WORD not in database.location(url, is_embedded=False)
-    assert WORD not in repr(database.sync_engine(url))
+    assert WORD not in engine.location(url, is_embedded=False)
+    assert WORD not in repr(engine.sync_engine(url))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_a_password_given_as_an_option_is_a_password(query):
         b"postgresql://u:s3same@h/d",
         "postgresql://u:s3same\0@h/d",
         "postgresql://u:s3same\ud800@h/d",
-        database.normalise_url("postgresql://u@h/d?sslpassword=s3same"),
+        engine.normalise_url("postgresql://u@h/d?sslpassword=s3same"),
     ],
 )
 def test_a_url_that_cannot_be_read_is_not_quoted(url):
@@ -80,7 +81,7 @@ def test_a_url_that_cannot_be_read_is_not_quoted(url):
 def test_an_at_sign_in_a_path_like_password_is_named():
     """A password that ends in what looks like host and database is not shown as such."""
     with pytest.raises(ConfigurationError, match="%40") as caught:
-        database.normalise_url("postgresql://u:a@b/s3same@h/d")
+        engine.normalise_url("postgresql://u:a@b/s3same@h/d")
 
     assert WORD not in str(caught.value)
 

@@ -7,9 +7,10 @@ import logging
 import graphs
 import pytest
 
-from scrapy_itemgraph import RateLimit, limits, tasks
-from scrapy_itemgraph.graph import notices
-from scrapy_itemgraph.limits import Limit
+from scrapy_itemgraph import RateLimit
+from scrapy_itemgraph.graph import startup_report
+from scrapy_itemgraph.model import limits, tasks
+from scrapy_itemgraph.model.limits import Limit
 
 
 def declared(**options):
@@ -34,7 +35,9 @@ def limits_of(task, *, rate_limit=None, rate_groups=None):
 def told(caplog, spider, **given):
     """Return the warnings that a start of a spider logs."""
     with caplog.at_level(logging.WARNING):
-        notices.tell(tasks.discover(spider), renamed={}, other_arguments=None, vanished=[], **given)
+        startup_report.tell(
+            tasks.discover(spider), renamed={}, other_arguments=None, vanished=[], **given
+        )
     return [record.getMessage() for record in caplog.records]
 
 

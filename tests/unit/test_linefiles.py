@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_itemgraph import linefiles
+from scrapy_itemgraph.feeds import line_files
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_json_lines_end_with_a_whole_line(tmp_path, before, after):
     path = tmp_path / "a.jl"
     path.write_bytes(before)
 
-    mended = linefiles.mend_json(path)
+    mended = line_files.mend_json(path)
 
     assert path.read_bytes() == after
     assert mended.removed == max(0, len(before) - len(after))
@@ -49,7 +49,7 @@ def test_a_table_ends_with_a_whole_row(tmp_path, before, after):
     path = tmp_path / "a.csv"
     path.write_bytes(before)
 
-    mended = linefiles.mend_csv(path, dialect={})
+    mended = line_files.mend_csv(path, dialect={})
 
     assert path.read_bytes() == after
     assert mended.header == (("a", "b") if after else None)
@@ -61,10 +61,10 @@ def test_a_table_of_another_dialect_or_encoding_is_only_ended(tmp_path):
     path.write_bytes(b"a;'b'\n1;'2")
     dialect = {"delimiter": ";", "quotechar": "'"}
 
-    assert linefiles.mend_csv(path, dialect=dialect).header == ("a", "b")
+    assert line_files.mend_csv(path, dialect=dialect).header == ("a", "b")
     assert path.read_bytes() == b"a;'b'\n1;'2\n"
     path.write_bytes("a,b\n1,2".encode("utf-16"))
-    assert linefiles.mend_csv(path, "utf-16", dialect={}).header == ("a", "b")
+    assert line_files.mend_csv(path, "utf-16", dialect={}).header == ("a", "b")
     assert path.read_bytes().decode("utf-16") == "a,b\n1,2\n"
 
 
@@ -73,47 +73,47 @@ def test_json_lines_of_an_encoding_of_wide_characters_are_left(tmp_path):
     path = tmp_path / "a.jl"
     path.write_bytes('{"a'.encode("utf-16"))
 
-    assert linefiles.mend_json(path, "utf-16") == linefiles.Mended()
+    assert line_files.mend_json(path, "utf-16") == line_files.Mended()
 
 
 def test_what_comes_after_a_place_is_cut(tmp_path):
     """A file goes on where it was marked, and only there, as long as what stands there is known."""
     path = tmp_path / "a.jl"
-    begin = linefiles.end_of(path)
-    _, place = linefiles.append(path, b"one\n", begin)
-    linefiles.append(path, b"two\n", place)
+    begin = line_files.end_of(path)
+    _, place = line_files.append(path, b"one\n", begin)
+    line_files.append(path, b"two\n", place)
 
-    assert linefiles.cut(path, place)
+    assert line_files.cut(path, place)
     assert path.read_bytes() == b"one\n"
-    assert linefiles.cut(path, begin)
+    assert line_files.cut(path, begin)
     assert path.read_bytes() == b""
 
 
 def test_a_file_of_the_same_name_is_not_cut(tmp_path):
     """Another file is known by what stands in it, though it may have the number of the first."""
     path = tmp_path / "a.jl"
-    _, place = linefiles.append(path, b"one\n", linefiles.end_of(path))
+    _, place = line_files.append(path, b"one\n", line_files.end_of(path))
     path.unlink()
-    assert not linefiles.cut(path, place)
+    assert not line_files.cut(path, place)
     path.write_bytes(b"else\nmore\n")
 
-    assert not linefiles.cut(path, place)
-    assert linefiles.append(path, b"two\n", place) == (False, None)
+    assert not line_files.cut(path, place)
+    assert line_files.append(path, b"two\n", place) == (False, None)
     path.write_bytes(b"on")
-    assert not linefiles.cut(path, place)
+    assert not line_files.cut(path, place)
     assert path.read_bytes() == b"on"
 
 
 def test_lines_of_others_are_seen_before_more_is_written(tmp_path):
     """Where somebody else has appended, nothing is written, and the new end is told."""
     path = tmp_path / "a.jl"
-    _, place = linefiles.append(path, b"one\n", linefiles.end_of(path))
+    _, place = line_files.append(path, b"one\n", line_files.end_of(path))
     with path.open("ab") as file:
         file.write(b"theirs\n")
 
-    is_done, found = linefiles.append(path, b"two\n", place)
+    is_done, found = line_files.append(path, b"two\n", place)
 
     assert not is_done
-    assert found == linefiles.end_of(path)
-    assert linefiles.append(path, b"two\n", found)[0]
+    assert found == line_files.end_of(path)
+    assert line_files.append(path, b"two\n", found)[0]
     assert path.read_bytes() == b"one\ntheirs\ntwo\n"

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scrapy_itemgraph
-from scrapy_itemgraph import logs
 from scrapy_itemgraph.commands import printing
-from scrapy_itemgraph.values import one_line
+from scrapy_itemgraph.model.values import one_line
+from scrapy_itemgraph.tools import logs
 
 FORGED = (
     "URL:x\n2026-01-01 00:00:00 [scrapy] CRITICAL: forged\r\x1b[2J\x9b2J\u202etxt\x85\u2028\x7f"

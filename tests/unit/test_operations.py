@@ -6,12 +6,12 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from scrapy_itemgraph import operations as ops
 from scrapy_itemgraph.exceptions import (
     InvalidDataError,
     InvalidIdError,
     OperationError,
 )
+from scrapy_itemgraph.model import operations as ops
 
 WHERE = "books: parse_book of 'A'"
 

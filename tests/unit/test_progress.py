@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from scrapy_itemgraph import progress
-from scrapy_itemgraph.progress import Progress
+from scrapy_itemgraph.tools import progress
+from scrapy_itemgraph.tools.progress import Progress
 
 
 class Clock:

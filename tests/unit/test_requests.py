@@ -16,8 +16,8 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
 from scrapy.utils.request import request_from_dict
 
-from scrapy_itemgraph import requests
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, UnstorableError
+from scrapy_itemgraph.serialize import requests
 
 URL = "http://shop.example/1"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import attrs
 import scrapy
 
-from scrapy_itemgraph import scraped
+from scrapy_itemgraph.feeds import scraped
 
 
 @dataclass

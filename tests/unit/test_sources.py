@@ -11,7 +11,8 @@ import pytest
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
 
-from scrapy_itemgraph import methods, sources
+from scrapy_itemgraph.model import code_digests
+from scrapy_itemgraph.worker.spider import methods
 
 BEFORE = '''
 import functools
@@ -44,7 +45,7 @@ def digest_of(tmp_path, monkeypatch):
         name = f"written_{uuid.uuid4().hex}"
         (tmp_path / f"{name}.py").write_text(text)
         importlib.invalidate_caches()
-        return sources.digest([importlib.import_module(name).Spider.parse])
+        return code_digests.digest([importlib.import_module(name).Spider.parse])
 
     return digest
 
@@ -100,11 +101,11 @@ def test_source_in_a_zip_is_found_and_code_without_source_has_no_digest(tmp_path
     scope = {}
     exec(compile(BEFORE, "nowhere", "exec"), scope)
 
-    assert str(sources.digest([zipped.Spider.parse])) == EXPECTED
-    assert sources.digest([scope["Spider"].parse]) is None
-    assert sources.digest([]) is None
-    assert sources.digest([len]) is None
-    assert sources.digest([zipped.Spider.parse, sys.exit]) is None
+    assert str(code_digests.digest([zipped.Spider.parse])) == EXPECTED
+    assert code_digests.digest([scope["Spider"].parse]) is None
+    assert code_digests.digest([]) is None
+    assert code_digests.digest([len]) is None
+    assert code_digests.digest([zipped.Spider.parse, sys.exit]) is None
 
 
 class Rules(CrawlSpider):
@@ -129,8 +130,8 @@ def test_the_code_of_a_rules_pages_is_that_of_its_callbacks():
     """Scrapy's own methods around them do not count, so no upgrade of Scrapy is a change."""
     spider, other = Rules(), OtherRules()
 
-    assert methods.source_of(spider, "_callback") == sources.digest([Rules.parse_page])
-    assert methods.source_of(other, "_callback") == sources.digest([OtherRules.parse_page])
+    assert methods.source_of(spider, "_callback") == code_digests.digest([Rules.parse_page])
+    assert methods.source_of(other, "_callback") == code_digests.digest([OtherRules.parse_page])
     assert methods.source_of(spider, "_callback") != methods.source_of(other, "_callback")
     assert methods.source_of(spider, "parse") is None
     assert methods.source_of(SitemapSpider("maps"), "_parse_sitemap") is None

@@ -25,12 +25,12 @@ from hypothesis import strategies as st
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
 
-from scrapy_itemgraph import classes, tagged
 from scrapy_itemgraph.exceptions import (
     ConfigurationError,
     InvalidDataError,
     UnstorableError,
 )
+from scrapy_itemgraph.serialize import classes, json_values
 
 
 class Colour(Enum):
@@ -140,10 +140,10 @@ def same(left, right):  # noqa: PLR0911 - one for each sort of value
 
 def round_trip(value):
     """Store a value as PostgreSQL would get it, and read it."""
-    text = json.dumps(tagged.dump(value, "value"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(json_values.dump(value, "value"), ensure_ascii=False, allow_nan=False)
     text.encode()
     assert "\\u0000" not in text
-    return tagged.load(json.loads(text))
+    return json_values.load(json.loads(text))
 
 
 texts = st.text(st.characters(exclude_categories=())) | st.sampled_from(["$", "v", "\ud800\udc00"])
@@ -203,8 +203,8 @@ def test_a_value_comes_back_equal_and_of_the_same_types(value):
 @given(anything)
 def test_a_stored_value_is_stored_alike_again(value):
     """What was read is stored as the same JSON again, sets included."""
-    stored = tagged.dump(value, "value")
-    assert json.dumps(tagged.dump(tagged.load(stored), "value")) == json.dumps(stored)
+    stored = json_values.dump(value, "value")
+    assert json.dumps(json_values.dump(json_values.load(stored), "value")) == json.dumps(stored)
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_a_stored_value_is_stored_alike_again(value):
 )
 def test_the_stored_form_is_readable(value, stored):
     """JSON values are stored as they are, and others under a tag that names their type."""
-    assert tagged.dump(value, "value") == stored
-    assert same(tagged.load(stored), value)
+    assert json_values.dump(value, "value") == stored
+    assert same(json_values.load(stored), value)
 
 
 def test_huge_numbers_and_both_sides_of_a_clock_change_come_back():
@@ -244,12 +244,12 @@ def test_huge_numbers_and_both_sides_of_a_clock_change_come_back():
 def test_a_copy_is_private():
     """What is changed after the dump does not show in it, nor what is changed after the load."""
     value = {"a": [1], "p": Price(Decimal(1))}
-    stored = tagged.dump(value, "value")
+    stored = json_values.dump(value, "value")
     value["a"].append(2)
     value["p"].seen.append(1)
-    loaded = tagged.load(stored)
+    loaded = json_values.load(stored)
     loaded["a"].append(3)
-    assert tagged.load(stored) == {"a": [1], "p": Price(Decimal(1))}
+    assert json_values.load(stored) == {"a": [1], "p": Price(Decimal(1))}
 
 
 def test_the_text_of_a_link_becomes_plain_text():
@@ -257,7 +257,7 @@ def test_the_text_of_a_link_becomes_plain_text():
     response = HtmlResponse("http://shop.example", body=b"<a href='/x'>Caf&eacute;</a>")
     text = LinkExtractor().extract_links(response)[0].text
     assert type(text) is not str
-    assert same(tagged.dump({"link_text": text}, "meta"), {"link_text": "Café"})
+    assert same(json_values.dump({"link_text": text}, "meta"), {"link_text": "Café"})
 
 
 def test_a_cached_property_is_left_out():
@@ -341,7 +341,7 @@ class Summer(tzinfo):
 def test_what_cannot_be_stored_is_named_with_its_place_and_type(value, what_is_wrong):
     """The error names the first part that cannot be stored, and what to do."""
     with pytest.raises(UnstorableError) as raised:
-        tagged.dump(value, "meta")
+        json_values.dump(value, "meta")
     assert what_is_wrong in str(raised.value)
     assert len(str(raised.value)) < 600
 
@@ -378,18 +378,18 @@ def test_what_cannot_be_stored_is_named_with_its_place_and_type(value, what_is_w
 def test_what_cannot_be_read_is_said(stored, what_is_wrong):
     """A tag that is unknown or damaged, and a class that is gone or changed, are named."""
     with pytest.raises(InvalidDataError) as raised:
-        tagged.load(stored)
+        json_values.load(stored)
     assert what_is_wrong in str(raised.value)
 
 
 def test_new_fields_with_defaults_get_them():
     """A class that has grown fields with defaults still reads what was stored before."""
     stored = {"$": "dataclass", "c": f"{__name__}:Price", "v": {"amount": 1}}
-    assert tagged.load(stored) == Price(1, "EUR", [])
+    assert json_values.load(stored) == Price(1, "EUR", [])
     stored = {"$": "attrs", "c": f"{__name__}:Shop", "v": {"name": "a"}}
-    assert tagged.load(stored) == Shop("a", "s", [])
+    assert json_values.load(stored) == Shop("a", "s", [])
     stored = {"$": "namedtuple", "c": f"{__name__}:Pair", "v": {"left": 1}}
-    assert tagged.load(stored) == Pair(1)
+    assert json_values.load(stored) == Pair(1)
 
 
 def test_loading_calls_no_constructor(monkeypatch):
@@ -398,10 +398,10 @@ def test_loading_calls_no_constructor(monkeypatch):
     def fail(*_, **__):
         raise AssertionError
 
-    stored = [tagged.dump(v, "v") for v in (Price(1), Shop("a"), Product(name="x"))]
+    stored = [json_values.dump(v, "v") for v in (Price(1), Shop("a"), Product(name="x"))]
     for kind in (Price, Shop, Product):
         monkeypatch.setattr(kind, "__init__", fail)
-    assert [type(tagged.load(s)) for s in stored] == [Price, Shop, Product]
+    assert [type(json_values.load(s)) for s in stored] == [Price, Shop, Product]
 
 
 def test_a_class_under_another_name_is_not_stored(monkeypatch):
@@ -412,7 +412,7 @@ def test_a_class_under_another_name_is_not_stored(monkeypatch):
     old.__module__ = module.__name__
     module.Card = dataclasses.make_dataclass("Card", ["x"])
     with pytest.raises(UnstorableError, match="cannot be imported by that name"):
-        tagged.dump(old(1), "meta")
+        json_values.dump(old(1), "meta")
 
 
 # Values that somebody else wrote
@@ -450,14 +450,14 @@ def test_a_hostile_value_runs_nothing_and_ends_nothing(monkeypatch, stored, what
     lazy.__getattr__ = hostile_classes.boom
     monkeypatch.setitem(sys.modules, lazy.__name__, lazy)
     with pytest.raises(InvalidDataError) as raised:
-        tagged.load(stored)
+        json_values.load(stored)
     assert what_is_wrong in str(raised.value)
 
 
 def test_constructors_and_validators_do_not_run():
     """An instance whose stored fields are all there is filled, and nothing of its class runs."""
     stored = {"$": "attrs", "c": path_to("Derived"), "v": {"path": "x", "handle": None}}
-    loaded = tagged.load(stored)
+    loaded = json_values.load(stored)
     assert (type(loaded), loaded.path, loaded.handle) == (hostile_classes.Derived, "x", None)
 
 
@@ -465,10 +465,10 @@ def test_classes_that_would_not_be_read_are_not_stored():
     """Classes with finalisers or fields that are properties are refused when they are stored."""
     guarded = object.__new__(hostile_classes.Guarded)
     with pytest.raises(UnstorableError, match="whose field 'path' is no plain field"):
-        tagged.dump(guarded, "meta")
+        json_values.dump(guarded, "meta")
     final = dataclasses.make_dataclass("Final", ["x"], namespace={"__del__": lambda self: None})
     with pytest.raises(UnstorableError, match="cannot be stored"):
-        tagged.dump(final(1), "meta")
+        json_values.dump(final(1), "meta")
 
 
 def test_no_value_imports_a_module(monkeypatch, tmp_path):
@@ -484,10 +484,10 @@ def test_no_value_imports_a_module(monkeypatch, tmp_path):
 
     stored = {"$": "dataclass", "c": "itemgraph_test_bait.hook:Card", "v": {"x": 1}}
     with pytest.raises(InvalidDataError, match="ITEMGRAPH_ALLOWED_MODULES"):
-        tagged.load(stored)
+        json_values.load(stored)
     assert "itemgraph_test_bait.hook" not in sys.modules
 
     classes.load_modules(["itemgraph_test_bait.hook"])
-    assert tagged.load(stored).x == 1
+    assert json_values.load(stored).x == 1
     with pytest.raises(ConfigurationError, match="nothing' cannot be imported"):
         classes.load_modules(["itemgraph_test_bait.nothing"])

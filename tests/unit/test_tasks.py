@@ -7,8 +7,9 @@ from datetime import timedelta
 import graphs
 import pytest
 
-from scrapy_itemgraph import RateLimit, task, tasks
+from scrapy_itemgraph import RateLimit, task
 from scrapy_itemgraph.exceptions import TaskDefinitionError
+from scrapy_itemgraph.model import tasks
 
 
 def declare(**options):

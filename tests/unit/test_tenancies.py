@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_itemgraph.pace import LOOKAHEAD, MANY
-from scrapy_itemgraph.tenancies import Tenancies
-from scrapy_itemgraph.tenancy import Tenancy
-from scrapy_itemgraph.types import Grant, Terms
+from scrapy_itemgraph.model.pace import LOOKAHEAD, MANY
+from scrapy_itemgraph.model.types import Grant, Terms
+from scrapy_itemgraph.throttle.limiter import Tenancy
+from scrapy_itemgraph.throttle.limiter_set import Tenancies
 
 if TYPE_CHECKING:
     from clocks import Clock

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from scrapy_itemgraph import values
 from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
+from scrapy_itemgraph.model import values
 
 
 def circular():

@@ -1,0 +1,325 @@
+"""Applies a batch of changesets in the caller's transaction: all that each yielded, or nothing.
+
+The order of locks is the same everywhere: the batch's own work rows, names by key, items by number,
+then other work rows, which are never waited for while a claim may wait for us.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.changesets import items, results
+from scrapy_itemgraph.changesets.flush import flush, tell_freed
+from scrapy_itemgraph.changesets.load import MovedNamesError, load
+from scrapy_itemgraph.changesets.state import Draft, Moved
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
+from scrapy_itemgraph.model.types import Applied, Outcome
+from scrapy_itemgraph.postgres.engine import rest, slices
+from scrapy_itemgraph.store import attempts, commit_tokens, failures, journal
+from scrapy_itemgraph.store.worklist import claims, refresh
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from sqlalchemy import Connection, Row
+
+    from scrapy_itemgraph.changesets.state import Item, State
+    from scrapy_itemgraph.model.operations import Changeset
+    from scrapy_itemgraph.model.types import Claim, Note
+
+__all__ = ["MovedNamesError", "answered", "apply"]
+
+# Checks, locks and ends claims in one statement: the fence is in the row itself.
+END_CLAIMS = text("""
+    DELETE FROM work w
+    USING unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
+        AS ended(item_id, task_id, token)
+    WHERE w.item_id = ended.item_id AND w.task_id = ended.task_id AND w.token = ended.token
+    RETURNING w.item_id, w.task_id
+""")
+
+_KEPT = {Outcome.RETRY, Outcome.RELEASED}
+
+
+def apply(
+    connection: Connection,
+    changesets: Sequence[Changeset],
+    *,
+    crawl_id: int,
+    worker_id: int | None,
+    now: datetime,
+    spider: str | None = None,
+    is_again: bool = False,
+) -> list[Applied]:
+    """Apply changesets in order; one that cannot be is a failure and leaves the others alone.
+
+    With `is_again` a claim that is not ours any more may be on record as ended: the answer to the
+    first commit was lost.
+    Returns what became of each changeset, in the same order.
+    """
+    kept = [c for c in changesets if c.claim is not None and c.outcome in _KEPT]
+    running = [c for c in changesets if c.claim is None or c.outcome not in _KEPT]
+    freed = _give_back(connection, kept, worker_id, now)
+    ended = _end(connection, [c.claim for c in running if c.claim is not None])
+    running = [c for c in running if c.claim is None or _pair(c.claim) in ended]
+    operations = [op for c in running if _applies(c) for op in c.operations]
+    freed_items = {row.item_id for row in freed}
+    claimed_items = freed_items | {item_id for item_id, _ in ended}
+    rest(connection, len(operations))
+    state = load(connection, crawl_id, operations, claimed_items, now)
+    state.claimed_pairs |= ended  # each until its own changeset has run
+    endings = {id(c): _run(connection, state, c, spider) for c in running}
+    frees_names = flush(connection, state)
+    _record(connection, running, endings, state, worker_id)
+    refresh.refresh(connection, {*state.items, *state.new, *freed_items})
+    refresh.wake(connection, [row.queue_id for row in freed])
+    journal.append(connection, crawl_id, _kept(running, endings))
+    if frees_names:
+        tell_freed(connection, crawl_id)
+    ours = ended | {(row.item_id, row.task_id) for row in freed if row.item_id in state.items}
+    done = _recorded(connection, changesets, ours, crawl_id) if is_again else {}
+    return [_applied(c, ours, endings, done) for c in changesets]
+
+
+def answered(
+    connection: Connection, changesets: Sequence[Changeset], crawl_id: int
+) -> list[Applied]:
+    """Return what became of changesets whose commit was made, and its answer lost."""
+    done = _recorded(connection, changesets, set(), crawl_id)
+    return [
+        Applied(outcome=c.outcome if c.claim is None else done.get(_pair(c.claim)))
+        for c in changesets
+    ]
+
+
+def _recorded(
+    connection: Connection,
+    changesets: Sequence[Changeset],
+    ours: set[tuple[int, int]],
+    crawl_id: int,
+) -> dict[tuple[int, int], Outcome]:
+    """Return how claims that are not ours ended, as far as that is on record."""
+    lost = {
+        c.claim.token: (c.claim, c.outcome)
+        for c in changesets
+        if c.claim is not None and _pair(c.claim) not in ours
+    }
+    done = attempts.recorded(connection, [claim for claim, _ in lost.values()], crawl_id)
+    for token in commit_tokens.noted(connection, list(lost)):
+        claim, outcome = lost[token]
+        done[_pair(claim)] = outcome
+    return done
+
+
+class _Ending:
+    """How one changeset ended: its outcome (None: its item was gone), its error, its notes."""
+
+    def __init__(self, outcome: Outcome | None, error: dict[str, Any] | None = None) -> None:
+        self.outcome = outcome
+        self.error = error
+        self.notes: tuple[Note, ...] = ()
+        self.item_id: int | None = None
+        self.is_expired = False  # by somebody else, while it was claimed
+        self.failed_at: int | None = None  # which operation could not be carried out, from 0
+
+
+def _pair(claim: Claim) -> tuple[int, int]:
+    return claim.item_id, claim.task_id
+
+
+def _applies(changeset: Changeset) -> bool:
+    """Whether the changeset's operations are carried out."""
+    return changeset.outcome is Outcome.OK or changeset.allow_failure
+
+
+def _end(connection: Connection, claims: Sequence[Claim]) -> set[tuple[int, int]]:
+    """End claims; return the pairs that were still ours."""
+    if not claims:
+        return set()
+    rows = connection.execute(
+        END_CLAIMS,
+        {
+            "items": [claim.item_id for claim in claims],
+            "tasks": [claim.task_id for claim in claims],
+            "tokens": [claim.token for claim in claims],
+        },
+    )
+    return {(row.item_id, row.task_id) for row in rows}
+
+
+def _give_back(
+    connection: Connection, kept: Sequence[Changeset], worker_id: int | None, now: datetime
+) -> Sequence[Row[Any]]:
+    """Take the token off work that will be tried again."""
+    returns = [
+        claims.Return(
+            claim=c.claim,
+            outcome=c.outcome,
+            error=None if c.error is None else json.dumps(c.error),
+            not_before=None if c.delay is None else now + c.delay,
+        )
+        for c in kept
+        if c.claim is not None
+    ]
+    return claims.give_back(connection, returns, worker_id)
+
+
+def _run(connection: Connection, state: State, changeset: Changeset, spider: str | None) -> _Ending:
+    """Carry out one changeset on a draft, and keep the draft if all of it could be."""
+    claim = changeset.claim
+    if claim is not None:
+        state.claimed_pairs.discard(_pair(claim))
+        if claim.item_id not in state.items or _is_gone(state, claim):
+            return _Ending(None)
+    draft = Draft(state)
+    run = items.Run(draft=draft, claim=claim, current=claim.item_id if claim else None)
+    ending = _Ending(changeset.outcome, changeset.error)
+    is_expired = claim is not None and results.is_expired_since(state.items[claim.item_id], claim)
+    at = 0
+    try:
+        if _applies(changeset):
+            for part in slices(connection, changeset.operations):
+                for operation in part:
+                    run.apply(operation)
+                    at += 1
+            if changeset.outcome is not Outcome.REFUSED:
+                is_failed = changeset.outcome is Outcome.FAILED
+                results.end_own(run, is_failed=is_failed, is_held=is_failed and not is_expired)
+        rest(connection, len(run.notes))
+        draft.keep()
+        rest(connection, len(run.notes))
+        ending.notes = tuple(run.notes)
+        ending.item_id = run.current
+    except OperationError as error:
+        ending = _Ending(Outcome.FAILED, _describe(error, claim, spider))
+        ending.failed_at = at
+        ending.item_id = claim.item_id if claim else None
+        if claim is not None and changeset.is_of_callback:
+            _keep_requests(connection, state, changeset, claim, ending, is_held=not is_expired)
+    ending.is_expired = is_expired
+    return ending
+
+
+def _keep_requests(
+    connection: Connection,
+    state: State,
+    changeset: Changeset,
+    claim: Claim,
+    ending: _Ending,
+    *,
+    is_held: bool,
+) -> None:
+    """Let the requests of a plain callback go on although an operation of it cannot be."""
+    draft = Draft(state)
+    run = items.Run(draft=draft, claim=claim, current=claim.item_id)
+    for part in slices(connection, changeset.operations):
+        for operation in part:
+            if isinstance(operation, EnqueueRequest):
+                run.apply(operation)
+    results.end_own(run, is_failed=True, is_held=is_held)
+    draft.keep()
+    ending.notes = tuple(run.notes)
+
+
+def _is_gone(state: State, claim: Claim) -> bool:
+    return state.items[claim.item_id].is_deleted
+
+
+def _describe(error: OperationError, claim: Claim | None, spider: str | None) -> dict[str, Any]:
+    described = {"type": type(error).__name__, "message": str(error)}
+    if spider is not None:
+        described["spider"] = spider
+    if claim is not None:
+        described |= {"task": claim.task, "item": claim.item.id}
+    return described
+
+
+def _record(
+    connection: Connection,
+    running: Sequence[Changeset],
+    endings: dict[int, _Ending],
+    state: State,
+    worker_id: int | None,
+) -> None:
+    """Write the attempts that ended, and the failures that were found."""
+    ended: list[attempts.Attempt] = []
+    failed: list[failures.Failed] = []
+    unnamed: list[UUID] = []
+    for changeset in running:
+        ending, claim = endings[id(changeset)], changeset.claim
+        if claim is None or ending.outcome is None:
+            continue
+        item = None if ending.item_id is None else _bearer(state, ending.item_id, claim.task_id)
+        if item is None or item.is_deleted:
+            unnamed.append(claim.token)
+            continue  # nobody could look at it
+        if item.id != claim.item_id and _drops_names(changeset):
+            unnamed.append(claim.token)
+        error = None if ending.error is None else json.dumps(ending.error)
+        ended.append(
+            attempts.Attempt.of(claim, ending.outcome, worker_id, error=error, item_id=item.id)
+        )
+        if ending.outcome is Outcome.OK:
+            continue
+        failed.append(
+            failures.Failed(
+                item_id=item.id,
+                task_id=claim.task_id,
+                version=claim.version,
+                error=error or "{}",
+                is_refusal=ending.outcome is Outcome.REFUSED,
+                is_expired=ending.is_expired,
+            )
+        )
+    failures.record(connection, failed)
+    attempts.record(connection, ended)
+    commit_tokens.note(connection, unnamed)
+
+
+def _drops_names(changeset: Changeset) -> bool:
+    """Tell whether an item may have lost the name by which an attempt at it is found."""
+    return any(isinstance(operation, DeleteAlias) for operation in changeset.operations)
+
+
+def _kept(running: Sequence[Changeset], endings: dict[int, _Ending]) -> list[journal.Entry]:
+    """Return the scraped items of the changesets whose operations were carried out."""
+    kept: list[journal.Entry] = []
+    for changeset in running:
+        ending, claim = endings[id(changeset)], changeset.claim
+        is_done = ending.outcome is not None and ending.error is changeset.error
+        if changeset.scraped and is_done and _applies(changeset):
+            task_id = None if claim is None else claim.task_id
+            kept += [journal.Entry(one, ending.item_id, task_id) for one in changeset.scraped]
+    return kept
+
+
+def _bearer(state: State, item_id: int, task_id: int) -> Item | None:
+    """Return the item that bears a pair's result, where later merges of the batch took it."""
+    went = {e.pair: e.into for e in state.effects.failures if isinstance(e, Moved)}
+    while (item_id, task_id) in went:
+        item_id = went[item_id, task_id]
+    return state.items.get(item_id)
+
+
+def _applied(
+    changeset: Changeset,
+    ours: set[tuple[int, int]],
+    endings: dict[int, _Ending],
+    done: Mapping[tuple[int, int], Outcome],
+) -> Applied:
+    claim = changeset.claim
+    if claim is not None and _pair(claim) not in ours:
+        return Applied(outcome=done.get(_pair(claim)))
+    ending = endings.get(id(changeset))
+    if ending is None:
+        return Applied(outcome=changeset.outcome)
+    found = ending.error if ending.error is not changeset.error else None
+    return Applied(
+        outcome=ending.outcome, error=found, notes=ending.notes, failed_at=ending.failed_at
+    )

@@ -1,0 +1,355 @@
+"""Writes what a batch changed, with a number of statements that does not grow with it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.changesets.state import TOMBSTONE
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model.operations import tag_values
+from scrapy_itemgraph.postgres.engine import rest, slices
+from scrapy_itemgraph.store import failures, queues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.changesets.state import Item, Result, State
+
+    _Row = tuple[int, str, str, str | None, int | None, datetime | None, str]
+
+INSERT_ITEMS = text("""
+    INSERT INTO items (id, crawl_id, slot_id, name, data, created_by, nice, not_before,
+        created_at, updated_at)
+    SELECT id, :crawl, slot_id, name, data, created_by, nice, not_before, :now, :now
+    FROM ROWS FROM (
+        unnest(CAST(:items AS bigint[]), CAST(:slots AS int[]), CAST(:names AS text[]),
+            CAST(:created_by AS text[]), CAST(:nice AS int[]), CAST(:not_before AS timestamptz[])),
+        json_array_elements(CAST(:data AS json)))
+        AS new(id, slot_id, name, created_by, nice, not_before, data)
+""")
+
+UPDATE_ITEMS = text("""
+    UPDATE items i
+    SET slot_id = new.slot_id, name = new.name, data = CAST(new.data AS json),
+        updated_at = new.updated_at
+    FROM unnest(CAST(:items AS bigint[]), CAST(:slots AS int[]), CAST(:names AS text[]),
+        CAST(:data AS text[]), CAST(:updated AS timestamptz[]))
+        AS new(id, slot_id, name, data, updated_at)
+    WHERE i.id = new.id
+""")
+
+DELETE_ITEMS = text("""
+    DELETE FROM items i USING unnest(CAST(:items AS bigint[])) AS gone(id) WHERE i.id = gone.id
+""")
+
+SET_OWNERS = text("""
+    UPDATE aliases a SET item_id = new.item_id
+    FROM unnest(CAST(:keys AS uuid[]), CAST(:items AS bigint[])) AS new(key, item_id)
+    WHERE a.crawl_id = :crawl AND a.key = new.key
+""")
+
+ADD_NAMES = text("""
+    INSERT INTO aliases (crawl_id, key, name, item_id)
+    SELECT :crawl, * FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]),
+        CAST(:items AS bigint[]))
+""")
+
+DROP_NAMES = text("""
+    DELETE FROM aliases a USING unnest(CAST(:keys AS uuid[])) AS gone(key)
+    WHERE a.crawl_id = :crawl AND a.key = gone.key
+""")
+
+COUNT_FREED = text("UPDATE crawls SET names_freed = names_freed + 1 WHERE id = :crawl")
+
+SET_TAGS = text("""
+    INSERT INTO tags (item_id, tag_name, crawl_id, value)
+    SELECT item_id, tag_name, :crawl, CAST(value AS json)
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tags AS text[]), CAST(:values AS text[]))
+        AS new(item_id, tag_name, value)
+    ON CONFLICT (item_id, tag_name) DO UPDATE SET value = excluded.value
+""")
+
+DROP_TAGS = text("""
+    DELETE FROM tags g
+    USING unnest(CAST(:items AS bigint[]), CAST(:tags AS text[])) AS dropped(item_id, tag_name)
+    WHERE g.item_id = dropped.item_id AND g.tag_name = dropped.tag_name
+""")
+
+SET_RESULTS = text("""
+    INSERT INTO results (item_id, task_id, task_version, metadata, is_successful, is_held,
+        completed_at, invalidated_at, expires_at, due_at, ttl_overridden)
+    SELECT item_id, task_id, task_version, CAST(metadata AS json), is_successful, is_held,
+        completed_at, invalidated_at, expires_at, due_at, ttl_overridden
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]),
+        CAST(:metadata AS text[]), CAST(:successful AS bool[]), CAST(:held AS bool[]),
+        CAST(:completed AS timestamptz[]), CAST(:invalidated AS timestamptz[]),
+        CAST(:expires AS timestamptz[]), CAST(:due AS timestamptz[]),
+        CAST(:overridden AS bool[]))
+        AS new(item_id, task_id, task_version, metadata, is_successful, is_held, completed_at,
+            invalidated_at, expires_at, due_at, ttl_overridden)
+    ON CONFLICT (item_id, task_id) DO UPDATE SET task_version = excluded.task_version,
+        metadata = excluded.metadata, is_successful = excluded.is_successful,
+        is_held = excluded.is_held, completed_at = excluded.completed_at,
+        invalidated_at = excluded.invalidated_at, expires_at = excluded.expires_at,
+        due_at = excluded.due_at, ttl_overridden = excluded.ttl_overridden
+""")
+
+DROP_ATTEMPTS = text("""
+    DELETE FROM attempts a USING unnest(CAST(:items AS bigint[])) AS gone(id)
+    WHERE a.item_id = gone.id
+""")
+
+MOVE_ATTEMPTS = text("""
+    UPDATE attempts a SET item_id = moved.into_id
+    FROM unnest(CAST(:items AS bigint[]), CAST(:into AS bigint[])) AS moved(item_id, into_id)
+    WHERE a.item_id = moved.item_id
+""")
+
+
+def flush(connection: Connection, state: State) -> bool:
+    """Write everything that the batch's changesets changed; tell whether names are free again."""
+    items = list(state.items.values())
+    living = [item for item in items if not item.is_deleted]
+    gone = [item for item in items if item.is_deleted]
+    _write_items(connection, state, living)
+    _write_new(connection, state)
+    frees_names = _write_names(connection, state)
+    _write_tags(connection, state, living)
+    _write_results(connection, living)
+    _write_failures(connection, state)
+    into = _final_owners(state)
+    moved = [(old, into[new]) for old, new in state.effects.items_moved if new in into]
+    if moved:
+        columns = {"items": [old for old, _ in moved], "into": [new for _, new in moved]}
+        connection.execute(MOVE_ATTEMPTS, columns)
+    stored = [item.id for item in gone if not item.is_new]
+    if stored:
+        connection.execute(DROP_ATTEMPTS, {"items": stored})
+        connection.execute(DELETE_ITEMS, {"items": stored})
+    return frees_names
+
+
+def tell_freed(connection: Connection, crawl_id: int) -> None:
+    """Tell the crawl's workers that names which they know as taken are free again.
+
+    Called last, for all who free names wait for each other from here on.
+    """
+    connection.execute(COUNT_FREED, {"crawl": crawl_id})
+    queues.notify(connection, crawl_id)
+
+
+def _write_failures(connection: Connection, state: State) -> None:
+    handled, moved = state.effects.settled_failures()
+    for by in sorted(set(handled.values())):
+        failures.supersede(connection, [pair for pair, who in handled.items() if who == by], by=by)
+    failures.repoint(
+        connection,
+        [
+            (item_id, task_id, into)
+            for (item_id, task_id), into in moved.items()
+            if not state.items[into].is_deleted
+        ],
+    )
+
+
+def _final_owners(state: State) -> dict[int, int]:
+    """Return where items went in the end, through chains of merges; none for deleted ones."""
+    steps = dict(state.effects.items_moved)
+    final: dict[int, int] = {}
+    for start in {*steps, *steps.values()}:
+        item_id = start
+        while item_id in steps:
+            item_id = steps[item_id]
+        if not state.items[item_id].is_deleted:
+            final[start] = item_id
+    return final
+
+
+def _write_items(connection: Connection, state: State, living: Sequence[Item]) -> None:
+    changed = [item for item in living if item.is_changed]
+    if not changed:
+        return
+    slot_ids = queues.intern_slots(connection, [item.slot for item in changed])
+    _insert_items(
+        connection,
+        state,
+        slot_ids,
+        [
+            (item.id, item.slot, item.name, item.created_by, item.nice, item.not_before, text)
+            for item in changed
+            if item.is_new
+            for text in [_json(item.data)]
+        ],
+    )
+    old = [item for item in changed if not item.is_new]
+    if old:
+        columns = _item_columns(old, slot_ids)
+        connection.execute(UPDATE_ITEMS, {**columns, "updated": [item.updated_at for item in old]})
+
+
+def _write_new(connection: Connection, state: State) -> None:
+    """Write the items that were created and not looked at since, with their tags."""
+    slot_ids: dict[str, int] = {}
+    for part in slices(connection, list(state.new.items())):
+        slot_ids |= queues.intern_slots(connection, {new.slot for _, new in part} - slot_ids.keys())
+        rows = [
+            (
+                number,
+                new.slot,
+                new.operation.id,
+                new.created_by,
+                new.operation.nice,
+                new.not_before,
+                new.text,
+            )
+            for number, new in part
+        ]
+        _insert_items(connection, state, slot_ids, rows)
+        tags = [
+            (number, tag, value)
+            for number, new in part
+            for tag, value in sorted(tag_values(new.operation.tags).items())
+        ]
+        _insert_tags(connection, state, tags)
+
+
+def _insert_items(
+    connection: Connection, state: State, slot_ids: dict[str, int], rows: Sequence[_Row]
+) -> None:
+    if not rows:
+        return
+    numbers, slots, names, created_by, nice, not_before, texts = zip(*rows, strict=True)
+    connection.execute(
+        INSERT_ITEMS,
+        {
+            "crawl": state.crawl_id,
+            "now": state.now,
+            "items": list(numbers),
+            "slots": [slot_ids[slot] for slot in slots],
+            "names": list(names),
+            "created_by": list(created_by),
+            "nice": list(nice),
+            "not_before": list(not_before),
+            # One document: quotes in the elements of an array would each be escaped once more.
+            "data": f"[{','.join(texts)}]",
+        },
+    )
+
+
+def _item_columns(items: Sequence[Item], slot_ids: dict[str, int]) -> dict[str, list[Any]]:
+    return {
+        "items": [item.id for item in items],
+        "slots": [slot_ids[item.slot] for item in items],
+        "names": [item.name for item in items],
+        "data": [_json(item.data) for item in items],
+    }
+
+
+def _write_names(connection: Connection, state: State) -> bool:
+    """Bring `aliases` from what is stored, with the names reserved by us, to what is now owned.
+
+    Returns whether a name is free that others had stored.
+    """
+    dropped: list[str] = []
+    added: list[str] = []
+    changed: list[str] = []
+    rest(connection, len(state.owners))
+    names = list({**state.stored_owners, **state.reserved, **state.owners})
+    rest(connection, len(names))
+    for part in slices(connection, names):
+        for name in part:
+            there = state.stored_owners.get(name)
+            if name in state.reserved:
+                there = state.reserved[name] or TOMBSTONE
+            owner = state.owners.get(name)
+            if owner == there:
+                continue
+            (dropped if owner is None else added if there is None else changed).append(name)
+    if dropped:
+        connection.execute(DROP_NAMES, {"crawl": state.crawl_id, "keys": _keys(dropped)})
+    if changed:
+        owners = [state.owners[name] or None for name in changed]
+        connection.execute(
+            SET_OWNERS, {"crawl": state.crawl_id, "keys": _keys(changed), "items": owners}
+        )
+    if added:
+        connection.execute(
+            ADD_NAMES,
+            {
+                "crawl": state.crawl_id,
+                "keys": _keys(added),
+                "names": added,
+                "items": [state.owners[name] or None for name in added],
+            },
+        )
+    return any(name in state.stored_owners for name in dropped)
+
+
+def _keys(names: Iterable[str]) -> list[Any]:
+    return [values.name_key(name) for name in names]
+
+
+def _write_tags(connection: Connection, state: State, living: Sequence[Item]) -> None:
+    dropped = [(item.id, tag) for item in living for tag in item.dropped_tags]
+    if dropped:
+        connection.execute(
+            DROP_TAGS,
+            {"items": [item_id for item_id, _ in dropped], "tags": [tag for _, tag in dropped]},
+        )
+    rows = [(item.id, tag, item.tags[tag]) for item in living for tag in sorted(item.set_tags)]
+    _insert_tags(connection, state, rows)
+
+
+def _insert_tags(
+    connection: Connection, state: State, rows: Sequence[tuple[int, str, Any]]
+) -> None:
+    if rows:
+        connection.execute(
+            SET_TAGS,
+            {
+                "crawl": state.crawl_id,
+                "items": [item_id for item_id, _, _ in rows],
+                "tags": [tag for _, tag, _ in rows],
+                "values": [None if value is None else _json(value) for *_, value in rows],
+            },
+        )
+
+
+def _write_results(connection: Connection, living: Sequence[Item]) -> None:
+    rows: list[tuple[int, int, Result]] = [
+        (item.id, task_id, result)
+        for item in living
+        for task_id, result in item.results.items()
+        if result.is_changed
+    ]
+    if not rows:
+        return
+    results = [result for *_, result in rows]
+    connection.execute(
+        SET_RESULTS,
+        {
+            "items": [item_id for item_id, _, _ in rows],
+            "tasks": [task_id for _, task_id, _ in rows],
+            "versions": [r.version for r in results],
+            "metadata": [_json(r.metadata) for r in results],
+            "successful": [r.is_successful for r in results],
+            "held": [r.is_held for r in results],
+            "completed": [r.completed_at for r in results],
+            "invalidated": [r.invalidated_at for r in results],
+            "expires": [r.expires_at for r in results],
+            "due": [r.due_at for r in results],
+            "overridden": [r.ttl_overridden for r in results],
+        },
+    )
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, values.Unreadable):
+        return value  # as it was
+    return json.dumps(value, ensure_ascii=False)

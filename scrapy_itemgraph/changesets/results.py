@@ -1,0 +1,137 @@
+"""What each operation on results does to a draft, and how an execution's own result ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.changesets.items import applies, merged
+from scrapy_itemgraph.changesets.state import Handled, Result
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import operations as ops
+from scrapy_itemgraph.model import values
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.changesets.items import Run
+    from scrapy_itemgraph.changesets.state import Item, TaskRow
+    from scrapy_itemgraph.model.types import Claim
+
+
+@applies(ops.UpdateMetadata)
+def update_metadata(run: Run, operation: ops.UpdateMetadata) -> None:
+    """Change a task's metadata of an item; the time to live of another task stays as it is."""
+    item = run.item(operation.id)
+    if operation.task is None and run.claim is None:
+        raise OperationError("task must be given outside an execution")
+    task = run.tasks_meant(operation.task, item)[0]
+    run.update(item)
+    result = item.results.get(task.id)
+    if result is None:
+        result = item.results[task.id] = Result(version=task.version)
+    result.metadata = merged(operation.merge, result.metadata)
+    result.is_changed = True
+    result.is_pending = result.is_pending or run.is_own(item, task)
+    run.note(operation, "metadata", item, task.name)
+
+
+@applies(ops.StoreResult)
+def store_result(run: Run, operation: ops.StoreResult) -> None:
+    """Store a result as if the task had just run."""
+    item = run.item(operation.id)
+    task = run.task(operation.task)
+    run.update(item)
+    complete(run, item, task, version=task.version, metadata=dict(operation.metadata))
+    run.note(operation, "result", item, task.name)
+
+
+@applies(ops.Expire)
+def expire(run: Run, operation: ops.Expire) -> None:
+    """Make results stale, and let failed ones run again."""
+    item = run.item(operation.id)
+    for task in run.tasks_meant(operation.task, item):
+        if run.is_own(item, task):
+            run.own_expired = True
+        result = item.results.get(task.id)
+        if result is None:
+            if (item.id, task.id) not in run.draft.state.claimed_pairs or run.is_own(item, task):
+                continue
+            result = item.results[task.id] = Result(version=task.version)
+        result.invalidated_at = run.draft.state.now
+        result.is_held = False
+        result.is_changed = True
+        run.draft.effects.failures.append(Handled((item.id, task.id), by="expired"))
+    run.note(operation, "expired", item)
+
+
+@applies(ops.SetTTL)
+def set_ttl(run: Run, operation: ops.SetTTL) -> None:
+    """Change when results expire, counted from their own time."""
+    item = run.item(operation.id)
+    for task in run.tasks_meant(operation.task, item):
+        if run.is_own(item, task):
+            run.own_ttl = operation
+            continue
+        result = item.results.get(task.id)
+        if result is not None and result.completed_at is not None:
+            _set_expiry(result, task, operation)
+        else:
+            run.note(operation, "no result", item, task.name)
+    run.note(operation, "ttl", item, str(operation.ttl))
+
+
+def _set_expiry(result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
+    assert result.completed_at is not None
+    ttl = task.ttl if operation.ttl is None else values.parse_ttl(operation.ttl)
+    moment = None if ttl is None else result.completed_at + ttl
+    result.expire_at(moment, overridden=operation.ttl is not None)
+
+
+def complete(
+    run: Run,
+    item: Item,
+    task: TaskRow,
+    *,
+    version: str,
+    metadata: dict[str, Any] | None = None,
+    is_held: bool = False,
+) -> Result:
+    """Make a pair's result complete as of now; without `metadata` it keeps what it has."""
+    now = run.draft.state.now
+    result = item.results.get(task.id)
+    if result is None:
+        result = item.results[task.id] = Result(version=version)
+    if metadata is not None:
+        result.metadata = metadata
+    result.version = version
+    result.completed_at = now
+    result.invalidated_at = None
+    result.is_held = is_held
+    result.is_successful = not is_held
+    result.is_pending = False
+    result.expire_at(None if task.ttl is None else now + task.ttl, overridden=False)
+    run.draft.effects.failures.append(Handled((item.id, task.id)))
+    return result
+
+
+def is_expired_since(item: Item, claim: Claim) -> bool:
+    """Tell whether the claim's own pair was expired by somebody else since it was claimed."""
+    result = item.results.get(claim.task_id)
+    return result is not None and result.invalidated_at not in {None, claim.invalidated_at}
+
+
+def end_own(run: Run, *, is_failed: bool, is_held: bool) -> None:
+    """Complete the execution's own pair, on the item that survived it; none after a deletion."""
+    claim = run.claim
+    item = run.draft.item(run.current) if run.current is not None else None
+    if claim is None or item is None:
+        return
+    task = run.task(claim.task)
+    before = item.results.get(task.id)
+    invalidated_at = None if before is None else before.invalidated_at
+    result = complete(run, item, task, version=claim.version, is_held=is_held)
+    result.is_successful = not is_failed
+    if run.own_ttl is not None:
+        _set_expiry(result, task, run.own_ttl)
+    if is_failed and task.is_callback:
+        result.invalidated_at = run.draft.state.now  # to run again once it is handled
+    elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:
+        result.invalidated_at = invalidated_at or run.draft.state.now

@@ -1,0 +1,297 @@
+"""What a batch knows of the graph while it runs: names, items, results, in memory.
+
+Each changeset works on a `Draft` over the batch's `State`; a draft that fails is dropped, one that
+succeeds becomes part of the state. Nothing here touches the database.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.model.operations import EnqueueRequest, tag_values
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from scrapy_itemgraph.model.operations import CreateItem
+
+TOMBSTONE = 0
+"""Owner of a name that stays taken after its item was deleted; item ids begin at 1."""
+
+
+@dataclass(slots=True)
+class Result:
+    """A row of `results`; `is_pending` while the execution that completes it still runs."""
+
+    version: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    is_successful: bool = False
+    is_held: bool = False
+    created_at: datetime | None = None
+    completed_at: datetime | None = None
+    invalidated_at: datetime | None = None
+    expires_at: datetime | None = None
+    due_at: datetime | None = None
+    ttl_overridden: bool = False
+    is_pending: bool = False
+    is_changed: bool = True
+
+    def is_fresh(self, version: str) -> bool:
+        """Tell whether it is complete, of the version in force, and not stale."""
+        is_expired = self.expires_at is not None and self.due_at is None
+        return (
+            self.completed_at is not None
+            and self.version == version
+            and self.invalidated_at is None
+            and not is_expired
+        )
+
+    def expire_at(self, moment: datetime | None, *, overridden: bool) -> None:
+        """Set when the result expires; it has still to be staged for that."""
+        self.expires_at = self.due_at = moment
+        self.ttl_overridden = overridden
+        self.is_changed = True
+
+
+@dataclass(slots=True)
+class Item:
+    """A row of `items` with its tags, names and results."""
+
+    id: int
+    name: str
+    data: dict[str, Any]
+    slot: str
+    created_by: str | None = None
+    nice: int | None = None
+    not_before: datetime | None = None
+    updated_at: datetime | None = None
+    tags: dict[str, Any] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    results: dict[int, Result] = field(default_factory=dict)
+    is_new: bool = False
+    is_changed: bool = False
+    is_deleted: bool = False
+    set_tags: set[str] = field(default_factory=set)
+    dropped_tags: set[str] = field(default_factory=set)
+
+    def copy(self) -> Item:
+        """Return a copy whose containers are its own; values in them are replaced, not mutated."""
+        return replace(
+            self,
+            tags=dict(self.tags),
+            names=set(self.names),
+            set_tags=set(self.set_tags),
+            dropped_tags=set(self.dropped_tags),
+            results={task: replace(result) for task, result in self.results.items()},
+        )
+
+    def set_tag(self, tag: str, value: Any) -> None:
+        """Add a tag, or set its value."""
+        self.tags[tag] = value
+        self.set_tags.add(tag)
+        self.dropped_tags.discard(tag)
+
+    def drop_tag(self, tag: str) -> None:
+        """Take a tag off, if it is there."""
+        if tag in self.tags:
+            del self.tags[tag]
+            self.set_tags.discard(tag)
+            self.dropped_tags.add(tag)
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """An item to be created that nothing has looked at since: little more than its operation."""
+
+    operation: CreateItem
+    names: tuple[str, ...]
+    created_by: str | None
+    not_before: datetime | None
+
+    @property
+    def slot(self) -> str:
+        """The slot that its data names."""
+        operation = self.operation
+        if isinstance(operation, EnqueueRequest):
+            return operation.slot
+        return slots.slot_of(operation.data)
+
+    @property
+    def text(self) -> str:
+        """Its data, as JSON."""
+        operation = self.operation
+        if isinstance(operation, EnqueueRequest):
+            return operation.text
+        return json.dumps(dict(operation.data), ensure_ascii=False)
+
+    def item(self, number: int, now: datetime) -> Item:
+        """Return the item that it becomes, to be looked at or changed."""
+        item = Item(
+            id=number,
+            name=self.operation.id,
+            data=dict(self.operation.data),
+            slot=self.slot,
+            created_by=self.created_by,
+            nice=self.operation.nice,
+            not_before=self.not_before,
+            updated_at=now,
+            names=set(self.names),
+            is_new=True,
+            is_changed=True,
+        )
+        for tag, value in tag_values(self.operation.tags).items():
+            item.set_tag(tag, value)
+        return item
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task in force."""
+
+    id: int
+    name: str
+    version: str
+    ttl: timedelta | None
+    is_registered: bool
+    is_callback: bool = False
+
+
+Pair = tuple[int, int]
+"""An item and a task, by their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """The open failures of a pair were handled."""
+
+    pair: Pair
+    by: str = "superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The open failures of a pair went, with its result, to the same task of another item."""
+
+    pair: Pair
+    into: int
+
+
+@dataclass(slots=True)
+class Effects:
+    """What a changeset did besides changing items: to be written in the flush, and logged."""
+
+    failures: list[Handled | Moved] = field(default_factory=list)
+    items_moved: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, other: Effects) -> None:
+        """Take another's effects over."""
+        self.failures += other.failures
+        self.items_moved += other.items_moved
+
+    def settled_failures(self) -> tuple[dict[Pair, str], dict[Pair, int]]:
+        """Return what becomes of stored open failures: by whom handled, or to which item moved.
+
+        What was handled before a merge stays where it was; what a merge brought is handled with
+        what was there.
+        """
+        here: dict[Pair, list[Pair]] = {}
+        handled: dict[Pair, str] = {}
+        for event in self.failures:
+            origins = here.get(event.pair, [event.pair])
+            here[event.pair] = []
+            if isinstance(event, Handled):
+                handled |= dict.fromkeys(origins, event.by)
+            else:
+                target = (event.into, event.pair[1])
+                here[target] = [*here.get(target, [target]), *origins]
+        moved = {
+            origin: place[0]
+            for place, origins in here.items()
+            for origin in origins
+            if origin != place
+        }
+        return handled, moved
+
+
+@dataclass(slots=True)
+class State:
+    """The batch's view of the graph: what was loaded, and what its changesets made of it.
+
+    `candidates` are numbers drawn for items that may be created, `spares` those for items that
+    are created again under a name that was freed; `reserved` are the names inserted
+    by this batch with the number that stands there; `stored_owners` is what others had stored.
+    """
+
+    crawl_id: int
+    now: datetime
+    tasks: dict[str, TaskRow]
+    owners: dict[str, int | None] = field(default_factory=dict)
+    items: dict[int, Item] = field(default_factory=dict)
+    new: dict[int, New] = field(default_factory=dict)
+    candidates: dict[str, int] = field(default_factory=dict)
+    spares: list[int] = field(default_factory=list)
+    reserved: dict[str, int | None] = field(default_factory=dict)
+    stored_owners: dict[str, int | None] = field(default_factory=dict)
+    claimed_pairs: set[tuple[int, int]] = field(default_factory=set)
+    effects: Effects = field(default_factory=Effects)
+
+    def task_named(self, task_id: int) -> TaskRow:
+        """Return a task in force by its number."""
+        return next(row for row in self.tasks.values() if row.id == task_id)
+
+
+class Draft:
+    """One changeset's changes, over a state that stays as it is until `keep`."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.effects = Effects()
+        self._owners: dict[str, int | None] = {}
+        self._items: dict[int, Item] = {}
+        self._new: dict[int, New] = {}
+
+    def owner(self, name: str) -> int | None:
+        """Return who has a name: an item's number, TOMBSTONE, or None."""
+        return self._owners[name] if name in self._owners else self.state.owners.get(name)
+
+    def give(self, name: str, owner: int | None) -> None:
+        """Give a name to an item, to nobody for ever (TOMBSTONE), or back (None)."""
+        self._owners[name] = owner
+
+    def item(self, item_id: int) -> Item | None:
+        """Return an item to look at or change; None when it is gone."""
+        item = self._items.get(item_id)
+        if item is None:
+            there = self.state.items.get(item_id)
+            new = self._new.pop(item_id, None) or self.state.new.get(item_id)
+            if there is not None:
+                item = there.copy()
+            elif new is not None:
+                item = new.item(item_id, self.state.now)
+            else:
+                return None
+            self._items[item_id] = item
+        return None if item.is_deleted else item
+
+    def new_number(self, name: str) -> int:
+        """Return the number of the item that is created under a name."""
+        number = self.state.candidates[name]
+        used = (self._items, self._new, self.state.items, self.state.new)
+        is_used = any(number in numbers for numbers in used)
+        return self.state.spares.pop() if is_used else number
+
+    def add(self, number: int, new: New) -> None:
+        """Add a new item."""
+        self._new[number] = new
+
+    def keep(self) -> None:
+        """Make the draft part of the state."""
+        self.state.owners.update(self._owners)
+        self.state.items.update(self._items)
+        self.state.new.update(self._new)
+        for number in self._items.keys() & self.state.new.keys():
+            del self.state.new[number]
+        self.state.effects.add(self.effects)

@@ -1,0 +1,247 @@
+"""Scrapy's feed exporter, whose feeds lose nothing that is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
+from scrapy.extensions import feedexport
+
+from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.feeds import line_files
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker import worker as workers
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from scrapy.extensions.feedexport import FeedSlot
+
+    from scrapy_itemgraph.feeds.line_files import Mended
+    from scrapy_itemgraph.graph.feeds import Feeds
+
+logger = logs.logger(__name__)
+
+_CREDENTIALS = re.compile(r"(?<=//)[^/@]*@")
+_LINE_EXPORTERS = (JsonLinesItemExporter, CsvItemExporter)
+_DIALECT = {
+    "delimiter",
+    "dialect",
+    "doublequote",
+    "escapechar",
+    "lineterminator",
+    "quotechar",
+    "quoting",
+    "skipinitialspace",
+}
+
+
+class FeedExporter(feedexport.FeedExporter):
+    """Scrapy's, whose files of lines have what is scraped before its commit."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._has_unflushed = False
+        self._closing: set[asyncio.Task[None]] = set()
+        self._crawl = workers.of(crawler)
+        self._crawl.before_commit = self._flush
+
+    async def open_spider(self, spider: Spider) -> None:  # type: ignore[override]
+        """Open the feeds, and mend the files that are appended to."""
+        super().open_spider(spider)
+        await self._keep_what_the_run_has()
+        for slot in self.slots:
+            path = appended_to(slot)
+            if path is not None:
+                adopt(slot, path, await asyncio.to_thread(mended, slot, path))
+        unsafe = [shown(slot.uri) for slot in self.slots if not is_of_lines(slot)]
+        if unsafe:
+            logger.warning(
+                "After a crash %s may lack items whose pages are done, for only local files of "
+                "lines (jsonlines, csv; without post-processing) can be written before each "
+                "commit; ITEMGRAPH_KEEP_ITEMS = True has any feed written from the database, each "
+                "item once",
+                ", ".join(unsafe),
+                extra={"action": "feeds_unsafe"},
+            )
+
+    async def _keep_what_the_run_has(self) -> None:
+        """Overwrite a file of lines when a run begins, and within it append."""
+        slots = [one for one in self.slots if one.feed_options.get("overwrite")]
+        if not slots or self._crawl.failure is not None:
+            return
+        graph = self._crawl.graph.feeds
+        try:
+            states = await graph.register([shown(slot.uri_template) for slot in slots])
+            new = [slot for slot, state in zip(slots, states, strict=True) if state.is_new]
+            await warn_of_fresh(graph, new)
+        except ItemGraphError as error:
+            self._crawl.fail(str(error))
+            return
+        for slot in slots:
+            if slot not in new and is_of_lines(slot):
+                slot.feed_options = self.feeds[slot.uri_template] = {
+                    **slot.feed_options,
+                    "overwrite": False,
+                }
+                slot.storage = self._get_storage(slot.uri, slot.feed_options)
+
+    def item_scraped(self, item: Any, spider: Spider) -> None:
+        """Write an item to the feeds."""
+        self._has_unflushed = True
+        super().item_scraped(item, spider)
+
+    def _start_new_batch(self, *args: Any, **kwargs: Any) -> FeedSlot:
+        slot = super()._start_new_batch(*args, **kwargs)
+        path = appended_to(slot)
+        if path is not None and slot.batch_id > 1:  # the first one's is done in a thread
+            adopt(slot, path, mended(slot, path))
+        return slot
+
+    def _close_slot(self, slot: FeedSlot, spider: Spider) -> Coroutine[Any, Any, None]:
+        """Close a feed at once, where Scrapy 2.14 waits for the end of the crawl."""
+        closing = asyncio.create_task(super()._close_slot(slot, spider))
+        if is_of_lines(slot):
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        return _awaited(closing)
+
+    async def _flush(self) -> None:
+        """Give the system what was scraped, so that it outlives this process."""
+        if not self._has_unflushed:
+            return
+        self._has_unflushed = False
+        for slot in self.slots:
+            if slot.file is not None and is_of_lines(slot):
+                try:
+                    slot.file.flush()
+                except OSError as error:
+                    self._has_unflushed = True
+                    raise ItemGraphError(
+                        f"The feed {shown(slot.uri)} cannot be written: {error}. What it lacks is "
+                        "not committed; make room, and start again"
+                    ) from error
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+
+async def _awaited(task: asyncio.Task[None]) -> None:
+    await task
+
+
+def shown(uri: str) -> str:
+    """Return a URI, or the template of one, without its credentials."""
+    return _CREDENTIALS.sub("", uri)
+
+
+def filled(template: str, params: dict[str, Any]) -> str:
+    """Return the URI that a template makes of parameters."""
+    apply = getattr(feedexport, "apply_uri_params", None)  # Scrapy 2.15
+    return str(template % params if apply is None else apply(template, params))
+
+
+async def warn_of_fresh(graph: Feeds, slots: Sequence[FeedSlot]) -> None:
+    """Warn of files that will be overwritten with less than what the crawl has."""
+    paths = [
+        shown(slot.uri)
+        for slot in slots
+        if slot.feed_options.get("overwrite")
+        and isinstance(slot.storage, feedexport.FileFeedStorage)
+        and _has_content(Path(slot.storage.path))
+    ]
+    if paths and await graph.has_fresh():
+        logger.warning(
+            "%s will hold only what is scraped from now on, for it is overwritten (-O) and results "
+            "that are fresh are not made again. -o appends; scrapy itemgraph export -O writes all "
+            "that ITEMGRAPH_KEEP_ITEMS kept; scrapy itemgraph expire or restart has pages fetched "
+            "again",
+            ", ".join(paths),
+            extra={"action": "feeds_overwritten"},
+        )
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def is_of_lines(slot: FeedSlot) -> bool:
+    """Tell whether a feed is a local file, or standard output, that stands line by line."""
+    storage = type(slot.storage)
+    is_local = (
+        issubclass(storage, feedexport.FileFeedStorage)
+        and storage.open is feedexport.FileFeedStorage.open
+    ) or storage is feedexport.StdoutFeedStorage
+    return is_local and has_lines(slot)
+
+
+def has_lines(slot: FeedSlot) -> bool:
+    """Tell whether the feed's format is one of lines that stand for themselves."""
+    exporter = slot.exporters[slot.format]
+    return "postprocessing" not in slot.feed_options and any(
+        issubclass(exporter, one)
+        and exporter.start_exporting is one.start_exporting
+        and exporter.finish_exporting is one.finish_exporting
+        for one in _LINE_EXPORTERS
+    )
+
+
+def is_csv(slot: FeedSlot) -> bool:
+    """Tell whether the feed has a line of headers."""
+    return issubclass(slot.exporters[slot.format], CsvItemExporter)
+
+
+def appended_to(slot: FeedSlot) -> Path | None:
+    """Return the file of lines that a feed goes on with, if there is one."""
+    if not is_of_lines(slot) or slot.feed_options.get("overwrite"):
+        return None
+    path = Path(getattr(slot.storage, "path", ""))
+    return path if _has_content(path) else None
+
+
+def mended(slot: FeedSlot, path: Path) -> Mended:
+    """End a line that a process did not come to the end of; there need be no file."""
+    if not path.exists():
+        return line_files.Mended()
+    given = slot.feed_options["item_export_kwargs"]
+    encoding = slot.feed_options["encoding"]
+    if not is_csv(slot):
+        return line_files.mend_json(path, encoding)
+    dialect = {name: given[name] for name in _DIALECT & given.keys()}
+    return line_files.mend_csv(path, encoding, dialect=dialect)
+
+
+def adopt(slot: FeedSlot, path: Path, mended: Mended) -> None:
+    """Go on with a file: a table keeps its columns, and gets no second line of headers."""
+    if mended.removed:
+        logger.warning(
+            "%s ended in the middle of an item, of which %d bytes were removed",
+            path,
+            mended.removed,
+            extra={"action": "feed_mended"},
+        )
+    given = slot.feed_options["item_export_kwargs"]
+    if not is_csv(slot) or not given.get("include_headers_line", True):
+        return
+    if not path.stat().st_size:
+        return
+    declared = slot.feed_options["fields"]
+    columns = tuple(declared.values() if isinstance(declared, dict) else declared or ())
+    if declared and mended.header and columns != mended.header:
+        logger.warning(
+            "%s has the columns %s, and gets rows of %s (FEED_EXPORT_FIELDS); write to another "
+            "file, or with -O",
+            path,
+            ", ".join(mended.header),
+            ", ".join(columns),
+            extra={"action": "feed_columns"},
+        )
+    slot.feed_options = {
+        **slot.feed_options,
+        "item_export_kwargs": {**given, "include_headers_line": False},
+        "fields": declared or (None if mended.header is None else list(mended.header)),
+    }

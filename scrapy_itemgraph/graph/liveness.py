@@ -1,0 +1,448 @@
+"""How others know that a worker lives: a lock that dies with its process, and a lease.
+
+A thread of its own sees to both, so that a callback that blocks the event loop is no death. The
+lock is an advisory one, held by an idle transaction on a connection of its own: that survives a
+transaction pooler, holds no snapshot, and is free within milliseconds of the process's end. A
+second connection listens, for notifications do not arrive inside a transaction, and renews the
+lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+import traceback
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import sqlalchemy as sa
+
+from scrapy_itemgraph.graph import clock
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.tools import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
+    from datetime import timedelta
+
+logger = logs.logger(__name__)
+
+# Shared, so that the worker may lock beside a connection of its own that was cut and which the
+# server has not given up yet; whoever takes over must have it alone.
+LOCK = """
+    SELECT set_config('idle_in_transaction_session_timeout', '0', true),
+        CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+            THEN set_config('transaction_timeout', '0', true) END,
+        pg_advisory_xact_lock_shared(CAST('workers'::regclass::oid AS int), %s)
+"""
+WAIT_BRIEFLY = "SELECT set_config('lock_timeout', '2s', true)"
+# A silent network is noticed after about ten seconds.
+KEEPALIVES = {
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "11000",
+}
+NAMED = {"application_name": "scrapy-itemgraph", "connect_timeout": "10"}
+_BEATS_PER_LEASE = 3
+_LONGEST_PAUSE = 5.0
+# How long the end waits for the thread, before and after its connections are cut.
+_AT_THE_END = 2.0
+
+_open: weakref.WeakSet[Liveness] = weakref.WeakSet()
+
+
+class Liveness:
+    """A worker's lock, lease and ear, in a thread from `start` to `close`.
+
+    Only what is said to be the thread's touches the connections.
+    """
+
+    def __init__(
+        self,
+        url: sa.URL,
+        *,
+        crawl_id: int,
+        worker_id: int,
+        lease: timedelta,
+        patience: timedelta,
+        replace: Callable[[], Coroutine[Any, Any, int]],
+    ) -> None:
+        """Take the worker's number, and how long the loop may stand still before it counts.
+
+        `replace` is awaited on the loop when the worker had been given up for dead: it registers
+        a new one and returns its number.
+        """
+        self._url = url.update_query_dict(
+            {k: v for k, v in {**NAMED, **KEEPALIVES}.items() if k not in url.query}
+        )
+        self._crawl = str(crawl_id)
+        self._worker_id = worker_id
+        self._lease = lease
+        self._interval = lease.total_seconds() / _BEATS_PER_LEASE
+        self._patience = patience.total_seconds()
+        self._replace = replace
+        self._news = asyncio.Event()
+        self._own_news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._thread = threading.Thread(target=self._run, name="itemgraph-liveness", daemon=True)
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._bell, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+        self._is_stopped = False
+        self._is_closing = False
+        self._lives_until = -math.inf
+        self._is_broken = False
+        # The thread's.
+        self._engine: sa.Engine | None = None
+        self._lock: psycopg.Connection[Any] | None = None
+        self._ear: sa.Connection | None = None
+        self._ear_driver: psycopg.Connection[Any] | None = None
+        self._due = 0.0
+        self._asked: float | None = None  # the loop, which has not turned since
+        self._has_said_stack = False
+        self._replacing: Future[int] | None = None
+
+    # The loop's
+
+    async def start(self) -> None:
+        """Take the lock, and go on renewing and listening in the background."""
+        _open.add(self)
+        self._thread.start()
+        try:
+            await self._started
+        except BaseException:
+            await self.close()
+            raise
+
+    @property
+    def lives(self) -> bool:
+        """Whether lock and lease stand, as far as this process was told."""
+        return not self._is_broken and clock.elapsed() < self._lives_until
+
+    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
+        """Wait until there is news of the crawl, `timeout` seconds at most."""
+        await _happens(self._news, timeout)
+
+    async def wait_for_own(self, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
+        """Wait for news for this very worker, `timeout` seconds at most; whether there were."""
+        return await _happens(self._own_news, timeout)
+
+    def stop(self) -> None:
+        """Renew no more; the lock stays."""
+        self._is_stopped = True
+
+    async def close(self) -> None:
+        """Give the lock up, also when the server does not answer."""
+        self.stop()
+        self._is_closing = True
+        self._wake()
+        await asyncio.to_thread(self._thread.join, _AT_THE_END)
+        if self._thread.is_alive():
+            self._cut()
+            await asyncio.to_thread(self._thread.join, _AT_THE_END)
+        _open.discard(self)
+
+    def abandon(self) -> None:
+        """Point our sockets elsewhere, in a forked child: it must not keep the lock alive."""
+        for connection in (self._lock, self._ear_driver):
+            if connection is not None and not connection.closed:
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                os.dup2(nowhere, connection.fileno())
+                os.close(nowhere)
+
+    def _cut(self) -> None:
+        """End the connections under the thread's feet: it waits for a server that is silent."""
+        for connection in (self._lock, self._ear_driver):
+            with contextlib.suppress(OSError, psycopg.Error):
+                if connection is not None:
+                    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+                        same.shutdown(socket.SHUT_RDWR)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it is awake
+            self._waker.send(b"\0")
+
+    def _turned(self) -> None:
+        self._asked = None
+        if self._has_said_stack:
+            self._due = 0.0
+            self._wake()
+
+    # The thread's
+
+    def _run(self) -> None:
+        try:
+            self._engine = engine.sync_engine(self._url)
+            with engine.errors(self._url):
+                self._take_lock()
+                self._listen()
+        except BaseException as error:  # noqa: BLE001 - it is raised by `start`
+            self._tell(self._fail, error)
+        else:
+            self._tell(self._started.set_result, None)
+            self._live()
+        finally:
+            self._disconnect()
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._started.done():
+            self._started.set_exception(error)
+
+    def _live(self) -> None:
+        self._due = time.monotonic() + self._interval
+        while not self._is_closing:
+            try:
+                self._wait(self._due - time.monotonic())
+                if self._is_closing:
+                    return
+                self._hear()
+                if time.monotonic() >= self._due:
+                    with engine.errors(self._url):
+                        self._beat()
+                    self._due = time.monotonic() + self._interval
+            except sa.exc.DBAPIError as error:
+                # The loop, which may be blocked, has a transaction open that has our row. We stand
+                # first in the queue for it, before anybody who would bury us.
+                if not engine.is_passing(error):
+                    self._say_and_rest(error)
+                self._due = 0.0
+            except Exception as error:  # noqa: BLE001 - the lease tells others, we go on trying
+                self._say_and_rest(error)
+
+    def _say_and_rest(self, error: Exception) -> None:
+        self._is_broken = self._is_broken or self._lock is None
+        if not self._is_closing:
+            logger.warning("No heartbeat: %s", error, extra={"action": "heartbeat_failed"})
+            self._rest(min(self._interval, _LONGEST_PAUSE))
+
+    def _wait(self, seconds: float) -> None:
+        """Wait so long at most, or until the server or the loop has something for us."""
+        until = time.monotonic() + max(0.0, seconds)
+        if self._lock is None or self._lock.closed:
+            self._lock_broke()
+        if self._ear_driver is not None and self._ear_driver.closed:
+            self._hang_up()
+        if self._is_broken or self._ear is None:
+            seconds = min(seconds, self._due - time.monotonic())
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._bell, selectors.EVENT_READ)
+            if self._lock is not None and not self._is_broken:
+                selector.register(self._lock.fileno(), selectors.EVENT_READ, self._lock_broke)
+            if self._ear_driver is not None:
+                selector.register(self._ear_driver.fileno(), selectors.EVENT_READ)
+            ready = selector.select(max(0.0, seconds))
+        for key, _ in ready:
+            if key.data is not None:
+                key.data()
+            elif key.fileobj is self._bell:
+                self._bell.recv(4096)
+        overslept = time.monotonic() - until
+        if self._asked is not None and overslept > 1.0:
+            self._asked += overslept  # the whole process stood still, or the machine slept
+
+    def _rest(self, seconds: float) -> None:
+        """Try again after so many seconds, or at the end at once."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._bell, selectors.EVENT_READ)
+            selector.select(seconds)
+        self._due = 0.0
+
+    def _lock_broke(self) -> None:
+        """Notice at once that the server ended the connection: the lock is free from then on."""
+        self._is_broken = True
+        self._due = 0.0
+
+    def _beat(self) -> None:
+        """Check the lock, and renew the lease while the loop turns."""
+        if self._is_stopped or self._is_being_replaced() or not self._loop_turns():
+            return
+        if not self._holds_lock():
+            self._take_lock()
+        else:
+            self._renew(locked=False)
+        self._listen()
+
+    def _loop_turns(self) -> bool:
+        """Ask the loop for a sign; whether the last one is not longer ago than the patience."""
+        asked, now = self._asked, time.monotonic()
+        if asked is None:
+            self._asked = now
+            self._tell(self._turned)
+            if self._has_said_stack:
+                self._has_said_stack = False
+                logger.warning("The event loop turns again", extra={"action": "loop_turns"})
+            return True
+        if now - asked < self._patience:
+            return True
+        if not self._has_said_stack:
+            self._has_said_stack = True
+            self._say_what_blocks(now - asked)
+        return False
+
+    def _say_what_blocks(self, seconds: float) -> None:
+        message = (
+            "Something has blocked the event loop for %s (ITEMGRAPH_PATIENCE): this worker renews "
+            "its lease no longer, and others will take over its work"
+        )
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - documented
+        stack = "".join(["It is at:\n", *traceback.format_stack(frame)]).rstrip()
+        period = values.format_period(round(seconds))
+        extra = {"action": "loop_blocked"}
+        record = logger.makeRecord(
+            __name__, logging.ERROR, __file__, 0, message, (period,), None, None, extra, stack
+        )
+        logger.handle(record)
+
+    def _holds_lock(self) -> bool:
+        if self._lock is None:
+            return False
+        try:
+            self._lock.execute("SELECT")
+        except psycopg.Error:
+            return False
+        return True
+
+    def _take_lock(self) -> None:
+        """Lock the worker's number on a new connection, and say so."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            self._is_broken = True
+            lock.close()
+        assert self._engine is not None
+        arguments = self._engine.dialect.create_connect_args(self._engine.url)[1]
+        # A statement with parameters of its own would leave a portal open, and with it a
+        # snapshot, until the next one.
+        lock = psycopg.connect(cursor_factory=psycopg.ClientCursor, **arguments)
+        try:
+            lock.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            lock.execute(LOCK, [self._worker_id])
+        except BaseException:
+            lock.close()
+            raise
+        self._lock = lock
+        self._renew(locked=True)
+
+    def _renew(self, *, locked: bool) -> None:
+        """Renew the lease; who finds that it was given up for dead is registered anew."""
+        asked = clock.elapsed()
+        try:
+            ear = self._connected()
+            with ear.begin():
+                ear.exec_driver_sql(WAIT_BRIEFLY)
+                lives = workers.heartbeat(ear, self._worker_id, self._lease)
+                if lives and locked:
+                    workers.mark_locked(ear, self._worker_id)
+        except sa.exc.DBAPIError as error:
+            if not engine.is_passing(error):
+                self._hang_up()
+            raise
+        if lives:
+            self._lives_until = asked + self._lease.total_seconds()
+            self._is_broken = False
+        elif not self._is_stopped:
+            self._lives_until = -math.inf
+            replacing = asyncio.run_coroutine_threadsafe(self._replace(), self._loop)
+            replacing.add_done_callback(lambda _: self._wake())
+            self._replacing = replacing
+
+    def _is_being_replaced(self) -> bool:
+        """Whether the new worker's number is not known yet; then it is locked."""
+        if self._replacing is None:
+            return False
+        if not self._replacing.done():
+            return True
+        replaced, self._replacing = self._replacing, None
+        self._worker_id = replaced.result()
+        self._take_lock()
+        return False
+
+    def _connected(self) -> sa.Connection:
+        """Return the connection that renews and listens, made if it is not there."""
+        if self._ear is None:
+            assert self._engine is not None
+            self._ear = self._engine.connect()
+            driver = self._ear.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            self._ear_driver = driver
+        return self._ear
+
+    def _listen(self) -> None:
+        """Listen, if this connection does not yet; what was said meanwhile was not heard."""
+        ear = self._connected()
+        if "listens" not in ear.info:
+            with ear.begin():
+                ear.exec_driver_sql("LISTEN itemgraph")
+            ear.info["listens"] = True
+            self._tell(self._news.set)
+            self._tell(self._own_news.set)
+
+    def _hear(self) -> None:
+        """Pass on what was notified; after a cut, connect anew."""
+        if self._replacing is not None and self._replacing.done():
+            self._due = 0.0
+        try:
+            if self._ear_driver is None:
+                self._listen()
+                return
+            for notification in self._ear_driver.notifies(timeout=0):
+                if notification.payload == self._crawl:
+                    self._tell(self._news.set)
+                elif notification.payload == f"worker {self._worker_id}":
+                    self._tell(self._own_news.set)
+        except (psycopg.Error, sa.exc.DBAPIError):
+            self._hang_up()
+            self._listen()
+
+    def _hang_up(self) -> None:
+        ear, self._ear, self._ear_driver = self._ear, None, None
+        if ear is not None:
+            with contextlib.suppress(psycopg.Error, sa.exc.SQLAlchemyError):
+                ear.invalidate()
+            with contextlib.suppress(psycopg.Error, sa.exc.SQLAlchemyError):
+                ear.close()
+
+    def _tell(self, function: Callable[..., object], *given: object) -> None:
+        """Have the loop call a function, unless it is closed."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *given)
+
+    def _disconnect(self) -> None:
+        self._hang_up()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with contextlib.suppress(psycopg.Error):
+                lock.close()
+        if self._engine is not None:
+            self._engine.dispose()
+        self._bell.close()
+        self._waker.close()
+
+
+async def _happens(event: asyncio.Event, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), timeout)
+    has_happened = event.is_set()
+    event.clear()
+    return has_happened
+
+
+def _abandon_all() -> None:
+    for liveness in list(_open):
+        liveness.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,498 @@
+"""The door of a running crawl: the same functions as everybody's, awaited on the reactor's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.graph import liveness, startup_report
+from scrapy_itemgraph.graph.commits import Commits
+from scrapy_itemgraph.graph.feeds import Feeds
+from scrapy_itemgraph.graph.pruning import Pruning
+from scrapy_itemgraph.graph.sessions import Sessions
+from scrapy_itemgraph.graph.sources import Sources
+from scrapy_itemgraph.graph.transactions import Transactions
+from scrapy_itemgraph.graph.worker_limits import Limiting
+from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.postgres import engine, migrate
+from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+from scrapy_itemgraph.store import queues, sessions
+from scrapy_itemgraph.store.admin import progress_reports, status
+from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.registry import runs, workers
+from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.worklist import claims as stored_claims
+from scrapy_itemgraph.store.worklist import stored_redirects
+from scrapy_itemgraph.store.worklist import timers as stored_timers
+from scrapy_itemgraph.tools import logs
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from scrapy_itemgraph.model.operations import Operation
+    from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.types import (
+        Applied,
+        Claim,
+        Cookie,
+        Hand,
+        Handing,
+        ItemSnapshot,
+        Move,
+        Moved,
+        Note,
+        Remaining,
+        Use,
+    )
+    from scrapy_itemgraph.settings import Settings
+
+logger = logs.logger(__name__)
+
+
+class CrawlGraph:
+    """What one worker does with its crawl's graph; made by `open`."""
+
+    def __init__(
+        self, settings: Settings, engine: AsyncEngine, server: EmbeddedServer | None
+    ) -> None:
+        self.settings = settings
+        self.worker_id = 0
+        self._engine = engine
+        self._server = server
+        self._crawl_id = 0
+        self._spider = ""
+        self._job: str | None = None
+        self._registration = registry.Registration(tasks={})
+        self.callbacks: set[str] = set()
+        self._has_callback: Callable[[str], bool] = lambda _: True
+        self._of_callback: Callable[[str], Task] | None = None
+        self.has_cookies = False
+        self.is_sweeping = False
+        self.staged = 0  # results that fell due
+        self.suspects_wait = False  # there is work that must run alone
+        self._outdated: set[str] = set()
+        self.last_uses: Sequence[Use] = ()  # of limits, for the end
+        self.on_replaced: Callable[[], None] = lambda: None  # given up for dead, and begun anew
+        self._transactions = Transactions(engine, settings.patience)
+        self._call = self._transactions.call
+        self._sources = Sources(self._transactions, lambda _: None)
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        *,
+        crawl: str,
+        spider: str,
+        tasks: Mapping[str, Task],
+        of_callback: Callable[[str], Task] | None = None,
+        has_callback: Callable[[str], bool] = lambda _: True,
+        callback_names: Collection[str] = (),
+        arguments: Mapping[str, str] | None = None,
+        job: str | None = None,
+        source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
+    ) -> CrawlGraph:
+        """Find or start the server, migrate if allowed, register crawl, tasks and worker.
+
+        `of_callback` returns the task of a plain callback, by its name; `has_callback` tells
+        whether this worker's code has what another one registers later, and `callback_names` are
+        those that may become tasks. `source_of` returns the digest of a task's code, by its name.
+
+        Raises:
+            ItemGraphError: with one clear line.
+
+        """
+        server = None
+        url = settings.database_url
+        if url is None:
+            server = await asyncio.to_thread(EmbeddedServer.start, settings.data_dir)
+            url = server.url
+        idle = settings.lease.total_seconds() / 2  # the beat gets its row in time
+        graph = cls(settings, engine.async_engine(url, longest_idle=idle), server)
+        graph._has_callback = has_callback
+        graph._sources = Sources(graph._transactions, source_of)
+        try:
+            with engine.all_errors(graph._engine.url):
+                await graph._register(
+                    crawl,
+                    spider,
+                    tasks,
+                    of_callback=of_callback,
+                    callback_names=callback_names,
+                    arguments=arguments or {},
+                    job=job,
+                )
+        except BaseException:
+            await graph._dispose()
+            raise
+        return graph
+
+    async def _register(
+        self,
+        crawl: str,
+        spider: str,
+        tasks: Mapping[str, Task],
+        *,
+        of_callback: Callable[[str], Task] | None,
+        callback_names: Collection[str],
+        arguments: Mapping[str, str],
+        job: str | None,
+    ) -> None:
+        self._spider, self._job, self._of_callback = spider, job, of_callback
+        self._commits = Commits(self._transactions, spider=spider)
+        self.hand = self._commits.hand
+        await self._transactions.when_up(engine.check_version)
+        allowed = self.settings.auto_migrate
+        automatic = self._server is not None if allowed is None else allowed
+        await self._transactions.once(migrate.ensure, auto=automatic)
+        if self._server is not None and self._server.alone_since is not None:
+            await self._call(workers.end_leases, self._server.alone_since)
+        renamed = await self._call(registry.rename_tags, self.settings.tag_renames)
+        self._crawl_id, other = await self._call(registry.make_crawl, crawl, arguments)
+        self._transactions.crawl_id = self._crawl_id
+        self.sessions = Sessions(self._transactions, self._crawl_id)
+        self.pruning = Pruning(self._transactions, self._crawl_id, self.settings)
+        self.feeds = Feeds(self._transactions, self._crawl_id)
+        self.limiting = Limiting(self._transactions, self.settings, spider=spider)
+        self._registration = await self._call(
+            registry.register_tasks,
+            self._crawl_id,
+            spider,
+            tasks,
+            self.settings.default_ttl,
+            of_callback=of_callback,
+            limits_of=self.limiting.of_task,
+            of_all=self.limiting.of_all,
+        )
+        self.limiting.learn(self._registration.limits)
+        self.callbacks = set(self._registration.callbacks)
+        worker = await self._register_worker(joins_run=True)
+        self._started_at: datetime = worker.started_at
+        self.is_resumed = self.run_started_at < self._started_at
+        self._liveness = liveness.Liveness(
+            self._engine.url,
+            crawl_id=self._crawl_id,
+            worker_id=self.worker_id,
+            lease=self.settings.lease,
+            patience=self.settings.patience,
+            replace=self._replace_worker,
+        )
+        await self._liveness.start()
+        startup_report.tell(
+            tasks,
+            renamed=renamed,
+            other_arguments=other,
+            vanished=self._registration.vanished,
+            stray_groups=await self.limiting.stray_groups({*tasks, *callback_names}),
+            outdated=await self._sources.note(self._registration.tasks),
+        )
+
+    async def _register_worker(self, *, joins_run: bool = False) -> Any:
+        def register(connection: Connection) -> Any:
+            if joins_run:
+                self.run_started_at = runs.join(connection, self._crawl_id)
+            return workers.register(
+                connection,
+                self._crawl_id,
+                spider=self._spider,
+                host=socket.gethostname(),
+                process_id=os.getpid(),
+                job=self._job,
+                lease=self.settings.lease,
+            )
+
+        worker = await self._call(register)
+        self.worker_id = self._commits.worker_id = worker.id
+        self.sessions.worker_id = self.limiting.worker_id = worker.id
+        return worker
+
+    async def seed(self, operations: Sequence[Operation]) -> tuple[Note, ...]:
+        """Apply checked operations in one transaction of their own.
+
+        Raises:
+            OperationError: naming the operation; then none of them was applied.
+
+        """
+        seeds = Changeset(operations=tuple(operations), outcome=Outcome.OK)
+        (applied,) = await self.commit([seeds])
+        if applied.error is not None:
+            raise OperationError(f"spider {self._spider}, seeds: {applied.error['message']}")
+        return applied.notes
+
+    # Plain callbacks
+
+    async def register_callbacks(self, callbacks: Iterable[Task]) -> None:
+        """Register plain callbacks that were met for the first time."""
+        await self._take_callbacks(
+            await self._call(
+                registry.register_callbacks,
+                self._crawl_id,
+                self._spider,
+                list(callbacks),
+                self.settings.default_ttl,
+            )
+        )
+
+    async def learn_callbacks(self) -> bool:
+        """Take note of plain callbacks that other workers registered; tell whether there are."""
+        return await self._take_callbacks(
+            await self._call(registry.known_callbacks, self._crawl_id, self._spider, hot=True)
+        )
+
+    async def _take_callbacks(self, known: Mapping[int, tuple[str, str, uuid.UUID]]) -> bool:
+        tasks = self._registration.tasks
+        new = {
+            number: one
+            for number, one in known.items()
+            if number not in tasks and self._has_callback(one[0])
+        }
+        if self._of_callback is not None:
+            limited = {number: self._of_callback(name) for number, (name, _, _) in new.items()}
+            await self.limiting.register(limited)
+        await self._sources.note(new)
+        tasks |= new
+        self.callbacks |= {name for name, _, _ in known.values()}
+        return bool(new)
+
+    async def move(self, gone: Sequence[Move]) -> list[Moved]:
+        """Note where claims' requests went; for each, whether it may go on there."""
+        return await self._call(stored_redirects.move, self._crawl_id, gone, hot=True)
+
+    # Runs
+
+    async def mark_started(self) -> None:
+        """Note that `start()` came to its end; until then no worker finishes the run."""
+        await self._call(workers.mark_started, self.worker_id)
+
+    async def finish_run(self) -> None:
+        """Note that the run is over, so that the next start begins another one."""
+        await self._call(runs.finish, self._crawl_id, self.run_started_at)
+
+    # Work
+
+    async def claim(
+        self,
+        limit: int,
+        *,
+        alone: bool = False,
+        hand: Hand | None = None,
+        hands: Callable[[Sequence[Claim]], Collection[tuple[int, int]] | None] | None = None,
+    ) -> list[Claim]:
+        """Claim up to `limit` pieces of work; with `alone`, one that two workers died on.
+
+        Without a hand nothing is limited. `hands` is told of the claims and returns the (item,
+        task) pairs that may begin; see `claims.claim`.
+        """
+        tokens = stored_claims.new_tokens(limit)
+        is_again = False
+
+        def claim(connection: Connection) -> list[Claim]:
+            nonlocal is_again
+            if is_again:
+                registry.share_crawl(connection, self._crawl_id)
+                stored_claims.unclaim(connection, tokens, self.worker_id)
+                if hand is not None:
+                    holdings.keep_only(connection, self.worker_id, hand.rooms)
+            is_again = True
+            self.has_cookies, others_log_in, freed = sessions.before_claim(
+                connection, self._crawl_id, self.worker_id
+            )
+            self._commits.see_freed(freed)
+            if others_log_in:
+                return []
+            admission = None if hand is None else self.limiting.admission(hand)
+            claims = stored_claims.claim(
+                connection,
+                crawl_id=self._crawl_id,
+                worker_id=self.worker_id,
+                tasks=self._registration.tasks,
+                tokens=tokens,
+                limit=limit,
+                alone=alone,
+                admission=admission,
+                hands=hands,
+            )
+            if hand is not None and admission is not None:
+                hand.grants = tuple(admission.grants.values())
+                hand.again_in = admission.again_in
+            return claims
+
+        return await self._call(claim, hot=True)
+
+    async def commit(
+        self,
+        changesets: Sequence[Changeset],
+        *,
+        cookies: Sequence[Cookie] = (),
+        state: Mapping[str, str | None] | None = None,
+        handing: Handing | None = None,
+    ) -> list[Applied]:
+        """Apply changesets in one transaction; one that the database refuses fails alone.
+
+        Changed cookies, spider.state, and what the engine gets next are saved with them.
+        """
+        return await self._commits.commit(changesets, cookies=cookies, state=state, handing=handing)
+
+    @property
+    def names_freed(self) -> int:
+        """How often names were freed, as of the last claim or commit; it only grows."""
+        return self._commits.names_freed
+
+    async def release(self, claims: Sequence[Claim]) -> int:
+        """Give claims back in their place; return how many were still ours."""
+        if not claims:
+            return 0
+        return await self._call(stored_claims.release, claims, self.worker_id, hot=True, share=True)
+
+    async def refile(self, claim: Claim, slot: str) -> bool:
+        """Give a claim back into the queue of the slot that its request really has.
+
+        With a slot that cannot be stored there is no queue: then it fails.
+        """
+        if not slots.is_usable(slot):
+            what = f"the request's slot is no text of up to {slots.MAX_BYTES} bytes: {slot!r:.80}"
+            error = {"type": "OperationError", "message": what}
+            failed = Changeset(operations=(), outcome=Outcome.FAILED, claim=claim, error=error)
+            (applied,) = await self.commit([failed])
+            return applied.outcome is not None
+
+        def refile(connection: Connection) -> bool:
+            slot_id = queues.intern_slots(connection, [slot])[slot]
+            queue_id = queues.intern(connection, self._crawl_id, slot_id)
+            return stored_claims.refile(connection, claim, queue_id, self.worker_id)
+
+        return await self._call(refile, hot=True, share=True)
+
+    async def remaining(self) -> Remaining:
+        """Return what is left for this worker's tasks."""
+        until = await self._due_until()
+
+        def remaining(connection: Connection) -> Remaining:
+            kinds = stored_claims.open_kinds(connection, self._crawl_id, self._registration.tasks)
+            numbers = [kind.id for kind in kinds]
+            return status.remaining(connection, self._crawl_id, kinds=numbers, until=until)
+
+        return await self._call(remaining, hot=True)
+
+    async def take_over(self) -> int:
+        """Free what the crawl's dead and stalled workers had; return how many claims that were."""
+        taken = await self._call(
+            workers.take_over, self._crawl_id, self.worker_id, hot=True, share=True
+        )
+        self.suspects_wait = taken.suspects_wait
+        startup_report.tell_given_up(taken.given_up)
+        return taken.claims
+
+    async def tend(self) -> bool:
+        """Take over from the dead, stage what fell due, sweep a step; whether there is more."""
+        await self.take_over()
+        await self._call(queues.mend, self._crawl_id, hot=True)
+        timers = await self._call(stored_timers.stage_timers, self._crawl_id, hot=True)
+        until = await self._due_until()
+        due = await self._call(
+            stored_timers.stage_results, self._crawl_id, until, hot=True, share=True
+        )
+        self.staged += due
+        self.is_sweeping = await self._call(registry.sweep, self._crawl_id, hot=True)
+        await self._say_what_is_outdated()
+        return bool(timers or due or self.is_sweeping)
+
+    async def _say_what_is_outdated(self) -> None:
+        outdated = await self._call(registry.redefined, self._registration.tasks, hot=True)
+        for name in outdated - self._outdated:
+            logger.warning(
+                "A later start declares the task %r otherwise; this worker leaves it to that", name
+            )
+        self._outdated |= outdated
+
+    async def _due_until(self) -> datetime:
+        if self.settings.idle == "close":
+            return self._started_at
+        return await self._call(lambda connection: connection.scalar(status.NOW))
+
+    async def get_item(self, name: str) -> ItemSnapshot | None:
+        """Return an item by any of its names, as it is committed."""
+        return await self._call(stored_claims.named, self._crawl_id, name, hot=True)
+
+    async def get_metadata(
+        self, name: str, task: str, *, only_fresh: bool = False
+    ) -> dict[str, Any] | None:
+        """Return a task's metadata of an item, as it is committed; None when there is none."""
+
+        def get(connection: Connection) -> dict[str, Any] | None:
+            item_id = status.resolve(connection, self._crawl_id, name)
+            if item_id is None:
+                return None
+            for result in status.results(connection, self._crawl_id, item_id):
+                if result.task == task and result.version is not None:
+                    is_wanted = result.state == "fresh" or not only_fresh
+                    return result.metadata if is_wanted else None
+            return None
+
+        return await self._call(get, hot=True)
+
+    async def sweeps(self) -> list[progress_reports.Sweep]:
+        """Return the open sweeps, and how far they are."""
+        return await self._call(progress_reports.sweeps, self._crawl_id)
+
+    async def summary(self) -> status.Summary:
+        """Count the crawl for a log line."""
+        return await self._call(status.summary, self._crawl_id)
+
+    @property
+    def lives(self) -> bool:
+        """Whether lock and lease stand, so that nobody else can have this worker's limits."""
+        return self._liveness.lives
+
+    async def wait_for_own_news(self, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
+        """Wait for news for this very worker, `timeout` seconds at most; whether there were."""
+        return await self._liveness.wait_for_own(timeout)
+
+    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
+        """Wait for news of the crawl, `timeout` seconds at most."""
+        await self._liveness.wait(timeout)
+
+    def hurry(self) -> None:
+        """Wait for a server that is gone a short time only, for the crawl ends."""
+        self._transactions.hurry()
+
+    async def close(self, reason: str) -> None:
+        """Give back what is still claimed, and be gone; the lock goes last."""
+        self.hurry()
+        try:
+            self._liveness.stop()
+            await self._call(self._stop, reason, hot=True, share=True)
+        finally:
+            await self._dispose()
+
+    def _stop(self, connection: Connection, reason: str) -> None:
+        stored_claims.release_all(connection, self.worker_id)
+        holdings.release_all(connection, self.worker_id, self.last_uses)
+        workers.stop(connection, self.worker_id, reason)
+
+    async def _dispose(self) -> None:
+        if hasattr(self, "_liveness"):  # else it failed to open
+            await self._liveness.close()
+        await self._transactions.close()
+        if self._server is not None:
+            await asyncio.to_thread(self._server.close)
+
+    async def _replace_worker(self) -> int:
+        """Register anew who was given up for dead; returns its number."""
+        self.on_replaced()
+        logger.warning(
+            "This worker was given up for dead; it goes on as a new one, and what it was doing "
+            "is done by others"
+        )
+        await self._register_worker()
+        return self.worker_id

@@ -1,0 +1,121 @@
+"""Limiting: which limits a worker's work keeps to, and what it has of them in the database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.model import limits
+from scrapy_itemgraph.model.pace import LEAST
+from scrapy_itemgraph.model.types import Terms
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.limits import declared as declared_limits
+from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.limits.declared import TaskLimits
+from scrapy_itemgraph.store.worklist.admission import Admission
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.model.limits import Limit
+    from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.types import Claim, Grant, Hand, Lesson, Use
+    from scrapy_itemgraph.settings import Settings
+
+
+class Limiting:
+    """The limits of one worker; `worker_id` follows the worker when it registers anew."""
+
+    def __init__(self, transactions: Transactions, settings: Settings, *, spider: str) -> None:
+        self.worker_id = 0
+        self._call = transactions.call
+        self._settings = settings
+        self._spider = spider
+        self._known = TaskLimits()
+        self.of_strays: tuple[int, ...] = ()  # requests that no task's work leads to
+
+    def of_task(self, task: Task) -> Sequence[Limit]:
+        """Return what the work of a task keeps to, as the code and the settings declare it."""
+        return limits.of_task(
+            task,
+            spider=self._spider,
+            rate_limit=self._settings.rate_limit,
+            rate_groups=self._settings.rate_groups,
+        )
+
+    def learn(self, registered: TaskLimits) -> None:
+        """Take note of the limits of tasks that are registered."""
+        self._known.update(registered)
+        self.of_strays = tuple(
+            number for number, one in self._known.declared.items() if one.kind == limits.GLOBAL
+        )
+
+    @property
+    def of_all(self) -> Sequence[Limit]:
+        """What every request keeps to."""
+        given = self._settings.rate_limit
+        return () if given is None else (limits.of_all(given),)
+
+    async def stray_groups(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """Return the groups that match no task, neither of `names` nor of any crawl, with hints."""
+        groups = self._settings.rate_groups
+        if not groups:
+            return []
+        known = await self._call(declared_limits.task_names)
+        return limits.strays(groups, {*known, *names})
+
+    async def register(self, tasks: Mapping[int, Task]) -> None:
+        """Save the limits of tasks that are registered, and of requests of none."""
+        declared = {number: self.of_task(task) for number, task in tasks.items()}
+        if any(declared.values()):
+            self.learn(await self._call(declared_limits.register, declared))
+
+    @property
+    def declared(self) -> Mapping[int, Limit]:
+        """All limits that the code and the settings declare, by number."""
+        return self._known.declared
+
+    def of_claim(self, claim: Claim) -> tuple[int, ...]:
+        """Return the limits that the requests of a claim keep to, beside their slots."""
+        of_tags = (
+            number
+            for number in self._known.of_tags.get(claim.task_id, ())
+            if claim.item.tags.keys() >= set(self._known.declared[number].tags)
+        )
+        return (*self._known.of_task.get(claim.task_id, ()), *of_tags)
+
+    def admission(self, hand: Hand) -> Admission:
+        """Return what decides which work this worker may claim now."""
+        return Admission(
+            rooms=dict(hand.rooms),
+            shared=hand.shared,
+            limits_of=self._known.of_task,
+            terms={number: terms_of(one) for number, one in self._known.declared.items()},
+            slot_terms=hand.slot_terms,
+            learns=self._settings.learn_delays,
+        )
+
+    async def renew(self, uses: Sequence[Use]) -> dict[int, Grant]:
+        """Give up, shrink, grow and ask for limits, all at once."""
+        learns = self._settings.learn_delays
+        return await self._call(holdings.renew, self.worker_id, uses, learns=learns, hot=True)
+
+    async def teach(self, lessons: Sequence[Lesson]) -> None:
+        """Save what was learned of slots, and tell the other workers that have them."""
+        await self._call(holdings.teach, self.worker_id, lessons, hot=True)
+
+    async def number_slots(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the numbers of slots, made when they are new."""
+
+        def intern(connection: Connection) -> dict[str, int]:
+            return queues.intern_slots(connection, names)
+
+        return await self._call(intern, hot=True)
+
+
+def terms_of(limit: Limit) -> Terms:
+    """Return how a declared limit is kept; where a delay is learned, by one worker at a time."""
+    gap = limit.gap or 0.0
+    return Terms(gap=max(gap, LEAST) if limit.throttles else gap, concurrency=limit.concurrency)

@@ -1,0 +1,380 @@
+"""Tasks: spider methods that tags call for, and what their decorator says of them."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Literal, TypeVar
+
+from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
+from scrapy_itemgraph.model import rates, values
+from scrapy_itemgraph.model.rates import RateLimit
+
+MARK = "__itemgraph_task__"
+SET_ASIDE = "callback."
+CALLBACK_OPTIONS = (
+    "version",
+    "ttl",
+    "max_failures",
+    "rate_limit",
+    "concurrency",
+    "exempt_global",
+    "recovers",
+)
+_NAME = re.compile(r"\w[\w.:-]{0,99}")
+_FIRST_DELAY = timedelta(seconds=10)
+_LONGEST_DELAY = timedelta(minutes=10)
+
+on_declared: Callable[[], None] | None = None
+"""Called when a task is declared."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task as a spider declares it; `ttl` is None for the default and "never" for none.
+
+    The keys of `rate_limit_by_tag` are sorted tags, all of which an item must have.
+    """
+
+    name: str
+    method: str
+    tags: tuple[str, ...] = ()
+    version: str = "1"
+    ttl: timedelta | Literal["never"] | None = None
+    depends_on: tuple[str, ...] = ()
+    nice: int = 0
+    request: str | Callable[..., Any] | None = None
+    slot: str | None = None
+    download: bool = True
+    max_attempts: int = 3
+    backoff: tuple[timedelta, ...] = ()
+    max_failures: int | None = None
+    allow_failure: bool = False
+    rate_limit: RateLimit | None = None
+    rate_limit_by_tag: Mapping[tuple[str, ...], RateLimit] = field(default_factory=dict)
+    exempt_global: bool = False
+    autothrottle: bool | None = None
+    concurrency: int | None = None
+    exclusive: Literal["pair", "item"] = "pair"
+    retry_failed_on_version_bump: bool = False
+    is_callback: bool = False
+
+    def retry_delay(self, attempt: int) -> timedelta:
+        """Return how long to wait after the given attempt (from 1), before jitter."""
+        if self.backoff:
+            return self.backoff[min(attempt, len(self.backoff)) - 1]
+        return min(_FIRST_DELAY * (1 << min(attempt - 1, 10)), _LONGEST_DELAY)
+
+
+def task(
+    undecorated: None = None,
+    /,
+    *,
+    tags: Iterable[str] = (),
+    name: str | None = None,
+    version: str = "1",
+    ttl: timedelta | float | str | None = None,
+    depends_on: Iterable[str] = (),
+    nice: int = 0,
+    request: str | Callable[..., Any] | None = None,
+    slot: str | None = None,
+    download: bool = True,
+    max_attempts: int = 3,
+    backoff: float | str | timedelta | Sequence[float | str | timedelta] | None = None,
+    max_failures: int | None = None,
+    allow_failure: bool = False,
+    rate_limit: RateLimit | str | None = None,
+    rate_limit_by_tag: Mapping[str | tuple[str, ...], RateLimit | str] | None = None,
+    exempt_global: bool = False,
+    autothrottle: bool | None = None,
+    concurrency: int | None = None,
+    exclusive: Literal["pair", "item"] = "pair",
+    retry_failed_on_version_bump: bool = False,
+) -> Callable[[F], F]:
+    """Make a spider method a task that items with one of `tags` call for.
+
+    Raises:
+        TaskDefinitionError: at import, when an option cannot work; the method is named.
+
+    """
+    if undecorated is not None:
+        where = getattr(undecorated, "__qualname__", repr(undecorated))
+        raise TaskDefinitionError(f"@task of {where}: write @task(tags=[…]), with its tags")
+
+    def decorate(method: F) -> F:
+        options = Task(
+            name=name if name is not None else method.__name__,
+            method=method.__name__,
+            tags=_names(tags, "tags"),
+            version=version,
+            ttl=_ttl(ttl),
+            depends_on=_names(depends_on, "depends_on"),
+            nice=nice,
+            request=request,
+            slot=slot,
+            download=download,
+            max_attempts=max_attempts,
+            backoff=_backoff(backoff),
+            max_failures=max_failures,
+            allow_failure=allow_failure,
+            rate_limit=_rate_limit(rate_limit),
+            rate_limit_by_tag=_by_tag(rate_limit_by_tag),
+            exempt_global=exempt_global,
+            autothrottle=autothrottle,
+            concurrency=concurrency,
+            exclusive=exclusive,
+            retry_failed_on_version_bump=retry_failed_on_version_bump,
+        )
+        _check(options)
+        setattr(method, MARK, options)
+        if on_declared is not None:
+            on_declared()
+        return method
+
+    def named(method: F) -> F:
+        try:
+            return decorate(method)
+        except (ValueError, TypeError, ItemGraphError) as error:
+            where = getattr(method, "__qualname__", repr(method))
+            raise TaskDefinitionError(f"@task of {where}: {error}") from None
+
+    return named
+
+
+def callback_tag(name: str) -> str:
+    """Return the tag that calls for the task of a plain callback.
+
+    Beside a `@task` of the same name the callback's own task has another one, `callback.parse`.
+    """
+    return f"callback:{name.removeprefix(SET_ASIDE)}"
+
+
+def of_callback(name: str, options: Mapping[str, Any]) -> Task:
+    """Return the task that runs a spider's plain callback for the requests that name it.
+
+    `options` are those of `ITEMGRAPH_CALLBACKS` for it.
+
+    Raises:
+        TaskDefinitionError: when an option cannot work.
+
+    """
+    where = f"ITEMGRAPH_CALLBACKS[{name!r}]"
+    if not isinstance(options, Mapping):
+        raise TaskDefinitionError(f'{where}: write a dict such as {{"ttl": "1d"}}')
+    unknown = sorted(options.keys() - set(CALLBACK_OPTIONS))
+    if unknown:
+        raise TaskDefinitionError(
+            f"{where}: there is no {unknown[0]!r}; there are {', '.join(CALLBACK_OPTIONS)}"
+        )
+    if not isinstance(options.get("recovers", False), bool):
+        raise TaskDefinitionError(
+            f"{where}: recovers must be True or False, not {options['recovers']!r}"
+        )
+    try:
+        made = Task(
+            name=name,
+            method=name,
+            tags=(callback_tag(name),),
+            version=options.get("version", "1"),
+            ttl=_ttl(options.get("ttl")),
+            max_failures=options.get("max_failures"),
+            rate_limit=_rate_limit(options.get("rate_limit")),
+            concurrency=options.get("concurrency"),
+            exempt_global=options.get("exempt_global", False),
+            max_attempts=1,
+            allow_failure=True,
+            is_callback=True,
+        )
+        _check(made)
+    except (ValueError, TypeError, ItemGraphError) as error:
+        raise TaskDefinitionError(f"{where}: {error}") from None
+    return made
+
+
+def discover(spider_class: type) -> dict[str, Task]:
+    """Return the tasks of a spider class by name, checked against each other.
+
+    Raises:
+        TaskDefinitionError: for two tasks of one name, an undecorated override, an unknown
+            dependency, or a cycle.
+
+    """
+    found: dict[str, Task] = {}
+    for attribute in dict.fromkeys(a for cls in spider_class.__mro__ for a in vars(cls)):
+        options = _marked(spider_class, attribute)
+        if options is None:
+            continue
+        other = found.get(options.name)
+        if other is not None:
+            raise TaskDefinitionError(
+                f"{spider_class.__name__}: {other.method} and {attribute} are both the task "
+                f"{options.name!r}; give one of them another name="
+            )
+        found[options.name] = options
+    _check_dependencies(spider_class.__name__, found)
+    for options in found.values():
+        if isinstance(options.request, str) and not hasattr(spider_class, options.request):
+            raise TaskDefinitionError(
+                f"{spider_class.__name__}: request={options.request!r} of the task "
+                f"{options.name!r} names no method of the spider"
+                f"{closest(options.request, dir(spider_class))}"
+            )
+    return found
+
+
+def uncovered_dependencies(tasks: Mapping[str, Task]) -> list[tuple[Task, Task]]:
+    """Return (task, dependency) pairs where an item may carry the task's tag but not the other's.
+
+    Such an item never gets the dependency's result from this tag, so its task may wait for ever.
+    """
+    return [
+        (one, tasks[name])
+        for one in tasks.values()
+        for name in one.depends_on
+        if not set(one.tags) <= set(tasks[name].tags)
+    ]
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return a hint such as `; did you mean 'category'?`, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _marked(spider_class: type, attribute: str) -> Task | None:
+    definitions = [vars(cls)[attribute] for cls in spider_class.__mro__ if attribute in vars(cls)]
+    marks = [getattr(definition, MARK, None) for definition in definitions]
+    if marks[0] is None and any(marks):
+        raise TaskDefinitionError(
+            f"{spider_class.__name__}.{attribute} overrides a task but is not decorated; "
+            "decorate it with @task too, or give it another name"
+        )
+    if marks[0] is not None and not inspect.isroutine(
+        inspect.getattr_static(spider_class, attribute)
+    ):
+        raise TaskDefinitionError(f"{spider_class.__name__}.{attribute} is no method")
+    return marks[0]
+
+
+def _check_dependencies(spider: str, tasks: Mapping[str, Task]) -> None:
+    for one in tasks.values():
+        for name in one.depends_on:
+            if name not in tasks:
+                raise TaskDefinitionError(
+                    f"{spider}: the task {one.name!r} depends on {name!r}, which is no task of "
+                    f"this spider{closest(name, tasks)}"
+                )
+    try:
+        TopologicalSorter({t.name: t.depends_on for t in tasks.values()}).prepare()
+    except CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))
+        raise TaskDefinitionError(f"{spider}: tasks depend on each other: {circle}") from None
+
+
+def _names(given: Iterable[str], what: str) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise TaskDefinitionError(f"{what} is a list: write {what}=[{given!r}]")
+    return tuple(dict.fromkeys(values.check_id(name, f"a name in {what}") for name in given))
+
+
+def _ttl(given: Any) -> timedelta | Literal["never"] | None:
+    return None if given is None else values.parse_ttl(given) or "never"
+
+
+def _backoff(given: Any) -> tuple[timedelta, ...]:
+    if given is None:
+        return ()
+    steps = given if isinstance(given, (list, tuple)) else [given]
+    return tuple(values.parse_period(step, "backoff") for step in steps)
+
+
+def _rate_limit(given: Any) -> RateLimit | None:
+    return None if given is None else RateLimit.read(given, "rate_limit")
+
+
+def _by_tag(given: Any) -> dict[tuple[str, ...], RateLimit]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TaskDefinitionError(
+            'rate_limit_by_tag is a dict of tags to rates, such as {"slow": "1/s"}, '
+            f"not {given!r:.80}"
+        )
+    found: dict[tuple[str, ...], RateLimit] = {}
+    for key, rate in given.items():
+        tags = _tags_together(key)
+        if tags in found:
+            raise TaskDefinitionError(
+                f"rate_limit_by_tag has the tags {', '.join(tags)} twice; leave one of them out"
+            )
+        found[tags] = RateLimit.read(rate, f"rate_limit_by_tag[{key!r:.80}]")
+    return found
+
+
+def _tags_together(key: Any) -> tuple[str, ...]:
+    what = "a tag in rate_limit_by_tag"
+    if not isinstance(key, tuple):
+        return (values.check_tag(key, what),)
+    if not key:
+        raise TaskDefinitionError(
+            "rate_limit_by_tag has a tuple without a tag; a limit for all items is rate_limit="
+        )
+    tags = tuple(sorted({values.check_tag(tag, what) for tag in key}))
+    values.check_tag(",".join(tags), "a tuple of tags in rate_limit_by_tag")
+    return tags
+
+
+def _check(options: Task) -> None:
+    if not _NAME.fullmatch(options.name):
+        raise TaskDefinitionError(
+            f"the name {options.name!r} has odd characters; use up to 100 letters, digits "
+            "and _ . : -"
+        )
+    if not options.tags:
+        raise TaskDefinitionError("tags is empty, so nothing would ever call for this task")
+    if not isinstance(options.version, str) or not options.version:
+        raise TaskDefinitionError(f"version must be a non-empty string, not {options.version!r}")
+    values.check_text(options.version, "version")
+    if options.exclusive not in ("pair", "item"):
+        raise TaskDefinitionError(f'exclusive is "pair" or "item", not {options.exclusive!r}')
+    if options.request is not None and not (
+        isinstance(options.request, str) or callable(options.request)
+    ):
+        raise TaskDefinitionError("request is the name of a method, or a callable of the item")
+    _check_integer(options.nice, "nice", least=-(2**31))
+    _check_integer(options.max_attempts, "max_attempts", least=1)
+    if options.max_failures is not None:
+        _check_integer(options.max_failures, "max_failures", least=1)
+    _check_limits(options)
+
+
+def _check_limits(options: Task) -> None:
+    if not isinstance(options.exempt_global, bool):
+        raise TaskDefinitionError(
+            f"exempt_global must be True or False, not {options.exempt_global!r}"
+        )
+    if not isinstance(options.autothrottle, bool | None):
+        raise TaskDefinitionError(
+            f"autothrottle must be True, False or None, not {options.autothrottle!r}"
+        )
+    if options.concurrency is None:
+        return
+    rates.check_concurrency(options.concurrency)
+    if options.rate_limit is not None and options.rate_limit.concurrency is not None:
+        raise TaskDefinitionError(
+            f"concurrency={options.concurrency} and rate_limit="
+            f"RateLimit(…, concurrency={options.rate_limit.concurrency}) both say how many run "
+            "at once; leave one of them out"
+        )
+
+
+def _check_integer(value: Any, what: str, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+        raise TaskDefinitionError(f"{what} must be an integer from {least}, not {value!r}")

@@ -1,0 +1,350 @@
+"""The nouns that pass between layers, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    OK = "ok"
+    RETRY = "retry"
+    FAILED = "failed"
+    REFUSED = "refused"
+    RELEASED = "released"
+    DIED = "died"
+    STALLED = "stalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemSnapshot:
+    """An item as it was committed when it was read."""
+
+    id: str
+    aliases: tuple[str, ...]
+    tags: Mapping[str, Any]
+    data: dict[str, Any]
+    created_by: str | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Work taken by a worker, with the fencing token that ends it.
+
+    `invalidated_at` is the expiry that the claim answers; a later one outlives it. `request` is
+    where an earlier attempt's redirects or retries took it.
+    """
+
+    item_id: int
+    task_id: int
+    task: str
+    version: str
+    token: UUID
+    attempt: int
+    claimed_at: datetime
+    slot: str
+    is_alone: bool
+    item: ItemSnapshot
+    invalidated_at: datetime | None = None
+    is_refiled: bool = False
+    request: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cookie:
+    """A cookie of a jar, both as JSON; `cookie` is None when it was deleted.
+
+    `expires` is in seconds since 1970, None where it does not expire.
+    """
+
+    jar: str
+    domain: str
+    path: str
+    name: str
+    cookie: str | None
+    expires: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Where a redirect or a retry takes a claim's request.
+
+    `name` is what another request to the same place would be known by, None when it is not
+    filtered; `request` is its JSON, None when it cannot be stored. Without `takes_name` it is only
+    looked who has the name.
+    """
+
+    claim: Claim
+    name: str | None
+    request: str | None
+    takes_name: bool = True
+
+
+class Moved(StrEnum):
+    """Whether a claim's request may go where it was taken."""
+
+    ON = "on"
+    TAKEN = "taken"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultSnapshot:
+    """What an (item, task) pair last produced, and its state."""
+
+    task: str
+    version: str | None
+    metadata: dict[str, Any]
+    is_successful: bool | None
+    is_held: bool
+    is_invalidated: bool
+    completed_at: datetime | None
+    expires_at: datetime | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One thing that an operation did, for the log and the stats: `[new] URL:…`.
+
+    `text` begins with the item's id; `shown` has the URL of a request in the place of that.
+    """
+
+    operation: str
+    label: str
+    text: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What became of a changeset.
+
+    `outcome` is None when the claim was lost: nothing of the changeset was applied. `error` is set
+    when an operation could not be carried out, so that a good execution ended as a failure;
+    `failed_at` is the operation's place in the changeset, from 0.
+    """
+
+    outcome: Outcome | None
+    error: dict[str, Any] | None = None
+    notes: tuple[Note, ...] = ()
+    failed_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outdated:
+    """A task whose code has changed since `made` of its fresh results were made.
+
+    They are counted up to a thousand. `is_news` says that the code had not been seen before.
+    """
+
+    task: str
+    is_callback: bool
+    made: int
+    is_news: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remaining:
+    """What is left of a crawl's work, as a worker that finds nothing to claim sees it.
+
+    `next_retry` is in seconds from now.
+    """
+
+    claimable: bool
+    claimed: bool
+    sweeping: bool
+    next_retry: float | None
+
+    @property
+    def has_some(self) -> bool:
+        """Whether there is work now, or may be as soon as others are done."""
+        return self.claimable or self.claimed or self.sweeping
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a run that closes when idle has reached its end."""
+        return not self.has_some and self.next_retry is None
+
+
+@dataclass(slots=True, kw_only=True)
+class Handing:
+    """What a worker's engine has and gets next, as (item, task) pairs: all else of its work is not.
+
+    `is_told` once the database knows it.
+    """
+
+    pairs: Collection[tuple[int, int]]
+    is_told: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """Work that became a failure because its workers died of it, or stalled; `kind` says which."""
+
+    item: str
+    task: str
+    kind: str
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOver:
+    """How many claims of dead and stalled workers are free, and what of them is given up.
+
+    `suspects_wait` tells whether there is work to be claimed that must run alone.
+    """
+
+    claims: int = 0
+    given_up: tuple[GivenUp, ...] = ()
+    suspects_wait: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """A scraped item as it is kept: the import path of its class, and its fields as JSON."""
+
+    item_class: str
+    fields: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedState:
+    """How far a feed has come.
+
+    `token` is its writer's. `uri` is where it is being written, without credentials, as batch no.
+    `batch` with `count` items; None while that has not begun. `size` are the bytes that stand,
+    before a place that is known by `mark`: synced and marked as written, or, where a feed is
+    written whole, there before it. `is_new` says that it begins with the run that it takes part in.
+    """
+
+    id: int
+    token: UUID | None = None
+    uri: str | None = None
+    batch: int = 1
+    count: int = 0
+    size: int | None = None
+    mark: int | None = None
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A scraped item of the journal.
+
+    `fields` are as they are stored; `json_values.load` makes Python's values of them. `item` and
+    `task` are None where the item under work is gone, or there was none.
+    """
+
+    number: int
+    item_class: str
+    fields: dict[str, Any]
+    item: str | None
+    task: str | None
+    kept_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a limit is kept: the least seconds between two starts, and how many run at once.
+
+    `delay` are the seconds that are meant, where jitter lets some gaps be shorter; None: `gap`.
+    """
+
+    gap: float = 0.0
+    concurrency: int | None = None
+    delay: float | None = None
+
+    @property
+    def meant(self) -> float:
+        """The seconds between two starts that are meant, apart from jitter."""
+        return self.gap if self.delay is None else max(self.delay, self.gap)
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether only one worker at a time may start anything."""
+        return self.gap > 0
+
+    @property
+    def binds(self) -> bool:
+        """Whether there is anything to keep to."""
+        return self.is_exclusive or self.concurrency is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What a worker has of a limit, and wants of it.
+
+    `wants` is how many units it could use, 0 to give it up, `running` how many it cannot give back
+    just now; `last_ago` is how long ago its last request started, in seconds. What is `spare` goes
+    to whoever asks. Who is only `looking` for work has none in hand that waits for the limit.
+    """
+
+    limit_id: int
+    terms: Terms
+    wants: int = 1
+    running: int = 0
+    spare: bool = False
+    looking: bool = False
+    last_ago: float | None = None
+    throttle: float | None = None
+    latency: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a worker may do under a limit: how many at once, the first one when; in seconds.
+
+    Without units, `again_in` is when asking again may help. `floor` is a gap that holds beside the
+    code's, or with `is_set` in its place; `others_ask` tells that somebody waits for what this
+    worker has.
+    """
+
+    limit_id: int
+    kind: str
+    name: str
+    terms: Terms
+    units: int
+    floor: float = 0.0
+    is_set: bool = False
+    due_in: float = 0.0
+    blocked_in: float = 0.0
+    again_in: float = 0.0
+    throttle: float | None = None
+    others_ask: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Hand:
+    """What a worker has in hand as it claims, and what the claim adds to it.
+
+    `rooms` says how many more requests each limit that it has is good for, `shared` which of these
+    others may have units of as well; the claim fills in `grants`, and in how many seconds it may
+    find more.
+    """
+
+    rooms: Mapping[int, int]
+    shared: Collection[int] = ()
+    slot_terms: Callable[[str], Terms]
+    grants: Sequence[Grant] = ()
+    again_in: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What a site's answer taught of its slot: leave it alone for a while, or a delay to keep."""
+
+    slot: str
+    blocked_for: float | None = None
+    blocked_by: str = ""
+    crawl_delay: float | None = None

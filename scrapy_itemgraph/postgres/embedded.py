@@ -1,0 +1,162 @@
+"""PostgreSQL from a wheel: started when needed, stopped by the last process that uses it.
+
+`holders.lock` in the cluster's directory is shared by every process that uses the server; whoever
+gets it alone may stop the server. As long as one has its hold, a server that dies is started again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import threading
+import time
+import weakref
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
+
+from scrapy_itemgraph import exceptions
+from scrapy_itemgraph.postgres.cluster import Cluster
+from scrapy_itemgraph.tools import locks, logs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+logger = logs.logger(__name__)
+
+LOOK_EVERY = 0.5  # seconds, for whether the server lives
+TRY_AGAIN_AFTER = 5  # where it did not start
+
+
+class EmbeddedServer:
+    """This process's hold on the PostgreSQL server of a data directory.
+
+    `alone_since` is set when nobody else had one at the start: whoever worked before is dead.
+    While we hold it a thread of its own looks whether the server lives, and starts it again.
+    """
+
+    def __init__(self, cluster: Cluster, hold: int) -> None:
+        self._cluster = cluster
+        self._hold: int | None = hold
+        self._url = ""
+        self.alone_since: datetime | None = None
+        self._is_closing = threading.Event()
+        self._watcher = threading.Thread(
+            target=self._watch, name="itemgraph-postgresql", daemon=True
+        )
+        _servers.add(self)
+        atexit.register(self.close)
+
+    @classmethod
+    def start(cls, data_dir: Path) -> Self:
+        """Join the server of this directory, starting or even creating it when need be."""
+        cluster = Cluster.at(data_dir)
+        # Held before we look whether the server runs, so that nobody stops it under us.
+        hold = locks.lock(cluster.directory / "holders.lock", fcntl.LOCK_SH)
+        server = cls(cluster, hold)
+        try:
+            with suppress(BlockingIOError):
+                fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                server.alone_since = datetime.now(UTC)
+            fcntl.flock(hold, fcntl.LOCK_SH)
+            postmaster, _ = cluster.ensure_running()
+            server._url = postmaster.url
+            server._watcher.start()
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    @property
+    def url(self) -> str:
+        """Where the database is, over a Unix socket."""
+        return self._url
+
+    @property
+    def directory(self) -> Path:
+        """Where its files are."""
+        return self._cluster.directory
+
+    @property
+    def log(self) -> Path:
+        """What PostgreSQL writes."""
+        return self._cluster.log
+
+    def close(self) -> None:
+        """Give up our hold; the last to do so stops the server."""
+        hold, self._hold = self._hold, None
+        if hold is None:
+            return
+        atexit.unregister(self.close)
+        self._is_closing.set()
+        try:
+            if self._watcher.is_alive():  # it may be starting what we are about to stop
+                self._watcher.join()
+            # This drops our shared lock even if it fails, so of several leaving at once the last
+            # succeeds. Who starts meanwhile waits for the shared lock until we have stopped.
+            fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._cluster.stop()
+        except BlockingIOError:
+            logger.debug("PostgreSQL is left running for others", extra={"action": "embedded_left"})
+        except FileNotFoundError:  # the directory is gone; PostgreSQL notices within a minute
+            logger.warning(
+                "%s was removed, and its PostgreSQL ends by itself",
+                self._cluster.directory,
+                extra={"action": "embedded_removed"},
+            )
+        finally:
+            locks.release(hold)
+
+    def _watch(self) -> None:
+        """Start the server again whenever it has died, until we give it up."""
+        pause, said = LOOK_EVERY, ""
+        while not self._is_closing.wait(pause):
+            if not self._cluster.is_dead:
+                continue
+            pause = LOOK_EVERY
+            try:
+                self._recover()
+            except (exceptions.EmbeddedServerError, OSError) as error:
+                pause = TRY_AGAIN_AFTER
+                if str(error) != said:
+                    said = str(error)
+                    logger.error(  # noqa: TRY400 - the message says it all
+                        "The embedded PostgreSQL is tried again every %d s: %s",
+                        TRY_AGAIN_AFTER,
+                        error,
+                        extra={"action": "embedded_failed"},
+                    )
+
+    def _recover(self) -> None:
+        began = time.monotonic()
+        _, is_ours = self._cluster.ensure_running(again=True)
+        if is_ours:
+            logger.info(
+                "The embedded PostgreSQL in %s answers again; recovery took %.1f s",
+                self.directory,
+                time.monotonic() - began,
+                extra={"action": "embedded_recovered"},
+            )
+
+    def forget(self) -> None:
+        """Have no hold any more, in a forked child; the parent's stands."""
+        self._hold = None
+
+
+_servers: weakref.WeakSet[EmbeddedServer] = weakref.WeakSet()
+
+
+def serving(socket_directory: str) -> EmbeddedServer | None:
+    """Return the embedded server of this process whose socket is in a directory."""
+    where = quote(socket_directory)
+    return next((one for one in list(_servers) if f"host={where}&" in one.url), None)
+
+
+def _forget_all() -> None:
+    for server in list(_servers):
+        server.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

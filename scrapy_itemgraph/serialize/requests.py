@@ -1,0 +1,368 @@
+"""A stored request: the JSON that a Request is kept as, and the Request made of it again."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from functools import lru_cache
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, Spider
+from scrapy.http.headers import Headers
+from scrapy.http.request import NO_CALLBACK
+
+from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, UnstorableError
+from scrapy_itemgraph.model.tasks import closest
+from scrapy_itemgraph.serialize import classes, json_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_OURS = "_itemgraph"  # what keys of meta begin with that are of one run only
+_PARSES = frozenset({"parse", "_parse"})
+_OTHERS: tuple[tuple[str, Any], ...] = (  # with their defaults
+    ("method", "GET"),
+    ("cookies", {}),
+    ("encoding", "utf-8"),
+    ("priority", 0),
+    ("dont_filter", False),
+    ("flags", []),
+    ("cb_kwargs", {}),
+)
+_TYPES: dict[str, tuple[type, ...]] = {
+    "url": (str,),
+    "class": (str,),
+    "callback": (str,),
+    "errback": (str,),
+    "method": (str,),
+    "headers": (dict,),
+    "body": (str, bytes),
+    "cookies": (dict, list),
+    "meta": (dict,),
+    "encoding": (str,),
+    "priority": (int,),
+    "dont_filter": (object,),
+    "flags": (list, tuple),
+    "cb_kwargs": (dict,),
+    "extra": (dict,),
+}
+_ASSIGNED = ("method", "cookies", "priority", "dont_filter", "callback", "errback", "flags")
+
+
+def dump(request: Request, spider: Spider) -> dict[str, Any]:
+    """Return a request as JSON values, with what differs from the defaults of `Request`.
+
+    Attributes of a subclass are stored as far as its `attributes` names them. Keys of meta that
+    begin with `_itemgraph` are left out.
+
+    Raises:
+        UnstorableError: when a callback is no method of the spider, or a value has no stored form.
+
+    """
+    try:
+        return _dump(request, spider)
+    except UnstorableError as error:
+        raise UnstorableError(f"the request {request} cannot be stored: {error}") from None
+
+
+def load(stored: Mapping[str, Any], spider: Spider) -> Request:
+    """Return the request that `dump` got.
+
+    What somebody else wrote chooses among what is there, and runs nothing else: the class is a
+    loaded Request class, whose constructor gets the values that its `attributes` name; a callback
+    is a method that the spider's own classes have, found without asking a property, and none of
+    `scrapy.Spider`'s own but `parse`; the rest is read by `json_values.load`, which promises more.
+
+    Raises:
+        ItemGraphError: when a callback or a class is gone, or what is stored is damaged.
+
+    """
+    values = _checked(stored)
+    kind = _class_of(values.pop("class")) if "class" in values else Request
+    for role in ("callback", "errback"):
+        if role in values:
+            values[role] = _method(spider, values[role], role)
+    extra = values.pop("extra", {})
+    if extra and kind is Request:
+        raise InvalidDataError(f"a stored request has attributes but no class: {sorted(extra)}")
+    kind_of_request: Any = kind
+    for name in extra.keys() - set(_extra_names(kind_of_request)):
+        raise InvalidDataError(
+            f"a stored request has the attribute {name!r:.80}, which {kind.__qualname__} does not "
+            "name in its attributes any more; put it back"
+        )
+    if "meta" in values:
+        values["meta"] = _own_meta(values["meta"])
+    try:
+        return _make(kind, values, extra)
+    except BaseException as error:  # a constructor may raise anything, SystemExit too
+        raise InvalidDataError(
+            f"the stored request for {values['url']!r:.200} cannot be made again: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def callback_name(request: Request, spider: Spider) -> str:
+    """Return the name of the spider's method that gets the response of a request."""
+    return "parse" if request.callback is None else _name_of(request.callback, spider, "callback")
+
+
+def _dump(request: Request, spider: Spider) -> dict[str, Any]:
+    kind: Any = type(request)
+    stored: dict[str, Any] = {"url": json_values.dump(request.url, "url")}
+    if kind is not Request:
+        stored["class"] = _path_of(kind)
+    for role in ("callback", "errback"):
+        method = getattr(request, role)
+        if method is not None:
+            stored[role] = _name_of(method, spider, role)
+    if request.headers:
+        stored["headers"] = _stored_headers(request)
+    if request.body:
+        stored["body"] = _stored_body(request.body)
+    meta = _own_meta(request.meta)
+    if meta:
+        stored["meta"] = json_values.dump(meta, "meta")
+    for name, default in _OTHERS:
+        value = getattr(request, name)
+        if value and value != default:
+            stored[name] = json_values.dump(value, name)
+    names = _extra_names(kind)
+    if names:
+        stored["extra"] = {name: json_values.dump(getattr(request, name), name) for name in names}
+    return stored
+
+
+def _own_meta(meta: dict[Any, Any]) -> dict[Any, Any]:
+    for key in meta:
+        if isinstance(key, str) and key.startswith(_OURS):
+            break
+    else:
+        return meta
+    return {k: v for k, v in meta.items() if not (isinstance(k, str) and k.startswith(_OURS))}
+
+
+@lru_cache(maxsize=1000)
+def _extra_names(kind: Any) -> tuple[str, ...]:
+    return tuple(name for name in kind.attributes if name not in Request.attributes)
+
+
+def _path_of(kind: type[Request]) -> str:
+    path = classes.path_of(kind)
+    if path is None:
+        raise UnstorableError(
+            f"its class {kind.__module__}.{kind.__qualname__} cannot be imported by that name; "
+            "move the class to the top of its module"
+        )
+    return path
+
+
+def _class_of(path: str) -> type[Request]:
+    kind = classes.find(path)
+    if not issubclass(kind, Request):
+        raise InvalidDataError(f"{path!r}, the class of a stored request, is no Request class")
+    return kind
+
+
+# Headers and body: text where it is ASCII or UTF-8, else tagged bytes
+
+
+def _stored_headers(request: Request) -> Any:
+    headers: Any = request.headers
+    if not isinstance(headers, Headers):  # Scrapy before 2.19 lets anything be assigned
+        headers = Headers(headers, encoding=request.encoding)
+    compact: dict[Any, Any] = {}
+    for name, values in dict.items(headers):
+        parts = [_ascii(value) for value in values]
+        compact[_ascii(name)] = parts[0] if len(parts) == 1 else parts
+    return json_values.dump(compact, "headers")
+
+
+def _ascii(value: bytes) -> str | bytes:
+    return value.decode("ascii") if value.isascii() else value
+
+
+def _exact_headers(headers: dict[Any, Any], encoding: str) -> Headers:
+    """Return headers just as they were; Scrapy would spell the names of some anew."""
+    exact = Headers(encoding=encoding)
+    for name, value in headers.items():
+        values = value if isinstance(value, list) else [value]
+        dict.__setitem__(exact, _encoded(name), [_encoded(part) for part in values])
+    return exact
+
+
+def _encoded(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode("ascii")
+    if isinstance(value, bytes):
+        return value
+    raise TypeError(f"a header is of type {type(value).__name__}, not text or bytes")
+
+
+def _stored_body(body: bytes) -> Any:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return json_values.dump(body, "body")
+    return text if "\0" not in text else json_values.dump(body, "body")
+
+
+# Checks of what is stored
+
+
+def _checked(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a stored request, each of a type that it can have."""
+    try:
+        values = json_values.load(dict(stored))
+    except (TypeError, ValueError):
+        values = None
+    if not isinstance(values, dict):
+        raise InvalidDataError(f"a stored request is no JSON object: {stored!r:.200}")
+    if "url" not in values:
+        raise InvalidDataError(f"a stored request has no url: {stored!r:.200}")
+    for name, value in values.items():
+        types = _TYPES.get(name)
+        if types is None:
+            hint = closest(name, _TYPES) if isinstance(name, str) else ""
+            raise InvalidDataError(f"a stored request has the unknown key {name!r}{hint}")
+        if not isinstance(value, types):
+            raise InvalidDataError(
+                f"the {name} of a stored request must be {' or '.join(t.__name__ for t in types)}, "
+                f"not {type(value).__name__}: {value!r:.200}"
+            )
+    return values
+
+
+def _make(kind: type[Request], values: dict[str, Any], extra: dict[str, Any]) -> Request:
+    """Make a request that has just these values, whatever its constructor makes of them."""
+    body = values.get("body")
+    if isinstance(body, str):
+        values["body"] = body.encode()
+    headers = values.pop("headers", None)
+    if kind is Request:
+        request = Request(**values)
+        if headers:
+            request.headers = _exact_headers(headers, request.encoding)
+        request.method = values.get("method", "GET")
+    else:
+        headers = _exact_headers(headers or {}, values.get("encoding", "utf-8"))
+        given = {
+            n: copy.deepcopy(v) if isinstance(v, (dict, list)) else v for n, v in values.items()
+        }
+        request = kind(**{**_all_values(), "headers": headers.copy(), **given, **extra})
+        values = {**_all_values(), **values}
+        request.headers = headers
+        request._body = values["body"]  # noqa: SLF001 - it has no setter
+        for name in ("meta", "cb_kwargs"):
+            kept = getattr(request, name)
+            kept.clear()
+            kept.update(values[name])
+        for name in _ASSIGNED:
+            setattr(request, name, values[name])
+        request._url = values["url"]  # noqa: SLF001 - as above
+    return request
+
+
+def _all_values() -> dict[str, Any]:
+    """Return all arguments of a request but its URL and headers, each as it is by default."""
+    return {
+        "callback": None,
+        "method": "GET",
+        "body": b"",
+        "cookies": {},
+        "meta": {},
+        "encoding": "utf-8",
+        "priority": 0,
+        "dont_filter": False,
+        "errback": None,
+        "flags": [],
+        "cb_kwargs": {},
+    }
+
+
+# Callbacks and their names
+
+
+def _name_of(callback: Any, spider: Spider, role: str) -> str:
+    """Return the name by which a spider has a method."""
+    name: str | None = getattr(callback, "__name__", None)
+    if name and isinstance(callback, MethodType):
+        if has_method(spider, name) and getattr(spider, name) == callback:
+            return name
+        spider_class: Any = type(spider)
+        name = _other_name(callback.__func__, spider_class)
+        if name and has_method(spider, name) and getattr(spider, name) == callback:
+            return name
+    raise UnstorableError(_why_not(callback, spider, role))
+
+
+@lru_cache(maxsize=1000)
+def _other_name(function: Any, spider_class: Any) -> str | None:
+    """Return the attribute that a function is, where it is not its own name: `_Books__parse`."""
+    for base in spider_class.__mro__:
+        for name in vars(base):
+            found = getattr(spider_class, name, None)
+            if getattr(found, "__func__", found) is function:
+                return str(name)
+    return None
+
+
+def _why_not(callback: Any, spider: Spider, role: str) -> str:
+    if callback is NO_CALLBACK:
+        return (
+            f"its {role} is NO_CALLBACK, so nothing would get its response; "
+            "download it with crawler.engine.download_async(), or name a method of the spider"
+        )
+    name = getattr(callback, "__qualname__", None) or repr(callback)
+    if not isinstance(callback, MethodType):
+        why = f"is of type {type(callback).__name__}"
+    elif callback.__self__ is spider:
+        why = f"is not what the spider has by the name {name.rpartition('.')[2]!r}"
+    else:
+        why = f"is a method of a {type(callback.__self__).__name__}, not of the spider"
+    return (
+        f"its {role} {name:.200} {why}; a method of the spider can be stored: use one, "
+        "and pass values to it in cb_kwargs"
+    )
+
+
+def has_method(spider: Spider, name: str) -> bool:
+    """Tell whether a spider has a method that can be a callback, without running anything of it.
+
+    A property is none, and neither is a dunder, nor what `scrapy.Spider` itself has beside
+    `parse`: a stored request could name it.
+    """
+    own = vars(spider).get(name)
+    spider_class: Any = type(spider)
+    return isinstance(own, MethodType) if own is not None else _is_method(spider_class, name)
+
+
+@lru_cache(maxsize=1000)
+def _is_method(spider_class: Any, name: str) -> bool:
+    if name.startswith("__") and name.endswith("__") and name != "__call__":
+        return False
+    for base in spider_class.__mro__:
+        if name in vars(base):
+            found = vars(base)[name]
+            if base in Spider.__mro__ and name not in _PARSES:
+                return False
+            return callable(found) or isinstance(found, (classmethod, staticmethod))
+    return False
+
+
+def _method(spider: Spider, name: str, role: str) -> Any:
+    method = getattr(spider, name) if has_method(spider, name) else None
+    if isinstance(method, MethodType):
+        return method
+    held = inspect.getattr_static(spider, name, None)
+    if held is not None:
+        raise ItemGraphError(
+            f"the {role} {name!r} of a stored request is no method of the spider "
+            f"{spider.name!r} any more but a {type(held).__name__}; give one of them another name"
+        )
+    known = [n for n in dir(type(spider)) if has_method(spider, n)]
+    raise ItemGraphError(
+        f"the spider has no method {name!r} any more{closest(name, known) or '.'} "
+        f"It is the {role} of a stored request; put it back, if only as another name"
+    )

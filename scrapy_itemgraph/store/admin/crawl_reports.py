@@ -1,0 +1,137 @@
+"""What is done to a whole crawl at once, by a person: starting anew, ageing, new times to live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.registry import tasks as registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from sqlalchemy import Connection
+
+STEP = 1000
+RESTART_STEP = 5000
+
+RECOMPUTE = text("""
+    UPDATE results r
+    SET expires_at = r.completed_at + t.ttl, due_at = r.completed_at + t.ttl
+    FROM tasks t
+    WHERE t.id = :task AND r.task_id = t.id AND r.completed_at IS NOT NULL
+        AND NOT r.ttl_overridden AND r.expires_at IS DISTINCT FROM r.completed_at + t.ttl
+""")
+
+# What a restart deletes, in this order; results, tags and failures go with their items.
+OF_CRAWL = {
+    "work": "work WHERE crawl_id = :crawl",
+    "attempts": "attempts WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
+    "failures": "failures WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
+    "results": "results WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
+    "tags": "tags WHERE crawl_id = :crawl",
+    "aliases": "aliases WHERE crawl_id = :crawl",
+    "items": "items WHERE crawl_id = :crawl",
+    "sweeps": "sweeps WHERE crawl_id = :crawl",
+    "journal": "journal WHERE crawl_id = :crawl",
+    "marks of feeds": "feed_items WHERE feed_id IN (SELECT id FROM feeds WHERE crawl_id = :crawl)",
+    "feeds": "feeds WHERE crawl_id = :crawl",
+    "cookies": "cookies WHERE crawl_id = :crawl",
+    "keys of the state": "states WHERE crawl_id = :crawl",
+    "logins": "logins WHERE crawl_id = :crawl",
+    "callbacks": "tasks WHERE crawl_id = :crawl AND is_callback",
+}
+
+# What hangs on items: deleted with some thousand of them at a time.
+OF_ITEMS = {
+    "work": "work WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "attempts": "attempts WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "failures": "failures WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "results": "results WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "tags": "tags WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "aliases": "aliases WHERE item_id = ANY (CAST(:items AS bigint[]))",
+    "items": "items WHERE id = ANY (CAST(:items AS bigint[]))",
+}
+
+NO_RUN = text("""
+    UPDATE crawls SET run_started_at = NULL, run_finished_at = NULL, names_freed = names_freed + 1
+    WHERE id = :crawl
+""")
+
+AGED = {
+    "crawls": ("id = :crawl", ("run_started_at", "run_finished_at")),
+    "tasks": ("crawl_id = :crawl", ("source_changed_at",)),
+    "items": ("crawl_id = :crawl", ("not_before", "created_at", "updated_at")),
+    "results": (
+        "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
+        ("created_at", "completed_at", "invalidated_at", "expires_at", "due_at"),
+    ),
+    "failures": (
+        "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
+        ("occurred_at", "handled_at"),
+    ),
+    "attempts": (
+        "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
+        ("started_at", "ended_at"),
+    ),
+    "work": ("crawl_id = :crawl", ("not_before", "claimed_at")),
+    "journal": ("crawl_id = :crawl", ("created_at",)),
+    "feeds": ("crawl_id = :crawl", ("run_started_at",)),
+}
+
+
+def recompute_ttl(connection: Connection, crawl_id: int, task_id: int) -> int:
+    """Set when a task's results expire from its present time to live; return how many changed."""
+    registry.own_crawl(connection, crawl_id)
+    changed = connection.execute(RECOMPUTE, {"task": task_id}).rowcount
+    if changed:
+        registry.open_sweep(connection, crawl_id, task_id)
+    return changed
+
+
+def holds(connection: Connection, crawl_id: int) -> dict[str, int]:
+    """Count what a restart of a crawl would delete."""
+    counts = {}
+    for name, where in OF_CRAWL.items():
+        counted = text(f"SELECT count(*) FROM {where}")  # noqa: S608 - our own constants
+        counts[name] = connection.execute(counted, {"crawl": crawl_id}).scalar_one()
+    return counts
+
+
+def restart(
+    connection: Connection, crawl_id: int, reached: Callable[[int, int], None] | None = None
+) -> dict[str, int]:
+    """Delete what a crawl has, and count it; the crawl stays known, and its declared tasks.
+
+    `reached` hears now and then how many of how many items are gone.
+    """
+    total = connection.execute(status.ITEMS, {"crawl": crawl_id}).scalar_one()
+    counts = dict.fromkeys(OF_CRAWL, 0)
+    engine.hot_path(connection)
+    last = 0
+    while items := status.item_ids(connection, crawl_id, after=last, limit=RESTART_STEP):
+        last = items[-1]
+        for name, where in OF_ITEMS.items():
+            deleted = text(f"DELETE FROM {where}")  # noqa: S608
+            counts[name] += connection.execute(deleted, {"items": items}).rowcount
+        engine.announce(connection, "restart", counts["items"], total)
+        if reached is not None:
+            reached(counts["items"], total)
+    for name, where in OF_CRAWL.items():
+        deleted = text(f"DELETE FROM {where}")  # noqa: S608
+        counts[name] += connection.execute(deleted, {"crawl": crawl_id}).rowcount
+    connection.execute(NO_RUN, {"crawl": crawl_id})
+    return counts
+
+
+def age(connection: Connection, crawl_id: int, period: timedelta) -> None:
+    """Move every time of a crawl back by `period`."""
+    registry.own_crawl(connection, crawl_id)
+    for table, (where, columns) in AGED.items():
+        moved = ", ".join(f"{column} = {column} - :period" for column in columns)
+        statement = text(f"UPDATE {table} SET {moved} WHERE {where}")  # noqa: S608
+        connection.execute(statement, {"crawl": crawl_id, "period": period})

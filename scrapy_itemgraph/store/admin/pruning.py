@@ -1,0 +1,188 @@
+"""Pruning: rows that nobody needs any more are deleted, at most a thousand in a transaction.
+
+Whichever worker has time does it, one at a time; nobody is waited for, and what others have locked
+is left for the next time. What goes, and when, is a table in the docs. No function here commits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store.sessions import MOST_COOKIES, RANKED
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from sqlalchemy import Connection, TextClause
+
+STEP = 1000
+LOCK = int.from_bytes(b"itgprune", "big")  # the advisory lock of whoever prunes
+
+TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
+
+# A cookie that expired or was deleted is kept for a day, so that other processes drop it too.
+COOKIES = text("""
+    DELETE FROM cookies WHERE ctid = ANY (ARRAY(
+        SELECT c.ctid FROM cookies c
+        WHERE c.expires_at < (SELECT clock_timestamp()) - interval '1 day'
+        ORDER BY c.expires_at LIMIT :limit
+        FOR UPDATE SKIP LOCKED))
+""")
+
+# Domains with more cookies than a claim ever reads.
+CROWDED = text("""
+    SELECT crawl_id, jar, domain FROM cookies
+    GROUP BY crawl_id, jar, domain HAVING count(*) > :most LIMIT 1
+""")
+SURPLUS = text(f"""
+    DELETE FROM cookies WHERE ctid = ANY (ARRAY(
+        SELECT c.ctid FROM cookies c
+        WHERE c.crawl_id = :crawl AND c.jar = :jar AND c.domain = :domain
+        ORDER BY {RANKED} OFFSET :most LIMIT :limit
+        FOR UPDATE SKIP LOCKED))
+""")  # noqa: S608 - our own order
+
+STATES = text("""
+    DELETE FROM states WHERE ctid = ANY (ARRAY(
+        SELECT s.ctid FROM states s
+        WHERE s.value IS NULL AND s.changed_at < (SELECT clock_timestamp()) - interval '1 day'
+        LIMIT :limit
+        FOR UPDATE SKIP LOCKED))
+""")
+
+ANSWERS = text("""
+    DELETE FROM answers WHERE ctid = ANY (ARRAY(
+        SELECT a.ctid FROM answers a
+        WHERE a.committed_at < (SELECT clock_timestamp()) - interval '1 day'
+        LIMIT :limit
+        FOR UPDATE SKIP LOCKED))
+""")
+
+FAILURES = text("""
+    DELETE FROM failures WHERE ctid = ANY (ARRAY(
+        SELECT f.ctid FROM failures f
+        WHERE f.handled_at < (SELECT clock_timestamp()) - interval '30 days'
+        ORDER BY f.handled_at LIMIT :limit
+        FOR UPDATE SKIP LOCKED))
+""")
+
+# What a worker that is gone had of limits that nobody has asked for since.
+HOLDINGS = text("""
+    DELETE FROM holdings WHERE ctid = ANY (ARRAY(
+        SELECT h.ctid FROM holdings h LEFT JOIN workers w ON w.id = h.worker_id
+        WHERE w.id IS NULL OR w.stopped_at < (SELECT clock_timestamp()) - interval '1 day'
+        LIMIT :limit
+        FOR UPDATE OF h SKIP LOCKED))
+""")
+
+# Not those of a run that is not over: a start looks at them. Nobody is given their numbers again.
+WORKERS = text("""
+    DELETE FROM workers WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid FROM workers w JOIN crawls c ON c.id = w.crawl_id
+        WHERE w.stopped_at < (SELECT clock_timestamp()) - interval '30 days'
+            AND (c.run_finished_at IS NOT NULL OR w.started_at < c.run_started_at)
+            AND NOT EXISTS (SELECT FROM holdings h WHERE h.worker_id = w.id)
+            AND NOT EXISTS (SELECT FROM work k WHERE k.worker_id = w.id AND k.token IS NOT NULL)
+            AND NOT EXISTS (SELECT FROM logins l WHERE l.worker_id = w.id)
+        ORDER BY w.id LIMIT :limit
+        FOR UPDATE OF w SKIP LOCKED))
+""")
+
+# A commit that found a queue is still to put its work there; while one runs, no queue is deleted.
+TRY_OWN_CRAWL = text(
+    "SELECT pg_try_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), :crawl)"
+)
+IDLE_QUEUES = text("""
+    SELECT q.id FROM queues q
+    WHERE q.crawl_id = :crawl AND NOT q.is_live AND q.holder IS NULL
+        AND q.next_at < (SELECT clock_timestamp()) - interval '30 days'
+        AND q.id NOT IN (SELECT w.queue_id FROM work w WHERE w.crawl_id = :crawl)
+    LIMIT :limit
+""")
+# After the lock and in a statement of its own: it must see what was committed meanwhile.
+QUEUES = text("""
+    DELETE FROM queues WHERE ctid = ANY (ARRAY(
+        SELECT q.ctid FROM queues q
+        WHERE q.id = ANY (CAST(:queues AS int[])) AND NOT q.is_live AND q.holder IS NULL
+            AND q.id NOT IN (
+                SELECT w.queue_id FROM work w WHERE w.queue_id = ANY (CAST(:queues AS int[])))
+        FOR UPDATE SKIP LOCKED))
+""")
+
+
+# Oldest first; what a feed has not written stays, and what one made whole may need again.
+JOURNAL = text("""
+    DELETE FROM journal WHERE id IN (
+        SELECT id FROM (
+            SELECT j.id, j.created_at FROM journal j WHERE j.crawl_id = :crawl
+            ORDER BY j.id LIMIT :limit) AS oldest
+        WHERE oldest.created_at < clock_timestamp() - CAST(:period AS interval)
+            AND NOT EXISTS (SELECT FROM feeds f JOIN feed_items i
+                ON i.feed_id = f.id AND i.journal_id = oldest.id WHERE f.crawl_id = :crawl))
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A table, and how its rows are deleted."""
+
+    table: str
+    statement: TextClause
+
+
+RULES = (
+    Rule("cookies", COOKIES),
+    Rule("states", STATES),
+    Rule("answers", ANSWERS),
+    Rule("failures", FAILURES),
+    Rule("holdings", HOLDINGS),
+    Rule("workers", WORKERS),
+)
+
+
+def prune(connection: Connection, rule: Rule) -> int:
+    """Delete a step of what a rule is about, in the whole database; return how many rows."""
+    if not _is_mine(connection):
+        return 0
+    engine.hot_path(connection)
+    return connection.execute(rule.statement, {"limit": STEP}).rowcount
+
+
+def prune_surplus(connection: Connection) -> int:
+    """Delete a step of the cookies of one domain that no claim reads, there are so many."""
+    if not _is_mine(connection):
+        return 0
+    row = connection.execute(CROWDED, {"most": MOST_COOKIES}).first()
+    if row is None:
+        return 0
+    given = {"crawl": row.crawl_id, "jar": row.jar, "domain": row.domain}
+    given |= {"most": MOST_COOKIES, "limit": STEP}
+    return connection.execute(SURPLUS, given).rowcount
+
+
+def prune_queues(connection: Connection, crawl_id: int) -> int:
+    """Delete a step of a crawl's queues that have had no work for long; none while it commits."""
+    if not _is_mine(connection):
+        return 0
+    given = {"crawl": crawl_id, "limit": STEP}
+    idle = list(connection.execute(IDLE_QUEUES, given).scalars())
+    if not idle or not connection.execute(TRY_OWN_CRAWL, {"crawl": crawl_id}).scalar_one():
+        return 0
+    return connection.execute(QUEUES, {"queues": idle}).rowcount
+
+
+def prune_journal(connection: Connection, crawl_id: int, period: timedelta) -> int:
+    """Delete a step of the scraped items that a crawl has kept for longer than a period."""
+    if not _is_mine(connection):
+        return 0
+    given = {"crawl": crawl_id, "period": period, "limit": STEP}
+    return connection.execute(JOURNAL, given).rowcount
+
+
+def _is_mine(connection: Connection) -> bool:
+    is_mine: bool = connection.execute(TRY_LOCK, {"lock": LOCK}).scalar_one()
+    return is_mine

@@ -1,0 +1,440 @@
+"""What people ask of the graph: reads, none of which locks or changes anything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model.types import Remaining, ResultSnapshot
+from scrapy_itemgraph.store.admin import progress_reports
+from scrapy_itemgraph.store.failures import PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Row
+
+MANY = 100_000
+_LIKE_A_LIMIT = re.compile(r"(task|group|tags|slot):|.*://", re.DOTALL)
+
+RESOLVE = text("SELECT name, item_id FROM aliases WHERE crawl_id = :crawl AND key = :key")
+
+# Items whose data names a URL: they are found by reading all of a crawl's.
+OF_URL = text(f"""
+    SELECT i.name AS item, {PAGE} FROM items i
+    WHERE i.crawl_id = :crawl AND json_typeof(i.data->'url') = 'string' AND i.data->>'url' = :url
+    ORDER BY i.id LIMIT :limit
+""")  # noqa: S608 - our own columns
+
+ITEM_IDS = text("""
+    SELECT id FROM items WHERE crawl_id = :crawl AND id > :after ORDER BY id LIMIT :limit
+""")
+
+# Every task that an item's tags call for, or that has a result of it, with its state.
+RESULTS = text("""
+    SELECT t.name AS task, r.task_version AS version, r.metadata, r.is_successful,
+        coalesce(r.is_held, false) AS is_held, r.invalidated_at IS NOT NULL AS is_invalidated,
+        r.completed_at, r.expires_at,
+        CASE
+            WHEN coalesce(r.is_held, false) THEN 'held'
+            WHEN r.completed_at IS NULL THEN 'never run'
+            WHEN r.task_version <> t.version OR r.invalidated_at IS NOT NULL
+                OR (r.expires_at IS NOT NULL AND r.due_at IS NULL) THEN 'stale'
+            ELSE 'fresh'
+        END AS state
+    FROM tasks t
+    LEFT JOIN results r ON r.task_id = t.id AND r.item_id = :item
+    WHERE t.crawl_id = :crawl AND (r.item_id IS NOT NULL OR (t.is_registered AND EXISTS (
+        SELECT FROM task_tags tt JOIN tags g ON g.tag_name = tt.tag_name
+        WHERE tt.task_id = t.id AND g.item_id = :item)))
+    ORDER BY t.name
+""")
+
+# The last attempts at an item's tasks.
+ATTEMPTS = text("""
+    SELECT t.name AS task, a.task_version AS version, a.number, a.outcome, a.error,
+        a.started_at, a.ended_at, a.worker_id AS worker, w.process_id, w.host
+    FROM attempts a
+    JOIN tasks t ON t.id = a.task_id
+    LEFT JOIN workers w ON w.id = a.worker_id
+    WHERE a.item_id = :item ORDER BY a.id DESC LIMIT :limit
+""")
+
+# Outstanding work in the order in which it would be claimed, were all of it in one queue.
+WORKLIST = text(f"""
+    SELECT i.name AS item, {PAGE}, w.task, w.is_stale, w.nice, w.tries, w.deaths, w.stalls,
+        w.not_before,
+        s.name AS slot
+    FROM (
+        SELECT w.*, t.name AS task FROM work w JOIN tasks t ON t.id = w.task_id
+        WHERE w.crawl_id = :crawl AND w.token IS NULL
+            AND (CAST(:task AS text) IS NULL OR t.name = :task)
+        ORDER BY w.is_stale, w.nice, w.seq
+        LIMIT :limit) w
+    JOIN items i ON i.id = w.item_id
+    JOIN queues q ON q.id = w.queue_id
+    JOIN limits s ON s.id = q.slot_id
+    ORDER BY w.is_stale, w.nice, w.seq
+""")  # noqa: S608 - our own columns
+
+TASKS = text("""
+    SELECT t.name, t.spider, t.version, t.ttl, t.nice, t.is_enabled, t.is_registered,
+        t.max_failures,
+        ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
+        ARRAY(SELECT d.name FROM task_dependencies td JOIN tasks d ON d.id = td.depends_on_id
+            WHERE td.task_id = t.id ORDER BY 1) AS depends_on,
+        coalesce(w.waiting, 0) AS waiting, coalesce(w.delayed, 0) AS delayed,
+        coalesce(w.claimed, 0) AS claimed,
+        coalesce(r.completed, 0) AS completed, coalesce(r.fresh - r.due, 0) AS fresh,
+        coalesce(r.due, 0) AS due,
+        coalesce(r.held, 0) AS held,
+        coalesce(f.failures, 0) AS failures, coalesce(f.refusals, 0) AS refusals
+    FROM tasks t
+    LEFT JOIN (
+        SELECT task_id, count(*) FILTER (WHERE token IS NULL AND not_before IS NULL) AS waiting,
+            count(*) FILTER (WHERE not_before IS NOT NULL) AS delayed,
+            count(*) FILTER (WHERE token IS NOT NULL) AS claimed
+        FROM work WHERE crawl_id = :crawl GROUP BY task_id) w ON w.task_id = t.id
+    LEFT JOIN (
+        SELECT r.task_id, count(r.completed_at) AS completed,
+            count(*) FILTER (WHERE r.completed_at IS NOT NULL AND NOT r.is_held
+                AND r.task_version = t.version AND r.invalidated_at IS NULL
+                AND (r.expires_at IS NULL OR r.due_at IS NOT NULL)) AS fresh,
+            count(*) FILTER (WHERE r.completed_at IS NOT NULL AND NOT r.is_held
+                AND r.task_version = t.version AND r.invalidated_at IS NULL
+                AND r.due_at <= (SELECT clock_timestamp())) AS due,
+            count(*) FILTER (WHERE r.is_held) AS held
+        FROM results r JOIN tasks t ON t.id = r.task_id
+        WHERE t.crawl_id = :crawl GROUP BY r.task_id) r ON r.task_id = t.id
+    LEFT JOIN (
+        SELECT f.task_id, count(*) FILTER (WHERE NOT f.is_refusal) AS failures,
+            count(*) FILTER (WHERE f.is_refusal) AS refusals
+        FROM failures f JOIN tasks t ON t.id = f.task_id
+        WHERE t.crawl_id = :crawl AND f.handled_at IS NULL GROUP BY f.task_id) f
+        ON f.task_id = t.id
+    WHERE t.crawl_id = :crawl
+    ORDER BY t.name
+""")
+
+CRAWLS = text("SELECT id, name, created_at FROM crawls ORDER BY name")
+ITEMS = text("SELECT count(*) FROM items WHERE crawl_id = :crawl")
+WORKERS = text("""
+    SELECT id, spider, host, process_id, job, started_at, lease_until,
+        lease_until < clock_timestamp() AS is_late,
+        (SELECT count(*) FROM work WHERE work.worker_id = workers.id) AS claims
+    FROM workers WHERE crawl_id = :crawl AND stopped_at IS NULL ORDER BY id
+""")
+NEXT_DUE = text("""
+    SELECT min(first.due_at) FROM tasks t
+    CROSS JOIN LATERAL (
+        SELECT r.due_at FROM results r
+        WHERE r.task_id = t.id AND r.due_at IS NOT NULL
+        ORDER BY r.due_at LIMIT 1) AS first
+    WHERE t.crawl_id = :crawl AND t.is_registered
+""")
+OLD_SNAPSHOT = text("""
+    SELECT pid, application_name, now() - xact_start AS age FROM pg_stat_activity
+    WHERE backend_xmin IS NOT NULL AND xact_start < now() - interval '10 minutes'
+    ORDER BY xact_start LIMIT 1
+""")
+NOW = text("SELECT clock_timestamp()")
+
+# Of a queue: its slot is not blocked by a person. What a site asked for is waited for.
+_OPEN_SLOT = """NOT EXISTS (
+                SELECT FROM limits l WHERE l.id = q.slot_id AND l.blocked_by = 'person'
+                    AND l.blocked_until > (SELECT clock_timestamp()))"""
+
+REMAINING = text(f"""
+    WITH kind AS (SELECT unnest(CAST(:kinds AS int[])) AS id)
+    SELECT
+        EXISTS (
+            SELECT FROM queues q CROSS JOIN kind CROSS JOIN LATERAL (
+                SELECT FROM work w
+                WHERE w.queue_id = q.id AND w.kind_id = kind.id AND w.token IS NULL
+                    AND w.not_before IS NULL AND NOT w.is_suspect
+                LIMIT 1) AS head
+            WHERE q.crawl_id = :crawl AND q.is_live AND {_OPEN_SLOT})
+        OR EXISTS (
+            SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+                AND w.is_suspect AND {_OPEN_SLOT})
+        OR EXISTS (
+            SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
+            WHERE w.crawl_id = :crawl AND w.not_before <= (SELECT clock_timestamp())
+                AND {_OPEN_SLOT})
+        OR EXISTS (
+            SELECT FROM tasks t CROSS JOIN LATERAL (
+                SELECT FROM results r WHERE r.task_id = t.id AND r.due_at <= :until LIMIT 1) AS due
+            WHERE t.crawl_id = :crawl) AS claimable,
+        EXISTS (
+            SELECT FROM workers o JOIN work w ON w.worker_id = o.id AND w.token IS NOT NULL
+            WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL) AS claimed,
+        EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl) AS sweeping,
+        (SELECT extract(epoch FROM w.not_before - clock_timestamp())
+            FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
+            WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL AND w.tries > 0
+                AND {_OPEN_SLOT}
+            ORDER BY w.not_before LIMIT 1) AS next_retry
+""")  # noqa: S608 - our own condition
+
+# Counts for a log line; each stops at a number that nobody reads to the end.
+SUMMARY = text("""
+    WITH stopped AS MATERIALIZED (
+        SELECT t.id FROM tasks t
+        WHERE t.crawl_id = :crawl AND t.is_enabled AND t.max_failures <= (
+            SELECT count(*) FROM (
+                SELECT FROM failures f
+                WHERE f.task_id = t.id AND f.handled_at IS NULL AND NOT f.is_refusal
+                    AND EXISTS (
+                        SELECT FROM tags g JOIN task_tags tt
+                            ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
+                        WHERE g.item_id = f.item_id AND tt.task_id = t.id)
+                LIMIT t.max_failures) AS counted)),
+    blocked AS MATERIALIZED (
+        SELECT q.id FROM queues q JOIN limits l ON l.id = q.slot_id
+        WHERE q.crawl_id = :crawl AND l.blocked_by = 'person'
+            AND l.blocked_until > clock_timestamp()),
+    closed AS MATERIALIZED (
+        SELECT t.id FROM tasks t WHERE t.crawl_id = :crawl AND NOT t.is_enabled
+        UNION SELECT id FROM stopped)
+    SELECT
+        (SELECT count(*) FROM (SELECT FROM work w JOIN tasks t ON t.id = w.task_id
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+                AND NOT t.is_enabled
+            LIMIT :many) AS a) AS disabled,
+        (SELECT count(*) FROM (SELECT FROM work w JOIN stopped ON stopped.id = w.task_id
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+            LIMIT :many) AS a) AS stopped,
+        (SELECT count(*) FROM (
+            SELECT FROM blocked CROSS JOIN LATERAL (
+                SELECT w.task_id FROM work w
+                WHERE w.queue_id = blocked.id AND w.token IS NULL AND w.not_before IS NULL
+                    AND NOT w.is_suspect) AS w
+            WHERE w.task_id NOT IN (SELECT id FROM closed)
+            UNION ALL
+            SELECT FROM work w JOIN blocked ON blocked.id = w.queue_id
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+                AND w.is_suspect AND w.task_id NOT IN (SELECT id FROM closed)
+            LIMIT :many) AS a) AS blocked,
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
+            WHERE t.crawl_id = :crawl AND t.is_registered AND r.completed_at IS NOT NULL
+                AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
+                AND (r.expires_at IS NULL OR r.due_at > (SELECT clock_timestamp()))
+            LIMIT :many) AS a) AS fresh,
+        (SELECT count(*) FROM (SELECT FROM tasks t CROSS JOIN LATERAL (
+                SELECT FROM results r
+                WHERE r.task_id = t.id AND r.due_at <= (SELECT clock_timestamp())
+                    AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
+                LIMIT :many) AS r
+            WHERE t.crawl_id = :crawl AND t.is_registered LIMIT :many) AS a) AS due,
+        (SELECT count(*) FROM (SELECT FROM work w
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+                AND w.task_id NOT IN (SELECT id FROM closed)
+                AND w.queue_id NOT IN (SELECT id FROM blocked)
+            LIMIT :many) AS a) AS waiting,
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
+            WHERE t.crawl_id = :crawl AND r.is_held AND NOT EXISTS (
+                SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
+                    AND f.handled_at IS NULL)
+            LIMIT :many) AS a) AS given_up,
+        (SELECT count(*) FROM (SELECT FROM work w
+            WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL LIMIT :many) AS a) AS later,
+        (SELECT count(*) FROM (SELECT FROM work w JOIN workers o ON o.id = w.worker_id
+            WHERE o.crawl_id = :crawl AND w.token IS NOT NULL LIMIT :many) AS a) AS claimed,
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN failures f ON f.task_id = t.id
+            WHERE t.crawl_id = :crawl AND f.handled_at IS NULL AND NOT f.is_refusal
+            LIMIT :many) AS a) AS failures,
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN failures f ON f.task_id = t.id
+            WHERE t.crawl_id = :crawl AND f.handled_at IS NULL
+                AND f.error->>'type' IN ('worker died', 'stalled')
+            LIMIT :many) AS a) AS lost,
+        (SELECT count(*) FROM (SELECT FROM tasks t JOIN failures f ON f.task_id = t.id
+            WHERE t.crawl_id = :crawl AND f.handled_at IS NULL AND f.is_refusal
+            LIMIT :many) AS a) AS refusals,
+        clock_timestamp() AS now
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a crawl has and lacks, counted up to a hundred thousand each.
+
+    `waiting` is work that could be claimed; none is in two of the numbers.
+    """
+
+    fresh: int
+    due: int
+    waiting: int
+    disabled: int
+    stopped: int
+    blocked: int
+    given_up: int
+    later: int
+    claimed: int
+    failures: int
+    lost: int
+    refusals: int
+    next_due: datetime | None
+    now: datetime
+    sweeps: tuple[progress_reports.Sweep, ...] = ()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is work that a run could claim now or waits for."""
+        return self.waiting > 0 or self.claimed > 0
+
+    @property
+    def resuming(self) -> str | None:
+        """What a start says that goes on with a run: what is done, and what is not yet."""
+        left = self.waiting + self.claimed
+        if not self.fresh and not left:
+            return None
+        return f"resuming: {_count(self.fresh)} done, {_count(left)} waiting"
+
+    def lines(self) -> list[str]:
+        """Return what a person should know, a line each."""
+        lines = [f"{_count(self.fresh)} results are fresh"]
+        if self.fresh:
+            lines[0] += " (of their task's present version, within its ttl: not made again)"
+        if self.next_due is not None:
+            seconds = (self.next_due - self.now).total_seconds()
+            when = "fell due" if seconds <= 0 else f"falls due in {values.format_period(seconds)}"
+            lines[0] += f"; the next {when}"
+        left = {
+            "waiting": self.waiting,
+            "of disabled tasks (scrapy itemgraph enable TASK)": self.disabled,
+            "of tasks stopped by max_failures (scrapy itemgraph handle --task TASK)": self.stopped,
+            "of blocked slots (scrapy itemgraph unblock SLOT)": self.blocked,
+            "not before a later time": self.later,
+            "that fell due since (the next run takes them)": self.due,
+            "claimed by others": self.claimed,
+            "held by a failure (scrapy itemgraph failures, handle)": self.failures - self.lost,
+            "held because its workers died or stalled (likewise)": self.lost,
+            "given up by handle --no-retry (scrapy itemgraph expire)": self.given_up,
+            "refused by offsite, robots.txt or a middleware (likewise)": self.refusals,
+        }
+        found = [f"{_count(number)} {why}" for why, number in left.items() if number > 0]
+        lines.append("left: " + ("; ".join(found) if found else "nothing"))
+        if self.sweeps:
+            open_ = "; ".join(map(str, self.sweeps))
+            lines.append(f"these numbers are not final: {open_}; the next run goes on with it")
+        return lines
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number < MANY else f"more than {MANY:,}"
+
+
+def limit_name(kind: str, name: str) -> str:
+    """Return what people call a limit: `global`, `task:shop/parse`, or a slot's name alone.
+
+    A slot whose name reads like another limit's has `slot:` before it.
+    """
+    if kind == "slot":
+        is_unclear = name == "global" or _LIKE_A_LIMIT.match(name)
+        return f"slot:{name}" if is_unclear else name
+    return f"{kind}:{name}" if name else kind
+
+
+def resolve(connection: Connection, crawl_id: int, name: str) -> int | None:
+    """Return the number of the item that has a name; None for an unknown or deleted one."""
+    row = connection.execute(RESOLVE, {"crawl": crawl_id, "key": values.name_key(name)}).first()
+    return row.item_id if row is not None and row.name == name else None
+
+
+def is_taken(connection: Connection, crawl_id: int, name: str) -> bool:
+    """Whether a name is taken, be it by a deleted item."""
+    key = {"crawl": crawl_id, "key": values.name_key(name)}
+    return connection.execute(RESOLVE, key).first() is not None
+
+
+def of_url(connection: Connection, crawl_id: int, url: str, *, limit: int) -> Sequence[Row[Any]]:
+    """Return (item, url, method) of the items that have a URL in their data."""
+    return connection.execute(OF_URL, {"crawl": crawl_id, "url": url, "limit": limit}).all()
+
+
+def item_ids(connection: Connection, crawl_id: int, *, after: int, limit: int) -> list[int]:
+    """Return the numbers of a crawl's items, from one on."""
+    given = {"crawl": crawl_id, "after": after, "limit": limit}
+    return list(connection.execute(ITEM_IDS, given).scalars())
+
+
+def results(connection: Connection, crawl_id: int, item_id: int) -> list[ResultSnapshot]:
+    """Return what each task of an item produced, and those that have not run yet."""
+    rows = connection.execute(RESULTS, {"crawl": crawl_id, "item": item_id})
+    return [
+        ResultSnapshot(**{**row._mapping, "metadata": row.metadata or {}})  # noqa: SLF001 - public
+        for row in rows
+    ]
+
+
+def attempts(connection: Connection, item_id: int, *, limit: int) -> Sequence[Row[Any]]:
+    """Return the last attempts at an item's tasks, the latest first."""
+    return connection.execute(ATTEMPTS, {"item": item_id, "limit": limit}).all()
+
+
+def worklist(
+    connection: Connection, crawl_id: int, *, task: str | None, limit: int
+) -> Sequence[Row[Any]]:
+    """Return outstanding, unclaimed work."""
+    given = {"crawl": crawl_id, "task": task, "limit": limit}
+    return connection.execute(WORKLIST, given).all()
+
+
+def tasks(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
+    """Return every task with what is done, waiting and failed of it."""
+    return connection.execute(TASKS, {"crawl": crawl_id}).all()
+
+
+def crawls(connection: Connection) -> Sequence[Row[Any]]:
+    """Return all crawls."""
+    return connection.execute(CRAWLS).all()
+
+
+def remaining(
+    connection: Connection, crawl_id: int, *, kinds: Collection[int], until: datetime
+) -> Remaining:
+    """Return what is left for workers of these kinds, with results due by `until`."""
+    row = connection.execute(
+        REMAINING, {"crawl": crawl_id, "kinds": list(kinds), "until": until}
+    ).one()
+    return Remaining(
+        claimable=row.claimable,
+        claimed=row.claimed,
+        sweeping=row.sweeping,
+        next_retry=None if row.next_retry is None else max(0.0, float(row.next_retry)),
+    )
+
+
+def summary(connection: Connection, crawl_id: int) -> Summary:
+    """Count a crawl for a log line."""
+    row = connection.execute(SUMMARY, {"crawl": crawl_id, "many": MANY}).one()
+    due = connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar()
+    return Summary(
+        **row._mapping,  # noqa: SLF001 - public, underscored for columns
+        next_due=due,
+        sweeps=tuple(progress_reports.sweeps(connection, crawl_id)),
+    )
+
+
+def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
+    """Return a crawl's numbers: items, tasks, workers, sweeps, and what hinders vacuum."""
+    old = connection.execute(OLD_SNAPSHOT).first()
+    return {
+        "items": connection.execute(ITEMS, {"crawl": crawl_id}).scalar_one(),
+        "tasks": [dict(row._mapping) for row in tasks(connection, crawl_id)],  # noqa: SLF001
+        "workers": _dicts(connection.execute(WORKERS, {"crawl": crawl_id}).all()),
+        "sweeps": progress_reports.open_sweeps(connection, crawl_id),
+        "under_way": progress_reports.under_way(connection),
+        "next_due": connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
+        "old_snapshot": None if old is None else dict(old._mapping),  # noqa: SLF001
+    }
+
+
+def _dicts(rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
+    return [dict(row._mapping) for row in rows]  # noqa: SLF001

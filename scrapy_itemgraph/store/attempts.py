@@ -1,0 +1,138 @@
+"""Attempts: the record of each claim's life, written once, when the claim ends.
+
+All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.model.types import Claim
+
+RECORD_ATTEMPTS = text("""
+    INSERT INTO attempts
+        (item_id, task_id, worker_id, token, task_version, number, outcome, error, started_at)
+    SELECT item_id, task_id, worker_id, token, task_version, number, outcome,
+        CAST(error AS json), started_at
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:workers AS int[]),
+        CAST(:tokens AS uuid[]), CAST(:versions AS text[]), CAST(:numbers AS int[]),
+        CAST(:outcomes AS text[]), CAST(:errors AS text[]), CAST(:started AS timestamptz[]))
+        AS ended(item_id, task_id, worker_id, token, task_version, number, outcome, error,
+            started_at)
+""")
+
+# Claims whose end is on record, on their own item or on the one that it went into: asked when the
+# answer to a commit was lost.
+RECORDED = text("""
+    SELECT ended.item_id, ended.task_id, a.outcome
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]),
+        CAST(:keys AS uuid[])) AS ended(item_id, task_id, token, key)
+    CROSS JOIN LATERAL (
+        SELECT ended.item_id AS item_id
+        UNION
+        SELECT n.item_id FROM aliases n WHERE n.crawl_id = :crawl AND n.key = ended.key) AS bearer
+    JOIN attempts a ON a.item_id = bearer.item_id AND a.task_id = ended.task_id
+        AND a.token = ended.token
+""")
+
+# Of each pair the last ten attempts are kept.
+PRUNE_ATTEMPTS = text("""
+    DELETE FROM attempts WHERE id = ANY (ARRAY(
+        SELECT old.id
+        FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS ended(item_id, task_id)
+        CROSS JOIN LATERAL (
+            SELECT a.id FROM attempts a
+            WHERE a.item_id = ended.item_id AND a.task_id = ended.task_id
+            ORDER BY a.id DESC OFFSET 10) AS old))
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What is recorded of a claim's life, on the item that survived it; the error is JSON."""
+
+    item_id: int
+    task_id: int
+    worker_id: int | None
+    token: UUID
+    version: str
+    number: int
+    outcome: Outcome
+    started_at: datetime
+    error: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        claim: Claim,
+        outcome: Outcome,
+        worker_id: int | None,
+        *,
+        error: str | None = None,
+        item_id: int | None = None,
+    ) -> Attempt:
+        """Return the record of a claim; `item_id` is given where the claim's own item is gone."""
+        return cls(
+            item_id=claim.item_id if item_id is None else item_id,
+            task_id=claim.task_id,
+            worker_id=worker_id,
+            token=claim.token,
+            version=claim.version,
+            number=claim.attempt,
+            outcome=outcome,
+            started_at=claim.claimed_at,
+            error=error,
+        )
+
+
+def record(connection: Connection, ended: Sequence[Attempt]) -> None:
+    """Write attempts, and forget all but the last ten of each pair."""
+    if not ended:
+        return
+    pairs = {"items": [one.item_id for one in ended], "tasks": [one.task_id for one in ended]}
+    connection.execute(
+        RECORD_ATTEMPTS,
+        {
+            **pairs,
+            "workers": [one.worker_id for one in ended],
+            "tokens": [one.token for one in ended],
+            "versions": [one.version for one in ended],
+            "numbers": [one.number for one in ended],
+            "outcomes": [str(one.outcome) for one in ended],
+            "errors": [one.error for one in ended],
+            "started": [one.started_at for one in ended],
+        },
+    )
+    connection.execute(PRUNE_ATTEMPTS, pairs)
+
+
+def recorded(
+    connection: Connection, claims: Sequence[Claim], crawl_id: int
+) -> dict[tuple[int, int], Outcome]:
+    """Return how claims ended whose end is on record, be it on the item that theirs went into."""
+    if not claims:
+        return {}
+    rows = connection.execute(
+        RECORDED,
+        {
+            "crawl": crawl_id,
+            "items": [one.item_id for one in claims],
+            "tasks": [one.task_id for one in claims],
+            "tokens": [one.token for one in claims],
+            "keys": [values.name_key(one.item.id) for one in claims],
+        },
+    )
+    return {(row.item_id, row.task_id): Outcome(row.outcome) for row in rows}

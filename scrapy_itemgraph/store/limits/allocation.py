@@ -1,0 +1,235 @@
+"""Shares: what a worker gets of a limit, beside the others who have it or ask for it. No I/O."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.model.pace import LOOKAHEAD
+from scrapy_itemgraph.model.types import Grant, Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Row
+
+    from scrapy_itemgraph.model.types import Use
+
+_ASK_AGAIN = 1.0
+_TURN_OF_OTHERS = 0.1
+# How long the requests of a dead worker may run whose downloads nobody has measured.
+_UNKNOWN_LATENCY = 2.0
+_LONGEST_LATENCY = 30.0
+# A worker that has not asked again for so long waits no more.
+FORGOTTEN = 3.5
+
+
+def outlived(row: Row[Any]) -> float:
+    """Return how long the requests of a dead worker may still run, or hold others off."""
+    if not row.units:
+        return 0.0
+    gap = max(row.gap or 0.0, row.set_gap or 0.0, row.crawl_delay or 0.0)
+    latency = _UNKNOWN_LATENCY if row.latency is None and not gap else row.latency
+    return max(gap, min(latency or 0.0, _LONGEST_LATENCY))
+
+
+def effective(terms: Terms, row: Row[Any], *, learns: bool) -> Terms:
+    """Return how a limit is kept, from what the code says, a person set, and was learned.
+
+    A slot is never kept looser than the code says: Scrapy's own slots have the last word.
+    """
+    gap, concurrency = terms.gap, terms.concurrency
+    if row.kind != "slot":
+        gap = gap if row.set_gap is None else row.set_gap
+        concurrency = concurrency if row.set_concurrency is None else row.set_concurrency
+        return Terms(gap=gap, concurrency=concurrency)
+    floor = _floor(row, learns=learns)
+    delay = None if terms.delay is None else max(terms.delay, floor)
+    caps = [cap for cap in (concurrency, row.set_concurrency) if cap is not None]
+    return Terms(gap=max(gap, floor), concurrency=min(caps, default=None), delay=delay)
+
+
+def _floor(row: Row[Any], *, learns: bool) -> float:
+    """Return the gap that a person set, or else robots.txt asks for."""
+    if row.set_gap is not None:
+        return float(row.set_gap)
+    return float(row.crawl_delay or 0.0) if learns else 0.0
+
+
+@dataclass(slots=True)
+class Others:
+    """The other workers that have a limit, or ask for it."""
+
+    units: int = 0
+    has_exclusive: bool = False
+    has_foreign: bool = False  # some of another crawl have it
+    holders: list[int] = field(default_factory=list)  # alive
+    asking: list[Row[Any]] = field(default_factory=list)
+    free_in: float | None = None  # when what the dead had is free
+
+    @property
+    def interested(self) -> int:
+        """How many workers have the limit, or ask for it, with the one that this is about."""
+        return 1 + len({*self.holders, *(row.worker_id for row in self.asking)})
+
+
+@dataclass(slots=True)
+class Decision:
+    """What a worker may use, and what stands in its row: also what still runs and was lost."""
+
+    grant: Grant
+    units: int
+    asks: bool
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a row stands for it."""
+        return self.units > 0 or self.asks
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether the worker has the limit for itself."""
+        return self.grant.terms.is_exclusive and self.grant.units > 0
+
+
+def others_of(rows: Sequence[Row[Any]], worker_id: int) -> Others:
+    """Return the other workers of a locked limit's rows, without those that are no more."""
+    found = Others()
+    for row in rows:
+        if row.worker_id is None or row.worker_id == worker_id:
+            continue
+        if row.free_in is not None or row.is_gone:
+            most = outlived(row)
+            left = most if row.free_in is None else min(most, float(row.free_in))
+            if left <= 0 or not row.units:
+                continue
+            found.free_in = max(left, found.free_in or 0.0)
+        else:
+            if row.units:
+                found.holders.append(row.worker_id)
+                found.has_foreign = found.has_foreign or row.is_foreign
+            if row.asked_ago is not None and row.asked_ago < FORGOTTEN:
+                found.asking.append(row)
+        found.units += row.units
+        found.has_exclusive = found.has_exclusive or (row.is_exclusive and row.units > 0)
+    return found
+
+
+def undivided(use: Use) -> int:
+    """Return how many units a worker gets of what nobody else has or asks for."""
+    terms = use.terms
+    if terms.is_exclusive or terms.concurrency is None:
+        return 1
+    return min(use.wants, terms.concurrency)
+
+
+def decide(
+    use: Use, rows: Sequence[Row[Any]], others: Others, worker_id: int, *, learns: bool
+) -> Decision:
+    """Decide what a worker gets of a locked limit."""
+    row = rows[0]
+    terms = effective(use.terms, row, learns=learns)
+    mine = next((one for one in rows if one.worker_id == worker_id), None)
+    blocked = max(0.0, float(row.blocked_in or 0.0))
+    starts = [max(0.0, float(ago)) for ago in (row.last_ago, use.last_ago) if ago is not None]
+    due = max(blocked, terms.gap - min(starts, default=math.inf), 0.0)
+    units = _granted(use, terms, others, mine, due)
+    asks = use.wants > units and blocked <= LOOKAHEAD and _could_have(use, terms, others, units)
+    kept = 0 if mine is None else _kept(use, terms, mine)
+    if not terms.is_exclusive:
+        units = max(units, kept)
+    grant = Grant(
+        limit_id=row.id,
+        kind=row.kind,
+        name=row.name,
+        terms=terms,
+        units=units,
+        floor=_floor(row, learns=learns),
+        is_set=row.kind != "slot" and row.set_gap is not None,
+        due_in=due,
+        blocked_in=blocked,
+        again_in=0.0 if units or not use.wants else _again_in(others, due, asks=asks),
+        throttle=row.throttle if learns else None,
+        others_ask=bool(others.asking),
+    )
+    return Decision(grant=grant, units=max(units, kept), asks=asks)
+
+
+def _granted(use: Use, terms: Terms, others: Others, mine: Row[Any] | None, due: float) -> int:
+    had = 0 if mine is None or mine.free_in is not None else int(mine.units)
+    if not use.wants or (use.spare and others.asking):
+        return 0
+    if had and mine is not None and mine.is_exclusive:
+        return had if terms.is_exclusive else 0
+    if due > LOOKAHEAD and not had:
+        return 0
+    waited = float(mine.age) if mine is not None and _is_asking(mine) else 0.0
+    return _free_units(use, terms, others, had, waited)
+
+
+def _again_in(others: Others, due: float, *, asks: bool) -> float:
+    """Return when asking again may help."""
+    if due > LOOKAHEAD:
+        is_told = asks and others.holders
+        return min(due - LOOKAHEAD, _ASK_AGAIN) if is_told else due - LOOKAHEAD
+    if not others.units:
+        return _TURN_OF_OTHERS
+    return _ASK_AGAIN if others.free_in is None else min(_ASK_AGAIN, others.free_in)
+
+
+def _kept(use: Use, terms: Terms, mine: Row[Any]) -> int:
+    """Return how many units cannot be given back, for their requests still run."""
+    if use.looking:
+        return int(mine.units)
+    had_it_whole = mine.is_exclusive and not terms.is_exclusive
+    return use.running if had_it_whole else min(mine.units, use.running)
+
+
+def _is_asking(row: Row[Any]) -> bool:
+    return not row.units and row.asked_ago is not None and row.asked_ago < FORGOTTEN
+
+
+def _free_units(use: Use, terms: Terms, others: Others, had: int, waited: float) -> int:
+    """Return how many units a worker may have; the longest waiting goes first."""
+    earlier = [row for row in others.asking if not row.units and float(row.age) > waited]
+    if terms.is_exclusive or terms.concurrency is None:
+        return int(not (others.units or earlier))
+    if others.has_exclusive:
+        return 0
+    share = max(1, terms.concurrency // others.interested)
+    free = terms.concurrency - others.units - (0 if had else len(earlier))
+    is_alone = others.interested == 1
+    wants = use.wants if is_alone or not others.asking else min(use.wants, share)
+    return max(0, min(wants, free))
+
+
+def _could_have(use: Use, terms: Terms, others: Others, units: int) -> bool:
+    """Whether more would be a worker's due if others gave way."""
+    if not others.units and not others.asking:
+        return False
+    shares = (terms.concurrency or 0) if not terms.is_exclusive else 1
+    if use.looking and not others.has_foreign and shares < others.interested:
+        return False  # the work is being done; that this worker does it gains nothing
+    if terms.is_exclusive or terms.concurrency is None or others.has_exclusive:
+        return units == 0
+    return units < min(use.wants, max(1, terms.concurrency // others.interested))
+
+
+def is_news(grant: Grant, row: Row[Any]) -> bool:
+    """Whether a limit is kept otherwise than its row says."""
+    terms = grant.terms
+    return (terms.gap, terms.concurrency, terms.delay) != (row.gap, row.concurrency, row.delay)
+
+
+def differs(decision: Decision, before: Row[Any] | None) -> bool:
+    """Whether a worker's row is to be written."""
+    if not decision.is_held:
+        return False
+    return (
+        before is None
+        or decision.asks
+        or before.asked_ago is not None
+        or before.free_in is not None
+        or (before.units, before.is_exclusive) != (decision.units, decision.is_exclusive)
+    )

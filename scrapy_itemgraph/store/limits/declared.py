@@ -1,0 +1,117 @@
+"""Task limits: what the work of tasks keeps to, as the code and the settings declare it.
+
+All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model import limits
+from scrapy_itemgraph.store import queues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.model.limits import Limit
+
+FIND_LIMITS = text("""
+    SELECT l.kind, l.name, l.id
+    FROM unnest(CAST(:kinds AS text[]), CAST(:names AS text[])) AS wanted(kind, name)
+    JOIN limits l ON l.kind = wanted.kind AND l.name = wanted.name
+""")
+
+MAKE_LIMITS = text("""
+    INSERT INTO limits (kind, name)
+    SELECT * FROM unnest(CAST(:kinds AS text[]), CAST(:names AS text[])) ON CONFLICT DO NOTHING
+""")
+
+TASK_NAMES = text("SELECT DISTINCT t.name FROM tasks t WHERE t.is_registered")
+
+DECLARE = text("""
+    UPDATE limits l SET gap = declared.gap, concurrency = declared.concurrency
+    FROM unnest(CAST(:limits AS int[]), CAST(:gaps AS float8[]), CAST(:concurrencies AS int[]))
+        AS declared(id, gap, concurrency)
+    WHERE l.id = declared.id
+        AND (l.gap, l.concurrency) IS DISTINCT FROM (declared.gap, declared.concurrency)
+""")
+
+SET_LIMITS = text("""
+    UPDATE tasks t SET limit_ids = CAST(:limits AS int[])
+    WHERE t.id = :task AND t.limit_ids <> CAST(:limits AS int[])
+""")
+
+DROP_TAG_LIMITS = text("""
+    DELETE FROM tag_limits WHERE task_id = :task AND limit_id <> ALL (CAST(:limits AS int[]))
+""")
+
+ADD_TAG_LIMIT = text("""
+    INSERT INTO tag_limits (task_id, limit_id, tags)
+    VALUES (:task, :limit, CAST(:tags AS text[])) ON CONFLICT DO NOTHING
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskLimits:
+    """The limits of a worker's tasks, by their numbers; of a task those that all its work keeps."""
+
+    declared: dict[int, Limit] = field(default_factory=dict)
+    of_task: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    of_tags: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def update(self, other: TaskLimits) -> None:
+        """Take up the limits of more tasks."""
+        self.declared.update(other.declared)
+        self.of_task.update(other.of_task)
+        self.of_tags.update(other.of_tags)
+
+
+def register(
+    connection: Connection, declared: Mapping[int, Sequence[Limit]], *, of_all: Sequence[Limit] = ()
+) -> TaskLimits:
+    """Save the limits of tasks, given by the tasks' numbers, and those of all requests."""
+    given_to = [of_all, *declared.values()]
+    every = {(one.kind, one.name): one for given in given_to for one in given}
+    numbers = _intern(connection, sorted(every))
+    known = {numbers[key]: one for key, one in every.items()}
+    if known:
+        queues.lock_limits(connection, known)
+        given = {
+            "limits": list(known),
+            "gaps": [one.gap for one in known.values()],
+            "concurrencies": [one.concurrency for one in known.values()],
+        }
+        connection.execute(DECLARE, given)
+    registered = TaskLimits(declared=known)
+    for task, own in sorted(declared.items()):
+        tagged = {numbers[one.kind, one.name]: one.tags for one in own if one.kind == limits.TAGS}
+        plain = sorted({numbers[one.kind, one.name] for one in own} - tagged.keys())
+        registered.of_task[task] = tuple(plain)
+        registered.of_tags[task] = tuple(sorted(tagged))
+        connection.execute(SET_LIMITS, {"task": task, "limits": plain})
+        connection.execute(DROP_TAG_LIMITS, {"task": task, "limits": list(tagged)})
+        for limit, tags in tagged.items():
+            row = {"task": task, "limit": limit, "tags": list(tags)}
+            connection.execute(ADD_TAG_LIMIT, row)
+    return registered
+
+
+def task_names(connection: Connection) -> set[str]:
+    """Return the names of all tasks of all crawls."""
+    return set(connection.execute(TASK_NAMES).scalars())
+
+
+def _intern(
+    connection: Connection, wanted: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    keys = list(wanted)
+    if not keys:
+        return {}
+    given = {"kinds": [kind for kind, _ in keys], "names": [name for _, name in keys]}
+    connection.execute(MAKE_LIMITS, given)
+    return {(row.kind, row.name): row.id for row in connection.execute(FIND_LIMITS, given)}

@@ -1,0 +1,495 @@
+"""What a start registers: the crawl, its tasks, the worker; and the sweeps that follow changes.
+
+All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.store import failures, queues
+from scrapy_itemgraph.store.limits import declared as declared_limits
+from scrapy_itemgraph.store.limits.declared import TaskLimits
+from scrapy_itemgraph.store.worklist import refresh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import timedelta
+
+    from sqlalchemy import Connection, Row
+
+    from scrapy_itemgraph.model.limits import Limit
+    from scrapy_itemgraph.model.tasks import Task
+
+SWEEP_STEP = 100
+
+# A commit shares the crawl's lock; who changes what tasks mean has it alone, so that no commit
+# works by the old meaning and ends after the sweep has passed its items.
+SHARE_CRAWL = text("""
+    SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl),
+        (SELECT names_freed FROM crawls WHERE id = :crawl)
+""")
+OWN_CRAWL = text("SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), :crawl)")
+OWN_ALL_CRAWLS = text("""
+    SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), id)
+    FROM (SELECT id FROM crawls ORDER BY id) AS ordered
+""")
+
+MAKE_CRAWL = text("""
+    INSERT INTO crawls (name, arguments) VALUES (:name, CAST(:arguments AS json))
+    ON CONFLICT (name) DO NOTHING
+""")
+FIND_CRAWL = text("SELECT id, arguments FROM crawls WHERE name = :name")
+SET_ARGUMENTS = text("UPDATE crawls SET arguments = CAST(:arguments AS json) WHERE id = :crawl")
+HAS_WORK = text("""
+    SELECT EXISTS (SELECT FROM queues q
+        CROSS JOIN LATERAL (SELECT FROM work w WHERE w.crawl_id = :crawl
+            AND w.queue_id = q.id LIMIT 1) AS first
+        WHERE q.crawl_id = :crawl)
+""")
+
+TASKS = text("""
+    SELECT t.*, ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id) AS tags
+    FROM tasks t WHERE t.crawl_id = :crawl ORDER BY t.id
+""")
+
+SAVE_TASK = text("""
+    INSERT INTO tasks (crawl_id, name, spider, version, ttl, nice, slot_id, max_failures,
+        is_item_exclusive, is_callback, definition)
+    VALUES (:crawl, :name, :spider, :version, :ttl, :nice, :slot, :max_failures, :exclusive,
+        :is_callback, :definition)
+    ON CONFLICT (crawl_id, name) DO UPDATE SET spider = excluded.spider,
+        version = excluded.version, ttl = excluded.ttl, nice = excluded.nice,
+        slot_id = excluded.slot_id, max_failures = excluded.max_failures,
+        is_item_exclusive = excluded.is_item_exclusive, is_callback = excluded.is_callback,
+        definition = excluded.definition, is_registered = true
+    RETURNING id
+""")
+# A callback that became a @task keeps its requests, under another name, and they fail visibly.
+SET_ASIDE = text("""
+    UPDATE tasks t SET name = 'callback.' || t.name
+    WHERE t.crawl_id = :crawl AND t.is_callback AND t.name = ANY (CAST(:names AS text[]))
+        AND NOT EXISTS (SELECT FROM tasks x
+            WHERE x.crawl_id = t.crawl_id AND x.name = 'callback.' || t.name)
+""")
+DROP_TAGS = text("DELETE FROM task_tags WHERE task_id = :task")
+ADD_TAGS = text("""
+    INSERT INTO task_tags (crawl_id, tag_name, task_id)
+    SELECT :crawl, unnest(CAST(:tags AS text[])), :task
+""")
+DROP_DEPENDENCIES = text("DELETE FROM task_dependencies WHERE task_id = :task")
+ADD_DEPENDENCIES = text("""
+    INSERT INTO task_dependencies (task_id, depends_on_id)
+    SELECT :task, unnest(CAST(:on AS int[]))
+""")
+# Where a task's change shows: its own tags, and those of the tasks that depend on it.
+AFFECTED_TAGS = text("""
+    SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = :task
+    UNION
+    SELECT tt.tag_name FROM task_dependencies d JOIN task_tags tt ON tt.task_id = d.task_id
+    WHERE d.depends_on_id = :task
+""")
+MAKE_KIND = text("INSERT INTO kinds (task_id) VALUES (:task) ON CONFLICT DO NOTHING")
+UNREGISTER = text("UPDATE tasks SET is_registered = false WHERE id = :task")
+HAS_RESULTS = text("""
+    SELECT EXISTS (SELECT FROM task_tags tt
+        JOIN tags g ON g.crawl_id = tt.crawl_id AND g.tag_name = tt.tag_name
+        JOIN results r ON r.item_id = g.item_id AND r.task_id = tt.task_id
+        WHERE tt.task_id = :task)
+""")
+SET_ENABLED = text("UPDATE tasks SET is_enabled = :enabled WHERE id = :task")
+WAKE_ALL = text("UPDATE queues SET is_live = true WHERE crawl_id = :crawl AND NOT is_live")
+
+OPEN_SWEEP = text("""
+    INSERT INTO sweeps (crawl_id, task_id, tags, unhold) VALUES (:crawl, :task, :tags, :unhold)
+""")
+NEXT_SWEEP = text("""
+    SELECT * FROM sweeps WHERE crawl_id = :crawl ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
+""")
+SWEPT_ITEMS = text("""
+    SELECT DISTINCT g.item_id
+    FROM unnest(CAST(:tags AS text[])) AS swept(tag_name)
+    CROSS JOIN LATERAL (
+        SELECT tags.item_id FROM tags
+        WHERE tags.crawl_id = :crawl AND tags.tag_name = swept.tag_name AND tags.item_id > :after
+        ORDER BY tags.item_id LIMIT :limit) AS g
+    ORDER BY g.item_id LIMIT :limit
+""")
+HELD_PAIRS = text("""
+    SELECT r.item_id, r.task_id FROM unnest(CAST(:items AS bigint[])) AS swept(id)
+    JOIN results r ON r.item_id = swept.id AND r.task_id = :task
+    WHERE r.is_held
+""")
+ADVANCE_SWEEP = text("""
+    UPDATE sweeps SET after_item_id = :after, swept = swept + :count WHERE id = :sweep
+""")
+CLOSE_SWEEP = text("DELETE FROM sweeps WHERE id = :sweep")
+
+RENAME_TAG = text("""
+    UPDATE tags g SET tag_name = :new
+    WHERE g.crawl_id = :crawl AND g.tag_name = :old AND NOT EXISTS (
+        SELECT FROM tags there WHERE there.item_id = g.item_id AND there.tag_name = :new)
+""")
+DROP_TAG = text("DELETE FROM tags WHERE crawl_id = :crawl AND tag_name = :old")
+CRAWLS = text("SELECT id FROM crawls ORDER BY id")
+
+REDEFINED = text("""
+    SELECT t.name FROM unnest(CAST(:tasks AS int[]), CAST(:definitions AS uuid[]))
+        AS mine(task_id, definition)
+    JOIN tasks t ON t.id = mine.task_id
+    WHERE t.definition <> mine.definition OR NOT t.is_registered
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """What registering a spider's tasks gave: ids by name, and what a person should know."""
+
+    tasks: dict[int, tuple[str, str, uuid.UUID]]
+    limits: TaskLimits = field(default_factory=TaskLimits)
+    callbacks: frozenset[str] = frozenset()
+    changed: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = field(default=())
+
+
+def share_crawl(connection: Connection, crawl_id: int) -> int:
+    """Keep what the crawl's tasks mean as it is until the transaction ends.
+
+    Returns how many commits have freed names.
+    """
+    row = connection.execute(SHARE_CRAWL, {"crawl": crawl_id}).one()
+    return row.names_freed or 0
+
+
+def own_crawl(connection: Connection, crawl_id: int) -> None:
+    """Wait for the crawl's commits to end, and keep new ones out until the transaction ends."""
+    connection.execute(OWN_CRAWL, {"crawl": crawl_id})
+
+
+def known_tasks(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
+    """Return the crawl's tasks, with their tags."""
+    return connection.execute(TASKS, {"crawl": crawl_id}).all()
+
+
+def set_enabled(connection: Connection, crawl_id: int, task_id: int, *, enabled: bool) -> None:
+    """Let a task's work be claimed, or not."""
+    connection.execute(SET_ENABLED, {"task": task_id, "enabled": enabled})
+    if enabled:
+        wake_crawl(connection, crawl_id)
+
+
+def wake_crawl(connection: Connection, crawl_id: int) -> None:
+    """Let claims look into all queues of a crawl again."""
+    connection.execute(WAKE_ALL, {"crawl": crawl_id})
+    queues.notify(connection, crawl_id)
+
+
+def find_crawl(connection: Connection, name: str) -> int | None:
+    """Return a crawl's number."""
+    row = connection.execute(FIND_CRAWL, {"name": name}).first()
+    return None if row is None else int(row.id)
+
+
+def make_crawl(
+    connection: Connection, name: str, arguments: Mapping[str, str] | None = None
+) -> tuple[int, dict[str, str] | None]:
+    """Return a crawl's number, and the other arguments that its outstanding work was made with."""
+    given = dict(sorted((arguments or {}).items()))
+    connection.execute(MAKE_CRAWL, {"name": name, "arguments": json.dumps(given)})
+    row = connection.execute(FIND_CRAWL, {"name": name}).one()
+    if arguments is None or row.arguments == given:
+        return row.id, None
+    differs = connection.execute(HAS_WORK, {"crawl": row.id}).scalar_one()
+    connection.execute(SET_ARGUMENTS, {"crawl": row.id, "arguments": json.dumps(given)})
+    return row.id, row.arguments if differs else None
+
+
+def register_tasks(
+    connection: Connection,
+    crawl_id: int,
+    spider: str,
+    tasks: Mapping[str, Task],
+    default_ttl: timedelta | None,
+    *,
+    of_callback: Callable[[str], Task] | None = None,
+    limits_of: Callable[[Task], Sequence[Limit]] = lambda _: (),
+    of_all: Sequence[Limit] = (),
+) -> Registration:
+    """Make the tasks in force those that the code declares, and open sweeps for what changed.
+
+    `of_callback` returns the task of a plain callback that has had requests, `limits_of` what the
+    work of a task keeps to, `of_all` is what every request keeps to.
+
+    Raises:
+        ConfigurationError: when the crawl has requests of another spider.
+
+    """
+    own_crawl(connection, crawl_id)
+    connection.execute(SET_ASIDE, {"crawl": crawl_id, "names": list(tasks)})
+    known = {row.name: row for row in known_tasks(connection, crawl_id)}
+    callbacks = frozenset(_callbacks(known.values(), spider) - tasks.keys())
+    if of_callback is not None:
+        tasks = {**tasks, **{name: of_callback(name) for name in sorted(callbacks)}}
+    pinned = [_slot(one) for one in tasks.values()]
+    slot_ids = queues.intern_slots(connection, [slot for slot in pinned if slot is not None])
+    registered: dict[int, tuple[str, str, uuid.UUID]] = {}
+    kept = {name: limits_of(one) for name, one in tasks.items()}
+    changed: list[str] = []
+    for one in _dependencies_first(tasks):
+        definition = define(one, spider, default_ttl)
+        before = known.get(one.name)
+        if before is not None and before.definition == definition and before.is_registered:
+            registered[before.id] = (one.name, one.version, definition)
+            continue
+        columns = _columns(one, default_ttl, slot_ids)
+        columns |= {"crawl": crawl_id, "spider": spider, "definition": definition}
+        task_id = connection.execute(SAVE_TASK, columns).scalar_one()
+        registered[task_id] = (one.name, one.version, definition)
+        _connect(connection, crawl_id, task_id, one, registered)
+        _sweep_change(connection, crawl_id, task_id, one, before)
+        changed.append(one.name)
+    vanished = []
+    for row in known.values():
+        if row.spider == spider and row.is_registered and row.name not in tasks:
+            _unregister(connection, crawl_id, row)
+            if connection.execute(HAS_RESULTS, {"task": row.id}).scalar_one():
+                vanished.append(row.name)
+    if changed or vanished:
+        wake_crawl(connection, crawl_id)
+    declared = {task_id: kept[name] for task_id, (name, _, _) in registered.items()}
+    return Registration(
+        tasks=registered,
+        limits=declared_limits.register(connection, declared, of_all=of_all),
+        callbacks=callbacks,
+        changed=tuple(changed),
+        vanished=tuple(vanished),
+    )
+
+
+def _callbacks(known: Iterable[Row[Any]], spider: str) -> set[str]:
+    """Return the callbacks that have had requests; a crawl has those of one spider only."""
+    callbacks = [row for row in known if row.is_callback and row.is_registered]
+    for row in callbacks:
+        if row.spider != spider:
+            raise ConfigurationError(
+                f"this crawl has requests of the spider {row.spider!r} (callback {row.name}); "
+                f"give the spider {spider!r} a crawl of its own with ITEMGRAPH_CRAWL, or delete "
+                "the other's with: scrapy itemgraph restart CRAWL --yes"
+            )
+    return {row.name for row in callbacks}
+
+
+def register_callbacks(
+    connection: Connection,
+    crawl_id: int,
+    spider: str,
+    tasks: Iterable[Task],
+    default_ttl: timedelta | None,
+) -> dict[int, tuple[str, str, uuid.UUID]]:
+    """Register plain callbacks met for the first time; what a worker registered before stays.
+
+    Raises:
+        ConfigurationError: when the crawl has a task or requests of another spider by that name.
+
+    """
+    own_crawl(connection, crawl_id)
+    known = {row.name: row for row in known_tasks(connection, crawl_id)}
+    _callbacks(known.values(), spider)
+    for one in tasks:
+        there = known.get(one.name)
+        if there is not None and there.is_registered and not there.is_callback:
+            raise ConfigurationError(
+                f"the callback {one.name} has the name of a task of the spider {there.spider!r} in "
+                "this crawl; rename one of them, or set ITEMGRAPH_CRAWL"
+            )
+        if there is not None and there.is_registered:
+            continue
+        columns = _columns(one, default_ttl, {})
+        definition = define(one, spider, default_ttl)
+        columns |= {"crawl": crawl_id, "spider": spider, "definition": definition}
+        task_id = connection.execute(SAVE_TASK, columns).scalar_one()
+        _connect(connection, crawl_id, task_id, one, {})
+        if there is not None:
+            open_sweep(connection, crawl_id, task_id)
+    return known_callbacks(connection, crawl_id, spider)
+
+
+def known_callbacks(
+    connection: Connection, crawl_id: int, spider: str
+) -> dict[int, tuple[str, str, uuid.UUID]]:
+    """Return the plain callbacks of a spider that have had requests, as they are registered."""
+    return {
+        row.id: (row.name, row.version, row.definition)
+        for row in known_tasks(connection, crawl_id)
+        if row.is_callback and row.is_registered and row.spider == spider
+    }
+
+
+def _dependencies_first(tasks: Mapping[str, Task]) -> list[Task]:
+    ordered: dict[str, Task] = {}
+
+    def visit(one: Task) -> None:
+        for name in one.depends_on:
+            visit(tasks[name])
+        ordered[one.name] = one
+
+    for one in tasks.values():
+        visit(one)
+    return list(ordered.values())
+
+
+def _slot(one: Task) -> str | None:
+    """Return the slot that a task fixes; without a download there is none to be polite to."""
+    return one.slot if one.download else slots.NONE
+
+
+def define(one: Task, spider: str, default_ttl: timedelta | None) -> uuid.UUID:
+    """Return a digest of all that the code declares of a task."""
+    declared = [
+        spider,
+        one.name,
+        one.version,
+        sorted(one.tags),
+        sorted(one.depends_on),
+        str(_ttl(one, default_ttl)),
+        one.nice,
+        _slot(one),
+        one.max_failures,
+        one.exclusive,
+        one.is_callback,
+        sorted(one.rate_limit_by_tag),
+    ]
+    return uuid.UUID(bytes=hashlib.sha256(json.dumps(declared).encode()).digest()[:16])
+
+
+def _ttl(one: Task, default_ttl: timedelta | None) -> timedelta | None:
+    if one.ttl is None:
+        return default_ttl
+    return None if one.ttl == "never" else one.ttl
+
+
+def _columns(
+    one: Task, default_ttl: timedelta | None, slot_ids: Mapping[str, int]
+) -> dict[str, Any]:
+    slot = _slot(one)
+    return {
+        "name": one.name,
+        "version": one.version,
+        "ttl": _ttl(one, default_ttl),
+        "nice": one.nice,
+        "slot": None if slot is None else slot_ids[slot],
+        "max_failures": one.max_failures,
+        "exclusive": one.exclusive == "item",
+        "is_callback": one.is_callback,
+    }
+
+
+def _connect(
+    connection: Connection,
+    crawl_id: int,
+    task_id: int,
+    one: Task,
+    registered: Mapping[int, tuple[str, str, uuid.UUID]],
+) -> None:
+    ids = {name: known_id for known_id, (name, _, _) in registered.items()}
+    connection.execute(DROP_TAGS, {"task": task_id})
+    connection.execute(ADD_TAGS, {"crawl": crawl_id, "task": task_id, "tags": list(one.tags)})
+    connection.execute(DROP_DEPENDENCIES, {"task": task_id})
+    connection.execute(
+        ADD_DEPENDENCIES, {"task": task_id, "on": [ids[name] for name in one.depends_on]}
+    )
+    connection.execute(MAKE_KIND, {"task": task_id})
+
+
+def _sweep_change(
+    connection: Connection, crawl_id: int, task_id: int, one: Task, before: Row[Any] | None
+) -> None:
+    bumped = before is not None and before.version != one.version
+    open_sweep(
+        connection,
+        crawl_id,
+        task_id,
+        tags=() if before is None else before.tags,
+        unhold=bumped and one.retry_failed_on_version_bump,
+    )
+
+
+def open_sweep(
+    connection: Connection,
+    crawl_id: int,
+    task_id: int,
+    *,
+    tags: Iterable[str] = (),
+    unhold: bool = False,
+) -> None:
+    """Have the items refreshed that a task or its dependents are called for on, or `tags` are on.
+
+    With `unhold`, failures of the task are handled and it may run again.
+    """
+    affected = connection.execute(AFFECTED_TAGS, {"task": task_id}).scalars()
+    swept = sorted({*tags, *affected})
+    row = {"crawl": crawl_id, "task": task_id, "tags": swept, "unhold": unhold}
+    connection.execute(OPEN_SWEEP, row)
+
+
+def _unregister(connection: Connection, crawl_id: int, row: Row[Any]) -> None:
+    connection.execute(UNREGISTER, {"task": row.id})
+    open_sweep(connection, crawl_id, row.id)
+
+
+def redefined(connection: Connection, tasks: Mapping[int, tuple[str, str, uuid.UUID]]) -> set[str]:
+    """Return the names of tasks that a later start declares otherwise than this worker."""
+    definitions = [definition for _, _, definition in tasks.values()]
+    given = {"tasks": list(tasks), "definitions": definitions}
+    return set(connection.execute(REDEFINED, given).scalars())
+
+
+def sweep(connection: Connection, crawl_id: int) -> bool:
+    """Do one step of the crawl's first open sweep; return whether there was one to do."""
+    share_crawl(connection, crawl_id)
+    row = connection.execute(NEXT_SWEEP, {"crawl": crawl_id}).first()
+    if row is None:
+        return False
+    step = {"crawl": crawl_id, "tags": row.tags, "after": row.after_item_id, "limit": SWEEP_STEP}
+    items = list(connection.execute(SWEPT_ITEMS, step).scalars())
+    locked = refresh.lock_items(connection, items)
+    if row.unhold and locked:
+        held = connection.execute(HELD_PAIRS, {"items": locked, "task": row.task_id}).all()
+        pairs = [(pair.item_id, pair.task_id) for pair in held]
+        failures.unhold(connection, pairs)
+        failures.supersede(connection, pairs, by="version bump")
+    refresh.refresh(connection, locked)
+    if len(items) < SWEEP_STEP:
+        connection.execute(CLOSE_SWEEP, {"sweep": row.id})
+    else:
+        advanced = {"sweep": row.id, "after": items[-1], "count": len(items)}
+        connection.execute(ADVANCE_SWEEP, advanced)
+    return True
+
+
+def rename_tags(connection: Connection, renames: Mapping[str, str]) -> dict[str, int]:
+    """Rename tags in the whole database; return how many items each old name was on."""
+    if not renames:
+        return {}
+    connection.execute(OWN_ALL_CRAWLS)
+    counts = dict.fromkeys(renames, 0)
+    for crawl_id in connection.execute(CRAWLS).scalars().all():
+        for old, new in renames.items():
+            if old == new:
+                continue
+            names = {"crawl": crawl_id, "old": old, "new": new}
+            moved = connection.execute(RENAME_TAG, names).rowcount
+            moved += connection.execute(DROP_TAG, names).rowcount
+            counts[old] += moved
+            if moved:
+                sweep_row = {"crawl": crawl_id, "task": None, "tags": [new], "unhold": False}
+                connection.execute(OPEN_SWEEP, sweep_row)
+    return counts

@@ -1,0 +1,260 @@
+"""Workers: running crawl processes, and what becomes of the claims of the dead.
+
+All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model.types import GivenUp, Outcome, TakenOver
+from scrapy_itemgraph.store import attempts, failures, handed_work, sessions
+from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.liveness_conditions import IS_DEAD, LOCK_IS_FREE
+from scrapy_itemgraph.store.worklist import claims, refresh
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
+
+    from sqlalchemy import Connection, Row
+
+# So many workers in a row that died, or stalled, on work that they ran alone make it a failure.
+MOST_ALONE = 3
+
+REGISTER_WORKER = text("""
+    INSERT INTO workers (crawl_id, spider, host, process_id, job, lease_until)
+    VALUES (:crawl, :spider, :host, :process, :job,
+        clock_timestamp() + CAST(:lease AS interval))
+    RETURNING id, started_at
+""")
+
+LOCKED_WORKER = text("UPDATE workers SET locked_at = clock_timestamp() WHERE id = :worker")
+
+STARTED_WORKER = text("UPDATE workers SET has_started = true WHERE id = :worker")
+
+HEARTBEAT = text("""
+    UPDATE workers SET lease_until = clock_timestamp() + CAST(:lease AS interval)
+    WHERE id = :worker AND stopped_at IS NULL
+    RETURNING id
+""")
+
+STOP_WORKER = text("""
+    UPDATE workers SET stopped_at = clock_timestamp(), reason = :reason
+    WHERE id = :worker AND stopped_at IS NULL
+""")
+
+# Workers that died, and those that stalled: their lease is over, but somebody holds their lock.
+LOST_WORKERS = text(f"""
+    SELECT w.id, {LOCK_IS_FREE} AS has_died FROM workers w
+    WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND w.id <> :worker AND {IS_DEAD}
+    FOR NO KEY UPDATE OF w SKIP LOCKED
+""")  # noqa: S608 - our own conditions
+
+END_LEASES = text("""
+    UPDATE workers SET lease_until = clock_timestamp()
+    WHERE stopped_at IS NULL AND started_at < :since AND lease_until > clock_timestamp()
+""")
+
+BURY_WORKERS = text("""
+    UPDATE workers w
+    SET stopped_at = clock_timestamp(),
+        reason = CASE WHEN lost.has_died THEN 'died' ELSE 'stalled' END
+    FROM unnest(CAST(:workers AS int[]), CAST(:died AS bool[])) AS lost(id, has_died)
+    WHERE w.id = lost.id
+""")
+
+# Their claims. Not SKIP LOCKED: a commit of theirs that still runs ends its own.
+ORPHANS = text("""
+    SELECT w.item_id, w.task_id, w.token, w.worker_id, w.queue_id, w.tries, w.claimed_at,
+        w.is_suspect, w.alone_deaths, w.alone_stalls, lost.has_died, t.version, t.name AS task,
+        EXISTS (
+            SELECT FROM handed h
+            CROSS JOIN LATERAL unnest(h.items, h.tasks) AS had(item_id, task_id)
+            WHERE h.worker_id = lost.id
+                AND had.item_id = w.item_id AND had.task_id = w.task_id) AS was_handed
+    FROM unnest(CAST(:workers AS int[]), CAST(:died AS bool[])) AS lost(id, has_died)
+    JOIN work w ON w.worker_id = lost.id AND w.token IS NOT NULL
+    JOIN tasks t ON t.id = w.task_id
+    FOR UPDATE OF w
+""")
+
+# Only what its engine had is to blame for what became of a worker, and what it had alone the more.
+FREE_ORPHANS = text("""
+    UPDATE work w
+    SET token = NULL, worker_id = NULL, claimed_at = NULL,
+        deaths = w.deaths + orphan.deaths, stalls = w.stalls + orphan.stalls,
+        alone_deaths = w.alone_deaths + CASE WHEN w.is_suspect THEN orphan.deaths ELSE 0 END,
+        alone_stalls = w.alone_stalls + CASE WHEN w.is_suspect THEN orphan.stalls ELSE 0 END
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:deaths AS int[]),
+        CAST(:stalls AS int[])) AS orphan(item_id, task_id, deaths, stalls)
+    WHERE w.item_id = orphan.item_id AND w.task_id = orphan.task_id
+""")
+
+WHOSE = text("""
+    SELECT i.id, i.name, i.data->>'url' AS url
+    FROM unnest(CAST(:items AS bigint[])) AS wanted(id) JOIN items i ON i.id = wanted.id
+""")
+
+SUSPECTS_WAIT = text("""
+    SELECT EXISTS (SELECT FROM work w
+        WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL AND w.is_suspect)
+""")
+
+
+def register(
+    connection: Connection,
+    crawl_id: int,
+    *,
+    spider: str,
+    host: str,
+    process_id: int,
+    job: str | None,
+    lease: timedelta,
+) -> Row[Any]:
+    """Register a running crawl process; returns its id and when the database says it started."""
+    return connection.execute(
+        REGISTER_WORKER,
+        {
+            "crawl": crawl_id,
+            "spider": spider,
+            "host": host,
+            "process": process_id,
+            "job": job,
+            "lease": lease,
+        },
+    ).one()
+
+
+def heartbeat(connection: Connection, worker_id: int, lease: timedelta) -> bool:
+    """Renew a worker's lease; False when it was given up for dead."""
+    row = connection.execute(HEARTBEAT, {"worker": worker_id, "lease": lease}).first()
+    return row is not None
+
+
+def mark_locked(connection: Connection, worker_id: int) -> None:
+    """Note that the worker's advisory lock is held from now on."""
+    connection.execute(LOCKED_WORKER, {"worker": worker_id})
+
+
+def mark_started(connection: Connection, worker_id: int) -> None:
+    """Note that the worker's `start()` came to its end."""
+    connection.execute(STARTED_WORKER, {"worker": worker_id})
+
+
+def stop(connection: Connection, worker_id: int, reason: str) -> None:
+    """Note that a worker ended, and why."""
+    connection.execute(STOP_WORKER, {"worker": worker_id, "reason": reason})
+    sessions.free_login(connection, [worker_id])
+    handed_work.forget(connection, [worker_id])
+
+
+def end_leases(connection: Connection, since: datetime) -> None:
+    """Let the claims of all workers be taken over that started before `since`: they are dead."""
+    connection.execute(END_LEASES, {"since": since})
+
+
+def lost(connection: Connection, crawl_id: int) -> set[int]:
+    """Return the workers whose claims may be taken over; locks them."""
+    return set(connection.execute(LOST_WORKERS, {"crawl": crawl_id, "worker": 0}).scalars())
+
+
+def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOver:
+    """Free the claims of a crawl's dead and stalled workers.
+
+    Work that was the last of several of them while it ran alone becomes a failure.
+    """
+    gone = connection.execute(LOST_WORKERS, {"crawl": crawl_id, "worker": worker_id}).all()
+    if not gone:
+        return TakenOver(suspects_wait=_suspects_wait(connection, crawl_id))
+    numbers = [row.id for row in gone]
+    given = {"workers": numbers, "died": [row.has_died for row in gone]}
+    connection.execute(BURY_WORKERS, given)
+    sessions.free_login(connection, numbers)
+    orphans = connection.execute(ORPHANS, given).all()
+    handed_work.forget(connection, numbers)
+    fatal = [row for row in orphans if _is_fatal(row)]
+    freed = [row for row in orphans if not _is_fatal(row)]
+    if fatal:
+        connection.execute(claims.DROP, _pairs(fatal))
+    if freed:
+        charged = {
+            "deaths": [int(row.was_handed and row.has_died) for row in freed],
+            "stalls": [int(row.was_handed and not row.has_died) for row in freed],
+        }
+        connection.execute(FREE_ORPHANS, {**_pairs(freed), **charged})
+    given_up: list[GivenUp] = []
+    if orphans:
+        attempts.record(connection, [_end(row) for row in orphans])
+        refresh.lock_items(connection, [row.item_id for row in orphans])
+        given_up = _give_up(connection, fatal)
+        claims.reopen(connection, [row.item_id for row in orphans], [row.queue_id for row in freed])
+    holdings.outlive(connection, numbers)  # last, for commits lock items before queues
+    return TakenOver(
+        claims=len(orphans),
+        given_up=tuple(given_up),
+        suspects_wait=_suspects_wait(connection, crawl_id),
+    )
+
+
+def _suspects_wait(connection: Connection, crawl_id: int) -> bool:
+    return bool(connection.scalar(SUSPECTS_WAIT, {"crawl": crawl_id}))
+
+
+def _is_fatal(row: Row[Any]) -> bool:
+    before = row.alone_deaths if row.has_died else row.alone_stalls
+    return bool(row.was_handed and row.is_suspect and before + 1 >= MOST_ALONE)
+
+
+def _give_up(connection: Connection, fatal: Sequence[Row[Any]]) -> list[GivenUp]:
+    """Make a failure of work, where its item is still there; return whose work that is."""
+    if not fatal:
+        return []
+    items = {row.id: row for row in connection.execute(WHOSE, _pairs(fatal))}
+    given_up = []
+    failed = []
+    for row in fatal:
+        item = items.get(row.item_id)
+        if item is None:
+            continue
+        kind = "worker died" if row.has_died else "stalled"
+        what = "died" if row.has_died else "stalled: their event loop stood still"
+        error = {
+            "type": kind,
+            "message": f"{MOST_ALONE} workers in a row {what}, while each ran this alone",
+            "task": row.task,
+            "item": item.name,
+        }
+        if item.url is not None:
+            error["url"] = item.url
+        given_up.append(GivenUp(item=item.name, task=row.task, kind=kind, url=item.url))
+        failed.append(
+            failures.Failed(
+                item_id=row.item_id,
+                task_id=row.task_id,
+                version=row.version,
+                error=json.dumps(error),
+            )
+        )
+    failures.record(connection, failed)
+    return given_up
+
+
+def _end(row: Row[Any]) -> attempts.Attempt:
+    return attempts.Attempt(
+        item_id=row.item_id,
+        task_id=row.task_id,
+        worker_id=row.worker_id,
+        token=row.token,
+        version=row.version,
+        number=row.tries + 1,
+        outcome=Outcome.DIED if row.has_died else Outcome.STALLED,
+        started_at=row.claimed_at,
+    )
+
+
+def _pairs(rows: Sequence[Row[Any]]) -> dict[str, list[int]]:
+    return {"items": [row.item_id for row in rows], "tasks": [row.task_id for row in rows]}

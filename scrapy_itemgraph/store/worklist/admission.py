@@ -1,0 +1,230 @@
+"""Admission: which work a worker may claim now, by the limits that the work keeps to.
+
+Nothing is claimed that could not start at once or shortly, so that it neither waits in a worker's
+memory nor hides what may go. No function here commits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.model.pace import starts_within, worth_holding
+from scrapy_itemgraph.model.types import Terms, Use
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.limits import holdings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from sqlalchemy import Connection, Row
+
+    from scrapy_itemgraph.model.types import Grant
+
+_LATER = 1.0
+_SOON = 0.1
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Work that might be claimed, its slot, and what it keeps to beside that."""
+
+    row: Row[Any]
+    slot: int
+    limits: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Admission:
+    """What a worker has in hand as it claims, and what the claim adds to it.
+
+    `rooms` says how many more pieces of work each limit that is held has use for, `shared` which of
+    these are had in units; `limits_of` gives the limits of a task, `terms` how each is kept, and
+    `slot_terms` how a slot is, by its name.
+    """
+
+    rooms: dict[int, int] = field(default_factory=dict)
+    shared: Collection[int] = ()
+    limits_of: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    terms: Mapping[int, Terms] = field(default_factory=dict)
+    slot_terms: Callable[[str], Terms] = lambda _: Terms()
+    learns: bool = True
+    grants: dict[int, Grant] = field(default_factory=dict)
+    again_in: float | None = None
+    put_off: set[int] = field(default_factory=set)  # queues
+    _slots: dict[int, Terms] = field(default_factory=dict)  # by their numbers
+    _refused: set[int] = field(default_factory=set)
+
+    def meet(self, slots: Mapping[int, str]) -> None:
+        """Take note of the names of slots."""
+        for number, name in slots.items():
+            if number not in self._slots:
+                self._slots[number] = self.slot_terms(name) if name else Terms()
+
+    @property
+    def own(self) -> list[int]:
+        """The limits that this worker has for itself, and that have use for more work."""
+        return [
+            limit
+            for limit, room in self.rooms.items()
+            if room > 0 and limit not in self.shared and not self._is_granted_in_units(limit)
+        ]
+
+    def _is_granted_in_units(self, limit: int) -> bool:
+        grant = self.grants.get(limit)
+        return grant is not None and not grant.terms.is_exclusive
+
+    @property
+    def passed_over(self) -> list[int]:
+        """Slots that are not to be looked into: without room here, or refused a moment ago."""
+        return [*self._refused, *(limit for limit, room in self.rooms.items() if room <= 0)]
+
+    def share(self, slot: int, most: int) -> int:
+        """Return how many pieces of work of a slot are worth looking at."""
+        if slot in self.rooms:
+            return max(0, min(most, self.rooms[slot]))
+        return min(most, starts_within(self._slots[slot].gap, 0.0))
+
+    def is_open(self, task: int, tag_limits: Sequence[int]) -> bool:
+        """Whether work of a task might be admitted, as far as limits in hand say."""
+        return all(self.rooms.get(limit, 1) > 0 for limit in self._named(task, tag_limits))
+
+    def admit(
+        self,
+        connection: Connection,
+        worker_id: int,
+        found: Sequence[Row[Any]],
+        *,
+        tag_limits: Mapping[int, Sequence[int]],
+        queue_slots: Mapping[int, int],
+        most: int,
+    ) -> list[Row[Any]]:
+        """Return the work that may be claimed, `most` pieces, and take the limits it keeps to.
+
+        `tag_limits` are by kind, `queue_slots` the slots of the queues.
+        """
+        work = [
+            _Candidate(
+                row,
+                queue_slots[row.queue_id],
+                self._named(row.task_id, tag_limits[row.kind_id]),
+            )
+            for row in found
+        ]
+        admitted: list[_Candidate] = []
+        for _ in range(_ROUNDS):
+            # Slots only of what the other limits let go: nobody has one without a use for it.
+            self._acquire(connection, worker_id, Counter(one for w in work for one in w.limits))
+            picked = self._picked(work, most - len(admitted))
+            self._acquire(connection, worker_id, Counter(one.slot for one in picked))
+            chosen = self._taken(picked)
+            admitted += chosen
+            gone = {id(one) for one in picked}
+            work = [one for one in work if id(one) not in gone]
+            if not work or not picked or len(admitted) >= most:
+                break
+        self._settle_queues(
+            connection, worker_id, {one.row.queue_id for one in admitted}, queue_slots
+        )
+        return [one.row for one in admitted]
+
+    def _picked(self, work: Sequence[_Candidate], most: int) -> list[_Candidate]:
+        """Return what the limits in hand let go, were the slots to be had that are not."""
+        rooms = dict(self.rooms)
+        picked = []
+        for one in work:
+            needs = [limit for limit in (*one.limits, one.slot) if self._terms(limit).binds]
+            is_unknown = one.slot not in rooms and one.slot not in self._refused
+            if all(
+                rooms.get(limit, 0) > 0 or (limit == one.slot and is_unknown) for limit in needs
+            ):
+                picked.append(one)
+                for limit in needs:
+                    if limit in rooms:
+                        rooms[limit] -= 1
+            if len(picked) == most:
+                break
+        return picked
+
+    def _taken(self, picked: Sequence[_Candidate]) -> list[_Candidate]:
+        """Return what has room under all its limits, and take it."""
+        taken = []
+        for one in picked:
+            needs = [limit for limit in (*one.limits, one.slot) if self._terms(limit).binds]
+            if all(self.rooms.get(limit, 0) > 0 for limit in needs):
+                taken.append(one)
+                for limit in needs:
+                    self.rooms[limit] -= 1
+        return taken
+
+    def _named(self, task: int, tag_limits: Sequence[int]) -> tuple[int, ...]:
+        return (*self.limits_of.get(task, ()), *tag_limits)
+
+    def _terms(self, limit: int) -> Terms:
+        return self._slots.get(limit) or self.terms.get(limit) or Terms()
+
+    def _acquire(self, connection: Connection, worker_id: int, wanted: Mapping[int, int]) -> None:
+        """Take limits that are not in hand, each in units for so many pieces of work."""
+        new = sorted(
+            limit
+            for limit in wanted.keys() - self.rooms.keys() - self._refused
+            if self._terms(limit).binds
+        )
+        uses = [
+            Use(
+                limit_id=limit,
+                terms=terms,
+                wants=min(wanted[limit], terms.concurrency or 1),
+                looking=True,
+            )
+            for limit in new
+            for terms in [self._terms(limit)]
+        ]
+        for limit, grant in holdings.acquire(
+            connection, worker_id, uses, learns=self.learns
+        ).items():
+            self.grants[limit] = grant
+            if grant.units:
+                self.rooms[limit] = _room(grant)
+            else:
+                self.look_again(grant.again_in)
+        refused = set(new) - self.rooms.keys()
+        if refused - self.grants.keys():  # somebody decides about them just now
+            self.look_again(_SOON)
+        self._refused |= refused
+
+    def _settle_queues(
+        self,
+        connection: Connection,
+        worker_id: int,
+        used: Collection[int],
+        queue_slots: Mapping[int, int],
+    ) -> None:
+        """Keep the queues of slots taken here for this worker; put off those that were refused."""
+        taken, later = [], {}
+        for queue, slot in queue_slots.items():
+            grant = self.grants.get(slot)
+            if grant is None:
+                continue
+            if not grant.units and (grant.terms.is_exclusive or grant.blocked_in):
+                later[queue] = grant.again_in or _LATER
+            elif grant.units and grant.terms.is_exclusive and queue in used:
+                taken.append(queue)
+        queues.hold(connection, taken, worker_id)
+        queues.put_off(connection, later)
+        self.put_off |= later.keys()
+
+    def look_again(self, seconds: float | None) -> None:
+        """Take note that looking again after a while may find something."""
+        if seconds is not None:
+            known = self.again_in
+            self.again_in = seconds if known is None else min(known, seconds)
+
+
+def _room(grant: Grant) -> int:
+    """Return how many pieces of work a limit that was granted has use for."""
+    if not grant.terms.is_exclusive:
+        return worth_holding(grant.units)
+    return starts_within(grant.terms.gap, grant.due_in)

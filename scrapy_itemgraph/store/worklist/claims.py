@@ -1,0 +1,320 @@
+"""Claims: work taken by workers, and given back.
+
+All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model.types import Claim, ItemSnapshot, Outcome
+from scrapy_itemgraph.store import attempts, handed_work
+from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.worklist import refresh
+from scrapy_itemgraph.store.worklist.admission import Admission
+from scrapy_itemgraph.store.worklist.search import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Row
+
+# Whether a worker may claim: nobody who was given up for dead or has stopped, for nobody would take
+# its claims over. Whoever buries it waits for us, or we for them.
+LIVES = text("""
+    SELECT w.id FROM workers w WHERE w.id = :worker AND w.stopped_at IS NULL FOR SHARE
+""")
+
+# What this worker may claim now: kinds of its tasks, declared as it knows them, not stopped.
+OPEN_KINDS = text("""
+    SELECT k.id, k.task_id, k.limit_ids,
+        EXISTS (SELECT FROM tasks x WHERE x.crawl_id = :crawl AND x.is_item_exclusive
+            AND x.is_registered) AS any_exclusive,
+        t.is_item_exclusive
+    FROM unnest(CAST(:tasks AS int[]), CAST(:definitions AS uuid[])) AS mine(task_id, definition)
+    JOIN tasks t ON t.id = mine.task_id AND t.definition = mine.definition
+    JOIN kinds k ON k.task_id = t.id
+    WHERE t.is_enabled AND t.is_registered
+        AND (t.max_failures IS NULL OR t.max_failures > (
+            SELECT count(*) FROM (
+                SELECT FROM failures f
+                WHERE f.task_id = t.id AND f.handled_at IS NULL AND NOT f.is_refusal
+                    AND EXISTS (
+                        SELECT FROM tags g JOIN task_tags tt
+                            ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
+                        WHERE g.item_id = f.item_id AND tt.task_id = t.id)
+                LIMIT t.max_failures) AS counted))
+""")
+
+TAKE = text("""
+    UPDATE work w
+    SET token = taken.token, worker_id = :worker, claimed_at = clock_timestamp()
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
+        AS taken(item_id, task_id, token)
+    WHERE w.item_id = taken.item_id AND w.task_id = taken.task_id
+    RETURNING w.item_id, w.task_id, w.token, w.claimed_at, w.is_refiled, w.request,
+        (SELECT s.name FROM queues q JOIN limits s ON s.id = q.slot_id
+            WHERE q.id = w.queue_id) AS slot,
+        (SELECT r.invalidated_at FROM results r
+            WHERE r.item_id = w.item_id AND r.task_id = w.task_id) AS invalidated_at
+""")
+
+# The items of claims, as they are committed.
+SNAPSHOTS = text("""
+    SELECT i.id, i.name, i.data, i.created_by, i.created_at, i.updated_at,
+        ARRAY(SELECT a.name FROM aliases a WHERE a.item_id = i.id ORDER BY a.name) AS names,
+        (SELECT json_object_agg(g.tag_name, g.value) FROM tags g WHERE g.item_id = i.id) AS tags
+    FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN items i ON i.id = wanted.id
+""")
+
+# Takes the token off claims that are given back or tried again; the fence is in the row itself. A
+# try that came to its end ends a row of deaths.
+GIVE_BACK = text("""
+    UPDATE work w
+    SET token = NULL, worker_id = NULL, claimed_at = NULL,
+        tries = w.tries + ended.tries, not_before = ended.not_before,
+        alone_deaths = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_deaths END,
+        alone_stalls = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_stalls END
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]),
+        CAST(:tries AS int[]), CAST(:not_before AS timestamptz[]))
+        AS ended(item_id, task_id, token, tries, not_before)
+    WHERE w.item_id = ended.item_id AND w.task_id = ended.task_id AND w.token = ended.token
+    RETURNING w.item_id, w.task_id, w.queue_id
+""")
+
+REFILE = text("""
+    UPDATE work w
+    SET token = NULL, worker_id = NULL, claimed_at = NULL, queue_id = :queue, is_refiled = true
+    WHERE w.item_id = :item AND w.task_id = :task AND w.token = :token
+""")
+
+
+DROP = text("""
+    DELETE FROM work w
+    USING unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS gone(item_id, task_id)
+    WHERE w.item_id = gone.item_id AND w.task_id = gone.task_id
+""")
+
+
+# Waits for a claim of this worker that is under way, and holds further ones off.
+HOLD_WORKER = text("SELECT w.id FROM workers w WHERE w.id = :worker FOR NO KEY UPDATE")
+
+UNCLAIM = text("""
+    UPDATE work w SET token = NULL, worker_id = NULL, claimed_at = NULL
+    WHERE w.worker_id = :worker AND w.token = ANY(CAST(:tokens AS uuid[]))
+    RETURNING w.item_id, w.queue_id
+""")
+
+RELEASE_ALL = text("""
+    UPDATE work w SET token = NULL, worker_id = NULL, claimed_at = NULL
+    WHERE w.worker_id = :worker AND w.token IS NOT NULL
+    RETURNING w.item_id, w.queue_id
+""")
+
+
+def claim(
+    connection: Connection,
+    *,
+    crawl_id: int,
+    worker_id: int,
+    tasks: Mapping[int, tuple[str, str, uuid.UUID]],
+    limit: int,
+    tokens: Sequence[uuid.UUID] = (),
+    alone: bool = False,
+    admission: Admission | None = None,
+    hands: Callable[[Sequence[Claim]], Collection[tuple[int, int]] | None] | None = None,
+) -> list[Claim]:
+    """Claim up to `limit` pieces of work, round robin over the crawl's queues.
+
+    `tasks` maps the ids of the worker's tasks to (name, version, definition). With `alone`, one
+    piece that two workers died or stalled on. `tokens` are new ones for each call, one for each
+    claim that it may make; left out they are drawn here. Without `admission` nothing is limited.
+    `hands` returns the pairs that the worker may have begun once this is committed, None to leave
+    that for later; without it these are added, all of them.
+    """
+    if connection.execute(LIVES, {"worker": worker_id}).first() is None:
+        return []
+    admission = admission or Admission()
+    kinds = [
+        kind
+        for kind in open_kinds(connection, crawl_id, tasks)
+        if admission.is_open(kind.task_id, kind.limit_ids)
+    ]
+    if not kinds:
+        return []
+    finding = Finding(connection, crawl_id, worker_id, kinds, admission)
+    found = finding.suspect() if alone else finding.find(limit)
+    claims = _take(connection, found, worker_id, tokens or new_tokens(len(found)), tasks)
+    if hands is None:
+        handed_work.add(connection, worker_id, [(one.item_id, one.task_id) for one in claims])
+    else:
+        begun = hands(claims)
+        if begun is not None:
+            handed_work.write(connection, worker_id, begun)
+    return claims
+
+
+def new_tokens(number: int) -> list[uuid.UUID]:
+    """Draw tokens of claims: never a sequence's, which repeats itself after a crash."""
+    return [uuid.uuid4() for _ in range(number)]
+
+
+def unclaim(connection: Connection, tokens: Sequence[uuid.UUID], worker_id: int) -> int:
+    """Undo a claim whose answer was lost; return how much it had taken."""
+    connection.execute(HOLD_WORKER, {"worker": worker_id})
+    rows = connection.execute(UNCLAIM, {"worker": worker_id, "tokens": tokens}).all()
+    reopen(connection, [row.item_id for row in rows], [row.queue_id for row in rows])
+    return len(rows)
+
+
+def open_kinds(
+    connection: Connection, crawl_id: int, tasks: Mapping[int, tuple[str, str, uuid.UUID]]
+) -> Sequence[Row[Any]]:
+    """Return the kinds of work that a worker with these tasks may claim now."""
+    definitions = [definition for _, _, definition in tasks.values()]
+    given = {"crawl": crawl_id, "tasks": list(tasks), "definitions": definitions}
+    return connection.execute(OPEN_KINDS, given).all()
+
+
+def _take(
+    connection: Connection,
+    found: Sequence[Row[Any]],
+    worker_id: int,
+    tokens: Sequence[uuid.UUID],
+    tasks: Mapping[int, tuple[str, str, uuid.UUID]],
+) -> list[Claim]:
+    if not found:
+        return []
+    pairs = {"items": [r.item_id for r in found], "tasks": [r.task_id for r in found]}
+    given = {"tokens": list(tokens[: len(found)]), "worker": worker_id, **pairs}
+    rows = connection.execute(TAKE, given).all()
+    taken = {(row.item_id, row.task_id): row for row in rows}
+    items = snapshots(connection, pairs["items"])
+    gone = [row for row in found if row.item_id not in items]
+    if gone:
+        connection.execute(
+            DROP, {"items": [r.item_id for r in gone], "tasks": [r.task_id for r in gone]}
+        )
+    return [
+        Claim(
+            item_id=row.item_id,
+            task_id=row.task_id,
+            task=tasks[row.task_id][0],
+            version=tasks[row.task_id][1],
+            token=taken[row.item_id, row.task_id].token,
+            attempt=row.tries + 1,
+            claimed_at=taken[row.item_id, row.task_id].claimed_at,
+            slot=taken[row.item_id, row.task_id].slot,
+            invalidated_at=taken[row.item_id, row.task_id].invalidated_at,
+            is_refiled=taken[row.item_id, row.task_id].is_refiled,
+            request=taken[row.item_id, row.task_id].request,
+            is_alone=row.is_suspect,
+            item=items[row.item_id],
+        )
+        for row in found
+        if row.item_id in items
+    ]
+
+
+def snapshots(connection: Connection, item_ids: Iterable[int]) -> dict[int, ItemSnapshot]:
+    """Read items as they are committed, by id."""
+    rows = connection.execute(SNAPSHOTS, {"items": sorted(set(item_ids))}).all()
+    return {
+        row.id: ItemSnapshot(
+            id=row.name,
+            aliases=tuple(name for name in row.names if name != row.name),
+            tags=row.tags or {},
+            data=row.data,
+            created_by=row.created_by,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+        )
+        for row in rows
+    }
+
+
+def named(connection: Connection, crawl_id: int, name: str) -> ItemSnapshot | None:
+    """Return an item by any of its names, as it is committed; None when there is none."""
+    item_id = status.resolve(connection, crawl_id, name)
+    return None if item_id is None else snapshots(connection, [item_id]).get(item_id)
+
+
+def release(connection: Connection, claims: Sequence[Claim], worker_id: int) -> int:
+    """Give claims back in their place, with their tries; return how many were still ours."""
+    given = give_back(
+        connection, [Return(claim=one, outcome=Outcome.RELEASED) for one in claims], worker_id
+    )
+    reopen(connection, [row.item_id for row in given], [row.queue_id for row in given])
+    return len(given)
+
+
+def release_all(connection: Connection, worker_id: int) -> int:
+    """Give back whatever a worker still has; return how much that was."""
+    connection.execute(HOLD_WORKER, {"worker": worker_id})
+    rows = connection.execute(RELEASE_ALL, {"worker": worker_id}).all()
+    reopen(connection, [row.item_id for row in rows], [row.queue_id for row in rows])
+    return len(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return:
+    """A claim that is given back, or tried again from a moment on; the error is JSON."""
+
+    claim: Claim
+    outcome: Outcome
+    error: str | None = None
+    not_before: datetime | None = None
+
+
+def give_back(
+    connection: Connection, returns: Sequence[Return], worker_id: int | None
+) -> Sequence[Row[Any]]:
+    """Take the token off claims; return (item, task, queue) of those that were still ours.
+
+    The caller locks and refreshes their items and wakes their queues: see `reopen`.
+    """
+    if not returns:
+        return []
+    rows = connection.execute(
+        GIVE_BACK,
+        {
+            "items": [one.claim.item_id for one in returns],
+            "tasks": [one.claim.task_id for one in returns],
+            "tokens": [one.claim.token for one in returns],
+            "tries": [int(one.outcome is Outcome.RETRY) for one in returns],
+            "not_before": [one.not_before for one in returns],
+        },
+    ).all()
+    ours = {(row.item_id, row.task_id) for row in rows}
+    attempts.record(
+        connection,
+        [
+            attempts.Attempt.of(one.claim, one.outcome, worker_id, error=one.error)
+            for one in returns
+            if (one.claim.item_id, one.claim.task_id) in ours
+        ],
+    )
+    return rows
+
+
+def reopen(connection: Connection, item_ids: Sequence[int], queue_ids: Iterable[int]) -> None:
+    """Let work that lost its token be found again, or be gone if it no longer stands."""
+    refresh.lock_items(connection, item_ids)
+    refresh.refresh(connection, item_ids)
+    refresh.wake(connection, queue_ids)
+
+
+def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) -> bool:
+    """Give a claim back into another queue, that of the slot its request really has."""
+    row = {"item": one.item_id, "task": one.task_id, "token": one.token, "queue": queue_id}
+    if not connection.execute(REFILE, row).rowcount:
+        return False
+    attempts.record(connection, [attempts.Attempt.of(one, Outcome.RELEASED, worker_id)])
+    reopen(connection, [one.item_id], [queue_id])
+    return True

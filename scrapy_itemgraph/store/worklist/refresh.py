@@ -1,0 +1,295 @@
+"""Keeps `work` equal to what is outstanding, for the items that a transaction touched.
+
+Callers hold the locks of these items. All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.postgres.engine import slices
+from scrapy_itemgraph.store.queues import notify
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from sqlalchemy import Connection, Row
+
+# The outstanding pairs of some items, with the queue that each belongs into (null: not made yet).
+WANTED = text("""
+    WITH called AS (
+        SELECT DISTINCT i.id AS item_id, tt.task_id
+        FROM unnest(CAST(:items AS bigint[])) AS touched(id)
+        JOIN items i ON i.id = touched.id
+        JOIN tags g ON g.item_id = i.id
+        JOIN task_tags tt ON tt.crawl_id = i.crawl_id AND tt.tag_name = g.tag_name
+    )
+    SELECT i.id AS item_id, t.id AS task_id, i.crawl_id, q.id AS queue_id, k.id AS kind_id,
+        kept.limit_ids,
+        coalesce(t.slot_id, i.slot_id) AS slot_id,
+        r.completed_at IS NOT NULL AS is_stale,
+        coalesce(i.nice, t.nice) AS nice,
+        CASE WHEN i.not_before > now() THEN i.not_before END AS not_before
+    FROM called
+    JOIN items i ON i.id = called.item_id
+    JOIN tasks t ON t.id = called.task_id AND t.is_registered
+    CROSS JOIN LATERAL (SELECT ARRAY(
+        SELECT tl.limit_id FROM tag_limits tl
+        WHERE tl.task_id = t.id AND NOT EXISTS (
+            SELECT FROM unnest(tl.tags) AS needed(tag_name) WHERE NOT EXISTS (
+                SELECT FROM tags g WHERE g.item_id = i.id AND g.tag_name = needed.tag_name))
+        ORDER BY tl.limit_id) AS limit_ids) AS kept
+    LEFT JOIN kinds k ON k.task_id = t.id AND k.limit_ids = kept.limit_ids
+    LEFT JOIN queues q
+        ON q.crawl_id = i.crawl_id AND q.slot_id = coalesce(t.slot_id, i.slot_id)
+    LEFT JOIN results r ON r.item_id = i.id AND r.task_id = t.id
+    WHERE NOT coalesce(r.is_held, false)
+        AND (r.completed_at IS NULL
+            OR r.task_version <> t.version
+            OR r.invalidated_at IS NOT NULL
+            OR (r.expires_at IS NOT NULL AND r.due_at IS NULL))
+        AND NOT EXISTS (
+            SELECT FROM task_dependencies d
+            JOIN tasks dt ON dt.id = d.depends_on_id
+            LEFT JOIN results dr ON dr.item_id = i.id AND dr.task_id = dt.id
+            WHERE d.task_id = t.id
+                AND (dr.completed_at IS NULL
+                    OR dr.is_held
+                    OR dr.task_version <> dt.version
+                    OR dr.invalidated_at IS NOT NULL
+                    OR (dr.expires_at IS NOT NULL AND dr.due_at IS NULL)))
+""")
+
+# The work that stands of some items.
+STANDING = text("""
+    SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.is_refiled,
+        w.token IS NOT NULL AS is_claimed
+    FROM unnest(CAST(:items AS bigint[])) AS touched(id)
+    JOIN work w ON w.item_id = touched.id
+""")
+
+# Queues that were never needed before.
+MAKE_QUEUES = text("""
+    INSERT INTO queues (crawl_id, slot_id)
+    SELECT * FROM unnest(CAST(:crawls AS int[]), CAST(:slots AS int[]))
+    ON CONFLICT DO NOTHING
+""")
+
+FIND_QUEUES = text("""
+    SELECT q.crawl_id, q.slot_id, q.id
+    FROM unnest(CAST(:crawls AS int[]), CAST(:slots AS int[])) AS wanted(crawl_id, slot_id)
+    JOIN queues q USING (crawl_id, slot_id)
+""")
+
+# A kind that was never needed before: its limits as text, for arrays of arrays must be even.
+MAKE_KINDS = text("""
+    INSERT INTO kinds (task_id, limit_ids)
+    SELECT made.task_id, CAST(made.limit_ids AS int[])
+    FROM unnest(CAST(:tasks AS int[]), CAST(:limits AS text[])) AS made(task_id, limit_ids)
+    ON CONFLICT DO NOTHING
+""")
+
+FIND_KINDS = text("""
+    SELECT k.task_id, k.limit_ids, k.id
+    FROM unnest(CAST(:tasks AS int[]), CAST(:limits AS text[])) AS wanted(task_id, limit_ids)
+    JOIN kinds k ON k.task_id = wanted.task_id AND k.limit_ids = CAST(wanted.limit_ids AS int[])
+""")
+
+# Waits for whoever parks these queues as empty, and holds others off; claims go on.
+HOLD_QUEUES = text("""
+    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id
+    FOR KEY SHARE OF q
+""")
+
+INSERT_WORK = text("""
+    INSERT INTO work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before)
+    SELECT * FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:crawls AS int[]),
+        CAST(:queues AS int[]), CAST(:kinds AS int[]), CAST(:stale AS bool[]),
+        CAST(:nice AS int[]), CAST(:not_before AS timestamptz[]))
+    ON CONFLICT DO NOTHING
+""")
+
+# Unclaimed work that no longer stands; what a claim is looking at just now is left for WITHDRAW.
+WITHDRAW_AT_ONCE = text("""
+    DELETE FROM work WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid
+        FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS gone(item_id, task_id)
+        JOIN work w ON w.item_id = gone.item_id AND w.task_id = gone.task_id
+        WHERE w.token IS NULL
+        FOR UPDATE OF w SKIP LOCKED))
+""")
+
+WITHDRAW = text("""
+    DELETE FROM work WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid
+        FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS gone(item_id, task_id)
+        JOIN work w ON w.item_id = gone.item_id AND w.task_id = gone.task_id
+        WHERE w.token IS NULL
+        FOR UPDATE OF w))
+""")
+
+# Unclaimed work whose queue, kind or place changed.
+MOVE_WORK = text("""
+    UPDATE work w
+    SET queue_id = moved.queue_id, kind_id = moved.kind_id, is_stale = moved.is_stale,
+        nice = moved.nice
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:queues AS int[]),
+        CAST(:kinds AS int[]), CAST(:stale AS bool[]), CAST(:nice AS int[]))
+        AS moved(item_id, task_id, queue_id, kind_id, is_stale, nice)
+    WHERE w.item_id = moved.item_id AND w.task_id = moved.task_id AND w.token IS NULL
+""")
+
+SLEEPING_QUEUES = text("""
+    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id
+    WHERE NOT q.is_live
+    FOR NO KEY UPDATE OF q
+""")
+
+WAKE_QUEUES = text("""
+    UPDATE queues q SET is_live = true, next_at = greatest(q.next_at, now())
+    FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    WHERE q.id = wanted.id AND NOT q.is_live
+    RETURNING q.crawl_id
+""")
+
+LOCK_ITEMS = text("""
+    SELECT i.id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN items i ON i.id = wanted.id
+    FOR NO KEY UPDATE OF i
+""")
+
+
+def lock_items(connection: Connection, item_ids: Iterable[int]) -> list[int]:
+    """Lock items in the order of their ids, and return those that exist."""
+    rows = connection.execute(LOCK_ITEMS, {"items": sorted(set(item_ids))})
+    return list(rows.scalars())
+
+
+def refresh(connection: Connection, item_ids: Iterable[int]) -> None:
+    """Make the work of these (locked) items what is outstanding of them."""
+    awake: set[int] = set()
+    for part in slices(connection, sorted(set(item_ids))):
+        awake |= _refresh(connection, list(part))
+    wake(connection, awake)
+
+
+def _refresh(connection: Connection, items: list[int]) -> set[int]:
+    """Do it for some items; return the queues that got work."""
+    wanted = {(row.item_id, row.task_id): row for row in _rows(connection, WANTED, items)}
+    standing = {(row.item_id, row.task_id): row for row in _rows(connection, STANDING, items)}
+    queues = _queues(connection, wanted.values())
+    kinds = _kinds(connection, wanted.values())
+    missing: list[_Place] = []
+    moved: list[_Place] = []
+    for pair, row in sorted(wanted.items()):
+        there = standing.get(pair)
+        queue = queues[row.crawl_id, row.slot_id]
+        if there is None:
+            missing.append(_Place(row, queue, kinds[_kind(row)]))
+        elif not there.is_claimed:
+            queue = there.queue_id if there.is_refiled else queue
+            place = _Place(row, queue, kinds[_kind(row)])
+            if place.differs(there):
+                moved.append(place)
+    if missing:
+        connection.execute(INSERT_WORK, _columns(missing))
+    if moved:
+        connection.execute(MOVE_WORK, _columns(moved))
+    withdraw(
+        connection,
+        [pair for pair, row in standing.items() if pair not in wanted and not row.is_claimed],
+    )
+    return {place.queue_id for place in (*missing, *moved)}
+
+
+def wake(connection: Connection, queue_ids: Iterable[int]) -> None:
+    """Wake queues that got work if they were parked as empty, and tell idle workers.
+
+    Called after the work was written: who parks a queue has it alone, so either it sees our work,
+    or we see it parked.
+    """
+    queues = sorted(set(queue_ids))
+    if not queues:
+        return
+    connection.execute(HOLD_QUEUES, {"queues": queues})
+    asleep = list(connection.execute(SLEEPING_QUEUES, {"queues": queues}).scalars())
+    if asleep:
+        for crawl in set(connection.execute(WAKE_QUEUES, {"queues": asleep}).scalars()):
+            notify(connection, crawl)
+
+
+def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None:
+    """Delete unclaimed work; a claim that holds a row for the moment is waited for."""
+    if not pairs:
+        return
+    gone = {"items": [item for item, _ in pairs], "tasks": [task for _, task in pairs]}
+    if connection.execute(WITHDRAW_AT_ONCE, gone).rowcount < len(pairs):
+        connection.execute(WITHDRAW, gone)
+
+
+def _rows(connection: Connection, statement: Any, items: list[int]) -> Sequence[Row[Any]]:
+    return connection.execute(statement, {"items": items}).all()
+
+
+def _queues(connection: Connection, rows: Iterable[Row[Any]]) -> dict[tuple[int, int], int]:
+    queues = {(row.crawl_id, row.slot_id): row.queue_id for row in rows}
+    unmade = sorted(key for key, queue in queues.items() if queue is None)
+    if unmade:
+        keys = {"crawls": [crawl for crawl, _ in unmade], "slots": [slot for _, slot in unmade]}
+        connection.execute(MAKE_QUEUES, keys)
+        queues |= {(c, s): queue for c, s, queue in connection.execute(FIND_QUEUES, keys)}
+    return queues
+
+
+def _kind(row: Row[Any]) -> tuple[int, tuple[int, ...]]:
+    return row.task_id, tuple(row.limit_ids)
+
+
+def _kinds(
+    connection: Connection, rows: Iterable[Row[Any]]
+) -> dict[tuple[int, tuple[int, ...]], int]:
+    kinds = {_kind(row): row.kind_id for row in rows}
+    unmade = sorted(key for key, kind in kinds.items() if kind is None)
+    if unmade:
+        limits = [f"{{{','.join(map(str, limit_ids))}}}" for _, limit_ids in unmade]
+        keys = {"tasks": [task for task, _ in unmade], "limits": limits}
+        connection.execute(MAKE_KINDS, keys)
+        kinds |= {_kind(row): row.id for row in connection.execute(FIND_KINDS, keys)}
+    return kinds
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Outstanding work, and the queue and kind it belongs into."""
+
+    work: Row[Any]
+    queue_id: int
+    kind_id: int
+
+    def differs(self, standing: Row[Any]) -> bool:
+        work = self.work
+        return (self.queue_id, self.kind_id, work.is_stale, work.nice) != (
+            standing.queue_id,
+            standing.kind_id,
+            standing.is_stale,
+            standing.nice,
+        )
+
+
+def _columns(places: Sequence[_Place]) -> dict[str, list[Any]]:
+    rows = [place.work for place in places]
+    return {
+        "items": [row.item_id for row in rows],
+        "tasks": [row.task_id for row in rows],
+        "crawls": [row.crawl_id for row in rows],
+        "queues": [place.queue_id for place in places],
+        "kinds": [place.kind_id for place in places],
+        "stale": [row.is_stale for row in rows],
+        "nice": [row.nice for row in rows],
+        "not_before": [row.not_before for row in rows],
+    }

@@ -1,0 +1,299 @@
+"""Finding: which work is to be claimed next, of the queues whose turn it is.
+
+What is found is locked. No function here commits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.store import queues
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from sqlalchemy import Connection, Row
+
+    from scrapy_itemgraph.store.worklist.admission import Admission
+
+_ROUNDS = 10
+_SUSPECTS = 10
+
+# Queues whose turn it is, the first of them first; a single one is not moved on. The time stands in
+# a subquery because a volatile function is no bound of an index scan, here and below.
+TURNS = text("""
+    SELECT q.id, q.slot_id, q.next_at, l.name AS slot FROM queues q
+    JOIN limits l ON l.id = q.slot_id
+    WHERE q.crawl_id = :crawl AND q.is_live AND q.holder IS NULL
+        AND q.next_at <= (SELECT clock_timestamp())
+        AND q.slot_id <> ALL (CAST(:passed_over AS int[]))
+    ORDER BY q.next_at
+    LIMIT :limit
+""")
+
+# The same of the queues that this worker has for itself.
+OWN_TURNS = text("""
+    SELECT q.id, q.slot_id, q.next_at, l.name AS slot FROM queues q
+    JOIN limits l ON l.id = q.slot_id
+    WHERE q.crawl_id = :crawl AND q.is_live AND q.holder = :worker
+        AND q.slot_id = ANY (CAST(:own AS int[]))
+    ORDER BY q.next_at
+    LIMIT :limit
+""")
+
+# The first work of each (queue, kind), locked.
+HEADS = text("""
+    SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.seq, w.tries,
+        w.is_suspect
+    FROM unnest(CAST(:queues AS int[]), CAST(:shares AS int[])) AS turn(queue_id, share)
+    CROSS JOIN unnest(CAST(:kinds AS int[])) AS open(kind_id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM work
+        WHERE work.queue_id = turn.queue_id AND work.kind_id = open.kind_id
+            AND work.token IS NULL AND work.not_before IS NULL AND NOT work.is_suspect
+        ORDER BY work.is_stale, work.nice, work.seq
+        LIMIT turn.share
+        FOR UPDATE SKIP LOCKED) AS w
+""")
+
+# The same where a task wants its items for itself: passes over what may not run beside claims that
+# stand, so that it does not fill the limit. Whether that is so is decided later, after locks.
+HEADS_BESIDE_CLAIMS = text("""
+    SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.seq, w.tries,
+        w.is_suspect
+    FROM unnest(CAST(:queues AS int[]), CAST(:shares AS int[])) AS turn(queue_id, share)
+    CROSS JOIN unnest(CAST(:kinds AS int[]), CAST(:alone AS bool[])) AS open(kind_id, wants_alone)
+    CROSS JOIN LATERAL (
+        SELECT * FROM work
+        WHERE work.queue_id = turn.queue_id AND work.kind_id = open.kind_id
+            AND work.token IS NULL AND work.not_before IS NULL AND NOT work.is_suspect
+            AND NOT EXISTS (
+                SELECT FROM work c JOIN tasks t ON t.id = c.task_id
+                WHERE c.item_id = work.item_id AND c.token IS NOT NULL
+                    AND (open.wants_alone OR t.is_item_exclusive))
+        ORDER BY work.is_stale, work.nice, work.seq
+        LIMIT turn.share
+        FOR UPDATE SKIP LOCKED) AS w
+""")
+
+# The first work that two workers died on, or stalled on.
+SUSPECT = text("""
+    SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.seq, w.tries,
+        w.is_suspect, q.slot_id, l.name AS slot
+    FROM work w JOIN queues q ON q.id = w.queue_id JOIN limits l ON l.id = q.slot_id
+    WHERE w.crawl_id = :crawl AND w.kind_id = ANY (CAST(:kinds AS int[]))
+        AND w.token IS NULL AND w.not_before IS NULL AND w.is_suspect
+    ORDER BY w.is_stale, w.nice, w.seq
+    LIMIT :limit
+    FOR UPDATE OF w SKIP LOCKED
+""")
+
+# Items that nobody else is deciding about, for tasks that want an item for themselves.
+FREE_ITEMS = text("""
+    SELECT i.id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN items i ON i.id = wanted.id
+    FOR NO KEY UPDATE OF i SKIP LOCKED
+""")
+
+# Claims that stand on these items; read after FREE_ITEMS, in a statement of its own.
+STANDING_CLAIMS = text("""
+    SELECT w.item_id, bool_or(t.is_item_exclusive) AS is_exclusive
+    FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN work w ON w.item_id = wanted.id AND w.token IS NOT NULL
+    JOIN tasks t ON t.id = w.task_id
+    GROUP BY w.item_id
+""")
+
+# Moves the turn of queues on, to the end and in the order given (rows are updated in the order in
+# which they lie on disk); one that another claim moves just now is left to it.
+MOVE_TURNS = text("""
+    UPDATE queues moved
+    SET next_at = (SELECT clock_timestamp()) - make_interval(secs => 1e-6 * (
+        cardinality(CAST(:queues AS int[]))
+        - array_position(CAST(:queues AS int[]), moved.id)))
+    WHERE moved.ctid = ANY (ARRAY(
+        SELECT q.ctid FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+        JOIN queues q ON q.id = wanted.id
+        FOR NO KEY UPDATE OF q SKIP LOCKED))
+""")
+
+# Queues that seem empty and that nobody is putting work into.
+LOCK_EMPTY = text("""
+    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id
+    FOR UPDATE OF q SKIP LOCKED
+""")
+
+# Tasks that cannot be claimed; one that somebody is opening just now is not among them, and who
+# opens one later waits for us, and then wakes its queues.
+CLOSED_TASKS = text("""
+    SELECT t.id FROM tasks t
+    WHERE t.crawl_id = :crawl AND NOT (t.is_enabled AND t.is_registered)
+    FOR SHARE SKIP LOCKED
+""")
+
+# Parks queues without work of an open kind; looks again, in a statement of its own.
+PARK = text("""
+    UPDATE queues q SET is_live = false
+    FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    WHERE q.id = wanted.id AND NOT EXISTS (
+        SELECT FROM tasks t JOIN kinds k ON k.task_id = t.id
+        CROSS JOIN LATERAL (
+            SELECT FROM work w
+            WHERE w.queue_id = q.id AND w.kind_id = k.id
+                AND w.token IS NULL AND w.not_before IS NULL AND NOT w.is_suspect
+            LIMIT 1) AS first
+        WHERE t.crawl_id = q.crawl_id AND t.id <> ALL (CAST(:closed AS int[])))
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A search for work that may be claimed, round robin over the queues."""
+
+    connection: Connection
+    crawl_id: int
+    worker_id: int
+    kinds: Sequence[Row[Any]]
+    admission: Admission
+
+    def find(self, limit: int) -> list[Row[Any]]:
+        """Return locked candidates in the order in which they should start."""
+        looked_for = max(limit, 2)  # A single queue is told from the first of several.
+        for _ in range(_ROUNDS):
+            live = self._turns(looked_for)
+            if not live:
+                self.admission.look_again(queues.next_turn(self.connection, self.crawl_id))
+                return []
+            turns = live[:limit]
+            found = self._admitted(self._first(turns, limit), turns, limit)
+            self._pass_on(turns, {row.queue_id for row in found}, is_single=len(live) == 1)
+            if found or len(live) < looked_for:
+                return found
+        self.admission.look_again(0.0)
+        return []
+
+    def suspect(self) -> list[Row[Any]]:
+        """Return the first work that two workers died on, locked."""
+        kinds = [kind.id for kind in self.kinds]
+        given = {"crawl": self.crawl_id, "kinds": kinds, "limit": _SUSPECTS}
+        found = self.connection.execute(SUSPECT, given).all()
+        self.admission.meet({row.slot_id: row.slot for row in found})
+        return self._admitted(found, found, 1)
+
+    def _turns(self, limit: int) -> list[Row[Any]]:
+        """Return queues, those first that were not looked into for the longest."""
+        admission = self.admission
+        given = {"crawl": self.crawl_id, "limit": limit}
+        slots = admission.own
+        own = [] if not slots else self._rows(OWN_TURNS, **given, own=slots, worker=self.worker_id)
+        others = self._rows(TURNS, **given, passed_over=admission.passed_over)
+        live = sorted([*own, *others], key=lambda row: row.next_at)[:limit]
+        admission.meet({row.slot_id: row.slot for row in live})
+        return live
+
+    def _rows(self, statement: Any, **given: Any) -> Sequence[Row[Any]]:
+        return self.connection.execute(statement, given).all()
+
+    def _first(self, turns: Sequence[Row[Any]], limit: int) -> list[Row[Any]]:
+        """Return the queues' first work, none that may not run beside claims or what goes before.
+
+        It is locked.
+        """
+        most = -(-limit // len(turns))
+        numbers = [turn.id for turn in turns]
+        given: dict[str, Any] = {
+            "queues": numbers,
+            "shares": [self.admission.share(turn.slot_id, most) for turn in turns],
+            "kinds": [kind.id for kind in self.kinds],
+        }
+        # Of each kind, so that what is dropped leaves enough.
+        rounds = most * len(self.kinds)
+        if not self._any_exclusive:
+            return _round_robin(self.connection.execute(HEADS, given).all(), numbers, rounds)
+        given["alone"] = [kind.is_item_exclusive for kind in self.kinds]
+        heads = self.connection.execute(HEADS_BESIDE_CLAIMS, given).all()
+        ordered = _round_robin(heads, numbers, rounds)
+        return _beside(ordered, self._exclusive_tasks, {})
+
+    def _admitted(
+        self, found: Sequence[Row[Any]], turns: Sequence[Row[Any]], limit: int
+    ) -> list[Row[Any]]:
+        """Keep what the limits, and tasks that want their items for themselves, let run now."""
+        if self._any_exclusive:
+            found = _exclusive(self.connection, found, self._exclusive_tasks)
+        return self.admission.admit(
+            self.connection,
+            self.worker_id,
+            found,
+            tag_limits={kind.id: kind.limit_ids for kind in self.kinds},
+            queue_slots={_queue_of(turn): turn.slot_id for turn in turns},
+            most=limit,
+        )
+
+    def _pass_on(self, turns: Sequence[Row[Any]], used: set[int], *, is_single: bool) -> None:
+        """Let the next claim begin with other queues, and not look into those without work."""
+        idle = [turn.id for turn in turns if turn.id not in used]
+        if idle:
+            _park(self.connection, self.crawl_id, idle)
+        if not is_single:
+            moved = [turn.id for turn in turns if turn.id not in self.admission.put_off]
+            self.connection.execute(MOVE_TURNS, {"queues": moved})
+
+    @property
+    def _any_exclusive(self) -> bool:
+        return any(kind.any_exclusive for kind in self.kinds)
+
+    @property
+    def _exclusive_tasks(self) -> set[int]:
+        return {kind.task_id for kind in self.kinds if kind.is_item_exclusive}
+
+
+def _queue_of(row: Row[Any]) -> int:
+    """Return the number of a queue, or of the queue of work."""
+    return int(row.queue_id if "queue_id" in row._fields else row.id)
+
+
+def _round_robin(heads: Sequence[Row[Any]], queues: Sequence[int], rounds: int) -> list[Row[Any]]:
+    """Order candidates: each queue's first, then each queue's second, and so on."""
+    by_queue: dict[int, list[Row[Any]]] = {queue: [] for queue in queues}
+    for row in sorted(heads, key=lambda row: (row.is_stale, row.nice, row.seq)):
+        by_queue[row.queue_id].append(row)
+    return [rows[turn] for turn in range(rounds) for rows in by_queue.values() if turn < len(rows)]
+
+
+def _park(connection: Connection, crawl_id: int, queues: Sequence[int]) -> None:
+    locked = list(connection.execute(LOCK_EMPTY, {"queues": list(queues)}).scalars())
+    if locked:
+        closed = list(connection.execute(CLOSED_TASKS, {"crawl": crawl_id}).scalars())
+        connection.execute(PARK, {"queues": locked, "closed": closed})
+
+
+def _exclusive(
+    connection: Connection, found: Sequence[Row[Any]], exclusive: Collection[int]
+) -> list[Row[Any]]:
+    """Keep candidates that do not run beside others of their item where one wants it alone."""
+    items = sorted({row.item_id for row in found})
+    free = set(connection.execute(FREE_ITEMS, {"items": items}).scalars())
+    claimed = {
+        row.item_id: row.is_exclusive
+        for row in connection.execute(STANDING_CLAIMS, {"items": items})
+    }
+    return _beside([row for row in found if row.item_id in free], exclusive, claimed)
+
+
+def _beside(
+    rows: Iterable[Row[Any]], exclusive: Collection[int], claimed: dict[int, bool]
+) -> list[Row[Any]]:
+    """Keep rows that may run beside the claims of their items, by item, and beside each other."""
+    kept = []
+    for row in rows:
+        wants_alone = row.task_id in exclusive
+        others = claimed.get(row.item_id)
+        if others is None or not (others or wants_alone):
+            kept.append(row)
+            claimed[row.item_id] = wants_alone
+    return kept

@@ -1,0 +1,417 @@
+"""The gate: the last place that every download passes, and where it waits for its turn.
+
+It stands behind Scrapy's own slots, before the download handlers, so that what does not come from
+the scheduler is paced too: robots.txt, media, redirects and retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.httpobj import urlparse_cached
+
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model.pace import LEAST, MANY
+from scrapy_itemgraph.model.types import Terms
+from scrapy_itemgraph.throttle.connections import Connections, traveller
+from scrapy_itemgraph.throttle.feedback import Throttle
+from scrapy_itemgraph.throttle.send_times import Departure, Departures
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker.executions.executions import Leg
+from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider.request_builder import LEG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from scrapy import Request
+    from scrapy.core.downloader import Slot
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+    from scrapy_itemgraph.throttle.limiter import Lane, Tenancy
+    from scrapy_itemgraph.throttle.limiter_set import Tenancies
+
+# What does not start within so many seconds is given back when the spider closes.
+_PATIENCE_AT_THE_END = 5.0
+# A longer wait for a blocked slot is logged, in seconds.
+_WORTH_SAYING = 5.0
+
+logger = logs.logger(__name__)
+
+
+class PutOffError(IgnoreRequest):
+    """The request's turn will not come soon: its work is given back, and nothing has failed.
+
+    Only what is some work's own request is put off. Whoever asked for another one, a pipeline for
+    a file, the middleware for robots.txt, a callback inline, keeps the failure for good, for other
+    pages as well; so that one waits as long as it takes, and none fails before all is given back.
+    """
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    lane: Lane
+    request: Request
+    leg: Leg | None  # of a request that is some work's own: no pipeline's, and no robots.txt
+    future: asyncio.Future[None] = field(default_factory=asyncio.Future)
+
+
+class SlotTerms:
+    """How Scrapy keeps its slots, as the settings say and AutoThrottle has them."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        settings = crawler.settings
+        self._by_slot = settings.getdict("DOWNLOAD_SLOTS")
+        self._has_throttle = settings.getbool("AUTOTHROTTLE_ENABLED")
+        self._throttle = Throttle(settings)
+        self._concurrency = settings.getint("CONCURRENT_REQUESTS_PER_IP") or settings.getint(
+            "CONCURRENT_REQUESTS_PER_DOMAIN"
+        )
+
+    def __call__(self, name: str) -> Terms:
+        """Return how a slot is kept; with Scrapy's jitter its gaps are not below their least."""
+        given = self._by_slot.get(name, {})
+        downloader: Any = self._crawler.engine.downloader if self._crawler.engine else None
+        slot = downloader.slots.get(name) if downloader is not None else None
+        if slot is not None:
+            delay, concurrency = slot.delay, slot.concurrency
+        else:
+            delay = given.get("delay", self._default_delay(downloader))
+            concurrency = given.get("concurrency", self._concurrency)
+        delay = float(delay)
+        gap = max(delay * (1 - self._jitter(downloader, given)), LEAST) if delay > 0 else 0.0
+        at_once = int(concurrency) if concurrency > 0 else MANY
+        return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
+
+    def throttle(self, tenancy: Tenancy) -> float | None:
+        """Return the delay that AutoThrottle gives a slot; None where it has none to tell."""
+        slot = self._slot(tenancy.key[1]) if self._has_throttle else None
+        return float(slot.delay) if slot is not None and slot is tenancy.adopted_by else None
+
+    def adopt(self, tenancy: Tenancy) -> None:
+        """Go on with the delay that AutoThrottle left, here or elsewhere, in Scrapy's slot."""
+        slot = self._slot(tenancy.key[1]) if self._has_throttle else None
+        if slot is None or (slot is tenancy.adopted_by and not tenancy.adopts):
+            return
+        if tenancy.throttle is not None:
+            slot.delay = self._throttle.bounded(tenancy.throttle)
+        tenancy.adopted_by, tenancy.adopts = slot, False
+
+    def _slot(self, name: str) -> Slot | None:
+        engine = self._crawler.engine
+        return engine.downloader.slots.get(name) if engine is not None else None
+
+    def _default_delay(self, downloader: Any) -> float:
+        delay = getattr(downloader, "_delay", None)
+        if delay is None:  # before Scrapy 2.18 AutoThrottle sets the spider's
+            delay = getattr(self._crawler.spider, "download_delay", None)
+        return self._crawler.settings.getfloat("DOWNLOAD_DELAY") if delay is None else delay
+
+    def _jitter(self, downloader: Any, given: Any) -> float:
+        if "jitter" in given:
+            return float(given["jitter"])
+        if "randomize_delay" in given:
+            return 0.5 if given["randomize_delay"] else 0.0
+        jitter = getattr(downloader, "_jitter", None)
+        if jitter is not None:
+            return float(jitter)
+        return 0.5 if self._crawler.settings.getbool("RANDOMIZE_DOWNLOAD_DELAY") else 0.0
+
+
+class Gate:
+    """Lets downloads start as the limits allow, and counts those that run."""
+
+    def __init__(
+        self,
+        tenancies: Tenancies,
+        limits_of: Callable[[Leg | None], Any],
+        adopt: Callable[[Tenancy], None],
+    ) -> None:
+        """Take what tells the named limits of a request, from its leg or that it has none."""
+        self._adopt = adopt
+        self._tenancies = tenancies
+        self._limits_of = limits_of
+        self._waiting: list[_Waiter] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing_since: float | None = None
+        self._is_over = False
+        self._blocked: set[Tenancy] = set()  # slots
+        self._slots: Mapping[str, Slot] = {}  # Scrapy's
+        self._said: dict[tuple[str, str], float] = {}
+        self.departures = Departures(self.pump)
+        self.is_alive: Callable[[], bool] = lambda: True
+        self.on_ready: Callable[[], None] = lambda: None  # the scheduler may hand out more
+        self.on_need: Callable[[], None] = lambda: None  # a limit is wanted that is not in hand
+        self.on_turned_away: Callable[[], None] = lambda: None  # what nobody may rely on failed
+        self.on_request: Callable[[Request], None] = lambda _: None
+        self.on_response: Callable[[Request, Response, Lane], None] = lambda *_: None
+
+    def stand_before(self, downloader: Any) -> None:
+        """Take the place of a downloader's handlers.
+
+        What waits for a blocked slot does not count as active, so that other slots go on.
+        """
+        download = downloader.handlers.download_request_async
+        connections = Connections(downloader.handlers)
+        needs_backout = downloader.needs_backout
+
+        async def download_request_async(request: Request) -> Response:
+            connections.watch(request)
+            return await self._through(request, download)
+
+        def is_full() -> bool:
+            active = len(downloader.active) - self.held_up
+            return bool(needs_backout()) and active >= downloader.total_concurrency
+
+        self._slots = downloader.slots
+        downloader.handlers.download_request_async = download_request_async
+        downloader.needs_backout = is_full
+
+    @property
+    def held_up(self) -> int:
+        """How many requests the downloader has that wait for a blocked slot."""
+        slots = (self._slots.get(one.key[1]) for one in self._blocked)
+        return sum(len(slot.active) for slot in slots if slot is not None)
+
+    def lane(self, slot: str, leg: Leg | None) -> Lane:
+        """Return what a request of a slot keeps to."""
+        return self._tenancies.lane(slot, self._limits_of(leg))
+
+    async def _through(self, request: Request, download: Callable[[Request], Any]) -> Response:
+        leg = _own_leg(request)
+        lane = () if self._is_over else self.lane(request_builder.slot_in_use(request), leg)
+        self.on_request(request)
+        await self.enter(lane, request)
+        if leg is not None:
+            self.begun(leg)
+        for one in lane:
+            self._adopt(one)
+        began = time.monotonic()
+        host = urlparse_cached(request).hostname or ""
+        departure = Departure(self.departures, lane, began, host)
+        token = traveller.set(departure)
+        try:
+            response: Response = await download(request)
+        finally:
+            traveller.reset(token)
+            self._end(lane, began)
+            departure.answered()
+        self.departures.is_first = False
+        self.on_response(request, response, lane)
+        return response
+
+    def begun(self, leg: Leg) -> None:
+        """Take note that a request of a leg was let start."""
+        if not leg.has_begun:
+            leg.has_begun = True
+            for one in leg.occupies:
+                one.ahead -= 1
+
+    def occupy(self, leg: Leg) -> None:
+        """Count a request that the engine gets."""
+        leg.occupies = leg.lane
+        leg.has_begun = False
+        for one in leg.lane:
+            one.occupied += 1
+            one.ahead += 1
+
+    def leave(self, leg: Leg) -> None:
+        """Count no longer what is fetched, or was never to be."""
+        if not leg.occupies:  # told already, and its redirect or retry may be queued by now
+            return
+        self.begun(leg)
+        occupied, leg.occupies = leg.occupies, ()
+        for one in occupied:
+            one.occupied -= 1
+
+    async def pass_without_download(self, leg: Leg) -> None:
+        """Wait for the turn of a task that downloads nothing."""
+        await self.enter(leg.lane, leg.request)
+        self.begun(leg)
+        self._pass(leg.lane)
+
+    async def enter(self, lane: Lane, request: Request) -> None:
+        """Wait for a request's turn.
+
+        Raises:
+            PutOffError: when it will not come soon, and the request's work may be given back.
+
+        """
+        leg = _own_leg(request)
+        _refuse_given_back(leg)
+        if not lane:
+            return
+        now = time.monotonic()
+        if not self._waiting and self.is_alive() and all(o.ready_at(now) <= now for o in lane):
+            _reserve(lane, now)
+            return
+        waiter = _Waiter(lane, request, leg)
+        for one in lane:
+            one.waiting += 1
+        self._waiting.append(waiter)
+        if leg is None:
+            self._say_how_long(request, lane, now)
+        self.pump()
+        if any(not one.units for one in lane):
+            self.on_need()
+        try:
+            await waiter.future
+        except asyncio.CancelledError:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            elif not waiter.future.cancelled() and waiter.future.exception() is None:
+                self._pass(lane)
+            raise
+        finally:
+            for one in lane:
+                one.waiting -= 1
+
+    def _say_how_long(self, request: Request, lane: Lane, now: float) -> None:
+        """Say once a block that a page in hand waits for what is blocked."""
+        for one in lane:
+            seconds = one.blocked_until - now
+            if seconds > _WORTH_SAYING and one.blocked_until - self._said.get(one.key, 0.0) > 1:
+                self._said[one.key] = one.blocked_until
+                logger.info(
+                    "%s is blocked for another %s; %s waits for it, and the page that needs it",
+                    one.key[1],
+                    values.format_period(seconds),
+                    request,
+                    extra={"action": "waiting"},
+                )
+
+    def pump(self) -> None:
+        """Let start what may start now, first come first served, and look again in time."""
+        now = time.monotonic()
+        is_alive = self.is_alive()
+        if self._blocked:
+            self._blocked = {one for one in self._blocked if one.blocked_until > now}
+        soonest = math.inf
+        for waiter in list(self._waiting):
+            at = max(one.ready_at(now) for one in waiter.lane)
+            if not is_alive:
+                if self._closing_since is not None:
+                    self._put_off(waiter)
+            elif at <= now:
+                self._waiting.remove(waiter)
+                _reserve(waiter.lane, now)
+                waiter.future.set_result(None)
+            elif self._is_too_late(at, now):
+                self._put_off(waiter)
+            else:
+                soonest = min(soonest, at)
+        self._look_again(soonest, now)
+        self.on_ready()
+
+    def _is_too_late(self, at: float, now: float) -> bool:
+        """Whether the spider closes, and would wait for long for a request's turn."""
+        if self._closing_since is None:
+            return False
+        waits = at - now if at < math.inf else now - self._closing_since
+        return waits > _PATIENCE_AT_THE_END
+
+    def _look_again(self, at: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._closing_since is not None and self._waiting:
+            at = min(at, now + 1.0)
+        if at < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self.pump)
+
+    def _pass(self, lane: Lane) -> None:
+        """Take note that what was let start needs no download."""
+        now = time.monotonic()
+        for one in lane:
+            one.sent(now)
+        self._end(lane, now)
+        self.pump()
+
+    def _end(self, lane: Lane, began: float) -> None:
+        now = time.monotonic()
+        for one in lane:
+            one.end(now, now - began)
+        if any(one.is_yielding for one in lane):
+            self.on_need()
+
+    # What is not to wait
+
+    def put_off(self, tenancy: Tenancy) -> None:
+        """Give back the work that waits here for a limit whose turn will not come soon."""
+        if tenancy.is_slot:
+            self._blocked.add(tenancy)
+        for waiter in list(self._waiting):
+            if tenancy in waiter.lane:
+                self._put_off(waiter)
+
+    def _put_off(self, waiter: _Waiter) -> None:
+        if waiter.leg is not None and waiter.leg.execution.claim is not None:
+            self.give_back(waiter.leg, waiter.lane)
+            self._turn_away(waiter)
+        elif self._closing_since is not None:
+            self.on_turned_away()
+            self._turn_away(waiter)
+
+    def _turn_away(self, waiter: _Waiter) -> None:
+        self._waiting.remove(waiter)
+        if not waiter.future.done():
+            waiter.future.set_exception(PutOffError(f"{waiter.request} has no turn soon"))
+
+    def give_back(self, leg: Leg, lane: Lane) -> None:
+        """Give back the work that a leg belongs to, until what holds its request up is over.
+
+        Where only a later request of it is held up, what went before would be done again at once.
+        """
+        execution, claim = leg.execution, leg.execution.claim
+        assert claim is not None
+        now = time.monotonic()
+        seconds = max((one.blocked_until - now for one in lane), default=0.0)
+        is_elsewhere = all(one.key[1] != claim.slot for one in lane if one.is_slot)
+        if execution.is_of_task and is_elsewhere and 0 < seconds < math.inf:
+            slots = ", ".join(one.key[1] for one in lane if one.is_slot)
+            error = {"type": "blocked", "message": f"the slot {slots} is blocked"}
+            execution.retry(error, timedelta(seconds=seconds))
+        else:
+            execution.release()
+
+    def close(self) -> None:
+        """Give back what would wait for long, from now on: the spider closes."""
+        if self._closing_since is None:
+            self._closing_since = time.monotonic()
+        self.pump()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the spider has been closing for so long that nothing is waited for any more."""
+        since = self._closing_since
+        return since is not None and time.monotonic() - since > _PATIENCE_AT_THE_END
+
+    def abandon(self) -> None:
+        """Let everything through from now on: the graph is closed, and only Scrapy paces."""
+        self._is_over = True
+        for waiter in list(self._waiting):
+            self._turn_away(waiter)
+
+
+def _own_leg(request: Request) -> Leg | None:
+    """Return the leg of a request that is some work's own, and no copy of its meta."""
+    leg = request.meta.get(LEG)
+    return leg if isinstance(leg, Leg) and leg.request is request else None
+
+
+def _refuse_given_back(leg: Leg | None) -> None:
+    if leg is not None and leg.execution.is_doomed:
+        raise PutOffError(f"{leg.request} is of work that was given back")
+
+
+def _reserve(lane: Lane, now: float) -> None:
+    for one in lane:
+        one.begin(now)

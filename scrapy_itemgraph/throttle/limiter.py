@@ -1,0 +1,364 @@
+"""Tenancy: one limit in the hand of this process, and when it lets the next request start.
+
+All times are those of `time.monotonic`, in seconds. No I/O here.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.model.pace import LOOKAHEAD, MANY, starts_within, worth_holding
+from scrapy_itemgraph.model.types import Terms, Use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_itemgraph.model.types import Grant
+
+SLOT = "slot"
+# A limit that others wait for changes hands after so long, and after so many starts.
+_WINDOW = 1.0
+_WINDOW_STARTS = 20
+_LONGEST_WINDOW = 30.0
+# A limit that has no use here is kept for so long, in case it gets one.
+_LINGER = 1.0
+# So long a connection is taken to be kept open.
+_KEPT_ALIVE = 15.0
+# A request is handed to the engine so long before it may start.
+_AHEAD = 0.05
+_FADING = 0.9
+# A request is let start so much before its gap is over, as it takes at least to leave.
+_LONGEST_LEAD = 0.002
+_LEAD_GROWS = 0.0001
+_CONNECTS = 0.02
+
+
+class Tenancy:
+    """One limit: whether this process has it, what runs under it, and when the next may start."""
+
+    __slots__ = (
+        "_answered",
+        "_begun",
+        "_blocked_at",
+        "_gone",
+        "_is_given_up",
+        "_lead",
+        "_left",
+        "_since",
+        "_started",
+        "_told",
+        "_used",
+        "adopted_by",
+        "adopts",
+        "again_at",
+        "ahead",
+        "blocked_until",
+        "due",
+        "floor",
+        "is_set",
+        "is_yielding",
+        "key",
+        "last",
+        "latency",
+        "limit_id",
+        "occupied",
+        "others_ask",
+        "running",
+        "terms",
+        "terms_of",
+        "throttle",
+        "units",
+        "unsent",
+        "waiting",
+    )
+
+    def __init__(
+        self, key: tuple[str, str], terms_of: Callable[[], Terms], limit_id: int | None = None
+    ) -> None:
+        """Take a limit's kind and name, and how the code wants it kept at any moment."""
+        self.key = key
+        self.limit_id = limit_id
+        self.terms_of = terms_of
+        self.terms = terms_of()
+        self.floor = 0.0
+        self.is_set = False  # by a person, in place of what the code says
+        self.units = 0
+        self.due = -math.inf
+        self.blocked_until = -math.inf
+        self.again_at = -math.inf
+        self.last: float | None = None
+        self.throttle: float | None = None
+        self.latency: float | None = None
+        self.running = 0
+        self.unsent = 0
+        self.waiting = 0  # at the gate
+        self.ahead = 0  # handed to the engine, and not at the gate's end
+        self.occupied = 0  # handed to the engine, and not fetched
+        self.others_ask = False
+        self.is_yielding = False
+        self.adopts = False  # what AutoThrottle learned elsewhere is to be taken over
+        self.adopted_by: object = None  # Scrapy's slot that has it
+        self._is_given_up = False  # as far as the database was told
+        self._told: float | None = None  # the last start, as it was told
+        self._blocked_at = -math.inf
+        self._answered = -math.inf
+        self._begun = -math.inf
+        self._gone = -math.inf  # what waited with its connection, and has left
+        self._lead = 0.0
+        self._started = -math.inf
+        self._left = -math.inf  # what waited for a connection; may be ahead of the clock
+        self._since = -math.inf
+        self._used = -math.inf
+
+    def __repr__(self) -> str:
+        kind, name = self.key
+        return f"<{kind} {name!r}: {self.units} units, {self.running} running>"
+
+    @property
+    def is_slot(self) -> bool:
+        """Whether it is a website's, and no limit of tasks."""
+        return self.key[0] == SLOT
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the answers to its requests set its delay; of slots Scrapy's extension does."""
+        return not self.is_slot and self.throttle is not None
+
+    @property
+    def gap(self) -> float:
+        """The least seconds between two starts, as things are now."""
+        return self.floor if self.is_set else max(self.floor, self.terms_of().gap)
+
+    def take(self, grant: Grant, asked_at: float) -> None:
+        """Take note of what the database gave, or left, when it was asked."""
+        now = time.monotonic()
+        had, self.units = self.units, grant.units
+        self.terms, self.floor, self.is_set = grant.terms, grant.floor, grant.is_set
+        self.others_ask = grant.others_ask
+        self.again_at = now + grant.again_in
+        blocked_until = now + grant.blocked_in if grant.blocked_in else -math.inf
+        is_later = self._blocked_at > asked_at
+        self.blocked_until = max(self.blocked_until, blocked_until) if is_later else blocked_until
+        self._is_given_up = False
+        if self.last == self._told:
+            self.last = None
+        if not grant.units:
+            self.lose()
+            return
+        if not had:
+            self._since = self._used = asked_at
+            if grant.throttle is not None:
+                self.throttle, self.adopts = grant.throttle, True
+        if not self.unsent:
+            started = max(self._started, self._left)
+            granted = -math.inf if had and started > -math.inf else now + grant.due_in
+            self.due = max(started + self.gap, granted)
+
+    def lose(self) -> None:
+        """Take note that this process has nothing of the limit any more."""
+        self.units = 0
+        self.is_yielding = False
+        self._started = self._left = -math.inf
+
+    @property
+    def _is_usable(self) -> bool:
+        return bool(self.units) and not (self.is_yielding or self._is_given_up)
+
+    @property
+    def _cap(self) -> int:
+        """How many may run at once of what is had in units; a cap that was lowered holds at once.
+
+        Units of what runs are not given back before it has ended.
+        """
+        most = self.terms.concurrency
+        return self.units if most is None else min(self.units, most)
+
+    def room(self, now: float, unbegun: int) -> int:
+        """Return how many more requests are of use; `unbegun` are in hand and have not started."""
+        if self.is_yielding or self.blocked_until - now > LOOKAHEAD:
+            return 0
+        if not self.terms.is_exclusive:
+            return max(0, worth_holding(self._cap) - unbegun)
+        cap = MANY if self.terms.concurrency is None else self.terms.concurrency + 1
+        due = now + self.gap if self.unsent else max(self.due, self.blocked_until, now)
+        within = starts_within(self.gap, due - now)
+        return max(0, min(within, cap - self.running) - unbegun)
+
+    def room_in(self, now: float, unbegun: int) -> float:
+        """Return in how many seconds there will be room for another request, by time alone."""
+        cap = self.terms.concurrency
+        is_full = cap is not None and self.running + unbegun > cap
+        if not self.units or self.is_yielding or self.unsent or is_full:
+            return math.inf
+        if self.room(now, unbegun) > 0:  # and yet nothing was found
+            return math.inf
+        due = self.due + unbegun * self.gap if self.terms.is_exclusive else -math.inf
+        soonest = max(due, self.blocked_until) - LOOKAHEAD - now
+        return soonest if soonest > 0 else math.inf
+
+    def ready_at(self, now: float) -> float:
+        """Return when the next request may start; never, as long as something else must end."""
+        if not self._is_usable:
+            return math.inf
+        if self.terms.is_exclusive:
+            if self.unsent:
+                return math.inf
+            cap = self.terms.concurrency
+        else:
+            cap = self._cap
+        if cap is not None and self.running >= cap:
+            return math.inf
+        return max(self.due, self.blocked_until, now)
+
+    def admits(self, now: float) -> bool:
+        """Whether the engine may have one more request, because it could start about now."""
+        if not self._is_usable:
+            return False
+        if not self.terms.is_exclusive:
+            # One more than may run, which starts as soon as one of them has ended.
+            return self.occupied <= self._cap and self.blocked_until <= now
+        cap = self.terms.concurrency
+        if self.ahead or (cap is not None and self.occupied >= cap):
+            return False
+        soonest = now + self.gap if self.unsent else max(self.due, self.blocked_until)
+        return soonest - now <= _AHEAD
+
+    def places(self, now: float) -> int:
+        """Return how many more requests the engine may have, as far as `admits` knows it."""
+        if not self.admits(now):
+            return 0
+        return 1 if self.terms.is_exclusive else self._cap + 1 - self.occupied
+
+    def admits_at(self) -> float:
+        """Return when to ask `admits` again, where time alone makes a difference."""
+        if not self._is_usable or self.ahead or self.unsent:
+            return math.inf
+        return max(self.due, self.blocked_until) - _AHEAD
+
+    def is_cold(self, now: float) -> bool:
+        """Whether a request has a connection to make, as far as anybody knows."""
+        return self.is_slot and now - self._answered > _KEPT_ALIVE
+
+    # The life of a request
+
+    def begin(self, now: float) -> None:
+        """Let a request start."""
+        self.running += 1
+        self.unsent += 1
+        self.due = math.inf if self.terms.is_exclusive else self.due
+        self._begun = self._used = self.last = now
+
+    def sent(self, now: float, *, has_left: bool = True) -> None:
+        """Take note that a request that was let start has left this process by now.
+
+        With `has_left` False its connection is being made, and `leave` says when it goes.
+        """
+        self.unsent -= 1
+        self.last = self._started = now
+        if has_left:
+            self._left = max(self._left, now)
+        if not self.unsent:
+            self._lead = self._next_lead(now - self._begun)
+            self.due = max(now, self._left) + self.gap - self._lead
+
+    def _next_lead(self, took: float) -> float:
+        """Return by how much sooner the next request is let start than it may leave.
+
+        Never by more than the latest ones took to leave; a connection that had to be made tells
+        nothing of that.
+        """
+        if took > _CONNECTS:
+            return 0.0
+        return min(took, self._lead + _LEAD_GROWS, _LONGEST_LEAD, self.gap / 10)
+
+    def leave(self, at: float, *, is_gone: bool) -> None:
+        """Take note that a request leaves then, or now, whose connection took until now."""
+        if is_gone:
+            self._gone = at
+        self.last = self._left = max(self._left, at)
+        if not self.unsent:
+            self.due = max(self.due, at + self.gap)
+
+    def leaves_at(self, now: float) -> float:
+        """Return the earliest moment at which a request may leave whose connection took a while."""
+        return max(self._left, now if self.unsent else -math.inf) + self.gap
+
+    @property
+    def goes_at(self) -> float:
+        """The earliest moment at which a request may leave that waits with its connection."""
+        return self._gone + self.gap
+
+    def end(self, now: float, took: float) -> None:
+        """Take note that a download ended."""
+        self.running -= 1
+        self.latency = max(took, (self.latency or 0.0) * _FADING)
+        self._used = self._answered = now
+
+    def block(self, until: float) -> None:
+        """Let nothing start before a moment."""
+        self.blocked_until = max(self.blocked_until, until)
+        self._blocked_at = time.monotonic()
+
+    # What the database is told
+
+    def use(self, now: float, interest: int) -> Use | None:
+        """Return what to tell and ask; None when there is nothing to say.
+
+        `interest` is how many requests in hand keep to this limit.
+        """
+        assert self.limit_id is not None
+        interest += self.waiting + self.running
+        if not self.units and not interest:
+            return None
+        wants = min(self.terms.concurrency or 1, max(interest, 1))
+        if not self.others_ask:
+            wants = max(wants, self.units)  # nobody else has a use for it
+        is_spare = not interest and self._is_spare(now)
+        if self.units and self._gives_up(now, interest):
+            wants = 0
+        self._is_given_up = not wants or is_spare
+        last = self._told = self.last
+        return Use(
+            limit_id=self.limit_id,
+            terms=self.terms_of(),
+            wants=wants,
+            running=self.running,
+            spare=is_spare,
+            last_ago=None if last is None else max(0.0, now - last),
+            throttle=self.throttle,
+            latency=self.latency,
+        )
+
+    def settles_at(self, interest: int) -> float:
+        """Return when there is something to tell or ask, apart from the ticking of the clock."""
+        if not self.units:
+            return self.again_at if interest + self.waiting else math.inf
+        if self.others_ask and not self.is_yielding:
+            return self._since + self._window if interest else self.due - _AHEAD
+        return -math.inf if self.is_yielding and not self.running else math.inf
+
+    @property
+    def _window(self) -> float:
+        return min(max(_WINDOW, _WINDOW_STARTS * self.gap), _LONGEST_WINDOW)
+
+    def _gives_up(self, now: float, interest: int) -> bool:
+        """Whether the limit goes now; one that must go and cannot yet takes no more requests."""
+        if not interest:
+            idle = now - max(self._used, self._since)
+            return idle >= _LINGER or (self.others_ask and self._is_spare(now))
+        if self.others_ask and (now - self._since >= self._window or self._is_stuck(now)):
+            self.is_yielding = True
+        return self.is_yielding and not self.running and not self.unsent
+
+    def _is_spare(self, now: float) -> bool:
+        """Whether somebody else could do more with the limit than wait out its gap."""
+        return not self.terms.is_exclusive or (not self.unsent and self.due - now <= _AHEAD)
+
+    def _is_stuck(self, now: float) -> bool:
+        """Whether the limit could be used, and has not been for a while."""
+        return now - max(self._used, self._since, self.due) >= _LINGER and not self.running
+
+
+Lane = tuple[Tenancy, ...]

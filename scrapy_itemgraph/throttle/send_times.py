@@ -1,0 +1,131 @@
+"""Departures: requests on their way from the gate to the network, for gaps count from there.
+
+A request that was let start reaches its socket some turns of the event loop later, and later still
+where a connection has to be made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.throttle.limiter import SLOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from scrapy_itemgraph.throttle.limiter import Lane, Tenancy
+
+# In so many turns of the event loop a request that was let start has reached its socket: a slot's
+# task, the handler, the connection's writer each take one or two.
+_TURNS_TO_SEND = 12
+# So long at most a page waits for a request to be sent before its callback is called.
+_LONGEST_QUIET = 0.05
+# A connection that takes longer is taken for made, in seconds.
+_LONGEST_CONNECT = 5.0
+_SHORT_CONNECT = 0.02
+_CONNECT_SHARE = 0.2  # of the gap
+
+
+class Departures:
+    """The requests that are leaving this process."""
+
+    def __init__(self, on_left: Callable[[], None]) -> None:
+        """Take what is to be done when the next request may start."""
+        self.on_left = on_left
+        self.is_first = True  # nothing was downloaded yet
+        self._leaving = 0  # requests on their way to an open connection's socket
+        self._quiet = asyncio.Event()  # there is none
+
+    async def quiet(self) -> None:
+        """Wait until no request is on its way to its socket: a callback may block the loop."""
+        if self._leaving:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._quiet.wait(), _LONGEST_QUIET)
+
+    def begin(self) -> None:
+        """Count a request that reaches its socket in the next turns."""
+        self._leaving += 1
+        self._quiet.clear()
+
+    def end(self) -> None:
+        """Count it no longer."""
+        self._leaving -= 1
+        if not self._leaving:
+            self._quiet.set()
+
+
+class Departure:
+    """One request on its way, told of its connection by the pool if it has one.
+
+    A slot's first request makes a connection, so only its answer tells that it has left. A limit
+    over many hosts goes on while connections are made: a request whose connection took its time
+    then leaves a gap after whatever has left meanwhile.
+    """
+
+    def __init__(self, departures: Departures, lane: Lane, now: float, host: str) -> None:
+        """Take the limits of a request to a host that is let start."""
+        self._departures = departures
+        self._unsent = set(lane)
+        self._is_cold = departures.is_first or any(one.is_cold(now) for one in lane)
+        gapped = [one for one in lane if one.terms.is_exclusive]
+        answered = [one for one in gapped if self._is_cold and (one.is_slot or departures.is_first)]
+        self._followed = [one for one in gapped if one not in answered]
+        # Of a slot that is the host all connections take alike.
+        self._spaced = [one for one in gapped if one in answered or one.key != (SLOT, host)]
+        self._late: list[Tenancy] = []
+        self._was_asked = self._is_connecting = False
+        self._mark([one for one in lane if not one.terms.is_exclusive])
+        if answered:
+            asyncio.get_running_loop().call_later(_LONGEST_CONNECT, self._mark, answered)
+        if self._followed:
+            departures.begin()
+            self._follow(_TURNS_TO_SEND)
+
+    def connecting(self) -> None:
+        """Take note that the request waits for a connection from now on."""
+        self._was_asked = self._is_connecting = True
+
+    def connected(self) -> float:
+        """Return in how many seconds the request may be written to its connection."""
+        self._is_connecting = False
+        now = time.monotonic()
+        self._late = [one for one in self._spaced if one not in self._unsent]
+        return self._leave(max([now, *(one.leaves_at(now) for one in self._late)]), now)
+
+    def waited(self) -> float:
+        """Return in how many seconds it may be written that has waited; the loop may be late."""
+        now = time.monotonic()
+        return self._leave(max([now, *(one.goes_at for one in self._late)]), now)
+
+    def _leave(self, at: float, now: float) -> float:
+        for one in self._late:
+            one.leave(at, is_gone=at <= now)
+        self._departures.on_left()
+        return at - now
+
+    def answered(self) -> None:
+        """Take note that the download ended."""
+        self._mark(self._unsent)
+
+    def _follow(self, turns: int) -> None:
+        if turns and self._unsent.intersection(self._followed):
+            asyncio.get_running_loop().call_soon(self._follow, turns - 1)
+            return
+        self._departures.end()
+        if self._is_cold and not self._was_asked:  # nobody tells of the connection
+            loop = asyncio.get_running_loop()
+            for one in self._followed:
+                wait = min(_CONNECT_SHARE * one.gap, _SHORT_CONNECT)
+                loop.call_later(wait, self._mark, [one])
+        else:
+            self._mark(self._followed)
+
+    def _mark(self, lane: Collection[Tenancy]) -> None:
+        now = time.monotonic()
+        for one in self._unsent.intersection(lane):
+            self._unsent.remove(one)
+            one.sent(now, has_left=one not in self._spaced or not self._is_connecting)
+        self._departures.on_left()

@@ -1,0 +1,342 @@
+"""Claiming: takes work from the graph as it is needed, and knows the end of the crawl."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model.operations import SetTTL
+from scrapy_itemgraph.model.types import Hand
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker.executions.context import Item
+from scrapy_itemgraph.worker.executions.executions import LegState
+from scrapy_itemgraph.worker.spider import request_builder, seeds, validation
+from scrapy_itemgraph.worker.worker import either
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scrapy import Request
+
+    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.worker.executions.executions import Leg
+    from scrapy_itemgraph.worker.worker import Crawl
+
+logger = logs.logger(__name__)
+
+# So long at least nobody looks again for what may start later, in seconds.
+_SOON = 0.005
+# So much work at most is in hand beside the usual while blocked slots hold it up.
+_MOST_HELD_UP = 500
+# After so many ordinary requests what must run alone has its turn, and waits so long at most for
+# those under way, in seconds.
+_BATCH = 25
+_LONGEST_DRAIN = 30.0
+_POLL = {"close": 1.0, "wait": 5.0}
+
+
+class _Turn:
+    """The turn of what must run alone: after each ordinary batch, and no longer than that took."""
+
+    def __init__(self) -> None:
+        self._handed_out = 0  # when the last turn ended
+        self._ended_at = time.monotonic()
+        self._began_at = 0.0
+        self._waits_since = 0.0
+        self._least = _BATCH
+
+    def is_due(self, handed_out: int, is_idle: bool) -> bool:
+        """Whether a turn may begin: so many requests were handed out, or nothing else is to do."""
+        return is_idle or handed_out - self._handed_out >= self._least
+
+    def begin(self) -> None:
+        """Begin a turn, which waits for what is under way."""
+        self._began_at = self._waits_since = time.monotonic()
+
+    def goes_on(self) -> None:
+        """Take note that a suspect runs: the next one waits for it, however long it takes."""
+        self._waits_since = math.inf
+
+    def takes_too_long(self) -> bool:
+        """Whether what is under way has been waited for long enough."""
+        return time.monotonic() - self._waits_since > _LONGEST_DRAIN
+
+    def is_over(self) -> bool:
+        """Whether it has lasted as long as the ordinary work before it."""
+        if self._waits_since < math.inf:  # the first one
+            return False
+        ordinary = max(1.0, self._began_at - self._ended_at)
+        return time.monotonic() - self._began_at > ordinary
+
+    def end(self, handed_out: int) -> None:
+        """End the turn."""
+        self._handed_out, self._ended_at = handed_out, time.monotonic()
+        self._least = _BATCH
+
+    def put_off(self, handed_out: int) -> None:
+        """End a turn that did not come to anything; the next one is later."""
+        self.end(handed_out)
+        self._least = 20 * _BATCH
+
+
+class Claiming:
+    """Keeps the scheduler's buffer of claimed work from running dry."""
+
+    def __init__(
+        self, crawl: Crawl, unhanded: Callable[[], int], push: Callable[[Request, Leg], None]
+    ) -> None:
+        self._crawl = crawl
+        self._unhanded = unhanded
+        self._push = push
+        self._is_dry = False
+        self._again_in = math.inf
+        self._wake = asyncio.Event()
+        self._turn = _Turn()
+        settings = crawl.crawler.settings
+        self._limit = settings.getint("CONCURRENT_REQUESTS") + crawl.settings.claim_batch
+
+    def wake(self) -> None:
+        """Look again, if there is something to claim, or the end is near."""
+        if self._crawl.handing.is_holding or self._crawl.is_quiet or self._room() > 0:
+            self._wake.set()
+
+    def has_news(self) -> None:
+        """Look again, for there may be work where there was none."""
+        self._is_dry = False
+        self.wake()
+
+    async def run(self) -> None:
+        """Sow the seeds, then claim until told to stop."""
+        await seeds.sow(self._crawl)
+        while True:
+            self._wake.clear()
+            if await self._claim_suspect() or await self._claim():
+                continue
+            timeout = await self._look_for_end()
+            await self._pause(min(timeout, max(_SOON, self._again_in)))
+
+    # Claims
+
+    def _room(self) -> int:
+        crawl = self._crawl
+        batch, unhanded = crawl.settings.claim_batch, self._unhanded()
+        if self._is_dry or unhanded > batch // 2 or not crawl.crawler.engine.running:
+            return 0
+        if crawl.handing.is_holding:
+            return 0
+        if any(one.claim is not None and one.claim.is_alone for one in crawl.working):
+            return 0
+        held = len(crawl.working) + crawl.committer.pending - self._held_up()
+        return min(batch - unhanded, self._limit - held)
+
+    def _held_up(self) -> int:
+        """Return how many pages in hand may be waiting for something of a blocked slot."""
+        if not self._crawl.gate.held_up:
+            return 0
+        return min(sum(one.is_scraping for one in self._crawl.working), _MOST_HELD_UP)
+
+    async def _claim(self) -> bool:
+        room = self._room()
+        if room <= 0:
+            return False
+        self._again_in = math.inf
+        claims = await self._take(room)
+        self._is_dry = not claims
+        await self._start(claims)
+        if not claims and self._crawl.is_quiet:
+            self._crawl.graph.suspects_wait = True  # if not, it is soon known
+            return await self._claim_suspect()
+        return bool(claims)
+
+    async def _start(self, claims: Sequence[Claim]) -> None:
+        """Begin the executions of new claims."""
+        begun = [one for claim in claims if (one := self._begin(claim)) is not None]
+        self._crawl.handing.claimed()
+        begun = [one for one in begun if not await self._refile(*one)]
+        if self._crawl.tenancies.lacks(self._crawl.unbegun()):
+            self._crawl.gate.on_need()
+        await self._crawl.refresh_cookies([request for request, _ in begun])
+        for request, leg in begun:
+            self._hand_out(request, leg)
+        in_hand = self._crawl.tenancies.soonest_room(self._crawl.unbegun())
+        self._again_in = min(self._again_in, in_hand)
+
+    # Suspects
+
+    async def _claim_suspect(self) -> bool:
+        """Run what must run alone, one piece after another, between ordinary batches.
+
+        Nothing is handed out until what is under way has ended; what is claimed waits in memory.
+        """
+        crawl, handing, turn = self._crawl, self._crawl.handing, self._turn
+        if not handing.is_holding:
+            is_idle = self._is_dry and not crawl.executions - handing.untouched
+            if not crawl.graph.suspects_wait or not turn.is_due(handing.handed_out, is_idle):
+                return False
+            turn.begin()
+            handing.hold()
+        if crawl.executions - handing.untouched or handing.is_telling or crawl.committer.pending:
+            if turn.takes_too_long():
+                turn.put_off(handing.handed_out)
+                handing.go_on()
+            return False
+        if not turn.is_over() and crawl.crawler.engine.running:
+            claims = await self._take(1, alone=True)
+            await self._start(claims)
+            if claims:
+                turn.goes_on()
+                return True
+            crawl.graph.suspects_wait = False
+        turn.end(handing.handed_out)
+        handing.go_on()
+        return False
+
+    async def _take(self, most: int, *, alone: bool = False) -> list[Claim]:
+        """Claim what the limits in hand, and those that can be had, let start soon."""
+        crawl = self._crawl
+        async with crawl.settling:
+            tenancies = crawl.tenancies
+            # Beside what runs alone nothing starts, whatever waits.
+            hand = Hand(
+                rooms=tenancies.rooms({} if alone else crawl.unbegun()),
+                shared=tenancies.shared,
+                slot_terms=tenancies.slot_terms,
+            )
+            asked_at = time.monotonic()
+            claims = await crawl.graph.claim(
+                most, alone=alone, hand=hand, hands=crawl.handing.of_claims
+            )
+            tenancies.take(hand.grants, asked_at)
+        if hand.again_in is not None:
+            self._again_in = min(self._again_in, hand.again_in)
+        return claims
+
+    def _begin(self, claim: Claim) -> tuple[Request, Leg] | None:
+        """Build the request of a claim; None if its execution is over before it began.
+
+        Whatever the item, its request or the user's code are like, that ends this claim alone.
+        """
+        crawl = self._crawl
+        crawl.claimed += 1
+        crawl.crawler.stats.inc_value("itemgraph/claimed")
+        task = crawl.tasks.get(claim.task) or crawl.task_of_callback(claim.task)
+        execution = crawl.begin(claim=claim, task=task)
+        execution.is_told = crawl.handing.is_chosen(claim)
+        leg = execution.open_leg(is_own=True)
+        try:
+            execution.limits = crawl.graph.limiting.of_claim(claim)
+            if task.is_callback:
+                request = request_builder.stored_request(crawl.spider, claim)
+            else:
+                execution.item = Item.claimed(claim, crawl.graph)
+                request = request_builder.build_request(crawl.spider, task, execution.item)
+            request_builder.slot_of(request)  # which some URLs do not have
+        except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
+            self._spoil(leg, error, values.page_of(claim.item.data)[0] or "")
+            return None
+        return request, leg
+
+    async def _refile(self, request: Request, leg: Leg) -> bool:
+        """Give a claim back whose request turned out to have another slot; whether it had one."""
+        crawl, claim = self._crawl, leg.execution.claim
+        assert claim is not None
+        slot = request_builder.slot_of(request)
+        if slot == claim.slot or claim.is_refiled:
+            return False
+        crawl.forget(leg.execution)
+        crawl.crawler.stats.inc_value("itemgraph/refiled")
+        await crawl.graph.refile(claim, slot)
+        return True
+
+    def _spoil(self, leg: Leg, error: BaseException, url: str) -> None:
+        """Fail a claim whose request cannot be made or handed out."""
+        execution = leg.execution
+        if self._crawl.crawler.engine.spider is None:  # closed meanwhile
+            execution.release()
+        else:
+            kind = "request" if isinstance(error, ItemGraphError) else None
+            execution.fail(self._crawl.error_of(execution, error, kind=kind, url=url))
+        leg.close()
+
+    def _hand_out(self, request: Request, leg: Leg) -> None:
+        try:
+            if leg.execution.is_of_task:
+                self._hand(request, leg)
+            else:
+                self._hand_stored(request, leg)
+        except Exception as error:  # noqa: BLE001 - a fingerprinter may raise for one URL
+            self._spoil(leg, error, request.url)
+
+    def _hand(self, request: Request, leg: Leg) -> None:
+        leg.is_retryable = not request.meta.get("dont_retry")
+        task = leg.execution.task
+        if task is not None and task.autothrottle is False:
+            request.meta.setdefault("autothrottle_dont_adjust_delay", True)
+        request.meta.update({"dont_retry": True, request_builder.LEG: leg})
+        self._crawl.crawler.engine.crawl(request)
+        if leg.state is LegState.OFFERED:
+            why = ItemGraphError(
+                "Scrapy's offsite filter (allowed_domains) or another handler of request_scheduled "
+                "refused the request"
+            )
+            leg.execution.refuse(
+                self._crawl.error_of(leg.execution, why, kind="refused", url=request.url)
+            )
+            leg.close()
+
+    def _hand_stored(self, request: Request, leg: Leg) -> None:
+        """Hand out a request that passed the engine when it was yielded."""
+        leg.is_retryable = False
+        ttl = request.meta.get(validation.TTL)
+        if ttl is not None:
+            leg.execution.add(SetTTL(ttl))
+        request.meta[request_builder.LEG] = leg
+        self._push(request, leg)
+
+    async def _pause(self, longest: float) -> None:
+        """Wait until there is something to look at: our own doing, a NOTIFY, or the time."""
+        others = await either(self._wake, self._crawl.graph.wait(longest))
+        if not others.cancelled():
+            others.result()
+            self._is_dry = False
+
+    # The end
+
+    async def _look_for_end(self) -> float:
+        """Set `ended` when nothing is left to do; return how long to wait before looking again."""
+        crawl = self._crawl
+        poll = _POLL[crawl.settings.idle]
+        if not crawl.has_started or not crawl.is_quiet or not self._is_dry or crawl.is_over:
+            return poll
+        if await crawl.graph.learn_callbacks():
+            self._is_dry = False
+            return 0.0
+        remaining = await crawl.graph.remaining()
+        if not (crawl.claimed or crawl.has_said_idle or remaining.has_some):
+            crawl.has_said_idle = True
+            await self._say_why_idle()
+        if crawl.settings.idle == "wait" or not crawl.is_quiet:
+            return poll
+        if remaining.is_over:
+            await crawl.graph.mark_started()
+            await crawl.graph.finish_run()
+            crawl.is_over = True
+            crawl.ended.set()
+            request_builder.wake_engine(crawl.crawler)
+            return poll
+        return poll if remaining.next_retry is None else min(poll, max(remaining.next_retry, 0.05))
+
+    async def _say_why_idle(self) -> None:
+        """Say that there is nothing to do, why, and what would change that."""
+        logger.info("Nothing to do now", extra={"action": "idle"})
+        await self._crawl.log_summary()
+        logger.info(
+            "To run what is fresh: another version= of its task (of a plain callback in "
+            "ITEMGRAPH_CALLBACKS), a ttl, scrapy itemgraph expire ID, or for all of it scrapy "
+            "itemgraph restart CRAWL; to add work: seeds, or scrapy itemgraph add",
+            extra={"action": "idle"},
+        )

@@ -1,0 +1,123 @@
+"""The `item` that callbacks get: what was claimed, and what else they may ask."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scrapy_itemgraph.exceptions import InvalidDataError
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.tools import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy_itemgraph.model.types import Claim, ItemSnapshot
+
+logger = logs.logger(__name__)
+
+LEVELS = {
+    "error": logging.ERROR,
+    "warn": logging.WARNING,
+    "info": logging.INFO,
+    "debug": logging.DEBUG,
+}
+
+
+class Graph(Protocol):
+    """What an item asks of the graph."""
+
+    async def get_item(self, name: str) -> ItemSnapshot | None:
+        """Return an item by any of its names."""
+
+    async def get_metadata(
+        self, name: str, task: str, *, only_fresh: bool
+    ) -> dict[str, Any] | None:
+        """Return the metadata of an item's result."""
+
+
+class Item:
+    """The item under work, as it was when it was claimed."""
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the contract's name
+        task: str,
+        attempt: int = 1,
+        aliases: tuple[str, ...] = (),
+        tags: Mapping[str, Any] | None = None,
+        data: dict[str, Any] | None = None,
+        graph: Graph | None = None,
+    ) -> None:
+        self.id = id
+        self.aliases = aliases
+        self.tags: Mapping[str, Any] = tags or {}
+        self.data = data if data is not None else {}
+        self.task = task
+        self.attempt = attempt
+        self._graph = graph
+
+    @classmethod
+    def claimed(cls, claim: Claim, graph: Graph) -> Item:
+        """Return the item of a claim; no two claims of an item share what callbacks may change.
+
+        Raises:
+            InvalidDataError: when callbacks could not use its data, which is no JSON object.
+
+        """
+        snapshot = claim.item
+        for what, value in (("data is", snapshot.data), ("tags are", snapshot.tags)):
+            if not isinstance(value, dict):
+                raise InvalidDataError(
+                    f"the item's {what} no JSON object that can be read: {value!r:.80}; delete the "
+                    "item, and have it made again"
+                )
+        return cls(
+            id=snapshot.id,
+            task=claim.task,
+            attempt=claim.attempt,
+            aliases=snapshot.aliases,
+            tags=copy.deepcopy(dict(snapshot.tags)),
+            data=copy.deepcopy(snapshot.data),
+            graph=graph,
+        )
+
+    @classmethod
+    def blank(cls, task: str = "") -> Item:
+        """Return an item for trying a callback without a database."""
+        return cls(id="", task=task)
+
+    def __repr__(self) -> str:
+        return f"<item {self.id!r}, task {self.task!r}, attempt {self.attempt}>"
+
+    def log(self, category: str, message: str) -> None:
+        """Log a line about this item; categories that are no level are shown at DEBUG."""
+        logger.log(
+            LEVELS.get(category, logging.DEBUG),
+            "[%s] %s (%s): %s",
+            category,
+            values.label(self.id, self.data),
+            self.task,
+            message,
+            extra={"action": "item_log", "item": self.id, "task": self.task, "category": category},
+        )
+
+    async def get_item(self, id: str) -> ItemSnapshot | None:  # noqa: A002 - the contract's name
+        """Return another item as it is committed now, by any of its names, or None."""
+        return await self._graph.get_item(id) if self._graph else None
+
+    async def get_metadata(
+        self,
+        task: str | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the contract's name
+        only_fresh: bool = False,
+    ) -> dict[str, Any] | None:
+        """Return a task's metadata of an item as committed now; by default of this one."""
+        if self._graph is None:
+            return None
+        return await self._graph.get_metadata(
+            self.id if id is None else id, task or self.task, only_fresh=only_fresh
+        )

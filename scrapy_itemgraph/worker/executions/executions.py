@@ -1,0 +1,263 @@
+"""Executions: one claim's life in a process, and the legs that keep it open. No I/O here."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from contextvars import ContextVar
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.exceptions import TooManyOperationsError
+from scrapy_itemgraph.model.operations import AllowFailure, Changeset, Operation
+from scrapy_itemgraph.model.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.types import Claim, Scraped
+
+
+class LegState(Enum):
+    """Where a leg's request is."""
+
+    OFFERED = auto()  # yielded or built, not yet in our queues
+    QUEUED = auto()
+    RUNNING = auto()  # the engine has it
+    CLOSED = auto()
+
+
+class Leg:
+    """One request of an execution, through its redirects and retries, to the end of its scrape."""
+
+    __slots__ = (
+        "children",
+        "discovery",
+        "execution",
+        "failure",
+        "fetch",
+        "has_begun",
+        "is_discovery",
+        "is_own",
+        "is_retryable",
+        "lane",
+        "login",
+        "occupies",
+        "on_close",
+        "parent",
+        "request",
+        "scrapes",
+        "state",
+    )
+
+    def __init__(self, execution: Execution, *, is_own: bool, parent: Leg | None = None) -> None:
+        self.execution = execution
+        self.parent = parent
+        self.is_own = is_own
+        self.is_discovery = False  # yielded to become work of its own
+        self.discovery: Any = None  # what is known of it then
+        self.is_retryable = is_own and execution.claim is not None
+        self.state = LegState.OFFERED
+        self.children: set[Leg] = set()  # those that are open
+        self.request: Any = None  # what the engine has
+        self.failure: tuple[Outcome, dict[str, Any]] | None = None  # what its errback was told of
+        self.fetch: Any = None  # the task that fetches it
+        self.scrapes: set[Any] = set()
+        self.lane: tuple[Any, ...] = ()  # the limits that its request keeps to
+        self.occupies: tuple[Any, ...] = ()  # those that count it
+        self.has_begun = False  # its request was let start
+        self.login: int | None = None  # with which login it went out first
+        self.on_close: Callable[[Leg], None] | None = None  # the scheduler's
+
+    def __repr__(self) -> str:
+        return f"<leg of {self.execution.where}, {self.state.name.lower()}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Leg:
+        """Stay one leg when a middleware copies a request's meta in depth."""
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this leg still keeps its execution open."""
+        return self.state is not LegState.CLOSED
+
+    def open_child(self, *, is_discovery: bool = False) -> Leg:
+        """Open the leg of a request that this one's callback yielded."""
+        child = self.execution.open_leg(is_discovery=is_discovery, parent=self)
+        self.children.add(child)
+        return child
+
+    def close(self) -> None:
+        """End this leg, and with it the children that never reached our queues."""
+        if self.state is LegState.CLOSED:
+            return
+        self.state = LegState.CLOSED
+        if self.parent is not None:
+            self.parent.children.discard(self)
+        children, self.children = self.children, set()
+        for child in children:
+            if child.state is LegState.OFFERED:
+                child.close()
+        if self.on_close is not None:
+            self.on_close(self)
+        self.execution.leg_closed(self)
+
+
+class Execution:
+    """What happens from a claim to its commit; without a claim, what one request leads to."""
+
+    def __init__(
+        self,
+        *,
+        where: str,
+        on_end: Callable[[Execution], None],
+        claim: Claim | None = None,
+        task: Task | None = None,
+        most: int = sys.maxsize,
+    ) -> None:
+        self.where = where
+        self.claim = claim
+        self.task = task
+        self.item: Any = None
+        self.operations: list[Operation] = []
+        self.scraped: list[Scraped] = []
+        self.error: dict[str, Any] | None = None
+        self.outcome = Outcome.OK
+        self.delay: timedelta | None = None
+        self.allow_failure = claim is None or (task is not None and task.allow_failure)
+        self.is_ended = False
+        self.is_login = False
+        self.is_told = False  # the database knows that the engine has its claim, or may have
+        self.on_settled: Callable[[], None] = lambda: None
+        self.seen: set[bytes] = set()
+        self.limits: tuple[int, ...] = ()  # those of its task, by number
+        self.copies: Counter[str] = Counter()  # of requests that are not filtered
+        self.discovered: dict[str, Any] = {}  # the requests that become work, by name
+        self.legs: set[Leg] = set()
+        self._on_end = on_end
+        self._outputs = 0
+        self._most = most
+
+    @property
+    def is_of_task(self) -> bool:
+        """Whether it runs a task, and not a plain callback or a request of no claim."""
+        return self.task is not None and not self.task.is_callback
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something to commit, apart from the end of a claim."""
+        return bool(self.operations or self.scraped)
+
+    @property
+    def is_doomed(self) -> bool:
+        """Whether nothing that still happens in it can be kept."""
+        return self.outcome is not Outcome.OK and not self._keeps_outputs
+
+    @property
+    def _keeps_outputs(self) -> bool:
+        """Whether what it yielded is kept although it did not succeed."""
+        is_refused = self.outcome is Outcome.REFUSED and not self.is_of_task
+        return self.allow_failure and (self.outcome is Outcome.FAILED or is_refused)
+
+    @property
+    def is_scraping(self) -> bool:
+        """Whether something that it yielded is under way in the pipelines."""
+        return any(leg.scrapes for leg in self.legs)
+
+    def open_leg(
+        self, *, is_own: bool = False, is_discovery: bool = False, parent: Leg | None = None
+    ) -> Leg:
+        """Open a leg; the execution does not end before it is closed."""
+        if self.is_ended:
+            raise RuntimeError(f"{self.where}: the execution has ended")
+        leg = Leg(self, is_own=is_own, parent=parent)
+        leg.is_discovery = is_discovery
+        self.legs.add(leg)
+        return leg
+
+    def leg_closed(self, leg: Leg) -> None:
+        """Take note that `leg` is closed; with the last one the execution ends."""
+        self.legs.discard(leg)
+        if not self.legs and not self.is_ended:
+            self.is_ended = True
+            self._on_end(self)
+            self.on_settled()
+
+    def count_output(self) -> None:
+        """Count an operation, a request or a scraped item.
+
+        Raises:
+            TooManyOperationsError: when there are more than ITEMGRAPH_MAX_OPERATIONS; nothing of
+                this execution is kept then.
+
+        """
+        self._outputs += 1
+        if self._outputs > self._most:
+            self.allow_failure = False
+            self.operations.clear()
+            self.scraped.clear()
+            self.discovered.clear()
+            raise TooManyOperationsError(
+                f"{self.where}: more than {self._most:,} operations, requests and items, the most "
+                "that one execution may have; a callback that does not end? If it is meant, raise "
+                "ITEMGRAPH_MAX_OPERATIONS"
+            )
+
+    def add(self, operation: Operation) -> None:
+        """Take an operation, in the order yielded."""
+        if isinstance(operation, AllowFailure):
+            if self.claim is not None:
+                self.allow_failure = operation.allowed
+        else:
+            self.operations.append(operation)
+
+    def fail(self, error: dict[str, Any]) -> None:
+        """End as a failure; the first error is the one that is kept."""
+        self._settle(Outcome.FAILED, error)
+
+    def refuse(self, error: dict[str, Any]) -> None:
+        """End as refused: the project itself would not have the page."""
+        self._settle(Outcome.REFUSED, error)
+
+    def retry(self, error: dict[str, Any], delay: timedelta) -> None:
+        """End this attempt and have another one after `delay`."""
+        if self.outcome is Outcome.OK:
+            self.delay = delay
+        self._settle(Outcome.RETRY, error)
+
+    def release(self) -> None:
+        """Give the work back as if it had never been started, unless its end is known."""
+        self._settle(Outcome.RELEASED, None)
+
+    def changeset(self) -> Changeset:
+        """Return what this execution wants changed."""
+        if self.claim is None:
+            return Changeset(
+                operations=tuple(self.operations),
+                outcome=Outcome.OK,
+                scraped=tuple(self.scraped),
+            )
+        return Changeset(
+            operations=() if self.is_doomed else tuple(self.operations),
+            outcome=self.outcome,
+            claim=self.claim,
+            error=self.error,
+            delay=self.delay,
+            allow_failure=self._keeps_outputs,
+            is_of_callback=not self.is_of_task,
+            scraped=() if self.is_doomed else tuple(self.scraped),
+        )
+
+    def _settle(self, outcome: Outcome, error: dict[str, Any] | None) -> None:
+        if self.outcome is not Outcome.OK:
+            return
+        self.outcome = outcome
+        self.error = error
+        if self.is_doomed:
+            for leg in [leg for leg in self.legs if leg.state is LegState.QUEUED]:
+                leg.close()
+
+
+current_leg: ContextVar[Leg | None] = ContextVar("itemgraph_leg", default=None)

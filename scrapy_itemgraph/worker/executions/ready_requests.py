@@ -1,0 +1,240 @@
+"""Handing out: claimed requests that wait for the engine, and which of them it may get.
+
+It gets only work of which the database knows it: should the process die, that work is suspect, and
+no other. So that no request waits for a transaction of its own, those that a crawl has anyway tell
+of the next ones ahead. No I/O here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.model.types import Handing
+from scrapy_itemgraph.worker.executions.buffers import Buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.throttle.limiter import Lane, Tenancy
+    from scrapy_itemgraph.worker.executions.executions import Execution, Leg
+
+Pair = tuple[int, int]
+
+
+class HandingOut:
+    """The requests of claims that have not started, and what the database knows of them."""
+
+    def __init__(
+        self,
+        *,
+        working: Callable[[], Iterable[Execution]],
+        running: Callable[[], int],
+        places_of: Callable[[str], int],
+        concurrency: int,
+        most_ahead: int,
+    ) -> None:
+        """Take what tells the executions of claims, and how many a slot lets start now.
+
+        `running` is how many requests the engine has of the `concurrency` that it may have;
+        `most_ahead` is how many at most it may have beside that.
+        """
+        self._working = working
+        self._running = running
+        self._places_of = places_of
+        self._concurrency = concurrency
+        self._most_ahead = most_ahead
+        self._waiting: Buffer[Lane, tuple[Any, Leg]] = Buffer()  # the database does not know
+        self._ready: Buffer[Lane, tuple[Any, Leg]] = Buffer()
+        self._alone: Buffer[Lane, tuple[Any, Leg]] = Buffer()  # to run with nothing else
+        self._picked: list[tuple[Any, Leg]] = []  # the database is told of them just now
+        self._chosen: set[Pair] | None = None  # of the claim under way
+        self._since = 0  # handed out since the database was told
+        self.handed_out = 0
+        self.is_holding = False
+        self.wanted = asyncio.Event()
+        self.on_ready: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._ready) + len(self._alone) + len(self._picked)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go over the requests that have not started, in no order."""
+        return (request for request, _ in (*self._ordinary(), *self._alone))
+
+    @property
+    def lanes(self) -> set[Lane]:
+        """The lanes in which something waits."""
+        return {*self._waiting.lanes, *self._ready.lanes, *self._alone.lanes}
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the database is told something just now."""
+        return bool(self._picked) or self._chosen is not None
+
+    @property
+    def untouched(self) -> set[Execution]:
+        """The executions whose requests have not started, and will not beside what runs alone."""
+        return {leg.execution for _, leg in self._ordinary()}
+
+    def _ordinary(self) -> Iterator[tuple[Any, Leg]]:
+        yield from self._waiting
+        yield from self._ready
+        yield from self._picked
+
+    # What waits
+
+    def push(self, request: Any, leg: Leg) -> None:
+        """Add a claim's request."""
+        claim = leg.execution.claim
+        if claim is not None and claim.is_alone:
+            self._alone.push(leg.lane, (request, leg))
+        elif leg.execution.is_told:
+            self._ready.push(leg.lane, (request, leg))
+        else:
+            self._waiting.push(leg.lane, (request, leg))
+
+    def pop(self, admits: Callable[[Lane], bool]) -> Any | None:
+        """Take the next request that its limits let go, if the database knows of it."""
+        popped = self._alone.pop(admits)
+        if popped is None and not self.is_holding:
+            popped = self._ready.pop(admits)
+            if popped is None and any(admits(lane) for lane in self._waiting.lanes):
+                self.wanted.set()
+        if popped is None:
+            return None
+        self._since += 1
+        self.handed_out += 1
+        return popped[0]
+
+    def drop(self, has: Callable[[Lane], bool]) -> list[Any]:
+        """Take out the requests of the lanes that `has` tells."""
+        buffers = (self._waiting, self._ready, self._alone)
+        return [request for buffer in buffers for request, _ in buffer.drop(has)]
+
+    def hold(self) -> None:
+        """Hand out nothing but what runs alone, and forget that the database knows of others."""
+        self.is_holding = True
+        for request, leg in self._ready.drop(lambda _: True):
+            leg.execution.is_told = False
+            self._waiting.push(leg.lane, (request, leg))
+
+    def go_on(self) -> None:
+        """Hand out again what need not run alone."""
+        self.is_holding = False
+        self.on_ready()
+
+    # What the database is told
+
+    def next(self, *, is_starved: bool = False) -> Handing | None:
+        """Return what to tell the database next; None where there is nothing, or it is under way.
+
+        It must be given to `settle` afterwards.
+        """
+        if self.is_telling or self.is_holding or not self._waiting:
+            return None
+        self._picked = self._pick(max(self._free(), int(is_starved)))
+        if not self._picked:
+            return None
+        return Handing(pairs=self._known(leg.execution for _, leg in self._picked))
+
+    def settle(self, handing: Handing | None) -> None:
+        """Take note of whether the database was told."""
+        if handing is None:
+            return
+        picked, self._picked = self._picked, []
+        for request, leg in picked:
+            leg.execution.is_told = handing.is_told and not self.is_holding
+            if leg.is_open:
+                self.push(request, leg)
+        if handing.is_told:
+            self._since = 0
+        self.on_ready()
+
+    def of_claims(self, claims: Sequence[Claim]) -> Collection[Pair] | None:
+        """Return what is known with new claims: of these, those that may start at once.
+
+        None while the database is told something else. `claimed` must be called afterwards.
+        """
+        self._chosen = None
+        if any(claim.is_alone for claim in claims):
+            self._chosen = {_pair(one) for one in claims}
+            return self._chosen
+        if self.is_telling or self.is_holding:
+            return None
+        room = self._free() - len(self._ready) - len(self._waiting)
+        taken: Counter[str] = Counter()
+        chosen: set[Pair] = set()
+        for one in claims:
+            if len(chosen) < room and taken[one.slot] < self._places_of(one.slot):
+                taken[one.slot] += 1
+                chosen.add(_pair(one))
+        if not chosen:
+            return None
+        self._chosen = chosen
+        return self._known() | chosen
+
+    def is_chosen(self, claim: Claim) -> bool:
+        """Whether the database knows that a new claim may start."""
+        return self._chosen is not None and _pair(claim) in self._chosen
+
+    def claimed(self) -> None:
+        """Take note that the executions of new claims have begun."""
+        self._chosen = None
+
+    def _known(self, more: Iterable[Execution] = ()) -> set[Pair]:
+        known = [one for one in self._working() if one.is_told]
+        claims = [one.claim for one in (*known, *more) if one.claim is not None]
+        return {_pair(one) for one in claims}
+
+    def _free(self) -> int:
+        """Return how many more requests the engine takes now."""
+        return max(0, self._concurrency - self._running())
+
+    def _pick(self, free: int) -> list[tuple[Any, Leg]]:
+        """Take out what may start now, and ahead as much as started since the last time."""
+        now = time.monotonic()
+        picked = _take(self._waiting, free, lambda one: one.places(now))
+        ahead = min(max(1, self._since), self._most_ahead)
+        more = ahead - max(0, len(self._ready) + len(picked) - free)
+        return picked + (_take_soonest(self._waiting, more) if more > 0 else [])
+
+
+def _pair(claim: Claim) -> Pair:
+    return claim.item_id, claim.task_id
+
+
+def _take(
+    buffer: Buffer[Lane, tuple[Any, Leg]], most: int, places: Callable[[Tenancy], int]
+) -> list[tuple[Any, Leg]]:
+    """Take out in turn what lanes have places for."""
+    left: dict[Tenancy, int] = {}
+
+    def admits(lane: Lane) -> bool:
+        for one in lane:
+            if one not in left:
+                left[one] = places(one)
+        return all(left[one] > 0 for one in lane)
+
+    taken: list[tuple[Any, Leg]] = []
+    while len(taken) < most and (entry := buffer.pop(admits)) is not None:
+        for one in entry[1].lane:
+            left[one] -= 1
+        taken.append(entry)
+    return taken
+
+
+def _take_soonest(buffer: Buffer[Lane, tuple[Any, Leg]], most: int) -> list[tuple[Any, Leg]]:
+    """Take out what is next, first in the lanes that let something go the soonest."""
+    lanes = sorted(buffer.lanes, key=lambda lane: max((o.admits_at() for o in lane), default=0.0))
+    which = [*(lane.__eq__ for lane in lanes), *[_any] * most]
+    taken = (buffer.pop(admits) for admits in which)
+    return list(islice((entry for entry in taken if entry is not None), most))
+
+
+def _any(_: Lane) -> bool:
+    return True

@@ -1,0 +1,147 @@
+"""Politeness: keeps what this process has of limits as the database has it, and learns delays."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from scrapy.utils.httpobj import urlparse_cached
+
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model.types import Lesson
+from scrapy_itemgraph.throttle import feedback
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.worker import either
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+    from scrapy.http import Response
+
+    from scrapy_itemgraph.throttle.limiter import Lane
+    from scrapy_itemgraph.worker.worker import Crawl
+
+logger = logs.logger(__name__)
+
+# Work is not given back for a block that is over so soon, in seconds.
+_SHORT = 5.0
+# A slot whose delay changes lets nothing start before the database has answered, or for so long.
+_UNTIL_SETTLED = 1.0
+
+
+class Politeness:
+    """Tells and asks the database about limits, when there is something to tell or ask."""
+
+    def __init__(self, crawl: Crawl, has_news: Callable[[], None]) -> None:
+        self._crawl = crawl
+        self._has_news = has_news
+        self._need = asyncio.Event()
+        crawl.gate.on_need = self._need.set
+        crawl.gate.on_request = self._asked
+        crawl.gate.on_response = self._answered
+        crawl.on_robots = self._robots
+        self._lessons: list[Lesson] = []
+        self._crawl_delays: dict[str, float] = {}  # of hosts, and what they made of other slots
+        settings = crawl.crawler.settings
+        self._agent = settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"]
+
+    async def run(self) -> None:
+        """Keep limits until told to stop."""
+        while True:
+            self._need.clear()
+            await self._settle()
+            await self._pause()
+
+    async def _settle(self) -> None:
+        crawl = self._crawl
+        async with crawl.settling:
+            await self._teach()
+            unknown = crawl.tenancies.unidentified
+            if unknown:
+                names = [name for _, name in unknown]
+                crawl.tenancies.identify(await crawl.graph.limiting.number_slots(names))
+            uses = crawl.tenancies.uses(crawl.unbegun())
+            asked_at = time.monotonic()
+            grants = await crawl.graph.limiting.renew(uses)
+            crawl.tenancies.take(grants.values(), asked_at, asked=uses)
+        for one in list(crawl.tenancies):
+            if one.blocked_until - asked_at > _SHORT:
+                crawl.on_blocked(one)
+        crawl.gate.pump()
+
+    async def save(self) -> None:
+        """Save what was learned just before the end."""
+        async with self._crawl.settling:
+            await self._teach()
+
+    async def _teach(self) -> None:
+        lessons = list(self._lessons)
+        if lessons:
+            await self._crawl.graph.limiting.teach(lessons)
+            del self._lessons[: len(lessons)]
+
+    # Lessons
+
+    def _asked(self, request: Request) -> None:
+        """Have a slot that a spider names keep the delay that a host in it asks for."""
+        host = urlparse_cached(request).hostname or ""
+        slot = request_builder.slot_in_use(request)
+        delay = self._crawl_delays.get(host, 0.0)
+        tenancy = self._crawl.tenancies.slot(slot)
+        if tenancy is None or slot == host:
+            return
+        if delay > max(self._crawl_delays.get(slot, 0.0), tenancy.floor):
+            self._crawl_delays[slot] = delay
+            self._learn(Lesson(slot=slot, crawl_delay=delay))
+
+    def _answered(self, request: Request, response: Response, lane: Lane) -> None:
+        """Learn from a response: how slow the site is, and whether it wants to be left alone."""
+        latency = request.meta.get("download_latency")
+        for one in lane:
+            if one.is_throttled and one.throttle is not None and latency is not None:
+                one.throttle = self._crawl.throttle.adjusted(one.throttle, latency, response.status)
+        longest = self._crawl.settings.max_retry_after
+        lesson = feedback.lesson_of_answer(request, response, longest)
+        if lesson is not None:
+            self._learn(lesson)
+
+    def _robots(self, request: Request, response: Response) -> None:
+        """Take up the delay that a robots.txt asks for."""
+        agent = self._agent or (request.headers.get("User-Agent") or b"").decode("latin-1")
+        longest = self._crawl.settings.max_retry_after
+        lesson = feedback.lesson_of_robots(request, response, agent, longest)
+        if lesson is not None and self._crawl.settings.learn_delays:
+            self._crawl_delays[lesson.slot] = lesson.crawl_delay or 0.0
+            self._learn(lesson)
+
+    def _learn(self, lesson: Lesson) -> None:
+        """Keep to a lesson at once, and have it saved for all."""
+        self._lessons.append(lesson)
+        tenancy = self._crawl.tenancies.slot(lesson.slot)
+        assert tenancy is not None
+        now = time.monotonic()
+        if lesson.blocked_for is not None:
+            logger.info(
+                "%s asks to be left alone for %s",
+                lesson.slot,
+                values.format_period(lesson.blocked_for),
+                extra={"action": "blocked"},
+            )
+            tenancy.block(now + lesson.blocked_for)
+            self._crawl.crawler.stats.inc_value("itemgraph/blocked")
+            if lesson.blocked_for > _SHORT:
+                self._crawl.on_blocked(tenancy)
+        elif lesson.crawl_delay:
+            tenancy.block(now + _UNTIL_SETTLED)
+        self._need.set()
+
+    async def _pause(self) -> None:
+        """Wait until something is needed here, somebody tells this worker, or it is time."""
+        crawl = self._crawl
+        longest = crawl.tenancies.next_settling(crawl.unbegun())
+        others = await either(self._need, crawl.graph.wait_for_own_news(longest))
+        if not others.cancelled() and others.result():
+            self._has_news()

@@ -1,0 +1,220 @@
+"""Discoveries: requests that are yielded, on their way to becoming work of their own."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy import Request, signals
+
+from scrapy_itemgraph.exceptions import ItemGraphError, UnstorableError
+from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.operations import EnqueueRequest
+from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.turns import Turns
+from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider.request_builder import LEG, START
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_itemgraph.model.types import Applied
+    from scrapy_itemgraph.worker.executions.executions import Execution, Leg
+    from scrapy_itemgraph.worker.spider.request_ids import Identities, Identity
+    from scrapy_itemgraph.worker.worker import Crawl
+
+logger = logs.logger(__name__)
+
+_MOST_KNOWN = 100_000
+_FREE_NAMES = {"deleted", "alias deleted"}
+_NICE = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Discovery:
+    """A request as it was yielded: its identity, and what stores it or why that cannot be."""
+
+    identity: Identity
+    is_known: bool
+    operation: EnqueueRequest | None = None
+    error: UnstorableError | None = None
+
+
+class Discoveries:
+    """Makes requests items; what cannot be stored its parent's execution carries."""
+
+    def __init__(self, crawl: Crawl, identities: Identities) -> None:
+        self._crawl = crawl
+        self._identities = identities
+        self.carry: Callable[[Request, Leg, str | None], None] = lambda *_: None  # the redirects'
+        self._known: OrderedDict[str, None] = OrderedDict()  # names that are committed
+        self._freed = 0  # how often names had been freed when these were known
+        self._carried: set[Leg] = set()
+        self._carried_starts: set[str] = set()
+        self._places: set[str] = set()
+        crawl.on_applied = self._applied
+        crawl.on_yielded = self.take
+
+    def take(self, request: Request, leg: Leg) -> None:
+        """Look at a request as it is yielded: what it is known by, and what is to be stored."""
+        execution = leg.execution
+        try:
+            identity = self._identify(request, execution)
+            is_known = identity.again_before is None and self._is_known(identity, execution)
+            leg.discovery = Discovery(identity, is_known=is_known)
+            if not is_known:
+                leg.discovery.operation = self._operation(request, identity)
+        except UnstorableError as error:
+            leg.discovery = Discovery(identity, is_known=False, error=error)
+        except Exception as error:
+            # What Scrapy would make of it is a task whose exception nobody retrieves.
+            logger.exception("%s: cannot take %s", execution.where, request)
+            execution.fail(self._crawl.error_of(execution, error, url=request.url))
+            leg.discovery = None
+
+    def enqueue(self, request: Request, leg: Leg | None) -> bool:
+        """Make a request part of the execution that yielded it, unless it is a duplicate."""
+        if leg is None:
+            leg = self._crawl.begin(url=request.url).open_leg(is_discovery=True)
+            self.take(request, leg)
+        request.meta.pop(LEG, None)
+        discovery: Discovery | None = leg.discovery
+        execution = leg.execution
+        if discovery is None:
+            leg.close()
+            return False
+        if discovery.is_known or (
+            discovery.identity.is_filtered and discovery.identity.name in execution.discovered
+        ):
+            self._identities.dupefilter.log(request, self._crawl.spider)
+            leg.close()
+            return False
+        if discovery.error is not None:
+            return self._carry(request, leg, discovery.identity, discovery.error)
+        assert discovery.operation is not None
+        # Not the request itself, of which a page may yield a great many.
+        operation = None if request.dont_filter else discovery.operation
+        execution.discovered[discovery.identity.name] = operation
+        execution.add(discovery.operation)
+        leg.close()
+        return True
+
+    def _identify(self, request: Request, execution: Execution) -> Identity:
+        if request.meta.pop(START, False):
+            run = self._crawl.graph.run_started_at
+            return self._identities.of_start(request, self._crawl.spider, run)
+        return self._identities.of_child(request, execution)
+
+    def drop(self, request: Request) -> None:
+        """Say that a request turned out to be a duplicate."""
+        self._crawl.crawler.stats.inc_value("scheduler/enqueued", -1)
+        self._identities.dupefilter.log(request, self._crawl.spider)
+        self._crawl.crawler.signals.send_catch_log(
+            signals.request_dropped, request=request, spider=self._crawl.spider
+        )
+
+    def _is_known(self, identity: Identity, execution: Execution) -> bool:
+        if not identity.is_filtered:
+            return False
+        if self._freed != self._crawl.graph.names_freed:  # maybe by others
+            self._freed = self._crawl.graph.names_freed
+            self._known.clear()
+        if identity.name in self._known:
+            self._known.move_to_end(identity.name)
+            return True
+        return identity.name in execution.discovered
+
+    def _operation(self, request: Request, identity: Identity) -> EnqueueRequest:
+        data = request_builder.request_data(request, self._crawl.spider)
+        task = self._crawl.meet_callback(requests.callback_name(request, self._crawl.spider))
+        return EnqueueRequest(
+            id=identity.name,
+            tags=(tasks.callback_tag(task),),
+            data=data,
+            nice=max(-_NICE, min(-request.priority, _NICE)),
+            again_before=identity.again_before,
+        )
+
+    # Requests that cannot be stored
+
+    def _carry(
+        self, request: Request, leg: Leg, identity: Identity, error: UnstorableError
+    ) -> bool:
+        self._carried = {one for one in self._carried if one.is_open}
+        execution = leg.execution
+        limit = self._crawl.settings.held_requests
+        if len(self._carried) >= limit:
+            why = ItemGraphError(
+                f"{request}: {error}; and {limit:,} requests that cannot be stored are carried in "
+                "memory already: give it what can be stored, or raise ITEMGRAPH_HELD_REQUESTS"
+            )
+            execution.fail(
+                self._crawl.error_of(
+                    execution, why, kind="too many carried requests", url=request.url
+                )
+            )
+            leg.close()
+            return False
+        if identity.is_filtered and execution.claim is None:
+            if identity.name in self._carried_starts:
+                self._identities.dupefilter.log(request, self._crawl.spider)
+                leg.close()
+                return False
+            self._carried_starts.add(identity.name)
+        self._carried.add(leg)
+        self._crawl.crawler.stats.inc_value("itemgraph/held")
+        self._say_once(execution, error)
+        leg.is_discovery = False
+        name = identity.name if identity.is_filtered else None
+        if name is not None:
+            execution.discovered[name] = request
+        self.carry(request, leg, name)
+        return True
+
+    def _say_once(self, execution: Execution, error: UnstorableError) -> None:
+        place = execution.claim.task if execution.claim else "start()"
+        if place in self._places:
+            return
+        self._places.add(place)
+        logger.warning(
+            "%s: %s. Such requests are carried in memory by the execution that yielded "
+            "them, which runs again after a crash; itemgraph/held counts them",
+            execution.where,
+            error,
+            extra={"action": "carried"},
+        )
+
+    def _drop_known(self, found: Request | EnqueueRequest) -> None:
+        """Say that a request, or what was stored of it, turned out to be a duplicate."""
+        if isinstance(found, EnqueueRequest):
+            data = found.data
+            try:
+                found = requests.load({"url": data["url"], **data["request"]}, self._crawl.spider)
+            except ItemGraphError:
+                self._crawl.crawler.stats.inc_value("scheduler/enqueued", -1)
+                return
+        self.drop(found)
+
+    # Commits
+
+    async def _applied(self, execution: Execution, applied: Applied) -> None:
+        """Take note of what is known now, and drop what was known before."""
+        turns = Turns()
+        for note in applied.notes:
+            if note.label in _FREE_NAMES:
+                self._known.clear()
+            if note.operation != EnqueueRequest.verb:
+                continue
+            found = execution.discovered.get(note.text)
+            if found is None or (isinstance(found, Request) and found.dont_filter):
+                continue
+            if not self._crawl.freed_meanwhile:
+                self._known[note.text] = None
+            if note.label == "known":
+                self._drop_known(found)
+            if turns.is_due:
+                await turns.give()
+        while len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)

@@ -1,0 +1,139 @@
+"""Logins: when a session has expired one worker runs the spider's `login()` for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+
+from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker.spider.request_builder import LEG, iterate, login_of, wake_engine
+from scrapy_itemgraph.worker.spider.spider_output import foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from scrapy_itemgraph.worker.executions.executions import Execution, Leg
+    from scrapy_itemgraph.worker.worker import Crawl
+
+logger = logs.logger(__name__)
+
+_MOST_LOGINS = 3
+_POLL = 1.0
+
+
+class Logins:
+    """Gives the work of an expired session back, has the spider log in once, and lets it go on."""
+
+    def __init__(self, crawl: Crawl, waiting: Callable[[], Iterable[Request]]) -> None:
+        self._crawl = crawl
+        self._waiting = waiting
+        self._generation = 0
+        self._expired = asyncio.Event()
+        self._logins: Counter[tuple[int, int]] = Counter()  # by work that finds itself logged out
+        self.is_under_way = False
+        crawl.on_expired = self.expired
+
+    def begin(self, leg: Leg) -> None:
+        """Note with which login a request goes out; its redirects are the answer to that one."""
+        if leg.login is None:
+            leg.login = self._generation
+
+    def expired(self, leg: Leg, error: Exception) -> None:
+        """Give the work back, and have somebody log in unless that was done meanwhile."""
+        execution = leg.execution
+        if execution.is_doomed:
+            return
+        why = self._hopeless(execution, leg)
+        if why is not None:
+            hopeless = ItemGraphError(f"{type(error).__name__} was raised, but {why}")
+            execution.fail(self._crawl.error_of(execution, hopeless, kind="session expired"))
+            return
+        execution.release()
+        if self._is_news(leg):
+            self.is_under_way = True
+            self._expired.set()
+
+    def _hopeless(self, execution: Execution, leg: Leg) -> str | None:
+        spider = self._crawl.spider
+        if login_of(spider) is None:
+            return f"the spider {spider.name} has no login(), which would yield Requests"
+        claim = execution.claim
+        if claim is None:
+            return "by a request that belongs to no work, which cannot be given back"
+        if self._is_news(leg):
+            self._logins[claim.item_id, claim.task_id] += 1
+        if self._logins[claim.item_id, claim.task_id] > _MOST_LOGINS:
+            return f"{_MOST_LOGINS} logins did not help"
+        return None
+
+    def _is_news(self, leg: Leg) -> bool:
+        """Tell whether a request that went out with the present login found it expired."""
+        return leg.login == self._generation and not self.is_under_way
+
+    async def run(self) -> None:
+        """Log in whenever the session has expired, or wait for the one who does."""
+        while True:
+            await self._expired.wait()
+            self._expired.clear()
+            if await self._is_renewed():
+                self.is_under_way = False
+                self._crawl.on_news()
+                wake_engine(self._crawl.crawler)
+            else:
+                await asyncio.sleep(_POLL)
+                self._expired.set()
+
+    async def _is_renewed(self) -> bool:
+        is_mine, current = await self._crawl.graph.sessions.begin_login(self._generation)
+        if is_mine:
+            await self._log_in()
+            return True
+        is_renewed = current != self._generation
+        if is_renewed:
+            self._generation = current
+            self._crawl.graph.has_cookies = True
+            await self._crawl.refresh_cookies(self._waiting())
+            await self._crawl.refresh_state()
+        return is_renewed
+
+    async def _log_in(self) -> None:
+        name = self._crawl.spider.name
+        logger.info("spider %s: the session has expired; logging in", name)
+        error = await self._run_login()
+        await self._crawl.save_session()
+        self._generation = await self._crawl.graph.sessions.end_login(renewed=error is None)
+        if error is not None:
+            raise ItemGraphError(
+                f"spider {name}: login() failed: {error.get('type')}: {error.get('message')}. "
+                "The work was given back; start the crawl again to go on"
+            )
+        self._crawl.crawler.stats.inc_value("itemgraph/logins")
+
+    async def _run_login(self) -> dict[str, Any] | None:
+        """Run the spider's login to the end of its last callback; return its error, if any."""
+        ended = asyncio.Event()
+        execution = self._crawl.begin(url="login()")
+        execution.is_login = True
+        execution.on_settled = ended.set
+        leg = execution.open_leg()
+        try:
+            login = login_of(self._crawl.spider)
+            assert login is not None
+            async for output in iterate(login()):
+                if not isinstance(output, Request):
+                    raise foreign(output, f"{execution.where}, which yields Requests")  # noqa: TRY301
+                output.meta[LEG] = leg.open_child()
+                self._crawl.crawler.engine.crawl(output)
+        except Exception as error:
+            logger.exception("spider %s: login() raised an error", self._crawl.spider.name)
+            execution.fail(self._crawl.error_of(execution, error))
+        leg.close()
+        await ended.wait()
+        if execution.outcome is Outcome.OK:
+            return None
+        return execution.error or {"type": str(execution.outcome), "message": "it was given up"}

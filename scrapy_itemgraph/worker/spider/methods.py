@@ -1,0 +1,51 @@
+"""A spider's methods by their names: which there are, and what code they run."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from scrapy.spiders import CrawlSpider
+
+from scrapy_itemgraph.model import code_digests
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from scrapy import Request, Spider
+
+
+def errback_names(request: Request, errback: Any, spider: Spider) -> set[str]:
+    """Return the names of an errback, and of the rule's that it calls in a `CrawlSpider`."""
+    found = [errback]
+    if getattr(errback, "__func__", None) is CrawlSpider._errback:  # noqa: SLF001 - every rule's
+        rules: Any = getattr(spider, "_rules", ())
+        number = request.meta.get("rule")
+        if isinstance(number, int) and 0 <= number < len(rules):
+            found.append(rules[number].errback)
+    return {name for one in found if isinstance(name := getattr(one, "__name__", None), str)}
+
+
+def source_of(spider: Spider, method: str) -> UUID | None:
+    """Return a digest of the code that a method runs; None of Scrapy's own, or without source.
+
+    What a `CrawlSpider` does with the pages of its rules is what their callbacks do.
+    """
+    functions = [getattr(spider, method, None)]
+    if isinstance(spider, CrawlSpider):
+        if getattr(functions[0], "__func__", None) is CrawlSpider._callback:  # noqa: SLF001
+            functions = [rule.callback for rule in getattr(spider, "_rules", ())]
+        elif method == "parse":
+            functions = [spider.parse_start_url]
+    own = (one for one in functions if callable(one))
+    return code_digests.digest([one for one in own if not _is_scrapys(one)])
+
+
+def _is_scrapys(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "scrapy"
+
+
+def callback_names(spider_class: type) -> list[str]:
+    """Return the names of a spider's methods that requests could name as their callbacks."""
+    public = (name for name in dir(spider_class) if not name.startswith("_"))
+    return [one for one in public if inspect.isroutine(inspect.getattr_static(spider_class, one))]

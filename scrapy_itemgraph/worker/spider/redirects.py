@@ -1,0 +1,121 @@
+"""Redirects: where a claimed request is taken, noted in the graph before it goes on there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.exceptions import UnstorableError
+from scrapy_itemgraph.model.operations import CreateAlias
+from scrapy_itemgraph.model.types import Move, Moved
+from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.worker.executions.executions import LegState
+from scrapy_itemgraph.worker.spider import request_builder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+
+    from scrapy_itemgraph.worker.executions.executions import Leg
+    from scrapy_itemgraph.worker.spider.request_ids import Identities
+    from scrapy_itemgraph.worker.worker import Crawl
+
+
+class Redirects:
+    """Notes redirects and retries, many in a transaction, and lets them go on."""
+
+    def __init__(
+        self,
+        crawl: Crawl,
+        identities: Identities,
+        push: Callable[[Request, Leg], None],
+        drop: Callable[[Request], None],
+    ) -> None:
+        self._crawl = crawl
+        self._identities = identities
+        self._push = push
+        self._drop = drop
+        self._waiting: list[tuple[Request, Leg, Move]] = []
+        self._added = asyncio.Event()
+
+    def follow(self, request: Request, leg: Leg) -> bool:
+        """Note where a redirect or a retry takes a request; False if it has been there already."""
+        claim = leg.execution.claim
+        assert claim is not None
+        request.errback = request_builder.unwrapped(request.errback)
+        if self._is_about_sessions(request, leg):
+            self._push(request, leg)
+            return True
+        name = self._identities.of_target(request)
+        if claim.invalidated_at is not None:
+            name = None  # fetched again, wherever that leads by now
+        if name is not None:
+            if name == claim.item.id or name in leg.execution.discovered:
+                self._identities.dupefilter.log(request, self._crawl.spider)
+                leg.close()
+                return False
+            leg.execution.discovered[name] = request
+        stored = self._stored(request) if leg.is_own else None
+        self._add(request, leg, Move(claim=claim, name=name, request=stored))
+        return True
+
+    def _is_about_sessions(self, request: Request, leg: Leg) -> bool:
+        """Tell whether it may lead to a login page, which is nobody's, and not where to go on."""
+        return (
+            request_builder.login_of(self._crawl.spider) is not None
+            and request.url != leg.request.url
+        )
+
+    def carry(self, request: Request, leg: Leg, name: str | None) -> None:
+        """Let a request that cannot be stored go on unless it was fetched already.
+
+        Its name is committed with its execution, so that it is free if that dies.
+        """
+        claim = leg.execution.claim
+        if name is None or claim is None:
+            self._push(request, leg)
+            return
+        leg.execution.add(CreateAlias(name))
+        self._add(request, leg, Move(claim=claim, name=name, request=None, takes_name=False))
+
+    async def run(self) -> None:
+        """Note what gathers until told to stop."""
+        while True:
+            await self._added.wait()
+            self._added.clear()
+            batch, self._waiting = self._waiting, []
+            answers = await self._crawl.graph.move([move for *_, move in batch])
+            await self._crawl.refresh_cookies([request for request, *_ in batch])
+            for (request, leg, _), answer in zip(batch, answers, strict=True):
+                try:
+                    self._go_on(request, leg, answer)
+                except Exception as error:  # noqa: BLE001 - a slot or a filter of the user's
+                    described = self._crawl.error_of(leg.execution, error, url=request.url)
+                    leg.execution.fail(described)
+                    leg.close()
+            request_builder.wake_engine(self._crawl.crawler)
+
+    def _add(self, request: Request, leg: Leg, move: Move) -> None:
+        leg.state = LegState.QUEUED
+        self._waiting.append((request, leg, move))
+        self._added.set()
+
+    def _stored(self, request: Request) -> str | None:
+        try:
+            return json.dumps(requests.dump(request, self._crawl.spider))
+        except UnstorableError:  # after a crash it begins where it was yielded
+            return None
+
+    def _go_on(self, request: Request, leg: Leg, answer: Moved) -> None:
+        if not leg.is_open:
+            return
+        if answer is Moved.ON:
+            self._push(request, leg)
+        elif answer is Moved.TAKEN:
+            self._drop(request)
+            leg.close()
+        else:
+            leg.execution.release()
+            leg.close()

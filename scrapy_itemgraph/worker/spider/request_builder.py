@@ -1,0 +1,478 @@
+"""Between work and Scrapy: requests from claims, and what a failed download means."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import random
+import re
+import time
+import traceback
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from scrapy import Request, Spider
+from scrapy.exceptions import IgnoreRequest
+from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.spidermiddlewares.httperror import HttpError
+from scrapy.utils.conf import closest_scrapy_cfg
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import load_object
+from scrapy.utils.spider import iterate_spider_output
+
+from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError
+from scrapy_itemgraph.model import slots, tasks
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.settings import Settings, unknown
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker.spider import methods
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from scrapy.settings import BaseSettings
+
+    from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.worker.executions.context import Item
+
+logger = logs.logger(__name__)
+
+_SCHEMES = {"http", "https"}  # that may be fetched because data says so
+LEG = "_itemgraph_leg"
+START = "_itemgraph_start"
+NO_DOWNLOAD = "_itemgraph_no_download"
+_MAX_TRACEBACK = 8000
+_MAX_MESSAGE = 2000
+_JITTER = 0.25
+_SECRET = re.compile(r"passw|secret|token|keys?$|(^|_)(pass|pwd|o?auth)(_|$)", re.IGNORECASE)
+
+
+def read_settings(settings: BaseSettings) -> Settings:
+    """Read the project's `ITEMGRAPH_*` settings; the data directory becomes absolute."""
+    read = Settings.read(settings.get)
+    config = closest_scrapy_cfg()
+    base = Path(config).parent if config else Path.cwd()
+    return replace(read, data_dir=base / read.data_dir)
+
+
+def warn_of_unknown(settings: BaseSettings) -> None:
+    """Log each setting of the project that looks like one of ours and is none."""
+    least = SETTINGS_PRIORITIES["default"]
+    given = [name for name in settings if (settings.getpriority(name) or 0) > least]
+    for name, near in unknown(given):
+        logger.warning(
+            "There is no setting %s, so it changes nothing%s",
+            name,
+            f"; did you mean {near}?" if near else "",
+            extra={"action": "unknown_setting", "setting": name},
+        )
+
+
+def warn_of_no_callbacks(names: Iterable[str], spider: Spider) -> None:
+    """Log each name of `ITEMGRAPH_CALLBACKS` that is a method of no spider that is loaded."""
+    own = methods.callback_names(type(spider))
+    loaded = list(_subclasses(Spider))
+    for name in names:
+        if name not in own and not any(hasattr(one, name) for one in loaded):
+            logger.warning(
+                "ITEMGRAPH_CALLBACKS[%r] changes nothing: the spider %s has no such method%s",
+                name,
+                spider.name,
+                tasks.closest(name, own),
+                extra={"action": "unknown_callback"},
+            )
+
+
+def _subclasses(cls: type[Spider]) -> Iterator[type[Spider]]:
+    for one in cls.__subclasses__():
+        yield one
+        yield from _subclasses(one)
+
+
+def is_in_project() -> bool:
+    """Tell whether a scrapy.cfg says where the project is."""
+    return bool(closest_scrapy_cfg())
+
+
+def spider_arguments(spider: Spider) -> dict[str, str]:
+    """Return what a spider was started with, as far as it keeps it in its attributes.
+
+    Scrapy passes arguments to the spider and forgets them.
+    """
+    return {
+        name: value
+        for name, value in vars(spider).items()
+        if isinstance(value, str) and name != "name" and not name.startswith("_")
+    }
+
+
+def digests(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return what tells arguments from others and keeps no value; secrets are left out."""
+    return {
+        name: hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:12]
+        for name, value in arguments.items()
+        if not _SECRET.search(name)
+    }
+
+
+def crawl_name(template: str, spider: Spider) -> str:
+    """Return the name of the crawl, from `ITEMGRAPH_CRAWL`."""
+    known = spider_arguments(spider) | {"name": spider.name}
+    try:
+        return template.format_map(known)
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise ConfigurationError(
+            f"ITEMGRAPH_CRAWL = {template!r} needs {error}, which is no argument of this run; "
+            f"there are {', '.join(sorted(known))}"
+        ) from None
+
+
+def slot_of(request: Request) -> str:
+    """Return a request's slot, as Scrapy's downloader names it; none without a download."""
+    if NO_DOWNLOAD in request.meta:
+        return ""
+    slot = request.meta.get("download_slot")
+    return slot if slot is not None else slots.normal_host(urlparse_cached(request).hostname or "")
+
+
+def slot_in_use(request: Request) -> str:
+    """Return the slot whose limits a request keeps to on its way out; none if it has none.
+
+    Scrapy copies the slot of what led to a redirect, which is another site's.
+    """
+    slot = request.meta.get("download_slot")
+    if slot is None or has_stale_slot(request):
+        slot = urlparse_cached(request).hostname or ""
+    return slot if slots.is_usable(slot) else slots.NONE
+
+
+def has_stale_slot(request: Request) -> bool:
+    """Whether a request's slot is only that of the host that redirected it here."""
+    came_from = request.meta.get("redirect_urls")
+    if not came_from:
+        return False
+    before = urlparse_cached(Request(came_from[-1])).hostname or ""
+    here = urlparse_cached(request).hostname or ""
+    return before != here and request.meta.get("download_slot") == before
+
+
+class WithoutResponse:
+    """A callback that gets None for its response, for a task that downloads nothing."""
+
+    def __init__(self, callback: Callable[..., Any]) -> None:
+        self.callback = callback
+
+    def __call__(self, _response: Response, **kwargs: Any) -> Any:
+        """Call the callback."""
+        return self.callback(None, **kwargs)
+
+
+def unwrapped(callback: Any) -> Any:
+    """Return the user's own callback or errback."""
+    while isinstance(callback, WithoutResponse) or hasattr(callback, "itemgraph_wrapped"):
+        callback = (
+            callback.callback
+            if isinstance(callback, WithoutResponse)
+            else callback.itemgraph_wrapped
+        )
+    return callback
+
+
+def callback_of(request: Request, spider: Spider) -> Any:
+    """Return the user's callback that will get the response of `request`."""
+    if request.callback is not None:
+        return unwrapped(request.callback)
+    default = spider._parse  # noqa: SLF001 - what the engine calls
+    is_stock = getattr(default, "__func__", None) is Spider._parse  # noqa: SLF001
+    return spider.parse if is_stock else default
+
+
+def task_of(callback: Any) -> Task | None:
+    """Return the task that a callback is, if it is one."""
+    return getattr(callback, tasks.MARK, None)
+
+
+def takes_item(callback: Any) -> bool:
+    """Tell whether a callback's signature asks for the `item`."""
+    function = getattr(callback, "__func__", callback)
+    try:
+        return _takes_item(function)
+    except TypeError:  # not hashable
+        return _takes_item.__wrapped__(function)
+
+
+@lru_cache(maxsize=1000)
+def _takes_item(function: Any) -> bool:
+    try:
+        parameter = inspect.signature(function).parameters.get("item")
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.kind in {
+        parameter.POSITIONAL_OR_KEYWORD,
+        parameter.KEYWORD_ONLY,
+    }
+
+
+def build_request(spider: Spider, task: Task, item: Item) -> Request:
+    """Build the request of work that was claimed.
+
+    Raises:
+        ItemGraphError: saying what the item or the task's `request=` lacks.
+
+    """
+    request = _user_request(spider, task, item)
+    callback = unwrapped(request.callback) or getattr(spider, task.method)
+    if takes_item(callback):
+        request.cb_kwargs.setdefault("item", item)
+    request.callback = callback if task.download else WithoutResponse(callback)
+    if not task.download:
+        request.meta.update({NO_DOWNLOAD: True, "dont_cache": True, "allow_offsite": True})
+        request.dont_filter = True
+    else:
+        wanted = item.data.get("download_slot") if task.slot is None else task.slot
+        if slots.is_usable(wanted):
+            request.meta.setdefault("download_slot", wanted)
+    slot = slot_of(request)
+    if not slots.is_usable(slot):
+        raise ItemGraphError(
+            f"the request's slot is {slot!r:.80}, no text of up to {slots.MAX_BYTES} bytes"
+        )
+    return request
+
+
+def stored_request(spider: Spider, claim: Claim) -> Request:
+    """Return the request of a claim, as it was yielded, or where redirects and retries took it.
+
+    Raises:
+        ItemGraphError: when the spider has no such callback any more, or the data was changed.
+
+    """
+    data = claim.item.data if isinstance(claim.item.data, dict) else {}
+    stored = data.get("request") if claim.request is None else claim.request
+    if not isinstance(stored, dict):
+        raise ItemGraphError(
+            f"the item {claim.item.id} has no request in its data, which the callback "
+            f"{claim.task} needs"
+        )
+    request = requests.load({"url": data.get("url"), **stored}, spider)
+    if task_of(request.callback) is not None:
+        raise ItemGraphError(
+            f"{request} was yielded for {claim.task}, which is a @task now: make an item of it "
+            "with CreateItem, and delete this one"
+        )
+    return request
+
+
+def request_data(request: Request, spider: Spider) -> dict[str, Any]:
+    """Return the data of the item that a request becomes.
+
+    Raises:
+        UnstorableError: when it cannot be stored.
+
+    """
+    stored = requests.dump(request, spider)
+    data: dict[str, Any] = {"url": stored.pop("url"), "request": stored}
+    slot = request.meta.get("download_slot")
+    if slots.is_usable(slot):
+        data["download_slot"] = slot
+    return data
+
+
+def login_of(spider: Spider) -> Callable[[], Any] | None:
+    """Return the spider's `login()`, if it takes no arguments; else it is a callback."""
+    login = getattr(spider, "login", None)
+    if not callable(login):
+        return None
+    return login if _takes_nothing(getattr(login, "__func__", login)) else None
+
+
+@lru_cache(maxsize=100)
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    parameters = list(inspect.signature(function).parameters.values())
+    needed = [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
+    ]
+    return needed in ([], ["self"])
+
+
+async def iterate(
+    given: Any, *, each: Callable[[Any], Iterable[Any]] = iterate_spider_output
+) -> AsyncIterator[Any]:
+    """Iterate over what a method of the spider gave back, plain or asynchronous.
+
+    Args:
+        given: A generator of either kind, something else, or an awaitable of it.
+        each: What makes an iterable of something that is not asynchronous.
+
+    """
+    if inspect.isawaitable(given):
+        given = await given
+    if hasattr(given, "__aiter__"):
+        async for one in given:
+            yield one
+    else:
+        for one in each(given):
+            yield one
+
+
+def wake_engine(crawler: Crawler) -> None:
+    """Have the engine ask the scheduler again; without it Scrapy looks every five seconds.
+
+    Scrapy's only public call that does this, `engine.crawl`, would announce a request twice.
+    """
+    slot = getattr(crawler.engine, "_slot", None)
+    if slot is not None:
+        slot.nextcall.schedule()
+
+
+def _user_request(spider: Spider, task: Task, item: Item) -> Request:
+    if task.request is not None:
+        request = _call_request(spider, task, item)
+        if not isinstance(request, Request):
+            raise ItemGraphError(
+                f"request= of the task returned {request!r:.80}, not a scrapy.Request"
+            )
+        return request.copy() if LEG in request.meta else request
+    url = item.data.get("url")
+    if isinstance(url, str) and (task.download or ":" in url):
+        if task.download and url.partition(":")[0].strip().lower() not in _SCHEMES:
+            raise ItemGraphError(
+                f"data['url'] is {url!r:.80}; by itself a task fetches http and https only, for an "
+                "item's URL may come from a website. If you mean it, give the task request="
+            )
+        return Request(url)
+    if not task.download:
+        return Request(f"itemgraph://{quote(task.name)}/{quote(item.id, safe='')[:2000]}")
+    raise ItemGraphError(
+        f"data['url'] is {url!r:.80}; give the item a url, or the task request= or download=False"
+    )
+
+
+def _call_request(spider: Spider, task: Task, item: Item) -> Any:
+    given = task.request
+    if isinstance(given, str):
+        return getattr(spider, given)(item)
+    assert given is not None
+    name = getattr(given, "__name__", "")
+    if inspect.isfunction(given) and inspect.getattr_static(type(spider), name, None) is given:
+        return getattr(spider, name)(item)
+    return given(item)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a download that brought no page to its callback means for the work."""
+
+    outcome: Outcome
+    kind: str
+    delay: timedelta | None = None
+
+
+class Judge:
+    """Tells errors that are retried from refusals and failures, as the project's settings say."""
+
+    def __init__(self, settings: BaseSettings, *, max_retry_after: timedelta) -> None:
+        enabled = settings.getbool("RETRY_ENABLED")
+        self._codes = {int(c) for c in settings.getlist("RETRY_HTTP_CODES")} if enabled else set()
+        self._exceptions = (
+            tuple(load_object(e) for e in settings.getlist("RETRY_EXCEPTIONS")) if enabled else ()
+        )
+        self._max_retry_after = max_retry_after.total_seconds()
+
+    def judge(self, error: BaseException, task: Task | None, attempt: int) -> Verdict:
+        """Judge the error that a request's errback gets; `task` is None when it has no retry."""
+        asked = None
+        if isinstance(error, HttpError):
+            kind = f"http {error.response.status}"
+            is_retryable = error.response.status in self._codes
+            seconds = retry_after(error.response, self._max_retry_after)
+            asked = None if seconds is None else timedelta(seconds=max(seconds, 0.001))
+        elif isinstance(error, IgnoreRequest):
+            return Verdict(Outcome.REFUSED, type_name(error))
+        else:
+            kind = type_name(error)
+            is_retryable = isinstance(error, self._exceptions)
+        if not is_retryable or task is None or attempt >= task.max_attempts:
+            return Verdict(Outcome.FAILED, kind)
+        delay = asked or jittered(task.retry_delay(attempt))
+        return Verdict(Outcome.RETRY, kind, delay)
+
+
+def retry_after(response: Response, longest: float) -> float | None:
+    """Return the seconds that a site asks to wait, below zero for a date in the past.
+
+    None when it does not ask, or not so that it can be read.
+    """
+    header = response.headers.get("Retry-After")
+    if header is None:
+        return None
+    text = header.decode("latin-1").strip()
+    try:
+        seconds = float(text) if text.isdigit() else _until(text, response)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(seconds, longest)
+
+
+def _until(date: str, response: Response) -> float:
+    """Return the seconds until a date, by the clock of the site where it tells its time."""
+    told = response.headers.get("Date")
+    now = parsedate_to_datetime(told.decode("latin-1")).timestamp() if told else time.time()
+    return parsedate_to_datetime(date).timestamp() - now
+
+
+def jittered(delay: timedelta) -> timedelta:
+    """Return a delay a quarter shorter to a quarter longer."""
+    return delay * random.uniform(1 - _JITTER, 1 + _JITTER)
+
+
+def type_name(error: BaseException) -> str:
+    """Return the name of an error's class, with its module unless that is built in."""
+    cls = type(error)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def describe(
+    error: BaseException, where: Mapping[str, Any], *, kind: str | None = None, url: str = ""
+) -> dict[str, Any]:
+    """Return an error as it is recorded with a failed attempt."""
+    frames = ""
+    if kind is None:
+        frames = "".join(traceback.format_exception(error, limit=-10))[-_MAX_TRACEBACK:]
+    return {
+        "type": kind or type_name(error),
+        "message": _shortened(_clean(_message(error))),
+        "traceback": _clean(frames),
+        "url": _clean(url),
+        **where,
+    }
+
+
+def _shortened(message: str) -> str:
+    """Leave out the middle of a long message: what the cause is stands at one of its ends."""
+    if len(message) <= _MAX_MESSAGE:
+        return message
+    start = _MAX_MESSAGE // 4
+    return f"{message[:start]} […] {message[start - _MAX_MESSAGE :]}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as raised:  # noqa: BLE001 - a user's exception may do anything
+        return f"{type_name(error)}, whose message cannot be read ({type_name(raised)})"
+
+
+def _clean(text: str) -> str:
+    return text.replace("\0", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()

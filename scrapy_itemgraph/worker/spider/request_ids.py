@@ -1,0 +1,90 @@
+"""Identities: by what names requests are known, as Scrapy's duplicates filter knows them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from scrapy_itemgraph.exceptions import UnstorableError
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.serialize import requests
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+
+    from scrapy_itemgraph.worker.executions.executions import Execution
+
+_FOR_EVER = datetime.max.replace(tzinfo=UTC)
+_LONGEST_FINGERPRINT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The name of a request's item; results completed before `again_before` are fetched again."""
+
+    name: str
+    is_filtered: bool
+    again_before: datetime | None = None
+
+
+class Identities:
+    """Names requests: those that are filtered by their fingerprint, others each by its place."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        cls = load_object(crawler.settings["DUPEFILTER_CLASS"])
+        if cls is not BaseDupeFilter and not issubclass(cls, RFPDupeFilter):
+            cls = RFPDupeFilter  # what another would remember stands in the database
+        self.dupefilter: BaseDupeFilter = build_from_crawler(cls, crawler)
+        self._fingerprinter = crawler.request_fingerprinter
+        self._starts: Counter[str] = Counter()
+
+    def of_start(self, request: Request, spider: Spider, run_started_at: datetime) -> Identity:
+        """Return the identity of a request that `start()` yields: once in each run."""
+        if self._is_filtered(request):
+            return Identity(self.name(request), is_filtered=True, again_before=run_started_at)
+        try:
+            callback = requests.callback_name(request, spider)
+        except UnstorableError:  # it will be carried, and has no item
+            callback = ""
+        name = f"START:{self._fingerprint(request)}:{callback}"
+        self._starts[name] += 1
+        if self._starts[name] > 1:
+            name = f"{name}:{self._starts[name]}"
+        return Identity(name, is_filtered=False, again_before=run_started_at)
+
+    def of_child(self, request: Request, parent: Execution | None) -> Identity:
+        """Return the identity of a request that a callback, or nobody in particular, yields."""
+        if self._is_filtered(request):
+            return Identity(self.name(request), is_filtered=True)
+        if parent is None or parent.claim is None:
+            return Identity(f"{self.name(request)}:{uuid.uuid4().hex}", is_filtered=False)
+        name = f"{self.name(request)}:{values.name_key(parent.claim.item.id).hex}"
+        parent.copies[name] += 1
+        name = f"{name}:{parent.copies[name]}"
+        return Identity(name, is_filtered=False, again_before=_FOR_EVER)
+
+    def of_target(self, request: Request) -> str | None:
+        """Return the name that where a redirect leads is known by; None if it is not filtered."""
+        return values.check_id(self.name(request)) if self._is_filtered(request) else None
+
+    def name(self, request: Request) -> str:
+        """Return what a filtered request is known by."""
+        return f"REQ:{self._fingerprint(request)}"
+
+    def _is_filtered(self, request: Request) -> bool:
+        return not request.dont_filter and type(self.dupefilter) is not BaseDupeFilter
+
+    def _fingerprint(self, request: Request) -> str:
+        if isinstance(self.dupefilter, RFPDupeFilter):
+            return self.dupefilter.request_fingerprint(request)
+        fingerprint = self._fingerprinter.fingerprint(request)
+        if len(fingerprint) > _LONGEST_FINGERPRINT:
+            return values.name_key(fingerprint.hex()).hex
+        return fingerprint.hex()

@@ -1,0 +1,67 @@
+"""Seeds: the operations with which a spider begins, applied at every start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.exceptions import ForeignOutputError, ItemGraphError, OperationError
+from scrapy_itemgraph.model.operations import CreateItem, Operation
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.progress import Progress
+from scrapy_itemgraph.worker.spider import request_builder
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.worker.worker import Crawl
+
+logger = logs.logger(__name__)
+
+_CHUNK = 500
+
+
+async def sow(crawl: Crawl) -> None:
+    """Apply what the spider's `seeds()` yields, a transaction for every few hundred.
+
+    Raises:
+        ItemGraphError: naming the spider and what is wrong with its seeds.
+
+    """
+    seeds = getattr(crawl.spider, "seeds", None)
+    if not callable(seeds):
+        return
+    try:
+        await _apply(crawl, seeds())
+    except ItemGraphError:
+        raise
+    except Exception as error:
+        logger.exception("spider %s: seeds raised an error", crawl.spider.name)
+        raise ItemGraphError(
+            f"spider {crawl.spider.name}: seeds: {type(error).__name__}: {error}"
+        ) from None
+
+
+async def _apply(crawl: Crawl, seeds: Any) -> None:
+    chunk: list[Operation] = []
+    count = 0
+    progress = Progress("Sowing seeds", "operations", lambda line: logger.info("%s", line))
+    async for seed in request_builder.iterate(seeds, each=lambda given: given or ()):
+        chunk.append(_checked(crawl, seed))
+        if len(chunk) == _CHUNK:
+            await crawl.graph.seed(chunk)
+            count += len(chunk)
+            progress.reach(count)
+            chunk = []
+    if chunk:
+        await crawl.graph.seed(chunk)
+
+
+def _checked(crawl: Crawl, seed: Any) -> Operation:
+    where = f"spider {crawl.spider.name}, seeds"
+    if not isinstance(seed, Operation):
+        raise ForeignOutputError(
+            f"{where}: yielded {type(seed).__name__} {seed!r:.80}; seeds are operations"
+        )
+    if isinstance(seed, CreateItem) and seed.is_id_drawn:
+        raise OperationError(
+            f"{where}: CreateItem without an id would be a new item at every start; give it one"
+        )
+    return crawl.checks.checked(seed, None, where)

@@ -1,0 +1,311 @@
+"""What callbacks and errbacks give back: operations are taken, requests stamped, items passed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from itemadapter import is_item
+from scrapy import Request
+from scrapy.exceptions import CloseSpider
+from scrapy.utils.spider import iterate_spider_output
+from twisted.python.failure import Failure
+
+from scrapy_itemgraph.exceptions import (
+    DatabaseUnavailableError,
+    ForeignOutputError,
+    ItemGraphError,
+    SessionExpired,
+)
+from scrapy_itemgraph.model.operations import Operation
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.throttle.download_gate import PutOffError
+from scrapy_itemgraph.tools.turns import Turns
+from scrapy_itemgraph.worker.executions.executions import Execution, Leg, current_leg
+from scrapy_itemgraph.worker.spider import methods, request_builder
+from scrapy_itemgraph.worker.spider.request_builder import LEG, NO_DOWNLOAD, START
+from scrapy_itemgraph.worker.spider.validation import check_ttl
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from scrapy_itemgraph.worker.worker import Crawl
+
+_NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")
+
+
+class Errback:
+    """The errback of every request that we hand to the engine; it knows the request's leg."""
+
+    def __init__(self, outputs: Outputs, leg: Leg, errback: Callable[..., Any] | None) -> None:
+        self.itemgraph_wrapped = errback
+        self._outputs = outputs
+        self._leg = leg
+
+    def __call__(self, failure: Failure) -> Any:
+        """Judge the failure, and ask the user's errback where that is its business."""
+        self._leg.request.errback = self.itemgraph_wrapped
+        return self._outputs.failed(self._leg, self.itemgraph_wrapped, failure)
+
+
+class Outputs:
+    """Sorts what one crawl's callbacks give back."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+
+    # Scrapes
+
+    def enter(self, leg: Leg) -> bool:
+        """Mark this asyncio task as the scrape of `leg`; it closes the leg when it is done.
+
+        Return whether it was marked before.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        current_leg.set(leg)
+        _unmark(leg)
+        if task in leg.scrapes:
+            return True
+        leg.scrapes.add(task)
+        self._crawl.on_fetched(leg)  # another middleware may have kept the fetch from ours
+        task.add_done_callback(lambda task: self._scraped(leg, task))
+        return False
+
+    def _scraped(self, leg: Leg, task: asyncio.Task[Any]) -> None:
+        """Close a leg whose scrape has ended; one that was cancelled has not succeeded."""
+        if task.cancelled():
+            if self._crawl.crawler.engine.running:  # what the callback awaited was cancelled
+                self.broke(leg, asyncio.CancelledError("what it awaited was cancelled"))
+            else:
+                leg.execution.release()
+        leg.close()
+
+    async def taken(
+        self, leg: Leg, callback: Any, result: AsyncIterator[Any]
+    ) -> AsyncIterator[Any]:
+        """Pass on the items and requests of a callback; of a task's only when it has ended.
+
+        The loop gets its turn meanwhile. A callback that goes on for long while the spider closes
+        is stopped, and its work given back.
+        """
+        execution = leg.execution
+        is_owner = execution.is_login or (execution.is_of_task and _continues(callback))
+        held: list[Any] = []
+        error: Exception | None = None
+        try:
+            async for output in self.in_turns(execution, result):
+                kept = self._take(execution, output, is_owner=is_owner, callback=callback)
+                if execution.is_of_task and kept is not None:
+                    held.append(kept)
+                elif kept is not None:
+                    yield self._stamped(leg, kept, continues=is_owner)
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - raised again below
+            error = _as_error(raised)
+            self.broke(leg, error)
+        is_stopped = execution.outcome is Outcome.RELEASED
+        if not (is_stopped if error is None else execution.is_doomed):
+            for kept in held:
+                yield self._stamped(leg, kept, continues=is_owner)
+        if error is not None:
+            raise error
+        if leg.failure is not None:
+            self._settle(leg, *leg.failure)
+
+    async def in_turns(
+        self, execution: Execution, result: AsyncIterator[Any]
+    ) -> AsyncIterator[Any]:
+        """Pass on outputs, and let the loop turn between them."""
+        turns = Turns()
+        async for output in result:
+            if turns.is_due:
+                await turns.give()
+                if self._crawl.gate.is_closed:  # it may never end
+                    execution.release()
+                    return
+            yield output
+
+    def broke(self, leg: Leg, error: BaseException) -> None:
+        """Take note that a callback, an errback or a pipeline raised an error."""
+        execution, url = leg.execution, _url(leg)
+        if isinstance(error, CloseSpider | DatabaseUnavailableError):
+            execution.release()
+        elif isinstance(error, SessionExpired):
+            self._crawl.on_expired(leg, error)
+        elif execution.error is None:
+            execution.fail(self._crawl.error_of(execution, error, url=url))
+
+    def _take(self, execution: Execution, output: Any, *, is_owner: bool, callback: Any) -> Any:
+        where = execution.where
+        if output is None:
+            return None
+        execution.count_output()
+        if isinstance(output, Operation):
+            execution.add(self._crawl.checks.checked(output, execution, where))
+            return None
+        if isinstance(output, Request):
+            check_ttl(output.meta, where)
+            if not is_owner:
+                self._check_target(output, where)
+            return output
+        if is_item(output) or not (execution.is_of_task or execution.is_login):
+            return output
+        raise foreign(output, f"{where}: {_name(callback)}")
+
+    def _check_target(self, request: Request, where: str) -> None:
+        task = request_builder.task_of(request_builder.callback_of(request, self._crawl.spider))
+        if task is not None:
+            raise ForeignOutputError(
+                f"{where}: a Request to the task {task.name!r} ({request.url}); a task runs when "
+                "an item's tag calls for it: yield CreateItem(id=…, tags="
+                f"{list(task.tags)!r}, data={{'url': …}}) instead"
+            )
+
+    def _stamped(self, leg: Leg, output: Any, *, continues: bool) -> Any:
+        if not isinstance(output, Request):
+            return output
+        request = _cleared(output)
+        child = leg.open_child(is_discovery=not continues)
+        if not continues:
+            self._crawl.on_yielded(request, child)
+        request.meta[LEG] = child
+        if continues:
+            callback = request_builder.callback_of(request, self._crawl.spider)
+            if leg.execution.is_of_task and request_builder.takes_item(callback):
+                request.cb_kwargs.setdefault("item", leg.execution.item)
+        return request
+
+    # Failed downloads and refused responses
+
+    def failed(self, leg: Leg, errback: Callable[..., Any] | None, failure: Failure) -> Any:
+        """Answer a failure in the place of a request's errback."""
+        has_response = self.enter(leg)
+        execution = leg.execution
+        claim = execution.claim
+        task = execution.task if leg.is_retryable else None
+        reason = failure.value
+        assert reason is not None
+        if isinstance(reason, PutOffError):
+            execution.release()
+            return []
+        verdict = self._crawl.judge.judge(reason, task, claim.attempt if claim else 1)
+        error = self._crawl.error_of(execution, reason, kind=verdict.kind, url=_url(leg))
+        if verdict.outcome is Outcome.RETRY:
+            assert verdict.delay is not None
+            execution.retry(error, verdict.delay)
+            return []
+        if errback is None:
+            self._settle(leg, verdict.outcome, error)
+            return failure
+        try:
+            result = errback(failure)
+        except Exception as raised:
+            self.broke(leg, raised)
+            raise
+        if isinstance(result, Failure):
+            self._settle(leg, verdict.outcome, error)
+            return result
+        if not (execution.is_of_task or execution.is_login or self._recovers(leg, errback)):
+            leg.failure = verdict.outcome, error  # it stays one once the outputs are taken
+        return result if has_response else self._taken_from_errback(leg, result)
+
+    def _recovers(self, leg: Leg, errback: Callable[..., Any]) -> bool:
+        """Tell whether the settings say of an errback that what it returns undoes the failure."""
+        options = self._crawl.settings.callbacks
+        names = methods.errback_names(leg.request, errback, self._crawl.spider)
+        return any(options.get(name, {}).get("recovers", False) for name in names)
+
+    def _taken_from_errback(self, leg: Leg, result: Any) -> Any:
+        callback = request_builder.callback_of(leg.request, self._crawl.spider)
+        if inspect.iscoroutine(result):
+
+            async def awaited() -> AsyncIterator[Any]:
+                outputs = request_builder.iterate(iterate_spider_output(await result))
+                return self.taken(leg, callback, outputs)
+
+            return self._watched(leg, awaited())
+        return self.taken(leg, callback, request_builder.iterate(iterate_spider_output(result)))
+
+    async def _watched(self, leg: Leg, coroutine: Any) -> Any:
+        try:
+            return await coroutine
+        except Exception as raised:
+            self.broke(leg, raised)
+            raise
+
+    def _settle(self, leg: Leg, outcome: Outcome, error: dict[str, Any]) -> None:
+        if outcome is Outcome.FAILED:
+            leg.execution.fail(error)
+        elif leg.is_own or leg.execution.is_login:
+            leg.execution.refuse(error)
+
+    # Outside of callbacks
+
+    def from_start(self, output: Any) -> Any:
+        """Pass on an item or a request of `start()`; an operation is committed by itself."""
+        where = f"spider {self._crawl.spider.name}, start()"
+        if isinstance(output, Operation):
+            self._crawl.apply([self._crawl.checks.checked(output, None, where)], where)
+            return None
+        if isinstance(output, Request):
+            check_ttl(output.meta, where)
+            self._check_target(output, where)
+            output.meta[START] = True
+            return output
+        if self._crawl.tasks and output is not None and not is_item(output):
+            raise foreign(output, where)
+        return output
+
+
+def _as_error(raised: BaseException) -> Exception:
+    """Return an error; one in the place of a cancellation that is not this scrape's own."""
+    if isinstance(raised, Exception):
+        return raised
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise raised
+    error = ItemGraphError("what the callback awaited was cancelled")
+    error.__cause__ = raised
+    return error
+
+
+def foreign(output: Any, where: str) -> ForeignOutputError:
+    """Return the error for something that no callback may yield."""
+    return ForeignOutputError(
+        f"{where}: yielded {type(output).__name__} {output!r:.80}; a callback yields operations, "
+        "Requests, items (dict, scrapy.Item, dataclass, attrs, pydantic) or None"
+    )
+
+
+def _continues(callback: Any) -> bool:
+    return request_builder.takes_item(callback) or request_builder.task_of(callback) is not None
+
+
+def _unmark(leg: Leg) -> None:
+    """Take from a request's meta what is ours, before the user's code sees it."""
+    meta = leg.request.meta
+    if meta.pop(LEG, None) is not None and leg.is_retryable:
+        meta.pop("dont_retry", None)
+
+
+def _cleared(request: Request) -> Request:
+    """Return a request without what a copy of another one took over from it."""
+    callback = request_builder.unwrapped(request.callback)
+    errback = request_builder.unwrapped(request.errback)
+    is_copy = callback is not request.callback or errback is not request.errback
+    names = _NO_DOWNLOAD_META if NO_DOWNLOAD in request.meta else ()
+    if is_copy or names or LEG in request.meta:
+        request = request.copy()
+        request.callback, request.errback = callback, errback
+        for name in (LEG, *names):
+            request.meta.pop(name, None)
+    return request
+
+
+def _name(callback: Any) -> str:
+    return getattr(callback, "__name__", None) or repr(callback)
+
+
+def _url(leg: Leg) -> str:
+    return leg.request.url if leg.request is not None else ""

@@ -1,0 +1,97 @@
+"""What spiders yield, checked where they yield it: operations, their names and their tags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import operations, tasks, values
+from scrapy_itemgraph.model.operations import CreateItem, Operation
+from scrapy_itemgraph.tools import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.worker.executions.executions import Execution
+
+logger = logs.logger(__name__)
+
+TTL = "itemgraph_ttl"
+"""The key of a request's meta that says for how long its result is fresh."""
+
+_MOST_UNKNOWN_TAGS = 20
+
+
+class Checks:
+    """Knows a spider's tasks and tags; says once what nothing is called for by."""
+
+    def __init__(self, tasks: Mapping[str, Task], callbacks: Collection[str]) -> None:
+        self._tasks = tasks
+        self._callbacks = callbacks
+        self._known_tags = {tag for task in tasks.values() for tag in task.tags}
+        self._unknown_tags: set[str] = set()
+        self._are_more_tags_unknown = False
+
+    def checked(self, operation: Operation, execution: Execution | None, where: str) -> Operation:
+        """Return `operation` as it can be stored, or raise an OperationError that says why not."""
+        operation = operations.checked(operation, where)
+        name = type(operation).__name__
+        task = getattr(operation, "task", None)
+        if task is not None and task not in self._tasks and task not in self._callbacks:
+            hint = tasks.closest(task, self._tasks)
+            raise OperationError(f"{where}: {name}: task {task!r} is no task of this spider{hint}")
+        if execution is None or execution.claim is None:
+            _check_names(operation, where)
+        for tag in _tags_of(operation):
+            self._check_tag(tag, where)
+        return operation
+
+    def _check_tag(self, tag: str, where: str) -> None:
+        if tag in self._known_tags or tag in self._unknown_tags:
+            return
+        if len(self._unknown_tags) == _MOST_UNKNOWN_TAGS:
+            self._say_once_that_more_tags_are_unknown()
+            return
+        hint = tasks.closest(tag, self._known_tags)
+        self._unknown_tags.add(tag)
+        logger.warning(
+            "%s: no task of the spider is called for by the tag %r%s",
+            where,
+            tag,
+            hint,
+            extra={"action": "unknown_tag", "tag": tag},
+        )
+
+    def _say_once_that_more_tags_are_unknown(self) -> None:
+        if not self._are_more_tags_unknown:
+            self._are_more_tags_unknown = True
+            logger.warning(
+                "There are more tags than these %d that no task of the spider is called for by; "
+                "they are not named",
+                _MOST_UNKNOWN_TAGS,
+                extra={"action": "unknown_tag"},
+            )
+
+
+def check_ttl(meta: Mapping[str, Any], where: str) -> None:
+    """Check the time to live that a request's meta asks for."""
+    try:
+        if meta.get(TTL) is not None:
+            values.parse_ttl(meta[TTL], f"meta[{TTL!r}]")
+    except ValueError as error:
+        raise OperationError(f"{where}: {error}") from None
+
+
+def _check_names(operation: Operation, where: str) -> None:
+    for name in operation._ids:  # noqa: SLF001 - what the operation says of itself
+        if getattr(operation, name, "") is None:
+            raise OperationError(
+                f"{where}: {type(operation).__name__}: outside a task's execution {name}= is needed"
+            )
+
+
+def _tags_of(operation: Operation) -> Any:
+    if isinstance(operation, CreateItem):
+        return operation.tags
+    return (operation.tag,) if isinstance(operation, operations.AddTag) else ()
