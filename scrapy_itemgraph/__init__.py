@@ -29,6 +29,7 @@ from scrapy_itemgraph.worker.executions.context import Item as ItemContext
 if TYPE_CHECKING:
     from scrapy_itemgraph.addon import Addon
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.serialize.json_values import load as load_value
 
 __all__ = [
     "AddTag",
@@ -50,6 +51,7 @@ __all__ = [
     "StoreResult",
     "UpdateData",
     "UpdateMetadata",
+    "load_value",
     "task",
 ]
 
@@ -74,4 +76,8 @@ def __getattr__(name: str) -> Any:
         from scrapy_itemgraph.graph import ItemGraph  # noqa: PLC0415
 
         return ItemGraph
+    if name in {"load_value", "tagged"}:  # the second is what the module was called
+        from scrapy_itemgraph.serialize import json_values  # noqa: PLC0415
+
+        return json_values.load if name == "load_value" else json_values
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,6 +24,12 @@ from scrapy_itemgraph.exceptions import ConfigurationError, InvalidDataError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+# Modules of ours whose classes stored values may name as they were called before there were rooms.
+_MOVED = {
+    f"scrapy_itemgraph.{name}": f"scrapy_itemgraph.model.{name}"
+    for name in ("operations", "rates", "tasks", "types")
+}
+
 
 def path_of(kind: type) -> str | None:
     """Return the path that `find` finds a class by, or None when there is none."""
@@ -59,7 +65,7 @@ def find_dotted(path: str) -> type:
     parts = path.split(".")
     for count in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:count])
-        if module in sys.modules:
+        if _MOVED.get(module, module) in sys.modules:
             return find(f"{module}:{'.'.join(parts[count:])}")
     return find(f"{'.'.join(parts[:-1])}:{parts[-1]}")
 
@@ -90,7 +96,7 @@ def _resolve(path: Any) -> Any:
     module_name, colon, name = path.partition(":") if isinstance(path, str) else ("", "", "")
     if not colon or not all(part.isidentifier() for part in module_name.split(".")):
         raise InvalidDataError(f'{path!r:.200} is no import path such as "shop.items:Product"')
-    found: Any = sys.modules.get(module_name)
+    found: Any = sys.modules.get(_MOVED.get(module_name, module_name))
     if found is None:
         raise InvalidDataError(
             f"the class {path!r:.200} is in a module that nothing here imports, and what is stored "

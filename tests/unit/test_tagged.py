@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
 
+from scrapy_itemgraph import AddTag
 from scrapy_itemgraph.exceptions import (
     ConfigurationError,
     InvalidDataError,
@@ -390,6 +391,29 @@ def test_new_fields_with_defaults_get_them():
     assert json_values.load(stored) == Shop("a", "s", [])
     stored = {"$": "namedtuple", "c": f"{__name__}:Pair", "v": {"left": 1}}
     assert json_values.load(stored) == Pair(1)
+
+
+@pytest.mark.parametrize(
+    "module", ["scrapy_itemgraph.operations", "scrapy_itemgraph.model.operations"]
+)
+def test_classes_of_ours_are_found_where_they_stood(module):
+    """A value that was stored before the package had rooms is read as ever."""
+    stored = {
+        "$": "dataclass",
+        "c": f"{module}:AddTag",
+        "v": {"tag": "a", "value": None, "id": "x"},
+    }
+
+    assert json_values.load(stored) == AddTag("a", id="x")
+    assert classes.find_dotted(f"{module}.AddTag") is AddTag
+
+
+def test_users_load_values_by_a_name_of_the_package():
+    """`load_value` is public, and the module's former name still leads there."""
+    from scrapy_itemgraph import load_value, tagged
+
+    assert load_value is json_values.load
+    assert tagged.load is load_value
 
 
 def test_loading_calls_no_constructor(monkeypatch):
