@@ -18,7 +18,6 @@ from scrapy_itemgraph.extensions import ItemGraphExtension
 from scrapy_itemgraph.feeds.exporter import FeedExporter
 from scrapy_itemgraph.feeds.journal_exporter import JournalExporter
 from scrapy_itemgraph.looking import show_operations
-from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.rates import LONGEST_GAP
 from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
 from scrapy_itemgraph.scheduler import Scheduler
@@ -27,7 +26,7 @@ from scrapy_itemgraph.spidermiddlewares import (
     LastSpiderMiddleware,
     LookingSpiderMiddleware,
 )
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
@@ -205,8 +204,8 @@ def _check_delays(settings: BaseSettings) -> None:
     for name, delay in given.items():
         if not delay <= LONGEST_GAP:
             raise ConfigurationError(
-                f"{name} is {delay:g} seconds, {values.format_period(delay)}; write seconds, up to "
-                f"{LONGEST_GAP:g} (a day)"
+                f"{name} is {delay:g} seconds, {wording.format_period(delay)}; write "
+                f"seconds, up to {LONGEST_GAP:g} (a day)"
             )
 
 

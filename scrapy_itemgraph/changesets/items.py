@@ -26,8 +26,9 @@ from scrapy_itemgraph.exceptions import (
 )
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model import slots, values
-from scrapy_itemgraph.model.tasks import callback_tag, closest
+from scrapy_itemgraph.model.tasks import callback_tag
 from scrapy_itemgraph.model.types import Note
+from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     from datetime import datetime

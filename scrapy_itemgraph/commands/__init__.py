@@ -26,7 +26,7 @@ from scrapy_itemgraph.commands import (
 )
 from scrapy_itemgraph.commands.command import COMMANDS, Call, Command, misuse
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.tools import wording
 from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _find(args: list[str]) -> tuple[Command | None, list[str]]:
     name, *rest = args
     if name not in COMMANDS:
         raise misuse(
-            f"unknown command {name!r}{tasks.closest(name, COMMANDS)}; "
+            f"unknown command {name!r}{wording.closest(name, COMMANDS)}; "
             "`scrapy itemgraph` lists the commands"
         )
     return COMMANDS[name], rest

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import argument, command
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -201,7 +201,7 @@ def age(call: Call) -> None:
     name, period = call.given.crawl, call.given.period
     with call.graph(crawl=name) as graph:
         graph.age(period)
-    passed = values.format_period(period.total_seconds())
+    passed = wording.format_period(period.total_seconds())
     call.write(
         {"crawl": name, "seconds": period.total_seconds()},
         [printing.clean(f"the crawl {name} is {passed} older")],

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import argument, command, misuse
-from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.rates import RateLimit, check_concurrency
+from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,7 +118,7 @@ def _known(one: LimitState) -> str:
 def _seconds(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.3g}s" if value < _MINUTE else values.format_period(value)
+    return f"{value:.3g}s" if value < _MINUTE else wording.format_period(value)
 
 
 @command(

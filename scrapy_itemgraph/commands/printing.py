@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ _COLOURS = {
 _UNSAFE = re.compile(r"[^ -~]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m|\n)")
 
-clean = values.one_line
+clean = wording.one_line
 
 
 class AtLeast(int):
@@ -111,7 +111,7 @@ def moment(value: datetime | None) -> str:
 
 def period(value: timedelta | None) -> str:
     """Write a time to live."""
-    return "never" if value is None else values.format_period(value.total_seconds())
+    return "never" if value is None else wording.format_period(value.total_seconds())
 
 
 def fields(pairs: Iterable[tuple[str, Any]]) -> Iterator[str]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model.tasks import closest
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

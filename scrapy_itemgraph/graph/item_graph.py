@@ -15,7 +15,6 @@ from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationError
 from scrapy_itemgraph.graph.limit_controls import LimitControls
 from scrapy_itemgraph.model import operations
-from scrapy_itemgraph.model.tasks import closest
 from scrapy_itemgraph.model.types import Kept, Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
@@ -25,6 +24,7 @@ from scrapy_itemgraph.store.admin import crawl_reports, explain, status
 from scrapy_itemgraph.store.registry import tasks as registry
 from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.store.worklist import claims, refresh
+from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

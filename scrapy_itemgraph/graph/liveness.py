@@ -27,10 +27,9 @@ import psycopg
 import sqlalchemy as sa
 
 from scrapy_itemgraph.graph import clock
-from scrapy_itemgraph.model import values
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.registry import workers
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -300,7 +299,7 @@ class Liveness:
         )
         frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - documented
         stack = "".join(["It is at:\n", *traceback.format_stack(frame)]).rstrip()
-        period = values.format_period(round(seconds))
+        period = wording.format_period(round(seconds))
         extra = {"action": "loop_blocked"}
         record = logger.makeRecord(
             __name__, logging.ERROR, __file__, 0, message, (period,), None, None, extra, stack

@@ -16,9 +16,9 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import DatabaseError, DatabaseUnavailableError
-from scrapy_itemgraph.model import values
 from scrapy_itemgraph.postgres import backends as server_backends
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,7 +134,7 @@ class Patience:
                 return
             if not has_said:
                 has_said = True
-                longest = values.format_period(self.longest)
+                longest = wording.format_period(self.longest)
                 self._say(f"{sentence} This command waits up to {longest}; Ctrl-C ends it.")
 
     def _look(self, engine: Engine) -> tuple[str | None, bool]:

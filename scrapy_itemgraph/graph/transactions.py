@@ -13,10 +13,9 @@ from sqlalchemy.exc import DBAPIError
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph.waiting import Waiting
-from scrapy_itemgraph.model import values
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import tasks as registry
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +169,7 @@ class Transactions:
                 "%s The crawl waits for it up to %s (ITEMGRAPH_PATIENCE), and then goes on where "
                 "it was",
                 error,
-                values.format_period(self._patience),
+                wording.format_period(self._patience),
                 extra={"action": "database_gone"},
             )
 

@@ -10,9 +10,8 @@ from weakref import WeakSet
 
 from sqlalchemy import event
 
-from scrapy_itemgraph.model import values
 from scrapy_itemgraph.postgres import backends, engine
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -232,7 +231,7 @@ class Waiting:
             "%s The crawl waits for it up to %s (ITEMGRAPH_PATIENCE), and then goes on where it "
             "was",
             self.sentence(attempt),
-            values.format_period(self._patience),
+            wording.format_period(self._patience),
             extra={"action": action},
         )
 
@@ -240,6 +239,6 @@ class Waiting:
         logger.warning(
             "A statement, or its answer, was lost on the way to or from the database %s ago; it is "
             "done again on another connection",
-            values.format_period(attempt.waited),
+            wording.format_period(attempt.waited),
             extra={"action": "connection_lost"},
         )

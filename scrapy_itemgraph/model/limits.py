@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model.tasks import closest
+from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
 from scrapy_itemgraph.model import rates, values
 from scrapy_itemgraph.model.rates import RateLimit
+from scrapy_itemgraph.tools.wording import closest
 
 MARK = "__itemgraph_task__"
 SET_ASIDE = "callback."
@@ -240,12 +240,6 @@ def uncovered_dependencies(tasks: Mapping[str, Task]) -> list[tuple[Task, Task]]
         for name in one.depends_on
         if not set(one.tags) <= set(tasks[name].tags)
     ]
-
-
-def closest(word: str, known: Iterable[str]) -> str:
-    """Return a hint such as `; did you mean 'category'?`, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _marked(spider_class: type, attribute: str) -> Task | None:

@@ -95,22 +95,6 @@ def check_text(value: str, what: str, error: type[Exception] = InvalidDataError)
     return value
 
 
-def one_line(value: Any) -> str:
-    """Return a value's text as it may stand in one line of a log or a terminal.
-
-    Newlines, control characters (C0, C1, DEL), marks that turn the direction of text, other
-    invisible characters and lone surrogates are escaped as Python escapes them: what a website sent
-    can neither forge a line nor steer a terminal.
-    """
-    text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
-        for char in text
-    )
-
-
 def dump_json(value: Any, what: str) -> str:
     """Serialise `value`, keeping the order of keys, or say which part of it is not JSON."""
     try:
@@ -241,16 +225,3 @@ def _period_help(value: Any, what: str) -> str:
         f"{what} is {value!r}; write a timedelta, a number of seconds above 0, or text of "
         'numbers and units such as "90s", "6h" or "1d12h" (s, m, h, d, w; a hundred years at most)'
     )
-
-
-def format_period(seconds: float) -> str:
-    """Write a number of seconds for people, in its largest unit and the next: "3d 4h", "12m"."""
-    rest = max(0, round(seconds))
-    units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-    first = next((n for n, (_, size) in enumerate(units) if rest >= size), len(units) - 1)
-    parts = []
-    for unit, size in units[first : first + 2]:
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return " ".join(parts) or "0s"

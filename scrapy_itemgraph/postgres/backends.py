@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 
-from scrapy_itemgraph.model import values
 from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -125,7 +125,7 @@ def is_waiting(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any
 
 def sentence(url: sa.URL, seconds: float, lock: str | None) -> str:
     """Say what has been waited for, for so long."""
-    period = values.format_period(round(seconds))
+    period = wording.format_period(round(seconds))
     if lock is not None:
         return (
             f"{engine.name(url)} has kept us waiting for {period}, for "

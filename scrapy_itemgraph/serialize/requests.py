@@ -13,8 +13,8 @@ from scrapy.http.headers import Headers
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, UnstorableError
-from scrapy_itemgraph.model.tasks import closest
 from scrapy_itemgraph.serialize import classes, json_values
+from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

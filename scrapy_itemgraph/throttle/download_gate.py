@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.pace import LEAST, MANY
 from scrapy_itemgraph.model.types import Terms
 from scrapy_itemgraph.throttle.connections import Connections, traveller
 from scrapy_itemgraph.throttle.feedback import Throttle
 from scrapy_itemgraph.throttle.send_times import Departure, Departures
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.executions.executions import Leg
 from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.spider.request_builder import LEG
@@ -283,7 +282,7 @@ class Gate:
                 logger.info(
                     "%s is blocked for another %s; %s waits for it, and the page that needs it",
                     one.key[1],
-                    values.format_period(seconds),
+                    wording.format_period(seconds),
                     request,
                     extra={"action": "waiting"},
                 )

@@ -7,7 +7,7 @@ import traceback
 from decimal import Decimal
 from typing import Any
 
-from scrapy_itemgraph.model.values import one_line
+from scrapy_itemgraph.tools.wording import one_line
 
 _NUMBERS = (int, float, Decimal)
 _CONTINUED = "\n    | "  # so a line within an error's text begins, and no log line does

@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ class Progress:
             line += f", {made / seconds:,.0f} a second"
             if self.total is not None and self.done < self.total:
                 left = (self.total - self.done) * seconds / made
-                line += f", {values.format_period(max(1, round(left)))} left"
+                line += f", {wording.format_period(max(1, round(left)))} left"
         return line
 
     @contextmanager

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.types import Lesson
 from scrapy_itemgraph.throttle import feedback
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.worker import either
 
@@ -127,7 +126,7 @@ class Politeness:
             logger.info(
                 "%s asks to be left alone for %s",
                 lesson.slot,
-                values.format_period(lesson.blocked_for),
+                wording.format_period(lesson.blocked_for),
                 extra={"action": "blocked"},
             )
             tenancy.block(now + lesson.blocked_for)

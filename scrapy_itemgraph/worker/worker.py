@@ -17,7 +17,7 @@ from scrapy_itemgraph.serialize import classes, requests
 from scrapy_itemgraph.throttle.download_gate import Gate, SlotTerms
 from scrapy_itemgraph.throttle.feedback import Throttle
 from scrapy_itemgraph.throttle.limiter_set import Tenancies
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.executions.executions import Execution
 from scrapy_itemgraph.worker.executions.ready_requests import HandingOut
@@ -351,7 +351,7 @@ class Crawl:
         else:
             shown = values.label(claim.item.id, claim.item.data)
             where = f"spider {self.spider.name}, task {claim.task}, item {shown}"
-        where = values.one_line(where)  # it stands in log lines and errors
+        where = wording.one_line(where)  # it stands in log lines and errors
         execution = Execution(
             where=where,
             claim=claim,

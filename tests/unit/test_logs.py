@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import scrapy_itemgraph
 from scrapy_itemgraph.commands import printing
-from scrapy_itemgraph.model.values import one_line
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.wording import one_line
 
 FORGED = (
     "URL:x\n2026-01-01 00:00:00 [scrapy] CRITICAL: forged\r\x1b[2J\x9b2J\u202etxt\x85\u2028\x7f"

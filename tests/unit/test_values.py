@@ -8,6 +8,7 @@ import pytest
 
 from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
 from scrapy_itemgraph.model import values
+from scrapy_itemgraph.tools import wording
 
 
 def circular():
@@ -176,4 +177,4 @@ def test_a_ttl_that_means_nothing_is_refused(given):
 )
 def test_periods_are_written_for_people(seconds, text):
     """A number of seconds is written in its two largest units."""
-    assert values.format_period(seconds) == text
+    assert wording.format_period(seconds) == text

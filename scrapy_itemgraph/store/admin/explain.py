@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.pace import LOOKAHEAD
 from scrapy_itemgraph.model.types import Terms
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.limits import allocation
+from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,10 +157,10 @@ def _state(row: Row[Any], now: datetime) -> tuple[str, str]:
 
 def _expiry(seconds: float, *, is_staged: bool) -> tuple[str, str]:
     if is_staged:
-        return "stale", f"its result expired {values.format_period(-seconds)} ago"
+        return "stale", f"its result expired {wording.format_period(-seconds)} ago"
     if seconds <= 0:
         return "fresh", "its result has expired and becomes stale when a run starts"
-    return "fresh", f"its result is fresh for {values.format_period(seconds)} more"
+    return "fresh", f"its result is fresh for {wording.format_period(seconds)} more"
 
 
 def _against_outstanding(row: Row[Any], dependencies: list[Row[Any]]) -> Iterator[str]:
@@ -193,7 +193,7 @@ def _against_outstanding(row: Row[Any], dependencies: list[Row[Any]]) -> Iterato
 def _against_claiming(row: Row[Any]) -> Iterator[str]:
     """Say what keeps outstanding work from being claimed now."""
     if row.worker_id is not None:
-        since = values.format_period((row.now - row.claimed_at).total_seconds())
+        since = wording.format_period((row.now - row.claimed_at).total_seconds())
         yield (
             f"worker {row.worker_id} (process {row.process_id} on {row.host}) has it since {since}"
         )
@@ -205,7 +205,7 @@ def _against_claiming(row: Row[Any]) -> Iterator[str]:
             f"(max_failures={row.max_failures}); handle them"
         )
     if row.not_before is not None and row.not_before > row.now:
-        wait = values.format_period((row.not_before - row.now).total_seconds())
+        wait = wording.format_period((row.not_before - row.now).total_seconds())
         tried = f" after {row.tries} tries" if row.tries else ""
         yield f"it may not start for another {wait}{tried}"
     if row.is_outstanding and row.is_suspect:
@@ -276,7 +276,7 @@ def _who(row: Row[Any]) -> str:
 
 
 def _period(seconds: float) -> str:
-    return f"{seconds:.1f}s" if 0 <= seconds < _SHORT else values.format_period(seconds)
+    return f"{seconds:.1f}s" if 0 <= seconds < _SHORT else wording.format_period(seconds)
 
 
 def _error(row: Row[Any]) -> str:

@@ -17,11 +17,11 @@ from sqlalchemy import text
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import slots, values
 from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit
-from scrapy_itemgraph.model.tasks import closest
 from scrapy_itemgraph.model.types import Terms
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.limits import allocation, holdings
+from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

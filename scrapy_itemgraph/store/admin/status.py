@@ -12,6 +12,7 @@ from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.types import Remaining, ResultSnapshot
 from scrapy_itemgraph.store.admin import progress_reports
 from scrapy_itemgraph.store.failures import PAGE
+from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -303,7 +304,7 @@ class Summary:
             lines[0] += " (of their task's present version, within its ttl: not made again)"
         if self.next_due is not None:
             seconds = (self.next_due - self.now).total_seconds()
-            when = "fell due" if seconds <= 0 else f"falls due in {values.format_period(seconds)}"
+            when = "fell due" if seconds <= 0 else f"falls due in {wording.format_period(seconds)}"
             lines[0] += f"; the next {when}"
         left = {
             "waiting": self.waiting,

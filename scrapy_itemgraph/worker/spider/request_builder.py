@@ -30,7 +30,7 @@ from scrapy_itemgraph.model import slots, tasks
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.settings import Settings, unknown
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.spider import methods
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def warn_of_no_callbacks(names: Iterable[str], spider: Spider) -> None:
                 "ITEMGRAPH_CALLBACKS[%r] changes nothing: the spider %s has no such method%s",
                 name,
                 spider.name,
-                tasks.closest(name, own),
+                wording.closest(name, own),
                 extra={"action": "unknown_callback"},
             )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model import operations, tasks, values
+from scrapy_itemgraph.model import operations, values
 from scrapy_itemgraph.model.operations import CreateItem, Operation
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -39,7 +39,7 @@ class Checks:
         name = type(operation).__name__
         task = getattr(operation, "task", None)
         if task is not None and task not in self._tasks and task not in self._callbacks:
-            hint = tasks.closest(task, self._tasks)
+            hint = wording.closest(task, self._tasks)
             raise OperationError(f"{where}: {name}: task {task!r} is no task of this spider{hint}")
         if execution is None or execution.claim is None:
             _check_names(operation, where)
@@ -53,7 +53,7 @@ class Checks:
         if len(self._unknown_tags) == _MOST_UNKNOWN_TAGS:
             self._say_once_that_more_tags_are_unknown()
             return
-        hint = tasks.closest(tag, self._known_tags)
+        hint = wording.closest(tag, self._known_tags)
         self._unknown_tags.add(tag)
         logger.warning(
             "%s: no task of the spider is called for by the tag %r%s",

@@ -1,0 +1,44 @@
+"""Wording: texts for people, in log lines, errors and terminals."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def one_line(value: Any) -> str:
+    """Return a value's text as it may stand in one line of a log or a terminal.
+
+    Newlines, control characters (C0, C1, DEL), marks that turn the direction of text, other
+    invisible characters and lone surrogates are escaped as Python escapes them: what a website sent
+    can neither forge a line nor steer a terminal.
+    """
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
+
+
+def format_period(seconds: float) -> str:
+    """Write a number of seconds for people, in its largest unit and the next: "3d 4h", "12m"."""
+    rest = max(0, round(seconds))
+    units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+    first = next((n for n, (_, size) in enumerate(units) if rest >= size), len(units) - 1)
+    parts = []
+    for unit, size in units[first : first + 2]:
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts) or "0s"
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return a hint such as `; did you mean 'category'?`, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
