@@ -21,13 +21,13 @@ from scrapy_itemgraph.looking import show_operations
 from scrapy_itemgraph.model.rates import LONGEST_GAP
 from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
 from scrapy_itemgraph.scheduler import Scheduler
+from scrapy_itemgraph.settings import Settings, warn_of_unknown
 from scrapy_itemgraph.spidermiddlewares import (
     ItemGraphSpiderMiddleware,
     LastSpiderMiddleware,
     LookingSpiderMiddleware,
 )
 from scrapy_itemgraph.tools import logs, wording
-from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
     from typing import Self
@@ -99,9 +99,9 @@ class Addon:
         """Install the components, or refuse the start with an error that says why."""
         is_looking = self._is_looking(settings)
         try:
-            if not request_builder.read_settings(settings).enabled:
+            if not Settings.of_project(settings).enabled:
                 raise NotConfigured
-            request_builder.warn_of_unknown(settings)
+            warn_of_unknown(settings)
             if not is_looking:
                 self._install(settings)
         except ConfigurationError as error:
@@ -143,7 +143,7 @@ class Addon:
     def _install(self, settings: BaseSettings) -> None:
         settings.set("SCHEDULER", SCHEDULER, "addon")
         _check(settings)
-        read_rules(request_builder.read_settings(settings).items)
+        read_rules(Settings.of_project(settings).items)
         for name, cls, order in _COMPONENTS:
             settings.setdefault_in_component_priority_dict(name, cls, order)
         _check_components(settings)
@@ -229,7 +229,7 @@ def _take_feeds(settings: BaseSettings) -> None:
             extra={"action": "feeds_own"},
         )
     order = orders.get(feedexport.FeedExporter)
-    keeps = request_builder.read_settings(settings).keep_items
+    keeps = Settings.of_project(settings).keep_items
     ours = JournalExporter if keeps else FeedExporter
     if order is not None and not {FeedExporter, JournalExporter} & orders.keys():
         theirs = {

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.defer import deferred_from_coro
 
+from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.claimer import Claiming
 from scrapy_itemgraph.worker.executions.buffers import Buffer
-from scrapy_itemgraph.worker.executions.executions import Leg, LegState
+from scrapy_itemgraph.worker.executions.executions import LEG, Leg, LegState
 from scrapy_itemgraph.worker.limit_sync import Politeness
 from scrapy_itemgraph.worker.maintenance import Tending
 from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.spider.enqueuer import Discoveries
 from scrapy_itemgraph.worker.spider.logins import Logins
 from scrapy_itemgraph.worker.spider.redirects import Redirects
-from scrapy_itemgraph.worker.spider.request_builder import LEG
 from scrapy_itemgraph.worker.spider.request_ids import Identities
 from scrapy_itemgraph.worker.spider.spider_output import Errback, Outputs
 
@@ -126,7 +126,7 @@ class Scheduler(BaseScheduler):
             request.errback = request_builder.unwrapped(request.errback)
             return self._discoveries.enqueue(request, leg)
         self._fetched(leg)
-        if request_builder.has_stale_slot(request):
+        if local_slots.has_stale_slot(request):
             del request.meta["download_slot"]
         execution = leg.execution
         if execution.is_doomed:
@@ -194,7 +194,7 @@ class Scheduler(BaseScheduler):
     def _queue(self, leg: Leg, request: Request) -> None:
         leg.state = LegState.QUEUED
         leg.has_begun = False
-        leg.lane = self._crawl.gate.lane(request_builder.slot_of(request), leg)
+        leg.lane = self._crawl.gate.lane(local_slots.slot_of(request), leg)
 
     def _give_back(self, tenancy: Tenancy) -> None:
         """Give back the work that waits for a limit whose turn will not come soon."""

@@ -6,14 +6,17 @@ import ast
 import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from scrapy_itemgraph.exceptions import ConfigurationError, InvalidIdError
 from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.rates import RateLimit
+from scrapy_itemgraph.tools import logs
+
+logger = logs.logger(__name__)
 
 PREFIX = "ITEMGRAPH_"
 _NEAR = 0.85
@@ -50,6 +53,17 @@ class Settings:
     max_operations: int = 2_000_000
 
     @classmethod
+    def of_project(cls, project: ProjectSettings) -> Settings:
+        """Read a project's settings; the data directory becomes absolute.
+
+        Raises:
+            ConfigurationError: naming the setting that cannot be read.
+
+        """
+        read = cls.read(project.get)
+        return replace(read, data_dir=(project_directory() or Path.cwd()) / read.data_dir)
+
+    @classmethod
     def read(cls, get: Callable[[str], Any]) -> Settings:
         """Read the settings through `get`, which takes a full name and gives None when it is unset.
 
@@ -67,6 +81,37 @@ class Settings:
             except (ValueError, TypeError, SyntaxError) as error:
                 raise ConfigurationError(f"{PREFIX}{name.upper()}: {error}") from None
         return cls(**given)
+
+
+class ProjectSettings(Protocol):
+    """What is asked of Scrapy's settings."""
+
+    def get(self, name: str, /) -> Any:
+        """Return a setting's value; None when it is unset."""
+
+    def getpriority(self, name: str, /) -> int | None:
+        """Return a setting's priority: 0 for a default of Scrapy."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go over the names of all settings."""
+
+
+def project_directory() -> Path | None:
+    """Return the directory of the project, whose `scrapy.cfg` is here or above; None without."""
+    here = Path.cwd()
+    return next((one for one in (here, *here.parents) if (one / "scrapy.cfg").exists()), None)
+
+
+def warn_of_unknown(project: ProjectSettings) -> None:
+    """Log each setting of the project that looks like one of ours and is none."""
+    given = [name for name in project if project.getpriority(name)]
+    for name, near in unknown(given):
+        logger.warning(
+            "There is no setting %s, so it changes nothing%s",
+            name,
+            f"; did you mean {near}?" if near else "",
+            extra={"action": "unknown_setting", "setting": name},
+        )
 
 
 def unknown(names: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -17,9 +17,8 @@ from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.turns import Turns
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.context import Item
-from scrapy_itemgraph.worker.executions.executions import Leg, current_leg
+from scrapy_itemgraph.worker.executions.executions import LEG, Leg, current_leg
 from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.request_builder import LEG
 from scrapy_itemgraph.worker.spider.spider_output import Outputs
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from scrapy_itemgraph.commands import (
 )
 from scrapy_itemgraph.commands.command import COMMANDS, Call, Command, misuse
 from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.settings import warn_of_unknown
 from scrapy_itemgraph.tools import wording
-from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -65,7 +65,7 @@ class ItemGraphCommand(ScrapyCommand):
         """Run a command; the exit code is 0, 1 when it was refused, or 2 for misuse."""
         self._configure_logging(quiet=opts.nolog)
         assert self.settings is not None
-        request_builder.warn_of_unknown(self.settings)
+        warn_of_unknown(self.settings)
         command: Command | None = None
         try:
             command, rest = _find(args)

@@ -18,8 +18,8 @@ from scrapy_itemgraph.commands.feeds import crawler_of
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model import values
 from scrapy_itemgraph.postgres import places
+from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.tools import progress
-from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -89,7 +89,7 @@ class Call:
     settings: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", request_builder.read_settings(self.scrapy_settings))
+        object.__setattr__(self, "settings", Settings.of_project(self.scrapy_settings))
 
     @property
     def data_dir(self) -> Path | None:

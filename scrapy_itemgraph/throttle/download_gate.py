@@ -16,22 +16,17 @@ from typing import TYPE_CHECKING, Any
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph.model.pace import LEAST, MANY
-from scrapy_itemgraph.model.types import Terms
+from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.throttle.connections import Connections, traveller
-from scrapy_itemgraph.throttle.feedback import Throttle
 from scrapy_itemgraph.throttle.send_times import Departure, Departures
 from scrapy_itemgraph.tools import logs, wording
-from scrapy_itemgraph.worker.executions.executions import Leg
-from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.request_builder import LEG
+from scrapy_itemgraph.worker.executions.executions import LEG, Leg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from scrapy import Request
     from scrapy.core.downloader import Slot
-    from scrapy.crawler import Crawler
     from scrapy.http import Response
 
     from scrapy_itemgraph.throttle.limiter import Lane, Tenancy
@@ -60,69 +55,6 @@ class _Waiter:
     request: Request
     leg: Leg | None  # of a request that is some work's own: no pipeline's, and no robots.txt
     future: asyncio.Future[None] = field(default_factory=asyncio.Future)
-
-
-class SlotTerms:
-    """How Scrapy keeps its slots, as the settings say and AutoThrottle has them."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        settings = crawler.settings
-        self._by_slot = settings.getdict("DOWNLOAD_SLOTS")
-        self._has_throttle = settings.getbool("AUTOTHROTTLE_ENABLED")
-        self._throttle = Throttle(settings)
-        self._concurrency = settings.getint("CONCURRENT_REQUESTS_PER_IP") or settings.getint(
-            "CONCURRENT_REQUESTS_PER_DOMAIN"
-        )
-
-    def __call__(self, name: str) -> Terms:
-        """Return how a slot is kept; with Scrapy's jitter its gaps are not below their least."""
-        given = self._by_slot.get(name, {})
-        downloader: Any = self._crawler.engine.downloader if self._crawler.engine else None
-        slot = downloader.slots.get(name) if downloader is not None else None
-        if slot is not None:
-            delay, concurrency = slot.delay, slot.concurrency
-        else:
-            delay = given.get("delay", self._default_delay(downloader))
-            concurrency = given.get("concurrency", self._concurrency)
-        delay = float(delay)
-        gap = max(delay * (1 - self._jitter(downloader, given)), LEAST) if delay > 0 else 0.0
-        at_once = int(concurrency) if concurrency > 0 else MANY
-        return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
-
-    def throttle(self, tenancy: Tenancy) -> float | None:
-        """Return the delay that AutoThrottle gives a slot; None where it has none to tell."""
-        slot = self._slot(tenancy.key[1]) if self._has_throttle else None
-        return float(slot.delay) if slot is not None and slot is tenancy.adopted_by else None
-
-    def adopt(self, tenancy: Tenancy) -> None:
-        """Go on with the delay that AutoThrottle left, here or elsewhere, in Scrapy's slot."""
-        slot = self._slot(tenancy.key[1]) if self._has_throttle else None
-        if slot is None or (slot is tenancy.adopted_by and not tenancy.adopts):
-            return
-        if tenancy.throttle is not None:
-            slot.delay = self._throttle.bounded(tenancy.throttle)
-        tenancy.adopted_by, tenancy.adopts = slot, False
-
-    def _slot(self, name: str) -> Slot | None:
-        engine = self._crawler.engine
-        return engine.downloader.slots.get(name) if engine is not None else None
-
-    def _default_delay(self, downloader: Any) -> float:
-        delay = getattr(downloader, "_delay", None)
-        if delay is None:  # before Scrapy 2.18 AutoThrottle sets the spider's
-            delay = getattr(self._crawler.spider, "download_delay", None)
-        return self._crawler.settings.getfloat("DOWNLOAD_DELAY") if delay is None else delay
-
-    def _jitter(self, downloader: Any, given: Any) -> float:
-        if "jitter" in given:
-            return float(given["jitter"])
-        if "randomize_delay" in given:
-            return 0.5 if given["randomize_delay"] else 0.0
-        jitter = getattr(downloader, "_jitter", None)
-        if jitter is not None:
-            return float(jitter)
-        return 0.5 if self._crawler.settings.getbool("RANDOMIZE_DOWNLOAD_DELAY") else 0.0
 
 
 class Gate:
@@ -186,7 +118,7 @@ class Gate:
 
     async def _through(self, request: Request, download: Callable[[Request], Any]) -> Response:
         leg = _own_leg(request)
-        lane = () if self._is_over else self.lane(request_builder.slot_in_use(request), leg)
+        lane = () if self._is_over else self.lane(local_slots.slot_in_use(request), leg)
         self.on_request(request)
         await self.enter(lane, request)
         if leg is not None:

@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
+import time
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from protego import Protego
 
 from scrapy_itemgraph.model.types import Lesson
-from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.throttle.local_slots import slot_in_use
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from scrapy import Request
     from scrapy.http import Response
-    from scrapy.settings import BaseSettings
 
 _BUSY = (429, 503)
-
-
-class Throttle:
-    """AutoThrottle's formula and settings, for the delays of tasks."""
-
-    def __init__(self, settings: BaseSettings) -> None:
-        self.least = settings.getfloat("DOWNLOAD_DELAY")
-        self.most = settings.getfloat("AUTOTHROTTLE_MAX_DELAY")
-        self.first = max(self.least, settings.getfloat("AUTOTHROTTLE_START_DELAY"))
-        self._target = settings.getfloat("AUTOTHROTTLE_TARGET_CONCURRENCY") or 1.0
-
-    def bounded(self, delay: float) -> float:
-        """Return a delay within the bounds that the settings give."""
-        return min(max(self.least, delay), self.most)
-
-    def adjusted(self, delay: float, latency: float, status: int) -> float:
-        """Return the delay that follows from a response, as Scrapy's extension computes it."""
-        target = latency / self._target
-        new = self.bounded(max(target, (delay + target) / 2))
-        # Errors are quick to answer: they never make it shorter.
-        return delay if status != 200 and new <= delay else new  # noqa: PLR2004 - HTTP's OK
 
 
 def lesson_of_answer(request: Request, response: Response, longest: timedelta) -> Lesson | None:
     """Return how long a site wants to be left alone, if it says so."""
     if response.status not in _BUSY:
         return None
-    seconds = request_builder.retry_after(response, longest.total_seconds())
-    slot = request_builder.slot_in_use(request)
+    seconds = retry_after(response, longest.total_seconds())
+    slot = slot_in_use(request)
     if seconds is None or seconds <= 0 or not slot:
         return None
     return Lesson(slot=slot, blocked_for=seconds, blocked_by=f"http {response.status}")
@@ -60,10 +40,33 @@ def lesson_of_robots(
     request: Request, response: Response, agent: str, longest: timedelta
 ) -> Lesson | None:
     """Return the Crawl-delay that a robots.txt asks for; none takes back an earlier one."""
-    slot = request_builder.slot_in_use(request)
+    slot = slot_in_use(request)
     if not slot or response.status >= 500:  # noqa: PLR2004 - HTTP's server errors
         return None
     text = response.body.decode(errors="replace") if response.status < 300 else ""  # noqa: PLR2004
     delay = Protego.parse(text).crawl_delay(agent)
     seconds = 0.0 if delay is None or not delay > 0 else float(delay)
     return Lesson(slot=slot, crawl_delay=min(seconds, longest.total_seconds()))
+
+
+def retry_after(response: Response, longest: float) -> float | None:
+    """Return the seconds that a site asks to wait, below zero for a date in the past.
+
+    None when it does not ask, or not so that it can be read.
+    """
+    header = response.headers.get("Retry-After")
+    if header is None:
+        return None
+    text = header.decode("latin-1").strip()
+    try:
+        seconds = float(text) if text.isdigit() else _until(text, response)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(seconds, longest)
+
+
+def _until(date: str, response: Response) -> float:
+    """Return the seconds until a date, by the clock of the site where it tells its time."""
+    told = response.headers.get("Date")
+    now = parsedate_to_datetime(told.decode("latin-1")).timestamp() if told else time.time()
+    return parsedate_to_datetime(date).timestamp() - now

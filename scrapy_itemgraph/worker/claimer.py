@@ -11,9 +11,10 @@ from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.operations import SetTTL
 from scrapy_itemgraph.model.types import Hand
+from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.worker.executions.context import Item
-from scrapy_itemgraph.worker.executions.executions import LegState
+from scrapy_itemgraph.worker.executions.executions import LEG, LegState
 from scrapy_itemgraph.worker.spider import request_builder, seeds, validation
 from scrapy_itemgraph.worker.worker import either
 
@@ -234,7 +235,7 @@ class Claiming:
             else:
                 execution.item = Item.claimed(claim, crawl.graph)
                 request = request_builder.build_request(crawl.spider, task, execution.item)
-            request_builder.slot_of(request)  # which some URLs do not have
+            local_slots.slot_of(request)  # which some URLs do not have
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
             self._spoil(leg, error, values.page_of(claim.item.data)[0] or "")
             return None
@@ -244,7 +245,7 @@ class Claiming:
         """Give a claim back whose request turned out to have another slot; whether it had one."""
         crawl, claim = self._crawl, leg.execution.claim
         assert claim is not None
-        slot = request_builder.slot_of(request)
+        slot = local_slots.slot_of(request)
         if slot == claim.slot or claim.is_refiled:
             return False
         crawl.forget(leg.execution)
@@ -276,7 +277,7 @@ class Claiming:
         task = leg.execution.task
         if task is not None and task.autothrottle is False:
             request.meta.setdefault("autothrottle_dont_adjust_delay", True)
-        request.meta.update({"dont_retry": True, request_builder.LEG: leg})
+        request.meta.update({"dont_retry": True, LEG: leg})
         self._crawl.crawler.engine.crawl(request)
         if leg.state is LegState.OFFERED:
             why = ItemGraphError(
@@ -294,7 +295,7 @@ class Claiming:
         ttl = request.meta.get(validation.TTL)
         if ttl is not None:
             leg.execution.add(SetTTL(ttl))
-        request.meta[request_builder.LEG] = leg
+        request.meta[LEG] = leg
         self._push(request, leg)
 
     async def _pause(self, longest: float) -> None:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.model.types import Lesson
-from scrapy_itemgraph.throttle import feedback
+from scrapy_itemgraph.throttle import feedback, local_slots
 from scrapy_itemgraph.tools import logs, wording
-from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.worker import either
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class Politeness:
     def _asked(self, request: Request) -> None:
         """Have a slot that a spider names keep the delay that a host in it asks for."""
         host = urlparse_cached(request).hostname or ""
-        slot = request_builder.slot_in_use(request)
+        slot = local_slots.slot_in_use(request)
         delay = self._crawl_delays.get(host, 0.0)
         tenancy = self._crawl.tenancies.slot(slot)
         if tenancy is None or slot == host:

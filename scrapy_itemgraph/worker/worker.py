@@ -14,9 +14,10 @@ from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.pace import MANY
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.serialize import classes, requests
-from scrapy_itemgraph.throttle.download_gate import Gate, SlotTerms
-from scrapy_itemgraph.throttle.feedback import Throttle
+from scrapy_itemgraph.settings import Settings, project_directory
+from scrapy_itemgraph.throttle.download_gate import Gate
 from scrapy_itemgraph.throttle.limiter_set import Tenancies
+from scrapy_itemgraph.throttle.local_slots import SlotTerms, Throttle
 from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.executions.executions import Execution
@@ -62,7 +63,7 @@ class Crawl:
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
-        self.settings = request_builder.read_settings(crawler.settings)
+        self.settings = Settings.of_project(crawler.settings)
         self.judge = request_builder.Judge(
             crawler.settings, max_retry_after=self.settings.max_retry_after
         )
@@ -188,7 +189,7 @@ class Crawl:
 
     def _say_where(self) -> None:
         """Say where an embedded graph is when no project says it: an egg, or runspider."""
-        if self.settings.database_url is None and not request_builder.is_in_project():
+        if self.settings.database_url is None and project_directory() is None:
             logger.info(
                 "The item graph is in %s, under the working directory, for there is no scrapy.cfg; "
                 "ITEMGRAPH_DATA_DIR puts it elsewhere",

@@ -17,6 +17,7 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy_itemgraph.graph import liveness
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.types import Claim, ItemSnapshot
+from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.context import Item
 from scrapy_itemgraph.worker.spider import request_builder
@@ -37,7 +38,7 @@ from scrapy_itemgraph.worker.spider import request_builder
 )
 def test_data_and_request_have_one_slot(url):
     """The slot of an item's data is that of the request that Scrapy makes of it."""
-    assert slots.slot_of({"url": url}) == request_builder.slot_of(Request(url))
+    assert slots.slot_of({"url": url}) == local_slots.slot_of(Request(url))
 
 
 @pytest.mark.parametrize("turns", range(4))

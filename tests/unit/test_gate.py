@@ -17,10 +17,10 @@ from scrapy.settings import Settings
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.types import Claim, Grant, ItemSnapshot, Outcome, Terms
-from scrapy_itemgraph.throttle.download_gate import Gate, PutOffError, SlotTerms
+from scrapy_itemgraph.throttle.download_gate import Gate, PutOffError
 from scrapy_itemgraph.throttle.limiter_set import Tenancies
-from scrapy_itemgraph.worker.executions.executions import Execution
-from scrapy_itemgraph.worker.spider.request_builder import LEG
+from scrapy_itemgraph.throttle.local_slots import SlotTerms
+from scrapy_itemgraph.worker.executions.executions import LEG, Execution
 
 GAP = 0.1
 PAGE, FILE = "http://a.example/page", "http://b.example/file"

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.types import Claim, Scraped
 
 
+LEG = "_itemgraph_leg"
+
+
 class LegState(Enum):
     """Where a leg's request is."""
 

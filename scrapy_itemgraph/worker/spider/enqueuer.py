@@ -14,8 +14,9 @@ from scrapy_itemgraph.model.operations import EnqueueRequest
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.turns import Turns
+from scrapy_itemgraph.worker.executions.executions import LEG
 from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.request_builder import LEG, START
+from scrapy_itemgraph.worker.spider.request_builder import START
 
 if TYPE_CHECKING:
     from collections.abc import Callable

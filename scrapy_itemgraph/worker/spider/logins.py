@@ -11,7 +11,8 @@ from scrapy import Request
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.worker.spider.request_builder import LEG, iterate, login_of, wake_engine
+from scrapy_itemgraph.worker.executions.executions import LEG
+from scrapy_itemgraph.worker.spider.request_builder import iterate, login_of, wake_engine
 from scrapy_itemgraph.worker.spider.spider_output import foreign
 
 if TYPE_CHECKING:

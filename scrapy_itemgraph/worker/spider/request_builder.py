@@ -6,22 +6,16 @@ import hashlib
 import inspect
 import random
 import re
-import time
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from scrapy import Request, Spider
 from scrapy.exceptions import IgnoreRequest
-from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.spidermiddlewares.httperror import HttpError
-from scrapy.utils.conf import closest_scrapy_cfg
-from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 from scrapy.utils.spider import iterate_spider_output
 
@@ -29,8 +23,10 @@ from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError
 from scrapy_itemgraph.model import slots, tasks
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.serialize import requests
-from scrapy_itemgraph.settings import Settings, unknown
+from scrapy_itemgraph.throttle import feedback
+from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD, slot_of
 from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.worker.executions.executions import LEG
 from scrapy_itemgraph.worker.spider import methods
 
 if TYPE_CHECKING:
@@ -47,34 +43,11 @@ if TYPE_CHECKING:
 logger = logs.logger(__name__)
 
 _SCHEMES = {"http", "https"}  # that may be fetched because data says so
-LEG = "_itemgraph_leg"
 START = "_itemgraph_start"
-NO_DOWNLOAD = "_itemgraph_no_download"
 _MAX_TRACEBACK = 8000
 _MAX_MESSAGE = 2000
 _JITTER = 0.25
 _SECRET = re.compile(r"passw|secret|token|keys?$|(^|_)(pass|pwd|o?auth)(_|$)", re.IGNORECASE)
-
-
-def read_settings(settings: BaseSettings) -> Settings:
-    """Read the project's `ITEMGRAPH_*` settings; the data directory becomes absolute."""
-    read = Settings.read(settings.get)
-    config = closest_scrapy_cfg()
-    base = Path(config).parent if config else Path.cwd()
-    return replace(read, data_dir=base / read.data_dir)
-
-
-def warn_of_unknown(settings: BaseSettings) -> None:
-    """Log each setting of the project that looks like one of ours and is none."""
-    least = SETTINGS_PRIORITIES["default"]
-    given = [name for name in settings if (settings.getpriority(name) or 0) > least]
-    for name, near in unknown(given):
-        logger.warning(
-            "There is no setting %s, so it changes nothing%s",
-            name,
-            f"; did you mean {near}?" if near else "",
-            extra={"action": "unknown_setting", "setting": name},
-        )
 
 
 def warn_of_no_callbacks(names: Iterable[str], spider: Spider) -> None:
@@ -96,11 +69,6 @@ def _subclasses(cls: type[Spider]) -> Iterator[type[Spider]]:
     for one in cls.__subclasses__():
         yield one
         yield from _subclasses(one)
-
-
-def is_in_project() -> bool:
-    """Tell whether a scrapy.cfg says where the project is."""
-    return bool(closest_scrapy_cfg())
 
 
 def spider_arguments(spider: Spider) -> dict[str, str]:
@@ -134,35 +102,6 @@ def crawl_name(template: str, spider: Spider) -> str:
             f"ITEMGRAPH_CRAWL = {template!r} needs {error}, which is no argument of this run; "
             f"there are {', '.join(sorted(known))}"
         ) from None
-
-
-def slot_of(request: Request) -> str:
-    """Return a request's slot, as Scrapy's downloader names it; none without a download."""
-    if NO_DOWNLOAD in request.meta:
-        return ""
-    slot = request.meta.get("download_slot")
-    return slot if slot is not None else slots.normal_host(urlparse_cached(request).hostname or "")
-
-
-def slot_in_use(request: Request) -> str:
-    """Return the slot whose limits a request keeps to on its way out; none if it has none.
-
-    Scrapy copies the slot of what led to a redirect, which is another site's.
-    """
-    slot = request.meta.get("download_slot")
-    if slot is None or has_stale_slot(request):
-        slot = urlparse_cached(request).hostname or ""
-    return slot if slots.is_usable(slot) else slots.NONE
-
-
-def has_stale_slot(request: Request) -> bool:
-    """Whether a request's slot is only that of the host that redirected it here."""
-    came_from = request.meta.get("redirect_urls")
-    if not came_from:
-        return False
-    before = urlparse_cached(Request(came_from[-1])).hostname or ""
-    here = urlparse_cached(request).hostname or ""
-    return before != here and request.meta.get("download_slot") == before
 
 
 class WithoutResponse:
@@ -396,7 +335,7 @@ class Judge:
         if isinstance(error, HttpError):
             kind = f"http {error.response.status}"
             is_retryable = error.response.status in self._codes
-            seconds = retry_after(error.response, self._max_retry_after)
+            seconds = feedback.retry_after(error.response, self._max_retry_after)
             asked = None if seconds is None else timedelta(seconds=max(seconds, 0.001))
         elif isinstance(error, IgnoreRequest):
             return Verdict(Outcome.REFUSED, type_name(error))
@@ -407,29 +346,6 @@ class Judge:
             return Verdict(Outcome.FAILED, kind)
         delay = asked or jittered(task.retry_delay(attempt))
         return Verdict(Outcome.RETRY, kind, delay)
-
-
-def retry_after(response: Response, longest: float) -> float | None:
-    """Return the seconds that a site asks to wait, below zero for a date in the past.
-
-    None when it does not ask, or not so that it can be read.
-    """
-    header = response.headers.get("Retry-After")
-    if header is None:
-        return None
-    text = header.decode("latin-1").strip()
-    try:
-        seconds = float(text) if text.isdigit() else _until(text, response)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return min(seconds, longest)
-
-
-def _until(date: str, response: Response) -> float:
-    """Return the seconds until a date, by the clock of the site where it tells its time."""
-    told = response.headers.get("Date")
-    now = parsedate_to_datetime(told.decode("latin-1")).timestamp() if told else time.time()
-    return parsedate_to_datetime(date).timestamp() - now
 
 
 def jittered(delay: timedelta) -> timedelta:

@@ -21,10 +21,11 @@ from scrapy_itemgraph.exceptions import (
 from scrapy_itemgraph.model.operations import Operation
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.throttle.download_gate import PutOffError
+from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
 from scrapy_itemgraph.tools.turns import Turns
-from scrapy_itemgraph.worker.executions.executions import Execution, Leg, current_leg
+from scrapy_itemgraph.worker.executions.executions import LEG, Execution, Leg, current_leg
 from scrapy_itemgraph.worker.spider import methods, request_builder
-from scrapy_itemgraph.worker.spider.request_builder import LEG, NO_DOWNLOAD, START
+from scrapy_itemgraph.worker.spider.request_builder import START
 from scrapy_itemgraph.worker.spider.validation import check_ttl
 
 if TYPE_CHECKING:

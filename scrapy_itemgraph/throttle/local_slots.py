@@ -1,0 +1,134 @@
+"""Slots of this process: which one a request is in, and how Scrapy keeps it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.utils.httpobj import urlparse_cached
+
+from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.model.pace import LEAST, MANY
+from scrapy_itemgraph.model.types import Terms
+
+if TYPE_CHECKING:
+    from scrapy.core.downloader import Slot
+    from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
+
+    from scrapy_itemgraph.throttle.limiter import Tenancy
+
+NO_DOWNLOAD = "_itemgraph_no_download"
+
+
+def slot_of(request: Request) -> str:
+    """Return a request's slot, as Scrapy's downloader names it; none without a download."""
+    if NO_DOWNLOAD in request.meta:
+        return ""
+    slot = request.meta.get("download_slot")
+    return slot if slot is not None else slots.normal_host(urlparse_cached(request).hostname or "")
+
+
+def slot_in_use(request: Request) -> str:
+    """Return the slot whose limits a request keeps to on its way out; none if it has none.
+
+    Scrapy copies the slot of what led to a redirect, which is another site's.
+    """
+    slot = request.meta.get("download_slot")
+    if slot is None or has_stale_slot(request):
+        slot = urlparse_cached(request).hostname or ""
+    return slot if slots.is_usable(slot) else slots.NONE
+
+
+def has_stale_slot(request: Request) -> bool:
+    """Whether a request's slot is only that of the host that redirected it here."""
+    came_from = request.meta.get("redirect_urls")
+    if not came_from:
+        return False
+    before = urlparse_cached(Request(came_from[-1])).hostname or ""
+    here = urlparse_cached(request).hostname or ""
+    return before != here and request.meta.get("download_slot") == before
+
+
+class SlotTerms:
+    """How Scrapy keeps its slots, as the settings say and AutoThrottle has them."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        settings = crawler.settings
+        self._by_slot = settings.getdict("DOWNLOAD_SLOTS")
+        self._has_throttle = settings.getbool("AUTOTHROTTLE_ENABLED")
+        self._throttle = Throttle(settings)
+        self._concurrency = settings.getint("CONCURRENT_REQUESTS_PER_IP") or settings.getint(
+            "CONCURRENT_REQUESTS_PER_DOMAIN"
+        )
+
+    def __call__(self, name: str) -> Terms:
+        """Return how a slot is kept; with Scrapy's jitter its gaps are not below their least."""
+        given = self._by_slot.get(name, {})
+        downloader: Any = self._crawler.engine.downloader if self._crawler.engine else None
+        slot = downloader.slots.get(name) if downloader is not None else None
+        if slot is not None:
+            delay, concurrency = slot.delay, slot.concurrency
+        else:
+            delay = given.get("delay", self._default_delay(downloader))
+            concurrency = given.get("concurrency", self._concurrency)
+        delay = float(delay)
+        gap = max(delay * (1 - self._jitter(downloader, given)), LEAST) if delay > 0 else 0.0
+        at_once = int(concurrency) if concurrency > 0 else MANY
+        return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
+
+    def throttle(self, tenancy: Tenancy) -> float | None:
+        """Return the delay that AutoThrottle gives a slot; None where it has none to tell."""
+        slot = self._slot(tenancy.key[1]) if self._has_throttle else None
+        return float(slot.delay) if slot is not None and slot is tenancy.adopted_by else None
+
+    def adopt(self, tenancy: Tenancy) -> None:
+        """Go on with the delay that AutoThrottle left, here or elsewhere, in Scrapy's slot."""
+        slot = self._slot(tenancy.key[1]) if self._has_throttle else None
+        if slot is None or (slot is tenancy.adopted_by and not tenancy.adopts):
+            return
+        if tenancy.throttle is not None:
+            slot.delay = self._throttle.bounded(tenancy.throttle)
+        tenancy.adopted_by, tenancy.adopts = slot, False
+
+    def _slot(self, name: str) -> Slot | None:
+        engine = self._crawler.engine
+        return engine.downloader.slots.get(name) if engine is not None else None
+
+    def _default_delay(self, downloader: Any) -> float:
+        delay = getattr(downloader, "_delay", None)
+        if delay is None:  # before Scrapy 2.18 AutoThrottle sets the spider's
+            delay = getattr(self._crawler.spider, "download_delay", None)
+        return self._crawler.settings.getfloat("DOWNLOAD_DELAY") if delay is None else delay
+
+    def _jitter(self, downloader: Any, given: Any) -> float:
+        if "jitter" in given:
+            return float(given["jitter"])
+        if "randomize_delay" in given:
+            return 0.5 if given["randomize_delay"] else 0.0
+        jitter = getattr(downloader, "_jitter", None)
+        if jitter is not None:
+            return float(jitter)
+        return 0.5 if self._crawler.settings.getbool("RANDOMIZE_DOWNLOAD_DELAY") else 0.0
+
+
+class Throttle:
+    """AutoThrottle's formula and settings, for the delays of tasks."""
+
+    def __init__(self, settings: BaseSettings) -> None:
+        self.least = settings.getfloat("DOWNLOAD_DELAY")
+        self.most = settings.getfloat("AUTOTHROTTLE_MAX_DELAY")
+        self.first = max(self.least, settings.getfloat("AUTOTHROTTLE_START_DELAY"))
+        self._target = settings.getfloat("AUTOTHROTTLE_TARGET_CONCURRENCY") or 1.0
+
+    def bounded(self, delay: float) -> float:
+        """Return a delay within the bounds that the settings give."""
+        return min(max(self.least, delay), self.most)
+
+    def adjusted(self, delay: float, latency: float, status: int) -> float:
+        """Return the delay that follows from a response, as Scrapy's extension computes it."""
+        target = latency / self._target
+        new = self.bounded(max(target, (delay + target) / 2))
+        # Errors are quick to answer: they never make it shorter.
+        return delay if status != 200 and new <= delay else new  # noqa: PLR2004 - HTTP's OK
