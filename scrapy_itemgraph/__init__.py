@@ -24,7 +24,7 @@ from scrapy_itemgraph.model.operations import (
 )
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.model.tasks import task
-from scrapy_itemgraph.worker.executions.context import Item as ItemContext
+from scrapy_itemgraph.worker.executions.context import ItemContext
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.addon import Addon

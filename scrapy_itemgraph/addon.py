@@ -25,7 +25,7 @@ from scrapy_itemgraph.settings import Settings, warn_of_unknown
 from scrapy_itemgraph.spidermiddlewares import (
     ItemGraphSpiderMiddleware,
     LastSpiderMiddleware,
-    LookingSpiderMiddleware,
+    PreviewSpiderMiddleware,
 )
 from scrapy_itemgraph.tools import logs, wording
 
@@ -109,7 +109,7 @@ class Addon:
         if is_looking:
             show_operations()
             settings.setdefault_in_component_priority_dict(
-                "SPIDER_MIDDLEWARES", LookingSpiderMiddleware, _FIRST
+                "SPIDER_MIDDLEWARES", PreviewSpiderMiddleware, _FIRST
             )
 
     def _refuse(self, message: str, *, goes_on: bool) -> None:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 
 class ItemGraphDownloaderMiddleware:
     """Watches the asyncio task of each fetch, and answers for tasks that download nothing."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -44,21 +44,21 @@ class ItemGraphDownloaderMiddleware:
         if NO_DOWNLOAD not in request.meta:
             return None
         if leg.lane:
-            await self._crawl.gate.pass_without_download(leg)
+            await self._worker.gate.pass_without_download(leg)
         return Response(request.url, request=request)
 
     async def process_response(self, request: Request, response: Response) -> Response:
         """Let requests that start just now leave before a callback has the loop."""
         if feedback.is_robots(request):
-            self._crawl.on_robots(request, response)
-        await self._crawl.gate.departures.quiet()
+            self._worker.on_robots(request, response)
+        await self._worker.gate.departures.quiet()
         return response
 
     def _fetched(self, leg: Leg, task: asyncio.Task[Any]) -> None:
         if leg.fetch is not task:  # what it led to is on its way already
             return
-        self._crawl.on_fetched(leg)
-        self._crawl.jars.note(leg.request)
+        self._worker.on_fetched(leg)
+        self._worker.jars.note(leg.request)
         if task.cancelled():
             leg.execution.release()
             leg.close()
@@ -74,6 +74,6 @@ class ItemGraphDownloaderMiddleware:
         if leg.is_own and leg.execution.claim is not None:
             why = ItemGraphError(f"the request that {leg.request.url} led to was refused")
             leg.execution.refuse(
-                self._crawl.error_of(leg.execution, why, kind="refused", url=request.url)
+                self._worker.error_of(leg.execution, why, kind="refused", url=request.url)
             )
         leg.close()

@@ -8,7 +8,7 @@ from scrapy import signals
 
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.executions import current_leg
-from scrapy_itemgraph.worker.spider.spider_output import Outputs
+from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 
 if TYPE_CHECKING:
     from typing import Self
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from twisted.python.failure import Failure
 
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 
 class ItemGraphExtension:
     """Fails the execution whose item broke a pipeline, and the process that could not start."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
-        self._outputs = Outputs(crawl)
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._outputs = SpiderOutput(worker)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -42,5 +42,5 @@ class ItemGraphExtension:
 
     def engine_stopped(self) -> None:
         """Make the process's exit code tell that the crawl could not go on."""
-        if self._crawl.failure is not None:
-            self._crawl.crawler.spider = None  # Scrapy takes this for a failed start
+        if self._worker.failure is not None:
+            self._worker.crawler.spider = None  # Scrapy takes this for a failed start

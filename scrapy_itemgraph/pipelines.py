@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 _FIELDS = {"id", "tags", "aliases"}
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
@@ -36,18 +36,18 @@ class ItemGraphPipeline:
     """Adds what scraped items say to the execution that scraped them."""
 
     def __init__(
-        self, crawl: Crawl, rules: Mapping[type, Rule], *, keep_items: bool = False
+        self, worker: Worker, rules: Mapping[type, Rule], *, keep_items: bool = False
     ) -> None:
-        self._crawl = crawl
+        self._worker = worker
         self._rules = rules
         self._keep_items = keep_items
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the pipeline of a crawler, with the rules of its settings."""
-        crawl = workers.of(crawler)
-        settings = crawl.settings
-        return cls(crawl, read_rules(settings.items), keep_items=bool(settings.keep_items))
+        worker = workers.of(crawler)
+        settings = worker.settings
+        return cls(worker, read_rules(settings.items), keep_items=bool(settings.keep_items))
 
     def process_item(self, item: Any) -> Any:
         """Take the item's operations, and what is kept of it; the item goes on unchanged."""
@@ -55,12 +55,12 @@ class ItemGraphPipeline:
         if rule is not None or self._keep_items:
             leg = current_leg.get()
             execution = None if leg is None or leg.execution.is_ended else leg.execution
-            where = execution.where if execution else f"spider {self._crawl.spider.name}"
+            where = execution.where if execution else f"spider {self._worker.spider.name}"
             given = () if rule is None else rule.operations(item)
-            changes = [self._crawl.checks.checked(one, execution, where) for one in given]
+            changes = [self._worker.checks.checked(one, execution, where) for one in given]
             scraped = [_scraped(item, where)] if self._keep_items else []
             if execution is None:
-                self._crawl.apply(changes, where, scraped=scraped)
+                self._worker.apply(changes, where, scraped=scraped)
             else:
                 for change in changes:
                     execution.count_output()

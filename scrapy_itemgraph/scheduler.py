@@ -13,17 +13,17 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.worker import worker as workers
-from scrapy_itemgraph.worker.claimer import Claiming
+from scrapy_itemgraph.worker.claimer import Claimer
 from scrapy_itemgraph.worker.executions.buffers import Buffer
 from scrapy_itemgraph.worker.executions.executions import LEG, Leg, LegState
-from scrapy_itemgraph.worker.limit_sync import Politeness
-from scrapy_itemgraph.worker.maintenance import Tending
+from scrapy_itemgraph.worker.limit_sync import LimitSync
+from scrapy_itemgraph.worker.maintenance import Maintenance
 from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.enqueuer import Discoveries
+from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 from scrapy_itemgraph.worker.spider.logins import Logins
 from scrapy_itemgraph.worker.spider.redirects import Redirects
 from scrapy_itemgraph.worker.spider.request_ids import Identities
-from scrapy_itemgraph.worker.spider.spider_output import Errback, Outputs
+from scrapy_itemgraph.worker.spider.spider_output import Errback, SpiderOutput
 
 if TYPE_CHECKING:
     from typing import Self
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from scrapy_itemgraph.throttle.limiter import Lane, Tenancy
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 
 logger = logs.logger(__name__)
@@ -42,31 +42,31 @@ logger = logs.logger(__name__)
 class Scheduler(BaseScheduler):
     """Hands out claimed requests; nothing here waits for the database."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
-        self._stats = crawl.crawler.stats
-        self._outputs = Outputs(crawl)
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._stats = worker.crawler.stats
+        self._outputs = SpiderOutput(worker)
         self._follow_ups: Buffer[Lane, Request] = Buffer()
-        self._claimed = crawl.handing
+        self._claimed = worker.handing
         self._running: set[Leg] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._fingerprint = crawl.crawler.request_fingerprinter.fingerprint
-        identities = Identities(crawl.crawler)
+        self._fingerprint = worker.crawler.request_fingerprinter.fingerprint
+        identities = Identities(worker.crawler)
         self._dupefilter = identities.dupefilter
-        self._discoveries = Discoveries(crawl, identities)
-        self._redirects = Redirects(crawl, identities, self._push_follow_up, self._discoveries.drop)
-        self._discoveries.carry = self._redirects.carry
-        self._claiming = Claiming(crawl, lambda: len(self._claimed), self._push_claimed)
-        self._politeness = Politeness(crawl, self._claiming.has_news)
-        self._tending = Tending(crawl, self._claiming.has_news)
-        self._logins = Logins(crawl, lambda: [*self._follow_ups, *self._claimed])
-        crawl.on_fetched = self._fetched
-        crawl.on_count = lambda: len(self._running)
-        crawl.handing.on_ready = self._wake_engine
-        crawl.on_news = self._claiming.has_news
-        crawl.on_blocked = self._give_back
-        crawl.on_closing = self._politeness.save
-        crawl.gate.on_ready = self._wake_engine
+        self._enqueuer = Enqueuer(worker, identities)
+        self._redirects = Redirects(worker, identities, self._push_follow_up, self._enqueuer.drop)
+        self._enqueuer.carry = self._redirects.carry
+        self._claimer = Claimer(worker, lambda: len(self._claimed), self._push_claimed)
+        self._limit_sync = LimitSync(worker, self._claimer.has_news)
+        self._maintenance = Maintenance(worker, self._claimer.has_news)
+        self._logins = Logins(worker, lambda: [*self._follow_ups, *self._claimed])
+        worker.on_fetched = self._fetched
+        worker.on_count = lambda: len(self._running)
+        worker.handing.on_ready = self._wake_engine
+        worker.on_news = self._claimer.has_news
+        worker.on_blocked = self._give_back
+        worker.on_closing = self._limit_sync.save
+        worker.gate.on_ready = self._wake_engine
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -77,28 +77,28 @@ class Scheduler(BaseScheduler):
         """Open the graph."""
         self._dupefilter.open()
         parts = (
-            self._claiming,
-            self._politeness,
-            self._tending,
+            self._claimer,
+            self._limit_sync,
+            self._maintenance,
             self._redirects,
             self._logins,
         )
         duties = [part.run for part in parts]
-        return deferred_from_coro(self._crawl.open(*duties))
+        return deferred_from_coro(self._worker.open(*duties))
 
     def close(self, reason: str) -> Deferred[None]:
         """Commit what ended, release the rest."""
         try:
             self._dupefilter.close(reason)
         finally:
-            closing = deferred_from_coro(self._crawl.close(reason))
+            closing = deferred_from_coro(self._worker.close(reason))
         return closing
 
     def has_pending_requests(self) -> bool:
         """Tell whether requests wait in memory, or more may come from the graph."""
-        if self._crawl.failure is not None:
+        if self._worker.failure is not None:
             return False
-        return bool(self._follow_ups or self._claimed) or not self._crawl.is_over
+        return bool(self._follow_ups or self._claimed) or not self._worker.is_over
 
     def enqueue_request(self, request: Request) -> bool:
         """Take in a request: claimed work, a follow-up, a redirect, a retry, or new work."""
@@ -112,7 +112,7 @@ class Scheduler(BaseScheduler):
                 raise  # whoever hands it out knows what to do
             # What Scrapy would make of it is a line in the log, and a leg that nobody closes.
             logger.exception("%s: cannot take %s", leg.execution.where, request)
-            leg.execution.fail(self._crawl.error_of(leg.execution, error, url=request.url))
+            leg.execution.fail(self._worker.error_of(leg.execution, error, url=request.url))
             leg.close()
             return False
         if is_taken:
@@ -124,7 +124,7 @@ class Scheduler(BaseScheduler):
         if leg is None or leg.is_discovery:
             request.callback = request_builder.unwrapped(request.callback)
             request.errback = request_builder.unwrapped(request.errback)
-            return self._discoveries.enqueue(request, leg)
+            return self._enqueuer.enqueue(request, leg)
         self._fetched(leg)
         if local_slots.has_stale_slot(request):
             del request.meta["download_slot"]
@@ -153,7 +153,7 @@ class Scheduler(BaseScheduler):
             popped = self._follow_ups.pop(admits)
             if popped is None and not self._logins.is_under_way:
                 popped = self._claimed.pop(admits)
-                self._claiming.wake()
+                self._claimer.wake()
             if popped is None:
                 self._look_again(now)
                 return None
@@ -177,24 +177,24 @@ class Scheduler(BaseScheduler):
 
     def _wake_engine(self) -> None:
         if self._follow_ups or self._claimed:
-            request_builder.wake_engine(self._crawl.crawler)
+            request_builder.wake_engine(self._worker.crawler)
 
     def _push_claimed(self, request: Request, leg: Leg) -> None:
         self._queue(leg, request)
         self._claimed.push(request, leg)
-        request_builder.wake_engine(self._crawl.crawler)
+        request_builder.wake_engine(self._worker.crawler)
 
     def _push_follow_up(self, request: Request, leg: Leg) -> None:
         self._queue(leg, request)
         request.meta[LEG] = leg
         self._follow_ups.push(leg.lane, request, priority=request.priority)
         if not all(one.units for one in leg.lane):
-            self._crawl.gate.on_need()
+            self._worker.gate.on_need()
 
     def _queue(self, leg: Leg, request: Request) -> None:
         leg.state = LegState.QUEUED
         leg.has_begun = False
-        leg.lane = self._crawl.gate.lane(local_slots.slot_of(request), leg)
+        leg.lane = self._worker.gate.lane(local_slots.slot_of(request), leg)
 
     def _give_back(self, tenancy: Tenancy) -> None:
         """Give back the work that waits for a limit whose turn will not come soon."""
@@ -206,9 +206,9 @@ class Scheduler(BaseScheduler):
             if leg.execution.claim is None:  # there is nowhere to give it back to
                 self._follow_ups.push(leg.lane, request, priority=request.priority)
             else:
-                self._crawl.gate.give_back(leg, leg.lane)
+                self._worker.gate.give_back(leg, leg.lane)
                 leg.close()
-        self._crawl.gate.put_off(tenancy)
+        self._worker.gate.put_off(tenancy)
 
     def _hand_out(self, request: Request, leg: Leg) -> None:
         leg.state = LegState.RUNNING
@@ -217,14 +217,14 @@ class Scheduler(BaseScheduler):
         leg.on_close = self._fetched
         self._logins.begin(leg)
         self._running.add(leg)
-        self._crawl.gate.occupy(leg)
+        self._worker.gate.occupy(leg)
         request.errback = Errback(self._outputs, leg, request_builder.unwrapped(request.errback))
         self._stats.inc_value("scheduler/dequeued")
 
     def _fetched(self, leg: Leg) -> None:
         """Give back the leg's place in its slot; a request that it led to was refused if unseen."""
         self._running.discard(leg)
-        self._crawl.gate.leave(leg)
+        self._worker.gate.leave(leg)
 
     def _leg_of(self, request: Request) -> Leg | None:
         """Return the leg that a request belongs to; a copy that leaked belongs to none."""

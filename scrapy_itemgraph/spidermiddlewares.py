@@ -16,10 +16,10 @@ from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.turns import Turns
 from scrapy_itemgraph.worker import worker as workers
-from scrapy_itemgraph.worker.executions.context import Item
+from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.executions import LEG, Leg, current_leg
 from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.spider_output import Outputs
+from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 
 logger = logs.logger(__name__)
@@ -37,9 +37,9 @@ logger = logs.logger(__name__)
 class ItemGraphSpiderMiddleware:
     """Stands between the engine and everything that callbacks yield."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
-        self._outputs = Outputs(crawl)
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._outputs = SpiderOutput(worker)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -52,28 +52,28 @@ class ItemGraphSpiderMiddleware:
             async for output in self._held_open(start):
                 yield output
         finally:  # Ctrl-C, too
-            self._crawl.stopping()
+            self._worker.stopping()
 
     async def _held_open(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        crawl = self._crawl
+        worker = self._worker
         error: Exception | None = None
-        if crawl.failure is None:
+        if worker.failure is None:
             try:
                 turns = Turns()
                 async for output in start:
                     kept = self._outputs.from_start(output)
                     if kept is not None:
                         yield kept
-                    await crawl.committer.wait_for_room()
+                    await worker.committer.wait_for_room()
                     if turns.is_due:
                         await turns.give()
-                    if crawl.failure is not None:
+                    if worker.failure is not None:
                         break
-                crawl.start_ended()
+                worker.start_ended()
             except CloseSpider:
                 raise
             except Exception as raised:  # noqa: BLE001 - raised again below
-                crawl.start_ended()
+                worker.start_ended()
                 error = raised  # raised at once it would leave the graph's work undone
                 logger.warning(  # the engine logs the error
                     "start() raised %s: %s; the crawl goes on with the work of the graph",
@@ -81,9 +81,9 @@ class ItemGraphSpiderMiddleware:
                     raised,
                     extra={"action": "start_failed"},
                 )
-            await crawl.ended.wait()
-        if crawl.failure is not None:
-            crawl.close_spider()
+            await worker.ended.wait()
+        if worker.failure is not None:
+            worker.close_spider()
         if error is not None:
             raise error
 
@@ -93,7 +93,7 @@ class ItemGraphSpiderMiddleware:
         assert request is not None
         leg = request.meta.get(LEG)
         if not isinstance(leg, Leg) or not leg.is_open:
-            leg = self._crawl.begin(url=response.url).open_leg()
+            leg = self._worker.begin(url=response.url).open_leg()
             leg.request = request
         self._outputs.enter(leg)
 
@@ -122,7 +122,7 @@ class ItemGraphSpiderMiddleware:
         assert request is not None
         leg = current_leg.get()
         assert leg is not None
-        callback = request_builder.callback_of(request, self._crawl.spider)
+        callback = request_builder.callback_of(request, self._worker.spider)
         async for output in self._outputs.taken(leg, callback, result):
             yield output
 
@@ -144,8 +144,8 @@ class ItemGraphSpiderMiddleware:
 class LastSpiderMiddleware:
     """The one next to the spider: callbacks see their request's errback without our wrapping."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._outputs = Outputs(crawl)
+    def __init__(self, worker: Worker) -> None:
+        self._outputs = SpiderOutput(worker)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -174,7 +174,7 @@ class LastSpiderMiddleware:
                 yield output
 
 
-class LookingSpiderMiddleware:
+class PreviewSpiderMiddleware:
     """Under `scrapy parse`, `check` and `shell`: a blank item, no database, no operations."""
 
     def __init__(self, crawler: Crawler) -> None:
@@ -211,5 +211,5 @@ class LookingSpiderMiddleware:
                 callback = getattr(spider, callback, None)
             if self._has_tasks and request_builder.takes_item(callback):
                 task = request_builder.task_of(callback)
-                output.cb_kwargs.setdefault("item", Item.blank(task.name if task else ""))
+                output.cb_kwargs.setdefault("item", ItemContext.blank(task.name if task else ""))
         return output

@@ -48,8 +48,8 @@ class FeedExporter(feedexport.FeedExporter):
         super().__init__(crawler)
         self._has_unflushed = False
         self._closing: set[asyncio.Task[None]] = set()
-        self._crawl = workers.of(crawler)
-        self._crawl.before_commit = self._flush
+        self._worker = workers.of(crawler)
+        self._worker.before_commit = self._flush
 
     async def open_spider(self, spider: Spider) -> None:  # type: ignore[override]
         """Open the feeds, and mend the files that are appended to."""
@@ -73,15 +73,15 @@ class FeedExporter(feedexport.FeedExporter):
     async def _keep_what_the_run_has(self) -> None:
         """Overwrite a file of lines when a run begins, and within it append."""
         slots = [one for one in self.slots if one.feed_options.get("overwrite")]
-        if not slots or self._crawl.failure is not None:
+        if not slots or self._worker.failure is not None:
             return
-        graph = self._crawl.graph.feeds
+        graph = self._worker.graph.feeds
         try:
             states = await graph.register([shown(slot.uri_template) for slot in slots])
             new = [slot for slot, state in zip(slots, states, strict=True) if state.is_new]
             await warn_of_fresh(graph, new)
         except ItemGraphError as error:
-            self._crawl.fail(str(error))
+            self._worker.fail(str(error))
             return
         for slot in slots:
             if slot not in new and is_of_lines(slot):

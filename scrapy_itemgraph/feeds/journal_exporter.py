@@ -47,21 +47,21 @@ class JournalExporter(feedexport.FeedExporter):
         for scheme, storage in self.storages.items():
             if storage is feedexport.FileFeedStorage:
                 self.storages[scheme] = FileFeedStorage
-        self._crawl = workers.of(crawler)
-        self._crawl.before_closing = self._finish
+        self._worker = workers.of(crawler)
+        self._worker.before_closing = self._finish
         self._writers: list[Writer] = []
         self._is_stopping = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
 
     async def open_spider(self, spider: Spider) -> None:  # type: ignore[override] # noqa: ARG002
         """Take part in writing the crawl's feeds."""
-        if self._crawl.failure is not None:
+        if self._worker.failure is not None:
             return
-        graph = self._crawl.graph.feeds
+        graph = self._worker.graph.feeds
         try:
             states = await graph.register([shown(template) for template in self.feeds])
         except ItemGraphError as error:
-            self._crawl.fail(str(error))
+            self._worker.fail(str(error))
             return
         new = []
         for (template, options), state in zip(self.feeds.items(), states, strict=True):
@@ -70,7 +70,7 @@ class JournalExporter(feedexport.FeedExporter):
             self._writers.append(kind(self, graph, state.id, slot))
             new += [slot] if state.is_new else []
         await warn_of_fresh(graph, new)
-        self._writing = self._crawl.start_duty(self._run())
+        self._writing = self._worker.start_duty(self._run())
 
     async def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
         """Say that all feeds are closed; what was written is stored before the graph closes."""
@@ -80,7 +80,7 @@ class JournalExporter(feedexport.FeedExporter):
         """Return the URI of a batch, filled in by what this process knows."""
         before: Any = _Before(batch - 1)
         options = self.feeds[template]
-        params = self._get_uri_params(self._crawl.spider, options["uri_params"], before)
+        params = self._get_uri_params(self._worker.spider, options["uri_params"], before)
         return filled(template, params)
 
     def new_slot(self, template: str, batch: int, uri: str, options: dict[str, Any]) -> FeedSlot:
@@ -89,7 +89,7 @@ class JournalExporter(feedexport.FeedExporter):
             batch_id=batch,
             uri=uri,
             feed_options=options,
-            spider=self._crawl.spider,
+            spider=self._worker.spider,
             uri_template=template,
         )
 
@@ -97,7 +97,7 @@ class JournalExporter(feedexport.FeedExporter):
         """Store what a slot has, and tell who listens; whether that could be done."""
         failures = f"feedexport/failed_count/{type(slot.storage).__name__}"
         before = self.crawler.stats.get_value(failures, 0)
-        await self._close_slot(slot, self._crawl.spider)
+        await self._close_slot(slot, self._worker.spider)
         return bool(self.crawler.stats.get_value(failures, 0) == before)
 
     async def _run(self) -> None:
@@ -109,7 +109,7 @@ class JournalExporter(feedexport.FeedExporter):
 
     async def _round(self) -> bool:
         """Write a step of each feed that nobody else writes; whether there may be more."""
-        led = await self._crawl.graph.feeds.led()
+        led = await self._worker.graph.feeds.led()
         more = False
         for writer in self._writers:
             if writer.id not in led:
@@ -139,7 +139,7 @@ class JournalExporter(feedexport.FeedExporter):
         if self._writing is None:
             return
         await self._writing
-        if self._crawl.failure is None:
+        if self._worker.failure is None:
             try:
                 await self._write_the_rest()
             except ItemGraphError:
@@ -149,7 +149,7 @@ class JournalExporter(feedexport.FeedExporter):
         await self._release()
 
     async def _write_the_rest(self) -> None:
-        graph = self._crawl.graph.feeds
+        graph = self._worker.graph.feeds
         for _ in range(_MOST_ROUNDS):
             while await self._round():
                 pass
@@ -176,7 +176,7 @@ class JournalExporter(feedexport.FeedExporter):
     async def _release(self) -> None:
         for writer in self._writers:
             writer.lose()
-        await self._crawl.graph.feeds.release()
+        await self._worker.graph.feeds.release()
 
 
 @dataclass(frozen=True)

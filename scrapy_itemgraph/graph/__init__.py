@@ -1,6 +1,6 @@
 """The one door to the graph: it opens transactions and delegates the rest.
 
-`ItemGraph` is for people and programs, `CrawlGraph` for a worker. It imports
+`ItemGraph` is for people and programs, `WorkerGraph` for a worker. It imports
 `changesets`, `store`, `postgres`, `settings`, `model`, `tools` and `exceptions`. `worker`, `feeds`
 and `commands` import it.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from scrapy_itemgraph.graph.item_graph import ItemGraph
 from scrapy_itemgraph.graph.patience import Patience
-from scrapy_itemgraph.graph.worker_graph import CrawlGraph
+from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.graph.worker_limits import terms_of
 
-__all__ = ["CrawlGraph", "ItemGraph", "Patience", "terms_of"]
+__all__ = ["ItemGraph", "Patience", "WorkerGraph", "terms_of"]

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
         Hand,
         Handing,
         ItemSnapshot,
-        Move,
-        Moved,
         Note,
+        Redirect,
+        RedirectAnswer,
         Remaining,
         Use,
     )
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 logger = logs.logger(__name__)
 
 
-class CrawlGraph:
+class WorkerGraph:
     """What one worker does with its crawl's graph; made by `open`."""
 
     def __init__(
@@ -101,7 +101,7 @@ class CrawlGraph:
         arguments: Mapping[str, str] | None = None,
         job: str | None = None,
         source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
-    ) -> CrawlGraph:
+    ) -> WorkerGraph:
         """Find or start the server, migrate if allowed, register crawl, tasks and worker.
 
         `of_callback` returns the task of a plain callback, by its name; `has_callback` tells
@@ -264,7 +264,7 @@ class CrawlGraph:
         self.callbacks |= {name for name, _, _ in known.values()}
         return bool(new)
 
-    async def move(self, gone: Sequence[Move]) -> list[Moved]:
+    async def move(self, gone: Sequence[Redirect]) -> list[RedirectAnswer]:
         """Note where claims' requests went; for each, whether it may go on there."""
         return await self._call(stored_redirects.move, self._crawl_id, gone, hot=True)
 

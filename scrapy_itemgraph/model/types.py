@@ -76,7 +76,7 @@ class Cookie:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Redirect:
     """Where a redirect or a retry takes a claim's request.
 
     `name` is what another request to the same place would be known by, None when it is not
@@ -90,7 +90,7 @@ class Move:
     takes_name: bool = True
 
 
-class Moved(StrEnum):
+class RedirectAnswer(StrEnum):
     """Whether a claim's request may go where it was taken."""
 
     ON = "on"

@@ -1,4 +1,4 @@
-"""Claiming: takes work from the graph as it is needed, and knows the end of the crawl."""
+"""Takes work from the graph as it is needed, and knows the end of the crawl."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scrapy_itemgraph.model.operations import SetTTL
 from scrapy_itemgraph.model.types import Hand
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.worker.executions.context import Item
+from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.executions import LEG, LegState
 from scrapy_itemgraph.worker.spider import request_builder, seeds, validation
 from scrapy_itemgraph.worker.worker import either
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.types import Claim
     from scrapy_itemgraph.worker.executions.executions import Leg
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 logger = logs.logger(__name__)
 
@@ -84,25 +84,25 @@ class _Turn:
         self._least = 20 * _BATCH
 
 
-class Claiming:
+class Claimer:
     """Keeps the scheduler's buffer of claimed work from running dry."""
 
     def __init__(
-        self, crawl: Crawl, unhanded: Callable[[], int], push: Callable[[Request, Leg], None]
+        self, worker: Worker, unhanded: Callable[[], int], push: Callable[[Request, Leg], None]
     ) -> None:
-        self._crawl = crawl
+        self._worker = worker
         self._unhanded = unhanded
         self._push = push
         self._is_dry = False
         self._again_in = math.inf
         self._wake = asyncio.Event()
         self._turn = _Turn()
-        settings = crawl.crawler.settings
-        self._limit = settings.getint("CONCURRENT_REQUESTS") + crawl.settings.claim_batch
+        settings = worker.crawler.settings
+        self._limit = settings.getint("CONCURRENT_REQUESTS") + worker.settings.claim_batch
 
     def wake(self) -> None:
         """Look again, if there is something to claim, or the end is near."""
-        if self._crawl.handing.is_holding or self._crawl.is_quiet or self._room() > 0:
+        if self._worker.handing.is_holding or self._worker.is_quiet or self._room() > 0:
             self._wake.set()
 
     def has_news(self) -> None:
@@ -112,7 +112,7 @@ class Claiming:
 
     async def run(self) -> None:
         """Sow the seeds, then claim until told to stop."""
-        await seeds.sow(self._crawl)
+        await seeds.sow(self._worker)
         while True:
             self._wake.clear()
             if await self._claim_suspect() or await self._claim():
@@ -123,22 +123,22 @@ class Claiming:
     # Claims
 
     def _room(self) -> int:
-        crawl = self._crawl
-        batch, unhanded = crawl.settings.claim_batch, self._unhanded()
-        if self._is_dry or unhanded > batch // 2 or not crawl.crawler.engine.running:
+        worker = self._worker
+        batch, unhanded = worker.settings.claim_batch, self._unhanded()
+        if self._is_dry or unhanded > batch // 2 or not worker.crawler.engine.running:
             return 0
-        if crawl.handing.is_holding:
+        if worker.handing.is_holding:
             return 0
-        if any(one.claim is not None and one.claim.is_alone for one in crawl.working):
+        if any(one.claim is not None and one.claim.is_alone for one in worker.working):
             return 0
-        held = len(crawl.working) + crawl.committer.pending - self._held_up()
+        held = len(worker.working) + worker.committer.pending - self._held_up()
         return min(batch - unhanded, self._limit - held)
 
     def _held_up(self) -> int:
         """Return how many pages in hand may be waiting for something of a blocked slot."""
-        if not self._crawl.gate.held_up:
+        if not self._worker.gate.held_up:
             return 0
-        return min(sum(one.is_scraping for one in self._crawl.working), _MOST_HELD_UP)
+        return min(sum(one.is_scraping for one in self._worker.working), _MOST_HELD_UP)
 
     async def _claim(self) -> bool:
         room = self._room()
@@ -148,22 +148,22 @@ class Claiming:
         claims = await self._take(room)
         self._is_dry = not claims
         await self._start(claims)
-        if not claims and self._crawl.is_quiet:
-            self._crawl.graph.suspects_wait = True  # if not, it is soon known
+        if not claims and self._worker.is_quiet:
+            self._worker.graph.suspects_wait = True  # if not, it is soon known
             return await self._claim_suspect()
         return bool(claims)
 
     async def _start(self, claims: Sequence[Claim]) -> None:
         """Begin the executions of new claims."""
         begun = [one for claim in claims if (one := self._begin(claim)) is not None]
-        self._crawl.handing.claimed()
+        self._worker.handing.claimed()
         begun = [one for one in begun if not await self._refile(*one)]
-        if self._crawl.tenancies.lacks(self._crawl.unbegun()):
-            self._crawl.gate.on_need()
-        await self._crawl.refresh_cookies([request for request, _ in begun])
+        if self._worker.tenancies.lacks(self._worker.unbegun()):
+            self._worker.gate.on_need()
+        await self._worker.refresh_cookies([request for request, _ in begun])
         for request, leg in begun:
             self._hand_out(request, leg)
-        in_hand = self._crawl.tenancies.soonest_room(self._crawl.unbegun())
+        in_hand = self._worker.tenancies.soonest_room(self._worker.unbegun())
         self._again_in = min(self._again_in, in_hand)
 
     # Suspects
@@ -173,43 +173,43 @@ class Claiming:
 
         Nothing is handed out until what is under way has ended; what is claimed waits in memory.
         """
-        crawl, handing, turn = self._crawl, self._crawl.handing, self._turn
+        worker, handing, turn = self._worker, self._worker.handing, self._turn
         if not handing.is_holding:
-            is_idle = self._is_dry and not crawl.executions - handing.untouched
-            if not crawl.graph.suspects_wait or not turn.is_due(handing.handed_out, is_idle):
+            is_idle = self._is_dry and not worker.executions - handing.untouched
+            if not worker.graph.suspects_wait or not turn.is_due(handing.handed_out, is_idle):
                 return False
             turn.begin()
             handing.hold()
-        if crawl.executions - handing.untouched or handing.is_telling or crawl.committer.pending:
+        if worker.executions - handing.untouched or handing.is_telling or worker.committer.pending:
             if turn.takes_too_long():
                 turn.put_off(handing.handed_out)
                 handing.go_on()
             return False
-        if not turn.is_over() and crawl.crawler.engine.running:
+        if not turn.is_over() and worker.crawler.engine.running:
             claims = await self._take(1, alone=True)
             await self._start(claims)
             if claims:
                 turn.goes_on()
                 return True
-            crawl.graph.suspects_wait = False
+            worker.graph.suspects_wait = False
         turn.end(handing.handed_out)
         handing.go_on()
         return False
 
     async def _take(self, most: int, *, alone: bool = False) -> list[Claim]:
         """Claim what the limits in hand, and those that can be had, let start soon."""
-        crawl = self._crawl
-        async with crawl.settling:
-            tenancies = crawl.tenancies
+        worker = self._worker
+        async with worker.settling:
+            tenancies = worker.tenancies
             # Beside what runs alone nothing starts, whatever waits.
             hand = Hand(
-                rooms=tenancies.rooms({} if alone else crawl.unbegun()),
+                rooms=tenancies.rooms({} if alone else worker.unbegun()),
                 shared=tenancies.shared,
                 slot_terms=tenancies.slot_terms,
             )
             asked_at = time.monotonic()
-            claims = await crawl.graph.claim(
-                most, alone=alone, hand=hand, hands=crawl.handing.of_claims
+            claims = await worker.graph.claim(
+                most, alone=alone, hand=hand, hands=worker.handing.of_claims
             )
             tenancies.take(hand.grants, asked_at)
         if hand.again_in is not None:
@@ -221,20 +221,20 @@ class Claiming:
 
         Whatever the item, its request or the user's code are like, that ends this claim alone.
         """
-        crawl = self._crawl
-        crawl.claimed += 1
-        crawl.crawler.stats.inc_value("itemgraph/claimed")
-        task = crawl.tasks.get(claim.task) or crawl.task_of_callback(claim.task)
-        execution = crawl.begin(claim=claim, task=task)
-        execution.is_told = crawl.handing.is_chosen(claim)
+        worker = self._worker
+        worker.claimed += 1
+        worker.crawler.stats.inc_value("itemgraph/claimed")
+        task = worker.tasks.get(claim.task) or worker.task_of_callback(claim.task)
+        execution = worker.begin(claim=claim, task=task)
+        execution.is_told = worker.handing.is_chosen(claim)
         leg = execution.open_leg(is_own=True)
         try:
-            execution.limits = crawl.graph.limiting.of_claim(claim)
+            execution.limits = worker.graph.limiting.of_claim(claim)
             if task.is_callback:
-                request = request_builder.stored_request(crawl.spider, claim)
+                request = request_builder.stored_request(worker.spider, claim)
             else:
-                execution.item = Item.claimed(claim, crawl.graph)
-                request = request_builder.build_request(crawl.spider, task, execution.item)
+                execution.item = ItemContext.claimed(claim, worker.graph)
+                request = request_builder.build_request(worker.spider, task, execution.item)
             local_slots.slot_of(request)  # which some URLs do not have
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
             self._spoil(leg, error, values.page_of(claim.item.data)[0] or "")
@@ -243,24 +243,24 @@ class Claiming:
 
     async def _refile(self, request: Request, leg: Leg) -> bool:
         """Give a claim back whose request turned out to have another slot; whether it had one."""
-        crawl, claim = self._crawl, leg.execution.claim
+        worker, claim = self._worker, leg.execution.claim
         assert claim is not None
         slot = local_slots.slot_of(request)
         if slot == claim.slot or claim.is_refiled:
             return False
-        crawl.forget(leg.execution)
-        crawl.crawler.stats.inc_value("itemgraph/refiled")
-        await crawl.graph.refile(claim, slot)
+        worker.forget(leg.execution)
+        worker.crawler.stats.inc_value("itemgraph/refiled")
+        await worker.graph.refile(claim, slot)
         return True
 
     def _spoil(self, leg: Leg, error: BaseException, url: str) -> None:
         """Fail a claim whose request cannot be made or handed out."""
         execution = leg.execution
-        if self._crawl.crawler.engine.spider is None:  # closed meanwhile
+        if self._worker.crawler.engine.spider is None:  # closed meanwhile
             execution.release()
         else:
             kind = "request" if isinstance(error, ItemGraphError) else None
-            execution.fail(self._crawl.error_of(execution, error, kind=kind, url=url))
+            execution.fail(self._worker.error_of(execution, error, kind=kind, url=url))
         leg.close()
 
     def _hand_out(self, request: Request, leg: Leg) -> None:
@@ -278,14 +278,14 @@ class Claiming:
         if task is not None and task.autothrottle is False:
             request.meta.setdefault("autothrottle_dont_adjust_delay", True)
         request.meta.update({"dont_retry": True, LEG: leg})
-        self._crawl.crawler.engine.crawl(request)
+        self._worker.crawler.engine.crawl(request)
         if leg.state is LegState.OFFERED:
             why = ItemGraphError(
                 "Scrapy's offsite filter (allowed_domains) or another handler of request_scheduled "
                 "refused the request"
             )
             leg.execution.refuse(
-                self._crawl.error_of(leg.execution, why, kind="refused", url=request.url)
+                self._worker.error_of(leg.execution, why, kind="refused", url=request.url)
             )
             leg.close()
 
@@ -300,7 +300,7 @@ class Claiming:
 
     async def _pause(self, longest: float) -> None:
         """Wait until there is something to look at: our own doing, a NOTIFY, or the time."""
-        others = await either(self._wake, self._crawl.graph.wait(longest))
+        others = await either(self._wake, self._worker.graph.wait(longest))
         if not others.cancelled():
             others.result()
             self._is_dry = False
@@ -309,32 +309,32 @@ class Claiming:
 
     async def _look_for_end(self) -> float:
         """Set `ended` when nothing is left to do; return how long to wait before looking again."""
-        crawl = self._crawl
-        poll = _POLL[crawl.settings.idle]
-        if not crawl.has_started or not crawl.is_quiet or not self._is_dry or crawl.is_over:
+        worker = self._worker
+        poll = _POLL[worker.settings.idle]
+        if not worker.has_started or not worker.is_quiet or not self._is_dry or worker.is_over:
             return poll
-        if await crawl.graph.learn_callbacks():
+        if await worker.graph.learn_callbacks():
             self._is_dry = False
             return 0.0
-        remaining = await crawl.graph.remaining()
-        if not (crawl.claimed or crawl.has_said_idle or remaining.has_some):
-            crawl.has_said_idle = True
+        remaining = await worker.graph.remaining()
+        if not (worker.claimed or worker.has_said_idle or remaining.has_some):
+            worker.has_said_idle = True
             await self._say_why_idle()
-        if crawl.settings.idle == "wait" or not crawl.is_quiet:
+        if worker.settings.idle == "wait" or not worker.is_quiet:
             return poll
         if remaining.is_over:
-            await crawl.graph.mark_started()
-            await crawl.graph.finish_run()
-            crawl.is_over = True
-            crawl.ended.set()
-            request_builder.wake_engine(crawl.crawler)
+            await worker.graph.mark_started()
+            await worker.graph.finish_run()
+            worker.is_over = True
+            worker.ended.set()
+            request_builder.wake_engine(worker.crawler)
             return poll
         return poll if remaining.next_retry is None else min(poll, max(remaining.next_retry, 0.05))
 
     async def _say_why_idle(self) -> None:
         """Say that there is nothing to do, why, and what would change that."""
         logger.info("Nothing to do now", extra={"action": "idle"})
-        await self._crawl.log_summary()
+        await self._worker.log_summary()
         logger.info(
             "To run what is fresh: another version= of its task (of a plain callback in "
             "ITEMGRAPH_CALLBACKS), a ttl, scrapy itemgraph expire ID, or for all of it scrapy "

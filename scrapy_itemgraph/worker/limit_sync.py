@@ -1,4 +1,4 @@
-"""Politeness: keeps what this process has of limits as the database has it, and learns delays."""
+"""Keeps what this process has of limits as the database has it, and learns delays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_itemgraph.throttle.limiter import Lane
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 logger = logs.logger(__name__)
 
@@ -30,20 +30,20 @@ _SHORT = 5.0
 _UNTIL_SETTLED = 1.0
 
 
-class Politeness:
+class LimitSync:
     """Tells and asks the database about limits, when there is something to tell or ask."""
 
-    def __init__(self, crawl: Crawl, has_news: Callable[[], None]) -> None:
-        self._crawl = crawl
+    def __init__(self, worker: Worker, has_news: Callable[[], None]) -> None:
+        self._worker = worker
         self._has_news = has_news
         self._need = asyncio.Event()
-        crawl.gate.on_need = self._need.set
-        crawl.gate.on_request = self._asked
-        crawl.gate.on_response = self._answered
-        crawl.on_robots = self._robots
+        worker.gate.on_need = self._need.set
+        worker.gate.on_request = self._asked
+        worker.gate.on_response = self._answered
+        worker.on_robots = self._robots
         self._lessons: list[Lesson] = []
         self._crawl_delays: dict[str, float] = {}  # of hosts, and what they made of other slots
-        settings = crawl.crawler.settings
+        settings = worker.crawler.settings
         self._agent = settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"]
 
     async def run(self) -> None:
@@ -54,31 +54,31 @@ class Politeness:
             await self._pause()
 
     async def _settle(self) -> None:
-        crawl = self._crawl
-        async with crawl.settling:
+        worker = self._worker
+        async with worker.settling:
             await self._teach()
-            unknown = crawl.tenancies.unidentified
+            unknown = worker.tenancies.unidentified
             if unknown:
                 names = [name for _, name in unknown]
-                crawl.tenancies.identify(await crawl.graph.limiting.number_slots(names))
-            uses = crawl.tenancies.uses(crawl.unbegun())
+                worker.tenancies.identify(await worker.graph.limiting.number_slots(names))
+            uses = worker.tenancies.uses(worker.unbegun())
             asked_at = time.monotonic()
-            grants = await crawl.graph.limiting.renew(uses)
-            crawl.tenancies.take(grants.values(), asked_at, asked=uses)
-        for one in list(crawl.tenancies):
+            grants = await worker.graph.limiting.renew(uses)
+            worker.tenancies.take(grants.values(), asked_at, asked=uses)
+        for one in list(worker.tenancies):
             if one.blocked_until - asked_at > _SHORT:
-                crawl.on_blocked(one)
-        crawl.gate.pump()
+                worker.on_blocked(one)
+        worker.gate.pump()
 
     async def save(self) -> None:
         """Save what was learned just before the end."""
-        async with self._crawl.settling:
+        async with self._worker.settling:
             await self._teach()
 
     async def _teach(self) -> None:
         lessons = list(self._lessons)
         if lessons:
-            await self._crawl.graph.limiting.teach(lessons)
+            await self._worker.graph.limiting.teach(lessons)
             del self._lessons[: len(lessons)]
 
     # Lessons
@@ -88,7 +88,7 @@ class Politeness:
         host = urlparse_cached(request).hostname or ""
         slot = local_slots.slot_in_use(request)
         delay = self._crawl_delays.get(host, 0.0)
-        tenancy = self._crawl.tenancies.slot(slot)
+        tenancy = self._worker.tenancies.slot(slot)
         if tenancy is None or slot == host:
             return
         if delay > max(self._crawl_delays.get(slot, 0.0), tenancy.floor):
@@ -100,8 +100,10 @@ class Politeness:
         latency = request.meta.get("download_latency")
         for one in lane:
             if one.is_throttled and one.throttle is not None and latency is not None:
-                one.throttle = self._crawl.throttle.adjusted(one.throttle, latency, response.status)
-        longest = self._crawl.settings.max_retry_after
+                one.throttle = self._worker.throttle.adjusted(
+                    one.throttle, latency, response.status
+                )
+        longest = self._worker.settings.max_retry_after
         lesson = feedback.lesson_of_answer(request, response, longest)
         if lesson is not None:
             self._learn(lesson)
@@ -109,16 +111,16 @@ class Politeness:
     def _robots(self, request: Request, response: Response) -> None:
         """Take up the delay that a robots.txt asks for."""
         agent = self._agent or (request.headers.get("User-Agent") or b"").decode("latin-1")
-        longest = self._crawl.settings.max_retry_after
+        longest = self._worker.settings.max_retry_after
         lesson = feedback.lesson_of_robots(request, response, agent, longest)
-        if lesson is not None and self._crawl.settings.learn_delays:
+        if lesson is not None and self._worker.settings.learn_delays:
             self._crawl_delays[lesson.slot] = lesson.crawl_delay or 0.0
             self._learn(lesson)
 
     def _learn(self, lesson: Lesson) -> None:
         """Keep to a lesson at once, and have it saved for all."""
         self._lessons.append(lesson)
-        tenancy = self._crawl.tenancies.slot(lesson.slot)
+        tenancy = self._worker.tenancies.slot(lesson.slot)
         assert tenancy is not None
         now = time.monotonic()
         if lesson.blocked_for is not None:
@@ -129,17 +131,17 @@ class Politeness:
                 extra={"action": "blocked"},
             )
             tenancy.block(now + lesson.blocked_for)
-            self._crawl.crawler.stats.inc_value("itemgraph/blocked")
+            self._worker.crawler.stats.inc_value("itemgraph/blocked")
             if lesson.blocked_for > _SHORT:
-                self._crawl.on_blocked(tenancy)
+                self._worker.on_blocked(tenancy)
         elif lesson.crawl_delay:
             tenancy.block(now + _UNTIL_SETTLED)
         self._need.set()
 
     async def _pause(self) -> None:
         """Wait until something is needed here, somebody tells this worker, or it is time."""
-        crawl = self._crawl
-        longest = crawl.tenancies.next_settling(crawl.unbegun())
-        others = await either(self._need, crawl.graph.wait_for_own_news(longest))
+        worker = self._worker
+        longest = worker.tenancies.next_settling(worker.unbegun())
+        others = await either(self._need, worker.graph.wait_for_own_news(longest))
         if not others.cancelled() and others.result():
             self._has_news()

@@ -1,4 +1,4 @@
-"""Tending: what a worker does for its crawl every second, beside its own work."""
+"""What a worker does for its crawl every second, beside its own work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_itemgraph.worker.executions.executions import Leg
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 logger = logs.logger(__name__)
 
@@ -26,11 +26,11 @@ _SWEEP_EVERY = 10.0
 _PRUNE_EVERY = 600.0
 
 
-class Tending:
+class Maintenance:
     """Takes over from the dead, stages what fell due, and finds legs that nobody has."""
 
-    def __init__(self, crawl: Crawl, has_news: Callable[[], None]) -> None:
-        self._crawl = crawl
+    def __init__(self, worker: Worker, has_news: Callable[[], None]) -> None:
+        self._worker = worker
         self._has_news = has_news
         self._missed: set[Leg] = set()
         self._sweeping: Progress | None = None
@@ -38,34 +38,34 @@ class Tending:
         self._staged = 0
 
     async def run(self) -> None:
-        """Tend until told to stop."""
+        """Run until told to stop."""
         swept = time.monotonic()
         pruned = -math.inf
         is_marked = False
         while True:
-            if self._crawl.has_started and not is_marked:
+            if self._worker.has_started and not is_marked:
                 is_marked = True
-                await self._crawl.graph.mark_started()
-            has_more = await self._crawl.graph.tend()
+                await self._worker.graph.mark_started()
+            has_more = await self._worker.graph.tend()
             await self._say_how_far()
             if has_more:
                 self._has_news()
                 await asyncio.sleep(0)
                 continue
-            if await self._crawl.graph.learn_callbacks():
+            if await self._worker.graph.learn_callbacks():
                 self._has_news()
-            await self._crawl.refresh_state()
+            await self._worker.refresh_state()
             if time.monotonic() - swept > _SWEEP_EVERY:
                 swept = time.monotonic()
                 self._sweep()
             is_due = time.monotonic() - pruned > _PRUNE_EVERY
-            if is_due and not await self._crawl.graph.pruning.step():
+            if is_due and not await self._worker.graph.pruning.step():
                 pruned = time.monotonic()
             await self._rest()
 
     async def _say_how_far(self) -> None:
         """Log how far a long sweep is, and what fell due, now and then."""
-        graph = self._crawl.graph
+        graph = self._worker.graph
         if graph.staged == self._staged:
             self._staging = None
         else:
@@ -92,29 +92,29 @@ class Tending:
         until = time.monotonic() + _EVERY
         while (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, _LOOK_OUT))
-            if self._crawl.is_quiet and await self._crawl.graph.take_over():
+            if self._worker.is_quiet and await self._worker.graph.take_over():
                 self._has_news()
 
     def _sweep(self) -> None:
         """Close legs whose request the engine no longer has; twice missed is forgotten."""
-        crawl = self._crawl
-        engine = crawl.crawler.engine
+        worker = self._worker
+        engine = worker.crawler.engine
         scraping = engine.scraper.slot
         if scraping is None:
             return
         known = engine.downloader.active | scraping.active | {entry[1] for entry in scraping.queue}
         missed = {
             leg
-            for execution in crawl.executions
+            for execution in worker.executions
             for leg in execution.legs
             if leg.state is LegState.RUNNING and leg.request not in known
         }
         forgotten, self._missed = missed & self._missed, missed
         for leg in forgotten:
-            crawl.crawler.stats.inc_value("itemgraph/legs_forgotten")
+            worker.crawler.stats.inc_value("itemgraph/legs_forgotten")
             lost = ItemGraphError("Scrapy dropped the request without telling anyone")
             leg.execution.fail(
-                crawl.error_of(leg.execution, lost, kind="forgotten", url=leg.request.url)
+                worker.error_of(leg.execution, lost, kind="forgotten", url=leg.request.url)
             )
             leg.close()
 

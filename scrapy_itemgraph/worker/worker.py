@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
-from scrapy_itemgraph.graph import CrawlGraph, terms_of
+from scrapy_itemgraph.graph import WorkerGraph, terms_of
 from scrapy_itemgraph.model import tasks, values
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.pace import MANY
@@ -21,7 +21,7 @@ from scrapy_itemgraph.throttle.local_slots import SlotTerms, Throttle
 from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.executions.executions import Execution
-from scrapy_itemgraph.worker.executions.ready_requests import HandingOut
+from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.spider import methods, request_builder
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.validation import Checks
@@ -46,19 +46,19 @@ T = TypeVar("T")
 
 ERROR_REASON = "itemgraph_error"
 GONE_REASON = "itemgraph_database_gone"
-_OF_CRAWLER = "_itemgraph_crawl"  # on the crawler, to go with it
+_OF_CRAWLER = "_itemgraph_worker"  # on the crawler, to go with it
 
 
-def of(crawler: Crawler) -> Crawl:
+def of(crawler: Crawler) -> Worker:
     """Return the crawl of a crawler; the components of one crawler share it."""
-    crawl: Crawl | None = getattr(crawler, _OF_CRAWLER, None)
-    if crawl is None:
-        crawl = Crawl(crawler)
-        setattr(crawler, _OF_CRAWLER, crawl)
-    return crawl
+    worker: Worker | None = getattr(crawler, _OF_CRAWLER, None)
+    if worker is None:
+        worker = Worker(crawler)
+        setattr(crawler, _OF_CRAWLER, worker)
+    return worker
 
 
-class Crawl:
+class Worker:
     """A running crawl: its graph, its executions, and its commits."""
 
     def __init__(self, crawler: Crawler) -> None:
@@ -95,7 +95,7 @@ class Crawl:
         self.gate = Gate(self.tenancies, self._limits_of, slot_terms.adopt)
         self.gate.on_turned_away = self._release
         self.throttle = Throttle(crawler.settings)
-        self.handing = HandingOut(
+        self.handing = ReadyRequests(
             working=lambda: self.working,
             running=lambda: self.on_count(),  # noqa: PLW0108 - set later
             places_of=self._places_of,
@@ -104,7 +104,7 @@ class Crawl:
         )
         self.settling = asyncio.Lock()  # one at a time takes limits and gives them up
         self._is_cut_off = False
-        self._graph: CrawlGraph | None = None
+        self._graph: WorkerGraph | None = None
         self._checks: Checks | None = None
         self.jars = Jars(crawler)
         self._state: State | None = None
@@ -127,7 +127,7 @@ class Crawl:
         return self.crawler.spider
 
     @property
-    def graph(self) -> CrawlGraph:
+    def graph(self) -> WorkerGraph:
         """The open graph."""
         assert self._graph is not None
         return self._graph
@@ -161,7 +161,7 @@ class Crawl:
             for name, options in self.settings.callbacks.items():
                 tasks.of_callback(name, options)
             request_builder.warn_of_no_callbacks(self.settings.callbacks, self.spider)
-            self._graph = await CrawlGraph.open(
+            self._graph = await WorkerGraph.open(
                 self.settings,
                 crawl=request_builder.crawl_name(self.settings.crawl, self.spider),
                 spider=self.spider.name,

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from graphs import Crawl, committed, spider
 
 from scrapy_itemgraph import task
-from scrapy_itemgraph.graph.worker_graph import CrawlGraph
+from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model import limits, tasks
 from scrapy_itemgraph.model.operations import AddTag, CreateItem, RemoveTag
 from scrapy_itemgraph.model.pace import LOOKAHEAD, MANY
@@ -36,7 +36,7 @@ FREE = Terms()
 
 
 class Worker:
-    """A worker that claims as `Claiming` does, with what it has in hand given by the test."""
+    """A worker that claims as `Claimer` does, with what it has in hand given by the test."""
 
     def __init__(self, crawl: Crawl, terms: Terms = SECOND, number: int | None = None) -> None:
         self.crawl = crawl
@@ -334,7 +334,7 @@ def test_a_claim_whose_answer_was_lost_takes_its_work_and_limits_again(database,
     async def run():
         found = tasks.discover(Shop)
         settings = Settings(database_url=database)
-        graph = await CrawlGraph.open(settings, crawl="books", spider="spider", tasks=found)
+        graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=found)
         try:
             await graph.seed([CreateItem("A", tags=["page"], data={"url": "http://a.example/"})])
             hand = Hand(rooms={}, slot_terms=lambda _: terms)

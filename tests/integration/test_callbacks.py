@@ -12,7 +12,7 @@ from races import Crawl, ended, watched
 
 from scrapy_itemgraph import AddTag, CreateItem, task
 from scrapy_itemgraph.exceptions import ConfigurationError
-from scrapy_itemgraph.graph import CrawlGraph
+from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import EnqueueRequest
 from scrapy_itemgraph.postgres import engine as engines
@@ -398,7 +398,7 @@ def test_a_run_whose_start_was_interrupted_goes_on(crawl):
 
 def test_a_worker_leaves_callbacks_to_newer_code(crawl):
     """A callback that another worker registers, and this one's spider lacks, it does not claim."""
-    graph = CrawlGraph(Settings(), engines.async_engine(crawl.engine.url), None)
+    graph = WorkerGraph(Settings(), engines.async_engine(crawl.engine.url), None)
     graph._has_callback = lambda name: name == "parse"
     token = uuid.uuid4()
 

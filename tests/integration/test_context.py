@@ -9,10 +9,10 @@ import graphs
 import pytest
 
 from scrapy_itemgraph import CreateItem, Expire, StoreResult, UpdateData
-from scrapy_itemgraph.graph import CrawlGraph, ItemGraph
+from scrapy_itemgraph.graph import ItemGraph, WorkerGraph
 from scrapy_itemgraph.model import operations, tasks
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.worker.executions.context import Item
+from scrapy_itemgraph.worker.executions.context import ItemContext
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def ask(database):
 
     def ask(question, *given):
         async def run():
-            graph = await CrawlGraph.open(
+            graph = await WorkerGraph.open(
                 Settings(database_url=database),
                 crawl="books",
                 spider="shop",
@@ -37,7 +37,7 @@ def ask(database):
                 (claim,) = await graph.claim(10)
                 with ItemGraph.open(database, crawl="books") as outside:
                     outside.apply(given)
-                return await question(Item.claimed(claim, graph))
+                return await question(ItemContext.claimed(claim, graph))
             finally:
                 await graph.close("finished")
 
@@ -102,7 +102,7 @@ def test_a_log_line_has_a_free_category(caplog, category, level):
     """SRAP-53: error, warn, info and debug are levels; any other category is hidden by default."""
     caplog.set_level(logging.DEBUG)
 
-    Item(id="A", task="parse").log(category, "no price")
+    ItemContext(id="A", task="parse").log(category, "no price")
 
     (record,) = caplog.records
     assert record.levelname == level

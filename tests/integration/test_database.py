@@ -19,7 +19,7 @@ from scrapy_itemgraph.exceptions import (
     DatabaseError,
     DatabaseUnavailableError,
 )
-from scrapy_itemgraph.graph import CrawlGraph
+from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.types import Outcome
@@ -47,7 +47,7 @@ class Books:
 async def crawling(url: str, **settings: Any):
     """Open a crawl's graph."""
     given = Settings(database_url=url, **settings)
-    graph = await CrawlGraph.open(given, crawl="books", spider="spider", tasks=discover(Books))
+    graph = await WorkerGraph.open(given, crawl="books", spider="spider", tasks=discover(Books))
     try:
         yield graph
     finally:

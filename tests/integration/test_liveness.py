@@ -20,7 +20,7 @@ from bouncers import bouncer
 from races import PATIENCE, Crawl, actors, ended
 
 from scrapy_itemgraph import task
-from scrapy_itemgraph.graph.worker_graph import CrawlGraph
+from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.types import Outcome
@@ -39,7 +39,7 @@ WORKER = """
 import asyncio, os, sys, time
 from datetime import timedelta
 
-from scrapy_itemgraph.graph.worker_graph import CrawlGraph
+from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph import task
@@ -51,7 +51,7 @@ class Books:
 
 async def run(url, seconds, what):
     settings = Settings(database_url=url, lease=timedelta(seconds=float(seconds)))
-    graph = await CrawlGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
+    graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     claims = await graph.claim(1)
     child = 0
     if what != "wait":
@@ -261,7 +261,7 @@ def test_a_forked_child_could_keep_the_lock(crawl, database):
 async def opened(url: str, lease: timedelta = HOUR):
     """Open a worker of the crawl in this process."""
     settings = Settings(database_url=url, lease=lease)
-    graph = await CrawlGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
+    graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     try:
         yield graph
     finally:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from races import ended
 
 from scrapy_itemgraph import task
-from scrapy_itemgraph.graph.worker_graph import CrawlGraph
+from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.operations import (
     CreateAlias,
     CreateItem,
@@ -100,7 +100,7 @@ async def cut_off(engine: sa.Engine, directory):
     through = engine.url.set(host=None, port=None)
     through = through.update_query_dict({"host": str(directory), "port": "5432"})
     settings = Settings(database_url=through.render_as_string(False))
-    graph = await CrawlGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
+    graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     try:
         yield graph, cutter
     finally:

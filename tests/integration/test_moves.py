@@ -11,7 +11,7 @@ import pytest
 from races import Crawl, ended, watched
 
 from scrapy_itemgraph import CreateAlias, CreateItem, DeleteItem, Expire, MergeItem, task
-from scrapy_itemgraph.model.types import Move, Moved
+from scrapy_itemgraph.model.types import Redirect, RedirectAnswer
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.worklist import stored_redirects
 
@@ -53,18 +53,18 @@ def claims(crawl: Crawl, worker: int, *names: str) -> list[Claim]:
     return [by_name[name] for name in names]
 
 
-def to(claim: Claim, name: str | None, **stored: Any) -> Move:
+def to(claim: Claim, name: str | None, **stored: Any) -> Redirect:
     """Return the move of a claim's request to where another one would have this name."""
-    return Move(claim=claim, name=name, request=json.dumps(stored) if stored else None)
+    return Redirect(claim=claim, name=name, request=json.dumps(stored) if stored else None)
 
 
-def moved(crawl: Crawl, *gone: Move) -> list[Moved]:
+def moved(crawl: Crawl, *gone: Redirect) -> list[RedirectAnswer]:
     """Move and commit."""
     with crawl.engine.begin() as connection:
         return move(connection, crawl, *gone)
 
 
-def move(connection: Any, crawl: Crawl, *gone: Move) -> list[Moved]:
+def move(connection: Any, crawl: Crawl, *gone: Redirect) -> list[RedirectAnswer]:
     """Move in the caller's transaction, as a worker does."""
     engines.hot_path(connection)
     return stored_redirects.move(connection, crawl.id, gone)
@@ -98,7 +98,7 @@ def test_where_a_request_goes_becomes_an_alias_and_is_stored(crawl):
 
     answers = moved(crawl, to(claim, "REQ:target", url=HERE + "target"))
 
-    assert answers == [Moved.ON]
+    assert answers == [RedirectAnswer.ON]
     assert owner(crawl, "REQ:target") == "A"
     assert stored(crawl, "A") == {"url": HERE + "target"}
 
@@ -114,7 +114,7 @@ def test_the_next_claim_begins_where_the_last_one_was(crawl):
     (again,) = crawl.claimed(crawl.worker(), tasks=crawl.only("parse"))
 
     assert again.request == {"url": HERE + "target"}
-    assert moved(crawl, to(again, "REQ:target")) == [Moved.ON]
+    assert moved(crawl, to(again, "REQ:target")) == [RedirectAnswer.ON]
 
 
 def test_a_retry_is_stored_without_a_name(crawl):
@@ -124,7 +124,7 @@ def test_a_retry_is_stored_without_a_name(crawl):
 
     answers = moved(crawl, to(claim, None, url=HERE + "A", meta={"retry_times": 1}))
 
-    assert answers == [Moved.ON]
+    assert answers == [RedirectAnswer.ON]
     assert crawl.rows("SELECT name FROM aliases") == names
     assert stored(crawl, "A") == {"url": HERE + "A", "meta": {"retry_times": 1}}
 
@@ -136,7 +136,7 @@ def test_a_request_without_stored_form_leaves_what_was_stored(crawl):
 
     answers = moved(crawl, to(claim, "REQ:second"))
 
-    assert answers == [Moved.ON]
+    assert answers == [RedirectAnswer.ON]
     assert owner(crawl, "REQ:second") == "A"
     assert stored(crawl, "A") == {"url": HERE + "first"}
 
@@ -154,7 +154,7 @@ def test_a_request_to_a_name_of_another_item_is_a_duplicate(crawl, how):
 
     answers = moved(crawl, to(claim, name, url=HERE + "other"))
 
-    assert answers == [Moved.TAKEN]
+    assert answers == [RedirectAnswer.TAKEN]
     assert owner(crawl, name) == (None if how == "tombstone" else "OTHER")
     assert stored(crawl, "A") is None
 
@@ -171,7 +171,7 @@ def test_a_claim_that_is_not_ours_moves_nothing(crawl):
         to(mine, "REQ:mine", url=HERE + "mine"),
     )
 
-    assert answers == [Moved.LOST, Moved.ON]
+    assert answers == [RedirectAnswer.LOST, RedirectAnswer.ON]
     assert owner(crawl, "REQ:lost") is None
     assert stored(crawl, "B") is None
     assert stored(crawl, "A") == {"url": HERE + "mine"}
@@ -184,7 +184,7 @@ def test_the_claim_of_a_deleted_item_is_lost(crawl):
 
     answers = moved(crawl, to(claim, "REQ:target", url=HERE + "target"))
 
-    assert answers == [Moved.LOST]
+    assert answers == [RedirectAnswer.LOST]
     assert crawl.rows("SELECT name FROM aliases") == []
 
 
@@ -198,7 +198,7 @@ def test_of_two_requests_of_a_batch_to_one_place_the_first_goes_on(crawl):
         to(second, "REQ:target", url=HERE + "target"),
     )
 
-    assert answers == [Moved.ON, Moved.TAKEN]
+    assert answers == [RedirectAnswer.ON, RedirectAnswer.TAKEN]
     assert owner(crawl, "REQ:target") == "A"
     assert stored(crawl, "B") is None
 
@@ -212,7 +212,7 @@ def test_requests_of_one_claim_may_go_to_one_place(crawl):
         *moved(crawl, to(claim, "REQ:target")),
     ]
 
-    assert answers == [Moved.ON] * 3
+    assert answers == [RedirectAnswer.ON] * 3
 
 
 # Two workers
@@ -224,12 +224,12 @@ def test_of_two_workers_on_the_way_to_one_place_one_goes_on(crawl, pair):
     worker = crawl.worker()
     first, second = claims(crawl, worker, "A", "B")
 
-    assert one.run(move, crawl, to(first, "REQ:target", url=HERE)) == [Moved.ON]
+    assert one.run(move, crawl, to(first, "REQ:target", url=HERE)) == [RedirectAnswer.ON]
     answer = other.start(move, crawl, to(second, "REQ:target", url=HERE))
     other.until_blocked()
     one.commit()
 
-    assert answer.result() == [Moved.TAKEN]
+    assert answer.result() == [RedirectAnswer.TAKEN]
     other.commit()
     assert owner(crawl, "REQ:target") == "A"
     assert stored(crawl, "B") is None
@@ -245,7 +245,7 @@ def test_a_move_that_was_rolled_back_leaves_the_name_to_the_next(crawl, pair):
     other.until_blocked()
     one.rollback()
 
-    assert answer.result() == [Moved.ON]
+    assert answer.result() == [RedirectAnswer.ON]
     other.commit()
     assert owner(crawl, "REQ:target") == "B"
 
@@ -261,7 +261,7 @@ def test_many_names_taken_crosswise_do_not_deadlock(crawl, pair):
     other.until_blocked()
     one.commit()
 
-    assert answer.result() == [Moved.TAKEN] * 6
+    assert answer.result() == [RedirectAnswer.TAKEN] * 6
     other.commit()
 
 
@@ -275,7 +275,7 @@ def test_a_name_that_a_commit_takes_meanwhile_is_a_duplicate(crawl, pair):
     other.until_blocked()
     one.commit()
 
-    assert answer.result() == [Moved.TAKEN]
+    assert answer.result() == [RedirectAnswer.TAKEN]
     other.commit()
     assert owner(crawl, "REQ:target") == "REQ:target"
 
@@ -303,7 +303,7 @@ def test_an_item_that_goes_while_its_request_moves_takes_the_name_along(crawl, p
     (claim,) = claims(crawl, crawl.worker(), "A")
     gone = DeleteItem("A") if how == "deleted" else MergeItem("INTO", id="A")
 
-    assert one.run(move, crawl, to(claim, "REQ:target", url=HERE)) == [Moved.ON]
+    assert one.run(move, crawl, to(claim, "REQ:target", url=HERE)) == [RedirectAnswer.ON]
     applied = other.start(lambda connection: crawl.operate(connection, gone))
     other.until_blocked()
     one.commit()
@@ -334,7 +334,7 @@ def test_a_claim_that_is_taken_over_while_it_moves_stays_whole(crawl, pair):
     other.commit()
     (again,) = crawl.claimed(crawl.worker(), tasks=crawl.only("parse"))
     assert again.request == {"url": HERE + "target"}
-    assert moved(crawl, to(claim, "REQ:further", url=HERE)) == [Moved.LOST]
+    assert moved(crawl, to(claim, "REQ:further", url=HERE)) == [RedirectAnswer.LOST]
 
 
 def test_work_that_ended_keeps_no_request(crawl):

@@ -10,7 +10,7 @@ from bouncers import bouncer
 from projects import PATIENCE, Project, kill
 
 from scrapy_itemgraph import task
-from scrapy_itemgraph.graph import CrawlGraph
+from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store import queues
@@ -75,7 +75,7 @@ def test_news_of_others_work_come_through_in_session_mode(engine, database):
 
     async def run(url: str) -> None:
         settings = Settings(database_url=url)
-        graph = await CrawlGraph.open(
+        graph = await WorkerGraph.open(
             settings, crawl="books", spider="spider", tasks=discover(Books)
         )
         try:

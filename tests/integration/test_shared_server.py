@@ -18,7 +18,7 @@ from projects import Project
 
 from scrapy_itemgraph import ItemGraph, task
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
-from scrapy_itemgraph.graph import CrawlGraph
+from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
@@ -129,7 +129,7 @@ def test_what_the_url_says_of_tls_holds_for_every_connection(tls_server):
     url = f"{server.url}?sslmode=verify-full&sslrootcert={certificate}"
 
     async def run() -> None:
-        graph = await CrawlGraph.open(
+        graph = await WorkerGraph.open(
             Settings(database_url=url), crawl="books", spider="spider", tasks=discover(Books)
         )
         try:

@@ -19,7 +19,7 @@ from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.types import Claim, ItemSnapshot
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.worker import worker as workers
-from scrapy_itemgraph.worker.executions.context import Item
+from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.spider import request_builder
 
 
@@ -78,7 +78,7 @@ def test_claims_of_one_item_share_nothing():
         is_alone=False,
         item=snapshot,
     )
-    one, two = (Item.claimed(each, None) for each in (claim, replace(claim, task_id=2)))
+    one, two = (ItemContext.claimed(each, None) for each in (claim, replace(claim, task_id=2)))
 
     one.data["list"].append(2)
     one.data["new"] = True

@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_itemgraph.model.types import Claim, ItemSnapshot
 from scrapy_itemgraph.worker.executions.executions import Execution
-from scrapy_itemgraph.worker.executions.ready_requests import HandingOut
+from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 
 
 def claim(number: int, *, is_alone: bool = False, slot: str = "a.example") -> Claim:
@@ -34,7 +34,7 @@ class Crawl:
     def __init__(self, *, concurrency: int = 2, places: int = 100) -> None:
         self.working: set[Execution] = set()
         self.running = 0
-        self.handing = HandingOut(
+        self.handing = ReadyRequests(
             working=lambda: self.working,
             running=lambda: self.running,
             places_of=lambda _: places,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import values
-from scrapy_itemgraph.model.types import Moved
+from scrapy_itemgraph.model.types import RedirectAnswer
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-    from scrapy_itemgraph.model.types import Move
+    from scrapy_itemgraph.model.types import Redirect
 
 # Claims that are still ours; they stay so until the transaction ends.
 LOCK_CLAIMS = text("""
@@ -59,7 +59,7 @@ STORE = text("""
 """)
 
 
-def move(connection: Connection, crawl_id: int, moves: Sequence[Move]) -> list[Moved]:
+def move(connection: Connection, crawl_id: int, moves: Sequence[Redirect]) -> list[RedirectAnswer]:
     """Note where claims' requests went; return for each whether it may go on there.
 
     The name of where it goes becomes an alias of the claim's item, unless it is only looked at; if
@@ -82,7 +82,7 @@ def move(connection: Connection, crawl_id: int, moves: Sequence[Move]) -> list[M
     stored = [
         one
         for one, answer in zip(moves, answers, strict=True)
-        if answer is Moved.ON and one.request is not None
+        if answer is RedirectAnswer.ON and one.request is not None
     ]
     if stored:
         connection.execute(
@@ -97,20 +97,22 @@ def move(connection: Connection, crawl_id: int, moves: Sequence[Move]) -> list[M
     return answers
 
 
-def _pair(one: Move) -> tuple[int, int]:
+def _pair(one: Redirect) -> tuple[int, int]:
     return one.claim.item_id, one.claim.task_id
 
 
-def _answer(one: Move, ours: set[tuple[int, int]], owners: dict[str, int | None]) -> Moved:
+def _answer(
+    one: Redirect, ours: set[tuple[int, int]], owners: dict[str, int | None]
+) -> RedirectAnswer:
     if _pair(one) not in ours:
-        return Moved.LOST
+        return RedirectAnswer.LOST
     if one.name is not None and owners.get(one.name, one.claim.item_id) != one.claim.item_id:
-        return Moved.TAKEN
-    return Moved.ON
+        return RedirectAnswer.TAKEN
+    return RedirectAnswer.ON
 
 
 def _take(
-    connection: Connection, crawl_id: int, moves: Sequence[Move]
+    connection: Connection, crawl_id: int, moves: Sequence[Redirect]
 ) -> tuple[dict[str, int | None], set[int]]:
     """Take names for the moves' items; return who has each of them, and which items are gone.
 

@@ -37,7 +37,7 @@ class Graph(Protocol):
         """Return the metadata of an item's result."""
 
 
-class Item:
+class ItemContext:
     """The item under work, as it was when it was claimed."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Item:
         self._graph = graph
 
     @classmethod
-    def claimed(cls, claim: Claim, graph: Graph) -> Item:
+    def claimed(cls, claim: Claim, graph: Graph) -> ItemContext:
         """Return the item of a claim; no two claims of an item share what callbacks may change.
 
         Raises:
@@ -85,7 +85,7 @@ class Item:
         )
 
     @classmethod
-    def blank(cls, task: str = "") -> Item:
+    def blank(cls, task: str = "") -> ItemContext:
         """Return an item for trying a callback without a database."""
         return cls(id="", task=task)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 
 
-class HandingOut:
+class ReadyRequests:
     """The requests of claims that have not started, and what the database knows of them."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Discoveries: requests that are yielded, on their way to becoming work of their own."""
+"""Requests that are yielded, on their way to becoming work of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.types import Applied
     from scrapy_itemgraph.worker.executions.executions import Execution, Leg
     from scrapy_itemgraph.worker.spider.request_ids import Identities, Identity
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 logger = logs.logger(__name__)
 
@@ -43,11 +43,11 @@ class Discovery:
     error: UnstorableError | None = None
 
 
-class Discoveries:
+class Enqueuer:
     """Makes requests items; what cannot be stored its parent's execution carries."""
 
-    def __init__(self, crawl: Crawl, identities: Identities) -> None:
-        self._crawl = crawl
+    def __init__(self, worker: Worker, identities: Identities) -> None:
+        self._worker = worker
         self._identities = identities
         self.carry: Callable[[Request, Leg, str | None], None] = lambda *_: None  # the redirects'
         self._known: OrderedDict[str, None] = OrderedDict()  # names that are committed
@@ -55,8 +55,8 @@ class Discoveries:
         self._carried: set[Leg] = set()
         self._carried_starts: set[str] = set()
         self._places: set[str] = set()
-        crawl.on_applied = self._applied
-        crawl.on_yielded = self.take
+        worker.on_applied = self._applied
+        worker.on_yielded = self.take
 
     def take(self, request: Request, leg: Leg) -> None:
         """Look at a request as it is yielded: what it is known by, and what is to be stored."""
@@ -72,13 +72,13 @@ class Discoveries:
         except Exception as error:
             # What Scrapy would make of it is a task whose exception nobody retrieves.
             logger.exception("%s: cannot take %s", execution.where, request)
-            execution.fail(self._crawl.error_of(execution, error, url=request.url))
+            execution.fail(self._worker.error_of(execution, error, url=request.url))
             leg.discovery = None
 
     def enqueue(self, request: Request, leg: Leg | None) -> bool:
         """Make a request part of the execution that yielded it, unless it is a duplicate."""
         if leg is None:
-            leg = self._crawl.begin(url=request.url).open_leg(is_discovery=True)
+            leg = self._worker.begin(url=request.url).open_leg(is_discovery=True)
             self.take(request, leg)
         request.meta.pop(LEG, None)
         discovery: Discovery | None = leg.discovery
@@ -89,7 +89,7 @@ class Discoveries:
         if discovery.is_known or (
             discovery.identity.is_filtered and discovery.identity.name in execution.discovered
         ):
-            self._identities.dupefilter.log(request, self._crawl.spider)
+            self._identities.dupefilter.log(request, self._worker.spider)
             leg.close()
             return False
         if discovery.error is not None:
@@ -104,23 +104,23 @@ class Discoveries:
 
     def _identify(self, request: Request, execution: Execution) -> Identity:
         if request.meta.pop(START, False):
-            run = self._crawl.graph.run_started_at
-            return self._identities.of_start(request, self._crawl.spider, run)
+            run = self._worker.graph.run_started_at
+            return self._identities.of_start(request, self._worker.spider, run)
         return self._identities.of_child(request, execution)
 
     def drop(self, request: Request) -> None:
         """Say that a request turned out to be a duplicate."""
-        self._crawl.crawler.stats.inc_value("scheduler/enqueued", -1)
-        self._identities.dupefilter.log(request, self._crawl.spider)
-        self._crawl.crawler.signals.send_catch_log(
-            signals.request_dropped, request=request, spider=self._crawl.spider
+        self._worker.crawler.stats.inc_value("scheduler/enqueued", -1)
+        self._identities.dupefilter.log(request, self._worker.spider)
+        self._worker.crawler.signals.send_catch_log(
+            signals.request_dropped, request=request, spider=self._worker.spider
         )
 
     def _is_known(self, identity: Identity, execution: Execution) -> bool:
         if not identity.is_filtered:
             return False
-        if self._freed != self._crawl.graph.names_freed:  # maybe by others
-            self._freed = self._crawl.graph.names_freed
+        if self._freed != self._worker.graph.names_freed:  # maybe by others
+            self._freed = self._worker.graph.names_freed
             self._known.clear()
         if identity.name in self._known:
             self._known.move_to_end(identity.name)
@@ -128,8 +128,8 @@ class Discoveries:
         return identity.name in execution.discovered
 
     def _operation(self, request: Request, identity: Identity) -> EnqueueRequest:
-        data = request_builder.request_data(request, self._crawl.spider)
-        task = self._crawl.meet_callback(requests.callback_name(request, self._crawl.spider))
+        data = request_builder.request_data(request, self._worker.spider)
+        task = self._worker.meet_callback(requests.callback_name(request, self._worker.spider))
         return EnqueueRequest(
             id=identity.name,
             tags=(tasks.callback_tag(task),),
@@ -145,14 +145,14 @@ class Discoveries:
     ) -> bool:
         self._carried = {one for one in self._carried if one.is_open}
         execution = leg.execution
-        limit = self._crawl.settings.held_requests
+        limit = self._worker.settings.held_requests
         if len(self._carried) >= limit:
             why = ItemGraphError(
                 f"{request}: {error}; and {limit:,} requests that cannot be stored are carried in "
                 "memory already: give it what can be stored, or raise ITEMGRAPH_HELD_REQUESTS"
             )
             execution.fail(
-                self._crawl.error_of(
+                self._worker.error_of(
                     execution, why, kind="too many carried requests", url=request.url
                 )
             )
@@ -160,12 +160,12 @@ class Discoveries:
             return False
         if identity.is_filtered and execution.claim is None:
             if identity.name in self._carried_starts:
-                self._identities.dupefilter.log(request, self._crawl.spider)
+                self._identities.dupefilter.log(request, self._worker.spider)
                 leg.close()
                 return False
             self._carried_starts.add(identity.name)
         self._carried.add(leg)
-        self._crawl.crawler.stats.inc_value("itemgraph/held")
+        self._worker.crawler.stats.inc_value("itemgraph/held")
         self._say_once(execution, error)
         leg.is_discovery = False
         name = identity.name if identity.is_filtered else None
@@ -192,9 +192,9 @@ class Discoveries:
         if isinstance(found, EnqueueRequest):
             data = found.data
             try:
-                found = requests.load({"url": data["url"], **data["request"]}, self._crawl.spider)
+                found = requests.load({"url": data["url"], **data["request"]}, self._worker.spider)
             except ItemGraphError:
-                self._crawl.crawler.stats.inc_value("scheduler/enqueued", -1)
+                self._worker.crawler.stats.inc_value("scheduler/enqueued", -1)
                 return
         self.drop(found)
 
@@ -211,7 +211,7 @@ class Discoveries:
             found = execution.discovered.get(note.text)
             if found is None or (isinstance(found, Request) and found.dont_filter):
                 continue
-            if not self._crawl.freed_meanwhile:
+            if not self._worker.freed_meanwhile:
                 self._known[note.text] = None
             if note.label == "known":
                 self._drop_known(found)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from scrapy_itemgraph.worker.executions.executions import Execution, Leg
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 logger = logs.logger(__name__)
 
@@ -30,14 +30,14 @@ _POLL = 1.0
 class Logins:
     """Gives the work of an expired session back, has the spider log in once, and lets it go on."""
 
-    def __init__(self, crawl: Crawl, waiting: Callable[[], Iterable[Request]]) -> None:
-        self._crawl = crawl
+    def __init__(self, worker: Worker, waiting: Callable[[], Iterable[Request]]) -> None:
+        self._worker = worker
         self._waiting = waiting
         self._generation = 0
         self._expired = asyncio.Event()
         self._logins: Counter[tuple[int, int]] = Counter()  # by work that finds itself logged out
         self.is_under_way = False
-        crawl.on_expired = self.expired
+        worker.on_expired = self.expired
 
     def begin(self, leg: Leg) -> None:
         """Note with which login a request goes out; its redirects are the answer to that one."""
@@ -52,7 +52,7 @@ class Logins:
         why = self._hopeless(execution, leg)
         if why is not None:
             hopeless = ItemGraphError(f"{type(error).__name__} was raised, but {why}")
-            execution.fail(self._crawl.error_of(execution, hopeless, kind="session expired"))
+            execution.fail(self._worker.error_of(execution, hopeless, kind="session expired"))
             return
         execution.release()
         if self._is_news(leg):
@@ -60,7 +60,7 @@ class Logins:
             self._expired.set()
 
     def _hopeless(self, execution: Execution, leg: Leg) -> str | None:
-        spider = self._crawl.spider
+        spider = self._worker.spider
         if login_of(spider) is None:
             return f"the spider {spider.name} has no login(), which would yield Requests"
         claim = execution.claim
@@ -83,56 +83,56 @@ class Logins:
             self._expired.clear()
             if await self._is_renewed():
                 self.is_under_way = False
-                self._crawl.on_news()
-                wake_engine(self._crawl.crawler)
+                self._worker.on_news()
+                wake_engine(self._worker.crawler)
             else:
                 await asyncio.sleep(_POLL)
                 self._expired.set()
 
     async def _is_renewed(self) -> bool:
-        is_mine, current = await self._crawl.graph.sessions.begin_login(self._generation)
+        is_mine, current = await self._worker.graph.sessions.begin_login(self._generation)
         if is_mine:
             await self._log_in()
             return True
         is_renewed = current != self._generation
         if is_renewed:
             self._generation = current
-            self._crawl.graph.has_cookies = True
-            await self._crawl.refresh_cookies(self._waiting())
-            await self._crawl.refresh_state()
+            self._worker.graph.has_cookies = True
+            await self._worker.refresh_cookies(self._waiting())
+            await self._worker.refresh_state()
         return is_renewed
 
     async def _log_in(self) -> None:
-        name = self._crawl.spider.name
+        name = self._worker.spider.name
         logger.info("spider %s: the session has expired; logging in", name)
         error = await self._run_login()
-        await self._crawl.save_session()
-        self._generation = await self._crawl.graph.sessions.end_login(renewed=error is None)
+        await self._worker.save_session()
+        self._generation = await self._worker.graph.sessions.end_login(renewed=error is None)
         if error is not None:
             raise ItemGraphError(
                 f"spider {name}: login() failed: {error.get('type')}: {error.get('message')}. "
                 "The work was given back; start the crawl again to go on"
             )
-        self._crawl.crawler.stats.inc_value("itemgraph/logins")
+        self._worker.crawler.stats.inc_value("itemgraph/logins")
 
     async def _run_login(self) -> dict[str, Any] | None:
         """Run the spider's login to the end of its last callback; return its error, if any."""
         ended = asyncio.Event()
-        execution = self._crawl.begin(url="login()")
+        execution = self._worker.begin(url="login()")
         execution.is_login = True
         execution.on_settled = ended.set
         leg = execution.open_leg()
         try:
-            login = login_of(self._crawl.spider)
+            login = login_of(self._worker.spider)
             assert login is not None
             async for output in iterate(login()):
                 if not isinstance(output, Request):
                     raise foreign(output, f"{execution.where}, which yields Requests")  # noqa: TRY301
                 output.meta[LEG] = leg.open_child()
-                self._crawl.crawler.engine.crawl(output)
+                self._worker.crawler.engine.crawl(output)
         except Exception as error:
-            logger.exception("spider %s: login() raised an error", self._crawl.spider.name)
-            execution.fail(self._crawl.error_of(execution, error))
+            logger.exception("spider %s: login() raised an error", self._worker.spider.name)
+            execution.fail(self._worker.error_of(execution, error))
         leg.close()
         await ended.wait()
         if execution.outcome is Outcome.OK:

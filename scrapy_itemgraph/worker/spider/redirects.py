@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model.operations import CreateAlias
-from scrapy_itemgraph.model.types import Move, Moved
+from scrapy_itemgraph.model.types import Redirect, RedirectAnswer
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.executions.executions import LegState
 from scrapy_itemgraph.worker.spider import request_builder
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.worker.executions.executions import Leg
     from scrapy_itemgraph.worker.spider.request_ids import Identities
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 
 class Redirects:
@@ -28,16 +28,16 @@ class Redirects:
 
     def __init__(
         self,
-        crawl: Crawl,
+        worker: Worker,
         identities: Identities,
         push: Callable[[Request, Leg], None],
         drop: Callable[[Request], None],
     ) -> None:
-        self._crawl = crawl
+        self._worker = worker
         self._identities = identities
         self._push = push
         self._drop = drop
-        self._waiting: list[tuple[Request, Leg, Move]] = []
+        self._waiting: list[tuple[Request, Leg, Redirect]] = []
         self._added = asyncio.Event()
 
     def follow(self, request: Request, leg: Leg) -> bool:
@@ -53,18 +53,18 @@ class Redirects:
             name = None  # fetched again, wherever that leads by now
         if name is not None:
             if name == claim.item.id or name in leg.execution.discovered:
-                self._identities.dupefilter.log(request, self._crawl.spider)
+                self._identities.dupefilter.log(request, self._worker.spider)
                 leg.close()
                 return False
             leg.execution.discovered[name] = request
         stored = self._stored(request) if leg.is_own else None
-        self._add(request, leg, Move(claim=claim, name=name, request=stored))
+        self._add(request, leg, Redirect(claim=claim, name=name, request=stored))
         return True
 
     def _is_about_sessions(self, request: Request, leg: Leg) -> bool:
         """Tell whether it may lead to a login page, which is nobody's, and not where to go on."""
         return (
-            request_builder.login_of(self._crawl.spider) is not None
+            request_builder.login_of(self._worker.spider) is not None
             and request.url != leg.request.url
         )
 
@@ -78,7 +78,7 @@ class Redirects:
             self._push(request, leg)
             return
         leg.execution.add(CreateAlias(name))
-        self._add(request, leg, Move(claim=claim, name=name, request=None, takes_name=False))
+        self._add(request, leg, Redirect(claim=claim, name=name, request=None, takes_name=False))
 
     async def run(self) -> None:
         """Note what gathers until told to stop."""
@@ -86,34 +86,34 @@ class Redirects:
             await self._added.wait()
             self._added.clear()
             batch, self._waiting = self._waiting, []
-            answers = await self._crawl.graph.move([move for *_, move in batch])
-            await self._crawl.refresh_cookies([request for request, *_ in batch])
+            answers = await self._worker.graph.move([move for *_, move in batch])
+            await self._worker.refresh_cookies([request for request, *_ in batch])
             for (request, leg, _), answer in zip(batch, answers, strict=True):
                 try:
                     self._go_on(request, leg, answer)
                 except Exception as error:  # noqa: BLE001 - a slot or a filter of the user's
-                    described = self._crawl.error_of(leg.execution, error, url=request.url)
+                    described = self._worker.error_of(leg.execution, error, url=request.url)
                     leg.execution.fail(described)
                     leg.close()
-            request_builder.wake_engine(self._crawl.crawler)
+            request_builder.wake_engine(self._worker.crawler)
 
-    def _add(self, request: Request, leg: Leg, move: Move) -> None:
+    def _add(self, request: Request, leg: Leg, move: Redirect) -> None:
         leg.state = LegState.QUEUED
         self._waiting.append((request, leg, move))
         self._added.set()
 
     def _stored(self, request: Request) -> str | None:
         try:
-            return json.dumps(requests.dump(request, self._crawl.spider))
+            return json.dumps(requests.dump(request, self._worker.spider))
         except UnstorableError:  # after a crash it begins where it was yielded
             return None
 
-    def _go_on(self, request: Request, leg: Leg, answer: Moved) -> None:
+    def _go_on(self, request: Request, leg: Leg, answer: RedirectAnswer) -> None:
         if not leg.is_open:
             return
-        if answer is Moved.ON:
+        if answer is RedirectAnswer.ON:
             self._push(request, leg)
-        elif answer is Moved.TAKEN:
+        elif answer is RedirectAnswer.TAKEN:
             self._drop(request)
             leg.close()
         else:

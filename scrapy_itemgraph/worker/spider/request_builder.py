@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.types import Claim
-    from scrapy_itemgraph.worker.executions.context import Item
+    from scrapy_itemgraph.worker.executions.context import ItemContext
 
 logger = logs.logger(__name__)
 
@@ -161,7 +161,7 @@ def _takes_item(function: Any) -> bool:
     }
 
 
-def build_request(spider: Spider, task: Task, item: Item) -> Request:
+def build_request(spider: Spider, task: Task, item: ItemContext) -> Request:
     """Build the request of work that was claimed.
 
     Raises:
@@ -275,7 +275,7 @@ def wake_engine(crawler: Crawler) -> None:
         slot.nextcall.schedule()
 
 
-def _user_request(spider: Spider, task: Task, item: Item) -> Request:
+def _user_request(spider: Spider, task: Task, item: ItemContext) -> Request:
     if task.request is not None:
         request = _call_request(spider, task, item)
         if not isinstance(request, Request):
@@ -298,7 +298,7 @@ def _user_request(spider: Spider, task: Task, item: Item) -> Request:
     )
 
 
-def _call_request(spider: Spider, task: Task, item: Item) -> Any:
+def _call_request(spider: Spider, task: Task, item: ItemContext) -> Any:
     given = task.request
     if isinstance(given, str):
         return getattr(spider, given)(item)

@@ -11,51 +11,51 @@ from scrapy_itemgraph.tools.progress import Progress
 from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 logger = logs.logger(__name__)
 
 _CHUNK = 500
 
 
-async def sow(crawl: Crawl) -> None:
+async def sow(worker: Worker) -> None:
     """Apply what the spider's `seeds()` yields, a transaction for every few hundred.
 
     Raises:
         ItemGraphError: naming the spider and what is wrong with its seeds.
 
     """
-    seeds = getattr(crawl.spider, "seeds", None)
+    seeds = getattr(worker.spider, "seeds", None)
     if not callable(seeds):
         return
     try:
-        await _apply(crawl, seeds())
+        await _apply(worker, seeds())
     except ItemGraphError:
         raise
     except Exception as error:
-        logger.exception("spider %s: seeds raised an error", crawl.spider.name)
+        logger.exception("spider %s: seeds raised an error", worker.spider.name)
         raise ItemGraphError(
-            f"spider {crawl.spider.name}: seeds: {type(error).__name__}: {error}"
+            f"spider {worker.spider.name}: seeds: {type(error).__name__}: {error}"
         ) from None
 
 
-async def _apply(crawl: Crawl, seeds: Any) -> None:
+async def _apply(worker: Worker, seeds: Any) -> None:
     chunk: list[Operation] = []
     count = 0
     progress = Progress("Sowing seeds", "operations", lambda line: logger.info("%s", line))
     async for seed in request_builder.iterate(seeds, each=lambda given: given or ()):
-        chunk.append(_checked(crawl, seed))
+        chunk.append(_checked(worker, seed))
         if len(chunk) == _CHUNK:
-            await crawl.graph.seed(chunk)
+            await worker.graph.seed(chunk)
             count += len(chunk)
             progress.reach(count)
             chunk = []
     if chunk:
-        await crawl.graph.seed(chunk)
+        await worker.graph.seed(chunk)
 
 
-def _checked(crawl: Crawl, seed: Any) -> Operation:
-    where = f"spider {crawl.spider.name}, seeds"
+def _checked(worker: Worker, seed: Any) -> Operation:
+    where = f"spider {worker.spider.name}, seeds"
     if not isinstance(seed, Operation):
         raise ForeignOutputError(
             f"{where}: yielded {type(seed).__name__} {seed!r:.80}; seeds are operations"
@@ -64,4 +64,4 @@ def _checked(crawl: Crawl, seed: Any) -> Operation:
         raise OperationError(
             f"{where}: CreateItem without an id would be a new item at every start; give it one"
         )
-    return crawl.checks.checked(seed, None, where)
+    return worker.checks.checked(seed, None, where)

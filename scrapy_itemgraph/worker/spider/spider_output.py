@@ -31,7 +31,7 @@ from scrapy_itemgraph.worker.spider.validation import check_ttl
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from scrapy_itemgraph.worker.worker import Crawl
+    from scrapy_itemgraph.worker.worker import Worker
 
 _NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")
 
@@ -39,7 +39,7 @@ _NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")
 class Errback:
     """The errback of every request that we hand to the engine; it knows the request's leg."""
 
-    def __init__(self, outputs: Outputs, leg: Leg, errback: Callable[..., Any] | None) -> None:
+    def __init__(self, outputs: SpiderOutput, leg: Leg, errback: Callable[..., Any] | None) -> None:
         self.itemgraph_wrapped = errback
         self._outputs = outputs
         self._leg = leg
@@ -50,11 +50,11 @@ class Errback:
         return self._outputs.failed(self._leg, self.itemgraph_wrapped, failure)
 
 
-class Outputs:
+class SpiderOutput:
     """Sorts what one crawl's callbacks give back."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
 
     # Scrapes
 
@@ -70,14 +70,14 @@ class Outputs:
         if task in leg.scrapes:
             return True
         leg.scrapes.add(task)
-        self._crawl.on_fetched(leg)  # another middleware may have kept the fetch from ours
+        self._worker.on_fetched(leg)  # another middleware may have kept the fetch from ours
         task.add_done_callback(lambda task: self._scraped(leg, task))
         return False
 
     def _scraped(self, leg: Leg, task: asyncio.Task[Any]) -> None:
         """Close a leg whose scrape has ended; one that was cancelled has not succeeded."""
         if task.cancelled():
-            if self._crawl.crawler.engine.running:  # what the callback awaited was cancelled
+            if self._worker.crawler.engine.running:  # what the callback awaited was cancelled
                 self.broke(leg, asyncio.CancelledError("what it awaited was cancelled"))
             else:
                 leg.execution.release()
@@ -122,7 +122,7 @@ class Outputs:
         async for output in result:
             if turns.is_due:
                 await turns.give()
-                if self._crawl.gate.is_closed:  # it may never end
+                if self._worker.gate.is_closed:  # it may never end
                     execution.release()
                     return
             yield output
@@ -133,9 +133,9 @@ class Outputs:
         if isinstance(error, CloseSpider | DatabaseUnavailableError):
             execution.release()
         elif isinstance(error, SessionExpired):
-            self._crawl.on_expired(leg, error)
+            self._worker.on_expired(leg, error)
         elif execution.error is None:
-            execution.fail(self._crawl.error_of(execution, error, url=url))
+            execution.fail(self._worker.error_of(execution, error, url=url))
 
     def _take(self, execution: Execution, output: Any, *, is_owner: bool, callback: Any) -> Any:
         where = execution.where
@@ -143,7 +143,7 @@ class Outputs:
             return None
         execution.count_output()
         if isinstance(output, Operation):
-            execution.add(self._crawl.checks.checked(output, execution, where))
+            execution.add(self._worker.checks.checked(output, execution, where))
             return None
         if isinstance(output, Request):
             check_ttl(output.meta, where)
@@ -155,7 +155,7 @@ class Outputs:
         raise foreign(output, f"{where}: {_name(callback)}")
 
     def _check_target(self, request: Request, where: str) -> None:
-        task = request_builder.task_of(request_builder.callback_of(request, self._crawl.spider))
+        task = request_builder.task_of(request_builder.callback_of(request, self._worker.spider))
         if task is not None:
             raise ForeignOutputError(
                 f"{where}: a Request to the task {task.name!r} ({request.url}); a task runs when "
@@ -169,10 +169,10 @@ class Outputs:
         request = _cleared(output)
         child = leg.open_child(is_discovery=not continues)
         if not continues:
-            self._crawl.on_yielded(request, child)
+            self._worker.on_yielded(request, child)
         request.meta[LEG] = child
         if continues:
-            callback = request_builder.callback_of(request, self._crawl.spider)
+            callback = request_builder.callback_of(request, self._worker.spider)
             if leg.execution.is_of_task and request_builder.takes_item(callback):
                 request.cb_kwargs.setdefault("item", leg.execution.item)
         return request
@@ -190,8 +190,8 @@ class Outputs:
         if isinstance(reason, PutOffError):
             execution.release()
             return []
-        verdict = self._crawl.judge.judge(reason, task, claim.attempt if claim else 1)
-        error = self._crawl.error_of(execution, reason, kind=verdict.kind, url=_url(leg))
+        verdict = self._worker.judge.judge(reason, task, claim.attempt if claim else 1)
+        error = self._worker.error_of(execution, reason, kind=verdict.kind, url=_url(leg))
         if verdict.outcome is Outcome.RETRY:
             assert verdict.delay is not None
             execution.retry(error, verdict.delay)
@@ -213,12 +213,12 @@ class Outputs:
 
     def _recovers(self, leg: Leg, errback: Callable[..., Any]) -> bool:
         """Tell whether the settings say of an errback that what it returns undoes the failure."""
-        options = self._crawl.settings.callbacks
-        names = methods.errback_names(leg.request, errback, self._crawl.spider)
+        options = self._worker.settings.callbacks
+        names = methods.errback_names(leg.request, errback, self._worker.spider)
         return any(options.get(name, {}).get("recovers", False) for name in names)
 
     def _taken_from_errback(self, leg: Leg, result: Any) -> Any:
-        callback = request_builder.callback_of(leg.request, self._crawl.spider)
+        callback = request_builder.callback_of(leg.request, self._worker.spider)
         if inspect.iscoroutine(result):
 
             async def awaited() -> AsyncIterator[Any]:
@@ -245,16 +245,16 @@ class Outputs:
 
     def from_start(self, output: Any) -> Any:
         """Pass on an item or a request of `start()`; an operation is committed by itself."""
-        where = f"spider {self._crawl.spider.name}, start()"
+        where = f"spider {self._worker.spider.name}, start()"
         if isinstance(output, Operation):
-            self._crawl.apply([self._crawl.checks.checked(output, None, where)], where)
+            self._worker.apply([self._worker.checks.checked(output, None, where)], where)
             return None
         if isinstance(output, Request):
             check_ttl(output.meta, where)
             self._check_target(output, where)
             output.meta[START] = True
             return output
-        if self._crawl.tasks and output is not None and not is_item(output):
+        if self._worker.tasks and output is not None and not is_item(output):
             raise foreign(output, where)
         return output
 
