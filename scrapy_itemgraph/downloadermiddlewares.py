@@ -51,7 +51,7 @@ class ItemGraphDownloaderMiddleware:
         """Let requests that start just now leave before a callback has the loop."""
         if feedback.is_robots(request):
             self._worker.on_robots(request, response)
-        await self._worker.gate.departures.quiet()
+        await self._worker.gate.sends.quiet()
         return response
 
     def _fetched(self, leg: Leg, task: asyncio.Task[Any]) -> None:

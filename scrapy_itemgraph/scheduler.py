@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from twisted.internet.defer import Deferred
 
-    from scrapy_itemgraph.throttle.limiter import Lane, Tenancy
+    from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.worker.worker import Worker
 
 
@@ -196,11 +196,11 @@ class Scheduler(BaseScheduler):
         leg.has_begun = False
         leg.lane = self._worker.gate.lane(local_slots.slot_of(request), leg)
 
-    def _give_back(self, tenancy: Tenancy) -> None:
+    def _give_back(self, limiter: Limiter) -> None:
         """Give back the work that waits for a limit whose turn will not come soon."""
         for request in (
-            *self._claimed.drop(lambda lane: tenancy in lane),
-            *self._follow_ups.drop(lambda lane: tenancy in lane),
+            *self._claimed.drop(lambda lane: limiter in lane),
+            *self._follow_ups.drop(lambda lane: limiter in lane),
         ):
             leg: Leg = request.meta[LEG]
             if leg.execution.claim is None:  # there is nowhere to give it back to
@@ -208,7 +208,7 @@ class Scheduler(BaseScheduler):
             else:
                 self._worker.gate.give_back(leg, leg.lane)
                 leg.close()
-        self._worker.gate.put_off(tenancy)
+        self._worker.gate.put_off(limiter)
 
     def _hand_out(self, request: Request, leg: Leg) -> None:
         leg.state = LegState.RUNNING

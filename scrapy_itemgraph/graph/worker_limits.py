@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.transactions import Transactions
     from scrapy_itemgraph.model.limits import Limit
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.types import Claim, Grant, Hand, Lesson, Use
+    from scrapy_itemgraph.model.types import Claim, Grant, Hand, SlotFeedback, Use
     from scrapy_itemgraph.settings import Settings
 
 
@@ -102,9 +102,9 @@ class Limiting:
         learns = self._settings.learn_delays
         return await self._call(holdings.renew, self.worker_id, uses, learns=learns, hot=True)
 
-    async def teach(self, lessons: Sequence[Lesson]) -> None:
+    async def save_feedback(self, answers: Sequence[SlotFeedback]) -> None:
         """Save what was learned of slots, and tell the other workers that have them."""
-        await self._call(holdings.teach, self.worker_id, lessons, hot=True)
+        await self._call(holdings.save_feedback, self.worker_id, answers, hot=True)
 
     async def number_slots(self, names: Iterable[str]) -> dict[str, int]:
         """Return the numbers of slots, made when they are new."""

@@ -341,7 +341,7 @@ class Hand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class SlotFeedback:
     """What a site's answer taught of its slot: leave it alone for a while, or a delay to keep."""
 
     slot: str

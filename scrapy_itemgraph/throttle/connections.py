@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from twisted.web._newclient import HTTP11ClientProtocol
 
 
-class Traveller(Protocol):
-    """Who is told of a connection."""
+class ConnectionWatcher(Protocol):
+    """What is told of its connection: a send."""
 
     def connecting(self) -> None:
         """Take note that the request waits for a connection from now on."""
@@ -32,11 +32,11 @@ class Traveller(Protocol):
         """Return the same after it has waited for so long."""
 
 
-traveller: ContextVar[Traveller | None] = ContextVar("itemgraph_traveller", default=None)
+current_send: ContextVar[ConnectionWatcher | None] = ContextVar("itemgraph_send", default=None)
 
 
 class Connections:
-    """Has the pools of Scrapy's download handlers tell the traveller whose download asks them.
+    """Has the connection pools of Scrapy's download handlers tell the send that asks them.
 
     Other handlers tell nothing.
     """
@@ -61,7 +61,7 @@ def _wrap(pool: HTTPConnectionPool) -> None:
     def getConnection(  # noqa: N802 - Twisted's name
         key: Hashable, endpoint: IStreamClientEndpoint
     ) -> Deferred[HTTP11ClientProtocol]:
-        who = traveller.get()
+        who = current_send.get()
         if who is None:
             return get_connection(key, endpoint)
         who.connecting()

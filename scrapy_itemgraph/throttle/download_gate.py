@@ -17,8 +17,8 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.throttle import local_slots
-from scrapy_itemgraph.throttle.connections import Connections, traveller
-from scrapy_itemgraph.throttle.send_times import Departure, Departures
+from scrapy_itemgraph.throttle.connections import Connections, current_send
+from scrapy_itemgraph.throttle.send_times import Send, Sends
 from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.executions.executions import LEG, Leg
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from scrapy.core.downloader import Slot
     from scrapy.http import Response
 
-    from scrapy_itemgraph.throttle.limiter import Lane, Tenancy
-    from scrapy_itemgraph.throttle.limiter_set import Tenancies
+    from scrapy_itemgraph.throttle.limiter import Lane, Limiter
+    from scrapy_itemgraph.throttle.limiter_set import Limiters
 
 # What does not start within so many seconds is given back when the spider closes.
 _PATIENCE_AT_THE_END = 5.0
@@ -62,22 +62,22 @@ class Gate:
 
     def __init__(
         self,
-        tenancies: Tenancies,
+        limiters: Limiters,
         limits_of: Callable[[Leg | None], Any],
-        adopt: Callable[[Tenancy], None],
+        adopt: Callable[[Limiter], None],
     ) -> None:
         """Take what tells the named limits of a request, from its leg or that it has none."""
         self._adopt = adopt
-        self._tenancies = tenancies
+        self._limiters = limiters
         self._limits_of = limits_of
         self._waiting: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closing_since: float | None = None
         self._is_over = False
-        self._blocked: set[Tenancy] = set()  # slots
+        self._blocked: set[Limiter] = set()  # slots
         self._slots: Mapping[str, Slot] = {}  # Scrapy's
         self._said: dict[tuple[str, str], float] = {}
-        self.departures = Departures(self.pump)
+        self.sends = Sends(self.pump)
         self.is_alive: Callable[[], bool] = lambda: True
         self.on_ready: Callable[[], None] = lambda: None  # the scheduler may hand out more
         self.on_need: Callable[[], None] = lambda: None  # a limit is wanted that is not in hand
@@ -114,7 +114,7 @@ class Gate:
 
     def lane(self, slot: str, leg: Leg | None) -> Lane:
         """Return what a request of a slot keeps to."""
-        return self._tenancies.lane(slot, self._limits_of(leg))
+        return self._limiters.lane(slot, self._limits_of(leg))
 
     async def _through(self, request: Request, download: Callable[[Request], Any]) -> Response:
         leg = _own_leg(request)
@@ -127,15 +127,15 @@ class Gate:
             self._adopt(one)
         began = time.monotonic()
         host = urlparse_cached(request).hostname or ""
-        departure = Departure(self.departures, lane, began, host)
-        token = traveller.set(departure)
+        send = Send(self.sends, lane, began, host)
+        token = current_send.set(send)
         try:
             response: Response = await download(request)
         finally:
-            traveller.reset(token)
+            current_send.reset(token)
             self._end(lane, began)
-            departure.answered()
-        self.departures.is_first = False
+            send.answered()
+        self.sends.is_first = False
         self.on_response(request, response, lane)
         return response
 
@@ -275,12 +275,12 @@ class Gate:
 
     # What is not to wait
 
-    def put_off(self, tenancy: Tenancy) -> None:
+    def put_off(self, limiter: Limiter) -> None:
         """Give back the work that waits here for a limit whose turn will not come soon."""
-        if tenancy.is_slot:
-            self._blocked.add(tenancy)
+        if limiter.is_slot:
+            self._blocked.add(limiter)
         for waiter in list(self._waiting):
-            if tenancy in waiter.lane:
+            if limiter in waiter.lane:
                 self._put_off(waiter)
 
     def _put_off(self, waiter: _Waiter) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from protego import Protego
 
-from scrapy_itemgraph.model.types import Lesson
+from scrapy_itemgraph.model.types import SlotFeedback
 from scrapy_itemgraph.throttle.local_slots import slot_in_use
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _BUSY = (429, 503)
 
 
-def lesson_of_answer(request: Request, response: Response, longest: timedelta) -> Lesson | None:
+def of_answer(request: Request, response: Response, longest: timedelta) -> SlotFeedback | None:
     """Return how long a site wants to be left alone, if it says so."""
     if response.status not in _BUSY:
         return None
@@ -28,7 +28,7 @@ def lesson_of_answer(request: Request, response: Response, longest: timedelta) -
     slot = slot_in_use(request)
     if seconds is None or seconds <= 0 or not slot:
         return None
-    return Lesson(slot=slot, blocked_for=seconds, blocked_by=f"http {response.status}")
+    return SlotFeedback(slot=slot, blocked_for=seconds, blocked_by=f"http {response.status}")
 
 
 def is_robots(request: Request) -> bool:
@@ -36,9 +36,9 @@ def is_robots(request: Request) -> bool:
     return "dont_obey_robotstxt" in request.meta and request.url.endswith("/robots.txt")
 
 
-def lesson_of_robots(
+def of_robots(
     request: Request, response: Response, agent: str, longest: timedelta
-) -> Lesson | None:
+) -> SlotFeedback | None:
     """Return the Crawl-delay that a robots.txt asks for; none takes back an earlier one."""
     slot = slot_in_use(request)
     if not slot or response.status >= 500:  # noqa: PLR2004 - HTTP's server errors
@@ -46,7 +46,7 @@ def lesson_of_robots(
     text = response.body.decode(errors="replace") if response.status < 300 else ""  # noqa: PLR2004
     delay = Protego.parse(text).crawl_delay(agent)
     seconds = 0.0 if delay is None or not delay > 0 else float(delay)
-    return Lesson(slot=slot, crawl_delay=min(seconds, longest.total_seconds()))
+    return SlotFeedback(slot=slot, crawl_delay=min(seconds, longest.total_seconds()))
 
 
 def retry_after(response: Response, longest: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Tenancy: one limit in the hand of this process, and when it lets the next request start.
+"""Limiter: one limit in the hand of this process, and when it lets the next request start.
 
 All times are those of `time.monotonic`, in seconds. No I/O here.
 """
@@ -35,7 +35,7 @@ _LEAD_GROWS = 0.0001
 _CONNECTS = 0.02
 
 
-class Tenancy:
+class Limiter:
     """One limit: whether this process has it, what runs under it, and when the next may start."""
 
     __slots__ = (
@@ -361,4 +361,4 @@ class Tenancy:
         return now - max(self._used, self._since, self.due) >= _LINGER and not self.running
 
 
-Lane = tuple[Tenancy, ...]
+Lane = tuple[Limiter, ...]

@@ -1,4 +1,4 @@
-"""Tenancies: the limits that this process has in hand.
+"""Limiter set: the limits that this process has in hand.
 
 All times are those of `time.monotonic`, in seconds. No I/O here.
 """
@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.types import Terms
-from scrapy_itemgraph.throttle.limiter import SLOT, Tenancy
+from scrapy_itemgraph.throttle.limiter import SLOT, Limiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,41 +25,41 @@ def _throttled(terms: Terms, delay: float | None) -> Terms:
     return Terms(gap=max(terms.gap, delay or 0.0), concurrency=terms.concurrency)
 
 
-class Tenancies:
-    """All limits that this process has met, by kind and name."""
+class Limiters:
+    """The limiters of all limits that this process has met, by kind and name."""
 
     def __init__(
-        self, slot_terms: Callable[[str], Terms], throttle_of: Callable[[Tenancy], float | None]
+        self, slot_terms: Callable[[str], Terms], throttle_of: Callable[[Limiter], float | None]
     ) -> None:
         """Take how a slot is kept at any moment, and the delay that AutoThrottle gives it."""
         self.slot_terms = slot_terms
         self._throttle_of = throttle_of
-        self._by_key: dict[tuple[str, str], Tenancy] = {}
-        self._by_id: dict[int, Tenancy] = {}
+        self._by_key: dict[tuple[str, str], Limiter] = {}
+        self._by_id: dict[int, Limiter] = {}
 
-    def __iter__(self) -> Iterator[Tenancy]:
+    def __iter__(self) -> Iterator[Limiter]:
         return iter(self._by_key.values())
 
-    def slot(self, name: str) -> Tenancy | None:
-        """Return the tenancy of a slot; None where there is nothing to keep to."""
+    def slot(self, name: str) -> Limiter | None:
+        """Return the limiter of a slot; None where there is nothing to keep to."""
         if not name:
             return None
         found = self._by_key.get((SLOT, name))
         if found is None:
-            found = Tenancy((SLOT, name), lambda: self.slot_terms(name))
+            found = Limiter((SLOT, name), lambda: self.slot_terms(name))
             self._by_key[found.key] = found
         return found
 
     def declare(
         self, limit_id: int, key: tuple[str, str], terms: Terms, *, first_delay: float | None
-    ) -> Tenancy:
-        """Make the tenancy of a limit that the code declares, if it is not known.
+    ) -> Limiter:
+        """Make the limiter of a limit that the code declares, if it is not known.
 
         With a first delay its answers set its delay.
         """
         found = self._by_id.get(limit_id)
         if found is None:
-            found = Tenancy(key, lambda: terms, limit_id)
+            found = Limiter(key, lambda: terms, limit_id)
             if first_delay is not None:
                 found.throttle = first_delay
                 found.terms_of = lambda: _throttled(terms, found.throttle)
@@ -100,7 +100,7 @@ class Tenancies:
                 self.identify({grant.name: grant.limit_id})
             found.take(grant, asked_at)
 
-    def rooms(self, unbegun: Mapping[Tenancy, int]) -> dict[int, int]:
+    def rooms(self, unbegun: Mapping[Limiter, int]) -> dict[int, int]:
         """Return how many more requests the limits in hand have use for, by number.
 
         `unbegun` counts the requests in hand that have not started.
@@ -121,12 +121,12 @@ class Tenancies:
             if one.units and not one.terms.is_exclusive
         }
 
-    def soonest_room(self, unbegun: Mapping[Tenancy, int]) -> float:
+    def soonest_room(self, unbegun: Mapping[Limiter, int]) -> float:
         """Return in how many seconds a limit in hand has use for another request, by time alone."""
         now = time.monotonic()
         return min((one.room_in(now, unbegun.get(one, 0)) for one in self), default=math.inf)
 
-    def uses(self, interest: Mapping[Tenancy, int]) -> list[Use]:
+    def uses(self, interest: Mapping[Limiter, int]) -> list[Use]:
         """Return what to tell the database and ask of it, and forget what has no use any more.
 
         `interest` counts the requests in hand by what they keep to.
@@ -151,7 +151,7 @@ class Tenancies:
         now = time.monotonic()
         return [use for one in self if one.limit_id and (use := one.use(now, 0)) is not None]
 
-    def _note_throttle(self, one: Tenancy) -> None:
+    def _note_throttle(self, one: Limiter) -> None:
         if one.is_slot and one.units:
             one.throttle = self._throttle_of(one) or one.throttle
 
@@ -161,7 +161,7 @@ class Tenancies:
             one.lose()
             one.again_at = -math.inf
 
-    def lacks(self, interest: Mapping[Tenancy, int]) -> bool:
+    def lacks(self, interest: Mapping[Limiter, int]) -> bool:
         """Whether a limit could be used more than what is in hand of it allows."""
         return any(
             one.units < min(interest.get(one, 0), one.terms.concurrency or 1)
@@ -169,13 +169,13 @@ class Tenancies:
             for one in interest
         )
 
-    def next_settling(self, interest: Mapping[Tenancy, int]) -> float:
+    def next_settling(self, interest: Mapping[Limiter, int]) -> float:
         """Return in how many seconds something is to be told or asked, at most a second."""
         now = time.monotonic()
         moments = [one.settles_at(interest.get(one, 0)) for one in self]
         return min(max(0.02, min(moments, default=math.inf) - now), _TICK)
 
-    def _forget(self, one: Tenancy) -> None:
+    def _forget(self, one: Limiter) -> None:
         """Forget a slot that has no use any more."""
         if one.is_slot:
             self._by_key.pop(one.key, None)

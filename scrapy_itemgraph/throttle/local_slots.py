@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-    from scrapy_itemgraph.throttle.limiter import Tenancy
+    from scrapy_itemgraph.throttle.limiter import Limiter
 
 NO_DOWNLOAD = "_itemgraph_no_download"
 
@@ -78,19 +78,19 @@ class SlotTerms:
         at_once = int(concurrency) if concurrency > 0 else MANY
         return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
 
-    def throttle(self, tenancy: Tenancy) -> float | None:
+    def throttle(self, limiter: Limiter) -> float | None:
         """Return the delay that AutoThrottle gives a slot; None where it has none to tell."""
-        slot = self._slot(tenancy.key[1]) if self._has_throttle else None
-        return float(slot.delay) if slot is not None and slot is tenancy.adopted_by else None
+        slot = self._slot(limiter.key[1]) if self._has_throttle else None
+        return float(slot.delay) if slot is not None and slot is limiter.adopted_by else None
 
-    def adopt(self, tenancy: Tenancy) -> None:
+    def adopt(self, limiter: Limiter) -> None:
         """Go on with the delay that AutoThrottle left, here or elsewhere, in Scrapy's slot."""
-        slot = self._slot(tenancy.key[1]) if self._has_throttle else None
-        if slot is None or (slot is tenancy.adopted_by and not tenancy.adopts):
+        slot = self._slot(limiter.key[1]) if self._has_throttle else None
+        if slot is None or (slot is limiter.adopted_by and not limiter.adopts):
             return
-        if tenancy.throttle is not None:
-            slot.delay = self._throttle.bounded(tenancy.throttle)
-        tenancy.adopted_by, tenancy.adopts = slot, False
+        if limiter.throttle is not None:
+            slot.delay = self._throttle.bounded(limiter.throttle)
+        limiter.adopted_by, limiter.adopts = slot, False
 
     def _slot(self, name: str) -> Slot | None:
         engine = self._crawler.engine

@@ -1,4 +1,4 @@
-"""Departures: requests on their way from the gate to the network, for gaps count from there.
+"""Send times: when requests leave this process for the network, for gaps count from there.
 
 A request that was let start reaches its socket some turns of the event loop later, and later still
 where a connection has to be made.
@@ -16,7 +16,7 @@ from scrapy_itemgraph.throttle.limiter import SLOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from scrapy_itemgraph.throttle.limiter import Lane, Tenancy
+    from scrapy_itemgraph.throttle.limiter import Lane, Limiter
 
 # In so many turns of the event loop a request that was let start has reached its socket: a slot's
 # task, the handler, the connection's writer each take one or two.
@@ -29,7 +29,7 @@ _SHORT_CONNECT = 0.02
 _CONNECT_SHARE = 0.2  # of the gap
 
 
-class Departures:
+class Sends:
     """The requests that are leaving this process."""
 
     def __init__(self, on_left: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class Departures:
             self._quiet.set()
 
 
-class Departure:
+class Send:
     """One request on its way, told of its connection by the pool if it has one.
 
     A slot's first request makes a connection, so only its answer tells that it has left. A limit
@@ -65,23 +65,23 @@ class Departure:
     then leaves a gap after whatever has left meanwhile.
     """
 
-    def __init__(self, departures: Departures, lane: Lane, now: float, host: str) -> None:
+    def __init__(self, sends: Sends, lane: Lane, now: float, host: str) -> None:
         """Take the limits of a request to a host that is let start."""
-        self._departures = departures
+        self._sends = sends
         self._unsent = set(lane)
-        self._is_cold = departures.is_first or any(one.is_cold(now) for one in lane)
+        self._is_cold = sends.is_first or any(one.is_cold(now) for one in lane)
         gapped = [one for one in lane if one.terms.is_exclusive]
-        answered = [one for one in gapped if self._is_cold and (one.is_slot or departures.is_first)]
+        answered = [one for one in gapped if self._is_cold and (one.is_slot or sends.is_first)]
         self._followed = [one for one in gapped if one not in answered]
         # Of a slot that is the host all connections take alike.
         self._spaced = [one for one in gapped if one in answered or one.key != (SLOT, host)]
-        self._late: list[Tenancy] = []
+        self._late: list[Limiter] = []
         self._was_asked = self._is_connecting = False
         self._mark([one for one in lane if not one.terms.is_exclusive])
         if answered:
             asyncio.get_running_loop().call_later(_LONGEST_CONNECT, self._mark, answered)
         if self._followed:
-            departures.begin()
+            sends.begin()
             self._follow(_TURNS_TO_SEND)
 
     def connecting(self) -> None:
@@ -103,7 +103,7 @@ class Departure:
     def _leave(self, at: float, now: float) -> float:
         for one in self._late:
             one.leave(at, is_gone=at <= now)
-        self._departures.on_left()
+        self._sends.on_left()
         return at - now
 
     def answered(self) -> None:
@@ -114,7 +114,7 @@ class Departure:
         if turns and self._unsent.intersection(self._followed):
             asyncio.get_running_loop().call_soon(self._follow, turns - 1)
             return
-        self._departures.end()
+        self._sends.end()
         if self._is_cold and not self._was_asked:  # nobody tells of the connection
             loop = asyncio.get_running_loop()
             for one in self._followed:
@@ -123,9 +123,9 @@ class Departure:
         else:
             self._mark(self._followed)
 
-    def _mark(self, lane: Collection[Tenancy]) -> None:
+    def _mark(self, lane: Collection[Limiter]) -> None:
         now = time.monotonic()
         for one in self._unsent.intersection(lane):
             self._unsent.remove(one)
             one.sent(now, has_left=one not in self._spaced or not self._is_connecting)
-        self._departures.on_left()
+        self._sends.on_left()

@@ -158,12 +158,12 @@ class Claimer:
         begun = [one for claim in claims if (one := self._begin(claim)) is not None]
         self._worker.handing.claimed()
         begun = [one for one in begun if not await self._refile(*one)]
-        if self._worker.tenancies.lacks(self._worker.unbegun()):
+        if self._worker.limiters.lacks(self._worker.unbegun()):
             self._worker.gate.on_need()
         await self._worker.refresh_cookies([request for request, _ in begun])
         for request, leg in begun:
             self._hand_out(request, leg)
-        in_hand = self._worker.tenancies.soonest_room(self._worker.unbegun())
+        in_hand = self._worker.limiters.soonest_room(self._worker.unbegun())
         self._again_in = min(self._again_in, in_hand)
 
     # Suspects
@@ -200,18 +200,18 @@ class Claimer:
         """Claim what the limits in hand, and those that can be had, let start soon."""
         worker = self._worker
         async with worker.settling:
-            tenancies = worker.tenancies
+            limiters = worker.limiters
             # Beside what runs alone nothing starts, whatever waits.
             hand = Hand(
-                rooms=tenancies.rooms({} if alone else worker.unbegun()),
-                shared=tenancies.shared,
-                slot_terms=tenancies.slot_terms,
+                rooms=limiters.rooms({} if alone else worker.unbegun()),
+                shared=limiters.shared,
+                slot_terms=limiters.slot_terms,
             )
             asked_at = time.monotonic()
             claims = await worker.graph.claim(
                 most, alone=alone, hand=hand, hands=worker.handing.of_claims
             )
-            tenancies.take(hand.grants, asked_at)
+            limiters.take(hand.grants, asked_at)
         if hand.again_in is not None:
             self._again_in = min(self._again_in, hand.again_in)
         return claims

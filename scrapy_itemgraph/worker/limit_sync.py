@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph.model.types import Lesson
+from scrapy_itemgraph.model.types import SlotFeedback
 from scrapy_itemgraph.throttle import feedback, local_slots
 from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.worker import either
@@ -41,7 +41,7 @@ class LimitSync:
         worker.gate.on_request = self._asked
         worker.gate.on_response = self._answered
         worker.on_robots = self._robots
-        self._lessons: list[Lesson] = []
+        self._unsaved: list[SlotFeedback] = []
         self._crawl_delays: dict[str, float] = {}  # of hosts, and what they made of other slots
         settings = worker.crawler.settings
         self._agent = settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"]
@@ -57,15 +57,15 @@ class LimitSync:
         worker = self._worker
         async with worker.settling:
             await self._teach()
-            unknown = worker.tenancies.unidentified
+            unknown = worker.limiters.unidentified
             if unknown:
                 names = [name for _, name in unknown]
-                worker.tenancies.identify(await worker.graph.limiting.number_slots(names))
-            uses = worker.tenancies.uses(worker.unbegun())
+                worker.limiters.identify(await worker.graph.limiting.number_slots(names))
+            uses = worker.limiters.uses(worker.unbegun())
             asked_at = time.monotonic()
             grants = await worker.graph.limiting.renew(uses)
-            worker.tenancies.take(grants.values(), asked_at, asked=uses)
-        for one in list(worker.tenancies):
+            worker.limiters.take(grants.values(), asked_at, asked=uses)
+        for one in list(worker.limiters):
             if one.blocked_until - asked_at > _SHORT:
                 worker.on_blocked(one)
         worker.gate.pump()
@@ -76,24 +76,24 @@ class LimitSync:
             await self._teach()
 
     async def _teach(self) -> None:
-        lessons = list(self._lessons)
-        if lessons:
-            await self._worker.graph.limiting.teach(lessons)
-            del self._lessons[: len(lessons)]
+        answers = list(self._unsaved)
+        if answers:
+            await self._worker.graph.limiting.save_feedback(answers)
+            del self._unsaved[: len(answers)]
 
-    # Lessons
+    # What sites answer
 
     def _asked(self, request: Request) -> None:
         """Have a slot that a spider names keep the delay that a host in it asks for."""
         host = urlparse_cached(request).hostname or ""
         slot = local_slots.slot_in_use(request)
         delay = self._crawl_delays.get(host, 0.0)
-        tenancy = self._worker.tenancies.slot(slot)
-        if tenancy is None or slot == host:
+        limiter = self._worker.limiters.slot(slot)
+        if limiter is None or slot == host:
             return
-        if delay > max(self._crawl_delays.get(slot, 0.0), tenancy.floor):
+        if delay > max(self._crawl_delays.get(slot, 0.0), limiter.floor):
             self._crawl_delays[slot] = delay
-            self._learn(Lesson(slot=slot, crawl_delay=delay))
+            self._heed(SlotFeedback(slot=slot, crawl_delay=delay))
 
     def _answered(self, request: Request, response: Response, lane: Lane) -> None:
         """Learn from a response: how slow the site is, and whether it wants to be left alone."""
@@ -104,44 +104,44 @@ class LimitSync:
                     one.throttle, latency, response.status
                 )
         longest = self._worker.settings.max_retry_after
-        lesson = feedback.lesson_of_answer(request, response, longest)
-        if lesson is not None:
-            self._learn(lesson)
+        answer = feedback.of_answer(request, response, longest)
+        if answer is not None:
+            self._heed(answer)
 
     def _robots(self, request: Request, response: Response) -> None:
         """Take up the delay that a robots.txt asks for."""
         agent = self._agent or (request.headers.get("User-Agent") or b"").decode("latin-1")
         longest = self._worker.settings.max_retry_after
-        lesson = feedback.lesson_of_robots(request, response, agent, longest)
-        if lesson is not None and self._worker.settings.learn_delays:
-            self._crawl_delays[lesson.slot] = lesson.crawl_delay or 0.0
-            self._learn(lesson)
+        answer = feedback.of_robots(request, response, agent, longest)
+        if answer is not None and self._worker.settings.learn_delays:
+            self._crawl_delays[answer.slot] = answer.crawl_delay or 0.0
+            self._heed(answer)
 
-    def _learn(self, lesson: Lesson) -> None:
-        """Keep to a lesson at once, and have it saved for all."""
-        self._lessons.append(lesson)
-        tenancy = self._worker.tenancies.slot(lesson.slot)
-        assert tenancy is not None
+    def _heed(self, answer: SlotFeedback) -> None:
+        """Keep at once to what a site asked for, and have it saved for all."""
+        self._unsaved.append(answer)
+        limiter = self._worker.limiters.slot(answer.slot)
+        assert limiter is not None
         now = time.monotonic()
-        if lesson.blocked_for is not None:
+        if answer.blocked_for is not None:
             logger.info(
                 "%s asks to be left alone for %s",
-                lesson.slot,
-                wording.format_period(lesson.blocked_for),
+                answer.slot,
+                wording.format_period(answer.blocked_for),
                 extra={"action": "blocked"},
             )
-            tenancy.block(now + lesson.blocked_for)
+            limiter.block(now + answer.blocked_for)
             self._worker.crawler.stats.inc_value("itemgraph/blocked")
-            if lesson.blocked_for > _SHORT:
-                self._worker.on_blocked(tenancy)
-        elif lesson.crawl_delay:
-            tenancy.block(now + _UNTIL_SETTLED)
+            if answer.blocked_for > _SHORT:
+                self._worker.on_blocked(limiter)
+        elif answer.crawl_delay:
+            limiter.block(now + _UNTIL_SETTLED)
         self._need.set()
 
     async def _pause(self) -> None:
         """Wait until something is needed here, somebody tells this worker, or it is time."""
         worker = self._worker
-        longest = worker.tenancies.next_settling(worker.unbegun())
+        longest = worker.limiters.next_settling(worker.unbegun())
         others = await either(self._need, worker.graph.wait_for_own_news(longest))
         if not others.cancelled() and others.result():
             self._has_news()

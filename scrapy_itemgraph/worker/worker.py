@@ -16,7 +16,7 @@ from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.serialize import classes, requests
 from scrapy_itemgraph.settings import Settings, project_directory
 from scrapy_itemgraph.throttle.download_gate import Gate
-from scrapy_itemgraph.throttle.limiter_set import Tenancies
+from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.throttle.local_slots import SlotTerms, Throttle
 from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.committer import Committer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.types import Applied, Claim, Scraped
-    from scrapy_itemgraph.throttle.limiter import Tenancy
+    from scrapy_itemgraph.throttle.limiter import Limiter
     from scrapy_itemgraph.worker.executions.executions import Leg
 
 logger = logs.logger(__name__)
@@ -84,15 +84,15 @@ class Worker:
         self.on_applied: Callable[[Execution, Applied], Coroutine[Any, Any, None]] = nothing
         self.on_yielded: Callable[[Request, Leg], None] = lambda *_: None
         self.on_expired: Callable[[Leg, Exception], None] = lambda *_: None
-        self.on_blocked: Callable[[Tenancy], None] = lambda _: None
+        self.on_blocked: Callable[[Limiter], None] = lambda _: None
         self.on_closing: Callable[[], Coroutine[Any, Any, None]] = nothing
         self.on_robots: Callable[[Request, Response], None] = lambda *_: None
         # The feeds'.
         self.before_commit: Callable[[], Coroutine[Any, Any, None]] = nothing
         self.before_closing: Callable[[], Coroutine[Any, Any, None]] = nothing
         slot_terms = SlotTerms(crawler)
-        self.tenancies = Tenancies(slot_terms, slot_terms.throttle)
-        self.gate = Gate(self.tenancies, self._limits_of, slot_terms.adopt)
+        self.limiters = Limiters(slot_terms, slot_terms.throttle)
+        self.gate = Gate(self.limiters, self._limits_of, slot_terms.adopt)
         self.gate.on_turned_away = self._release
         self.throttle = Throttle(crawler.settings)
         self.handing = ReadyRequests(
@@ -182,7 +182,7 @@ class Worker:
         self._checks = Checks(self.tasks, self.graph.callbacks)
         self.gate.is_alive = lambda: self._graph is not None and self._graph.lives
         self.gate.stand_before(self.crawler.engine.downloader)
-        self.graph.on_replaced = self.tenancies.lose
+        self.graph.on_replaced = self.limiters.lose
         self._commits = asyncio.create_task(self._guarded(self.committer.run()))
         duties = (*duties, self._tell_of_starved)
         self._duties += [asyncio.create_task(self._guarded(duty())) for duty in duties]
@@ -231,7 +231,7 @@ class Worker:
                 await self.save_session()
                 await self.before_closing()
                 await self.on_closing()
-            self.graph.last_uses = self.tenancies.final_uses()
+            self.graph.last_uses = self.limiters.final_uses()
             if self.failure is None and (self.claimed or not self.has_said_idle):
                 await self.log_summary()
         except ItemGraphError as error:
@@ -295,7 +295,7 @@ class Worker:
         numbers = leg.execution.limits if leg is not None and is_claimed else limiting.of_strays
         for number in numbers:
             limit = limiting.declared[number]
-            self.tenancies.declare(
+            self.limiters.declare(
                 number,
                 (limit.kind, limit.name),
                 terms_of(limit),
@@ -303,7 +303,7 @@ class Worker:
             )
         return numbers
 
-    def unbegun(self) -> Counter[Tenancy]:
+    def unbegun(self) -> Counter[Limiter]:
         """Count the requests in hand that have not started, by what they keep to."""
         return Counter(
             one
@@ -438,12 +438,12 @@ class Worker:
 
     def _places_of(self, slot: str) -> int:
         """Return how many requests of a slot may start, though it was got only just now."""
-        tenancy = self.tenancies.slot(slot)
-        if tenancy is None:
+        limiter = self.limiters.slot(slot)
+        if limiter is None:
             return MANY
-        if tenancy.units:
-            return tenancy.places(time.monotonic())
-        terms = tenancy.terms_of()
+        if limiter.units:
+            return limiter.places(time.monotonic())
+        terms = limiter.terms_of()
         return 1 if terms.is_exclusive else terms.concurrency or MANY
 
     async def _tell_of_starved(self) -> None:

@@ -29,7 +29,7 @@ from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist.admission import Admission
 from scrapy_itemgraph.throttle import limiter, limiter_set
-from scrapy_itemgraph.throttle.limiter_set import Tenancies
+from scrapy_itemgraph.throttle.limiter_set import Limiters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +123,7 @@ class Worker:
 
     def __post_init__(self) -> None:
         self.number = self.crawl.worker()
-        self.tenancies = Tenancies(lambda _: self.mode.terms or Terms(), lambda _: None)
+        self.limiters = Limiters(lambda _: self.mode.terms or Terms(), lambda _: None)
         self.settled_at = self.clock.now
 
     def round(self) -> None:
@@ -141,9 +141,9 @@ class Worker:
         admission = None
         if self.mode.terms is not None:
             admission = Admission(
-                rooms=self.tenancies.rooms({}),
-                shared=self.tenancies.shared,
-                slot_terms=self.tenancies.slot_terms,
+                rooms=self.limiters.rooms({}),
+                shared=self.limiters.shared,
+                slot_terms=self.limiters.slot_terms,
             )
         start = time.perf_counter()
         with self.crawl.engine.begin() as connection:
@@ -159,33 +159,33 @@ class Worker:
         self.times.append((time.perf_counter() - start) * 1000)
         self.claimed.append(len(claims))
         if admission is not None:
-            self.tenancies.take(admission.grants.values(), self.clock.now)
+            self.limiters.take(admission.grants.values(), self.clock.now)
         return claims
 
     def _download(self, claims: list[Claim]) -> None:
         if self.mode.terms is None:
             return
         for one in claims:
-            slot = self.tenancies.slot(one.slot)
+            slot = self.limiters.slot(one.slot)
             assert slot is not None
             slot.begin(self.clock.now)
             slot.sent(self.clock.now)
             slot.end(self.clock.now, 0.0)
 
     def _settle(self) -> None:
-        uses = self.tenancies.uses({})
+        uses = self.limiters.uses({})
         start = time.perf_counter()
         with self.crawl.engine.begin() as connection:
             engines.hot_path(connection)
             grants = holdings.renew(connection, self.number, uses)
         self.settled.append((time.perf_counter() - start) * 1000)
-        self.tenancies.take(grants.values(), self.clock.now)
+        self.limiters.take(grants.values(), self.clock.now)
         self.settled_at = self.clock.now
 
     def _wait(self, seconds: float) -> None:
         self.clock.now += seconds
         if self.mode.terms is not None and self.mode.terms.is_exclusive:
-            used = [one.limit_id for one in self.tenancies if one.limit_id is not None]
+            used = [one.limit_id for one in self.limiters if one.limit_id is not None]
             self.crawl.execute(PASS, seconds=seconds, limits=used)
 
     def forget_times(self) -> None:

@@ -17,7 +17,7 @@ from scrapy_itemgraph.model import limits, tasks
 from scrapy_itemgraph.model.operations import AddTag, CreateItem, RemoveTag
 from scrapy_itemgraph.model.pace import LOOKAHEAD, MANY
 from scrapy_itemgraph.model.rates import RateLimit
-from scrapy_itemgraph.model.types import Hand, Lesson, Terms, Use
+from scrapy_itemgraph.model.types import Hand, SlotFeedback, Terms, Use
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store import queues
@@ -355,8 +355,8 @@ def test_a_claim_whose_answer_was_lost_takes_its_work_and_limits_again(database,
 def test_a_blocked_slot_is_put_off(crawl, beside):
     """Nobody looks into a blocked slot until its block is over, whatever else there is."""
     fill(crawl, ["blocked.example", *(host(n) for n in range(beside))], each=3)
-    lesson = Lesson(slot="blocked.example", blocked_for=60.0, blocked_by="http 429")
-    holdings.teach(crawl.connection, crawl.worker, [lesson])
+    answer = SlotFeedback(slot="blocked.example", blocked_for=60.0, blocked_by="http 429")
+    holdings.save_feedback(crawl.connection, crawl.worker, [answer])
 
     assert len(Worker(crawl).claim()) == beside
 
@@ -368,8 +368,8 @@ def test_a_blocked_slot_is_put_off(crawl, beside):
 def test_a_block_that_is_lifted_lets_its_slot_be_claimed(crawl, terms):
     """Work of a blocked slot is found as soon as a person lifts the block."""
     fill(crawl, ["a.example"])
-    lesson = Lesson(slot="a.example", blocked_for=60.0, blocked_by="http 429")
-    holdings.teach(crawl.connection, crawl.worker, [lesson])
+    answer = SlotFeedback(slot="a.example", blocked_for=60.0, blocked_by="http 429")
+    holdings.save_feedback(crawl.connection, crawl.worker, [answer])
     worker = Worker(crawl, terms)
 
     assert worker.claim() == []
@@ -383,8 +383,8 @@ def test_blocked_slots_do_not_keep_claims_busy(crawl, number):
     """Many blocked slots are put off within a few claims, which then say when to look again."""
     blocked = [host(n) for n in range(number)]
     fill(crawl, blocked)
-    lessons = [Lesson(slot=one, blocked_for=60.0, blocked_by="http 429") for one in blocked]
-    holdings.teach(crawl.connection, crawl.worker, lessons)
+    answers = [SlotFeedback(slot=one, blocked_for=60.0, blocked_by="http 429") for one in blocked]
+    holdings.save_feedback(crawl.connection, crawl.worker, answers)
     worker = Worker(crawl)
 
     for _ in range(3):
@@ -415,8 +415,8 @@ def test_a_block_does_not_hide_other_slots(crawl):
     """One claim finds what may go behind many slots that may not."""
     blocked = [host(n) for n in range(60)]
     fill(crawl, blocked)
-    lessons = [Lesson(slot=one, blocked_for=60.0, blocked_by="http 429") for one in blocked]
-    holdings.teach(crawl.connection, crawl.worker, lessons)
+    answers = [SlotFeedback(slot=one, blocked_for=60.0, blocked_by="http 429") for one in blocked]
+    holdings.save_feedback(crawl.connection, crawl.worker, answers)
     fill(crawl, ["free.example"])
 
     assert Worker(crawl).claim() == ["free.example/0"]

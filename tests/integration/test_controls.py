@@ -19,7 +19,7 @@ from scrapy_itemgraph import RateLimit
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import limits
-from scrapy_itemgraph.model.types import Lesson, Outcome, Terms, Use
+from scrapy_itemgraph.model.types import Outcome, SlotFeedback, Terms, Use
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.admin import explain, limits_report, status
@@ -334,8 +334,8 @@ def test_a_block_replaces_a_persons_and_is_no_shorter_than_the_sites(connection)
     assert shorter < connection.scalar(status.NOW) + timedelta(minutes=2)
 
     limits_report.unblock(connection, SLOT)
-    lesson = Lesson(slot=SLOT, blocked_for=3600.0, blocked_by="429")
-    holdings.teach(connection, crawl.worker, [lesson])
+    answer = SlotFeedback(slot=SLOT, blocked_for=3600.0, blocked_by="429")
+    holdings.save_feedback(connection, crawl.worker, [answer])
     assert shown(connection).blocked_by == "429"
     longer = limits_report.block(connection, SLOT, for_=timedelta(minutes=1)).limit
 
@@ -458,7 +458,7 @@ def test_a_set_delay_wins_over_robots_txt(connection):
     """A person's delay is kept in place of Crawl-delay, which comes back when it is taken back."""
     crawl = Crawl.of(connection)
     crawl.work("A")
-    holdings.teach(connection, crawl.worker, [Lesson(slot=SLOT, crawl_delay=20.0)])
+    holdings.save_feedback(connection, crawl.worker, [SlotFeedback(slot=SLOT, crawl_delay=20.0)])
 
     assert shown(connection).gap == 20.0
     assert limits_report.set_delay(connection, SLOT, 5).limit.gap == 5.0
@@ -626,7 +626,9 @@ def test_a_run_waits_for_what_a_site_blocked(connection):
     crawl = Crawl.of(connection)
     crawl.work("A")
 
-    holdings.teach(connection, crawl.worker, [Lesson(slot=SLOT, blocked_for=9.0, blocked_by="503")])
+    holdings.save_feedback(
+        connection, crawl.worker, [SlotFeedback(slot=SLOT, blocked_for=9.0, blocked_by="503")]
+    )
 
     assert remaining(crawl).claimable
     assert status.summary(connection, crawl.id).has_work

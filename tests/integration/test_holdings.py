@@ -22,7 +22,7 @@ from scrapy_itemgraph import task
 from scrapy_itemgraph.model import limits
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.pace import LOOKAHEAD
-from scrapy_itemgraph.model.types import Grant, Lesson, Terms, Use
+from scrapy_itemgraph.model.types import Grant, SlotFeedback, Terms, Use
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.limits import declared as declared_limits
@@ -580,8 +580,8 @@ def test_a_blocked_limit_is_not_taken(connection, crawl):
     """What a site asked to be left alone is not taken before, and the longest block counts."""
     number = limit(connection)
     for seconds in (60.0, 5.0):
-        lesson = Lesson(slot="a.example", blocked_for=seconds, blocked_by="http 429")
-        holdings.teach(connection, crawl.new_worker(), [lesson])
+        answer = SlotFeedback(slot="a.example", blocked_for=seconds, blocked_by="http 429")
+        holdings.save_feedback(connection, crawl.new_worker(), [answer])
 
     refused = look(connection, crawl.worker, number, Terms(concurrency=2))
 
@@ -597,23 +597,23 @@ def test_a_holder_hears_of_a_block(connection, crawl):
     """Who has a slot keeps it while it is blocked, and is told until when."""
     number = limit(connection)
     ask(connection, crawl.worker, number)
-    lesson = Lesson(slot="a.example", blocked_for=60.0, blocked_by="http 429")
-    holdings.teach(connection, crawl.worker, [lesson])
+    answer = SlotFeedback(slot="a.example", blocked_for=60.0, blocked_by="http 429")
+    holdings.save_feedback(connection, crawl.worker, [answer])
 
     grant = ask(connection, crawl.worker, number)
 
     assert (grant.units, grant.blocked_in) == (1, is_about(60.0))
 
 
-def test_of_two_lessons_of_one_slot_the_longer_block_holds(connection, crawl):
+def test_of_two_answers_of_one_slot_the_longer_block_holds(connection, crawl):
     """Two answers that came together are both heeded."""
     limit(connection)
-    lessons = [
-        Lesson(slot="a.example", blocked_for=seconds, blocked_by="http 429")
+    answers = [
+        SlotFeedback(slot="a.example", blocked_for=seconds, blocked_by="http 429")
         for seconds in (5.0, 60.0, 10.0)
     ]
 
-    holdings.teach(connection, crawl.worker, lessons)
+    holdings.save_feedback(connection, crawl.worker, answers)
 
     left = (
         "SELECT extract(epoch FROM blocked_until - clock_timestamp()) FROM limits WHERE name = :n"
@@ -1161,17 +1161,20 @@ def test_two_renewals_at_once(shop, slots, engine):
         assert held(connection) == {(number, worker): 1 for number in slots for worker in both}
 
 
-def test_lessons_beside_a_renewal(shop, slots, engine):
+def test_feedback_beside_a_renewal(shop, slots, engine):
     """What was learned of several slots is told in the order in which all lock them."""
-    with races.actors(engine, 3) as (teaching, renewing, first):
+    with races.actors(engine, 3) as (saving, renewing, first):
         one, other = shop.worker(), shop.worker()
         uses = [use_of(number, Terms(concurrency=8)) for number in slots]
-        lessons = [
-            Lesson(slot=f"{name}.example", blocked_for=9.0, blocked_by="429") for name in "ba"
+        answers = [
+            SlotFeedback(slot=f"{name}.example", blocked_for=9.0, blocked_by="429") for name in "ba"
         ]
         _in_a_circle(
             first,
-            [(renewing, holdings.renew, other, uses), (teaching, holdings.teach, one, lessons)],
+            [
+                (renewing, holdings.renew, other, uses),
+                (saving, holdings.save_feedback, one, answers),
+            ],
             f"UPDATE limits SET latency = 1 WHERE id = {slots[0]}",
         )
 

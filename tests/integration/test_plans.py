@@ -31,7 +31,7 @@ from scrapy_itemgraph.model.operations import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.model.types import Lesson, Outcome, Terms, Use
+from scrapy_itemgraph.model.types import Outcome, SlotFeedback, Terms, Use
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import queues as slot_queues
 from scrapy_itemgraph.store.admin import status
@@ -277,8 +277,8 @@ def test_a_claim_that_is_refused_touches_few_rows(million, step):
     slots = slots_like(step, "q%.example", 100)
     uses = [Use(limit_id=number, terms=WHOLE) for number in slots.values()]
     holdings.acquire(step, other, uses)
-    blocked = [Lesson(slot=name, blocked_for=60.0, blocked_by="http 429") for name in slots]
-    holdings.teach(step, other, blocked[:50])
+    blocked = [SlotFeedback(slot=name, blocked_for=60.0, blocked_by="http 429") for name in slots]
+    holdings.save_feedback(step, other, blocked[:50])
     first = "UPDATE queues SET next_at = now() - interval '2 days' WHERE slot_id = ANY (:slots)"
     step.execute(sa.text(first), {"slots": list(slots.values())})
     worker = worker_of(million, step)
@@ -347,18 +347,18 @@ def test_freeing_queues_touches_few_rows(million, step):
     assert step.scalar(sa.text(left)) == TAKEN - BATCH
 
 
-def test_lessons_touch_few_rows(million, step):
+def test_feedback_touches_few_rows(million, step):
     """What a site's answer taught is written to its slot alone."""
     worker = take_slots(million, step)
     slots = slots_like(step, "s%.example")
     engines.hot_path(step)
-    lessons = [
-        Lesson(slot=name, blocked_for=60.0, blocked_by="http 429", crawl_delay=5.0)
+    answers = [
+        SlotFeedback(slot=name, blocked_for=60.0, blocked_by="http 429", crawl_delay=5.0)
         for name in slots
     ]
 
     with explaining(step) as explained:
-        holdings.teach(step, worker, lessons)
+        holdings.save_feedback(step, worker, answers)
 
     check(explained)
 

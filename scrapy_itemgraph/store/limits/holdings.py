@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-    from scrapy_itemgraph.model.types import Lesson, Use
+    from scrapy_itemgraph.model.types import SlotFeedback, Use
 
 
 # What nobody else decides about just now.
@@ -235,13 +235,13 @@ def release_all(connection: Connection, worker_id: int, uses: Iterable[Use]) -> 
     keep_only(connection, worker_id, [])
 
 
-def teach(connection: Connection, worker_id: int, lessons: Sequence[Lesson]) -> None:
+def save_feedback(connection: Connection, worker_id: int, answers: Sequence[SlotFeedback]) -> None:
     """Save what was learned of slots, and tell the other workers that have them."""
-    known = queues.intern_slots(connection, [one.slot for one in lessons])
+    known = queues.intern_slots(connection, [one.slot for one in answers])
     queues.lock_limits(connection, known.values())
     changed: list[int] = []
     longest = sorted(
-        (one for one in lessons if one.blocked_for), key=lambda one: one.blocked_for or 0
+        (one for one in answers if one.blocked_for), key=lambda one: one.blocked_for or 0
     )
     blocks = list({one.slot: one for one in longest}.values())
     if blocks:
@@ -251,7 +251,7 @@ def teach(connection: Connection, worker_id: int, lessons: Sequence[Lesson]) -> 
             "reasons": [one.blocked_by for one in blocks],
         }
         changed += connection.execute(BLOCK, given).scalars()
-    delays = {one.slot: one.crawl_delay for one in lessons if one.crawl_delay is not None}
+    delays = {one.slot: one.crawl_delay for one in answers if one.crawl_delay is not None}
     if delays:
         given = {"slots": list(delays), "delays": [one or None for one in delays.values()]}
         changed += connection.execute(SLOW_DOWN, given).scalars()

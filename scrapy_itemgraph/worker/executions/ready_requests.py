@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from scrapy_itemgraph.model.types import Claim
-    from scrapy_itemgraph.throttle.limiter import Lane, Tenancy
+    from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.worker.executions.executions import Execution, Leg
 
 Pair = tuple[int, int]
@@ -209,10 +209,10 @@ def _pair(claim: Claim) -> Pair:
 
 
 def _take(
-    buffer: Buffer[Lane, tuple[Any, Leg]], most: int, places: Callable[[Tenancy], int]
+    buffer: Buffer[Lane, tuple[Any, Leg]], most: int, places: Callable[[Limiter], int]
 ) -> list[tuple[Any, Leg]]:
     """Take out in turn what lanes have places for."""
-    left: dict[Tenancy, int] = {}
+    left: dict[Limiter, int] = {}
 
     def admits(lane: Lane) -> bool:
         for one in lane:

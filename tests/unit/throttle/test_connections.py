@@ -10,10 +10,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.web.client import HTTPConnectionPool
 
-from scrapy_itemgraph.throttle.connections import Connections, traveller
+from scrapy_itemgraph.throttle.connections import Connections, current_send
 
 
-class Traveller:
+class ConnectionWatcher:
     """Notes what it is told, and wants to leave so many seconds later."""
 
     def __init__(self, seconds: float) -> None:
@@ -33,7 +33,7 @@ class Traveller:
         return self.longer.pop() if self.longer else 0.0
 
 
-def ask(made: Deferred, who: Traveller) -> tuple[MemoryReactorClock, list[str]]:
+def ask(made: Deferred, who: ConnectionWatcher) -> tuple[MemoryReactorClock, list[str]]:
     """Ask a pool for a connection that is made later; return its clock, and what comes of it."""
     clock, got = MemoryReactorClock(), []
     pool = HTTPConnectionPool(clock)
@@ -41,16 +41,16 @@ def ask(made: Deferred, who: Traveller) -> tuple[MemoryReactorClock, list[str]]:
     connections = Connections(SimpleNamespace(_get_handler=lambda _: SimpleNamespace(_pool=pool)))
     for _ in range(2):  # it is wrapped once
         connections.watch(Request("http://a.example/"))
-    token = traveller.set(who)
+    token = current_send.set(who)
     pool.getConnection("key", None).addCallback(got.append)
-    traveller.reset(token)
+    current_send.reset(token)
     return clock, got
 
 
 @pytest.mark.parametrize("seconds", [0.0, 2.0])
 def test_a_pool_tells_of_connections_and_holds_them_until_the_request_may_leave(seconds):
     """The request is written when its turn has come, and not before."""
-    made, who = Deferred(), Traveller(seconds)
+    made, who = Deferred(), ConnectionWatcher(seconds)
     clock, got = ask(made, who)
 
     assert who.told == ["connecting"]
@@ -63,7 +63,7 @@ def test_a_pool_tells_of_connections_and_holds_them_until_the_request_may_leave(
 
 def test_a_request_that_waited_is_asked_again_whether_it_may_leave():
     """The event loop may have been late, and others may leave at the same moment."""
-    made, who = Deferred(), Traveller(2.0)
+    made, who = Deferred(), ConnectionWatcher(2.0)
     who.longer = [1.0]
     clock, got = ask(made, who)
 

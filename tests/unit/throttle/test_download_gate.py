@@ -18,7 +18,7 @@ from scrapy_itemgraph import task
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.types import Claim, Grant, ItemSnapshot, Outcome, Terms
 from scrapy_itemgraph.throttle.download_gate import Gate, PutOffError
-from scrapy_itemgraph.throttle.limiter_set import Tenancies
+from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.throttle.local_slots import SlotTerms
 from scrapy_itemgraph.worker.executions.executions import LEG, Execution
 
@@ -59,20 +59,20 @@ class Gateway:
     """A gate that has its slots, before a downloader whose downloads take so many seconds."""
 
     def __init__(self, terms: Terms, seconds: float = 0.0) -> None:
-        self.tenancies = Tenancies(lambda _: terms, lambda _: None)
+        self.limiters = Limiters(lambda _: terms, lambda _: None)
         for number, name in enumerate(("a.example", "b.example"), 1):
-            self.tenancies.slot(name)
-            self.tenancies.identify({name: number})
+            self.limiters.slot(name)
+            self.limiters.identify({name: number})
             given = Grant(limit_id=number, kind="slot", name=name, terms=terms, units=1)
-            self.tenancies.take([given], time.monotonic())
-        self.gate = Gate(self.tenancies, lambda _: (), lambda _: None)
+            self.limiters.take([given], time.monotonic())
+        self.gate = Gate(self.limiters, lambda _: (), lambda _: None)
         self.downloader = Downloader(seconds)
         self.handlers = self.downloader.handlers
         self.gate.stand_before(self.downloader)
 
     def block(self, name: str) -> None:
         """Let a slot be blocked for an hour."""
-        one = self.tenancies.slot(name)
+        one = self.limiters.slot(name)
         one.block(time.monotonic() + 3600)
         self.gate.put_off(one)
 
@@ -179,11 +179,11 @@ def test_what_is_not_works_own_waits_for_a_blocked_slot():
         gateway.block("b.example")
         fetched = gateway.fetch(Request(FILE))
         await turns()
-        gateway.gate.put_off(gateway.tenancies.slot("b.example"))
+        gateway.gate.put_off(gateway.limiters.slot("b.example"))
         await turns()
         assert not fetched.done()
 
-        gateway.tenancies.slot("b.example").blocked_until = -math.inf
+        gateway.limiters.slot("b.example").blocked_until = -math.inf
         gateway.gate.pump()
         return await fetched
 
@@ -279,7 +279,7 @@ def test_what_becomes_of_work_whose_request_is_blocked(of_task, url, outcome):
         fetched = gateway.fetch(own(url, execution))
         gateway.block(url.split("/")[2])
         await turns()
-        gateway.gate.put_off(gateway.tenancies.slot(url.split("/")[2]))
+        gateway.gate.put_off(gateway.limiters.slot(url.split("/")[2]))
         with pytest.raises(PutOffError):
             await fetched
         return execution

@@ -9,8 +9,8 @@ import pytest
 
 from scrapy_itemgraph.model.pace import LOOKAHEAD, MANY
 from scrapy_itemgraph.model.types import Grant, Terms
-from scrapy_itemgraph.throttle.limiter import Tenancy
-from scrapy_itemgraph.throttle.limiter_set import Tenancies
+from scrapy_itemgraph.throttle.limiter import Limiter
+from scrapy_itemgraph.throttle.limiter_set import Limiters
 
 if TYPE_CHECKING:
     from clocks import Clock
@@ -28,19 +28,19 @@ def grant(terms: Terms = WHOLE, units: int = 1, number: int = NUMBER, **fields) 
     return Grant(limit_id=number, kind="slot", name=name, terms=terms, units=units, **fields)
 
 
-def tenancy(clock: Clock, terms: Terms = WHOLE, units: int = 1, **fields) -> Tenancy:
-    """Return a slot's tenancy that the database gave just now."""
-    made = Tenancy(("slot", HOST), lambda: terms, NUMBER)
+def limiter(clock: Clock, terms: Terms = WHOLE, units: int = 1, **fields) -> Limiter:
+    """Return a slot's limiter that the database gave just now."""
+    made = Limiter(("slot", HOST), lambda: terms, NUMBER)
     made.take(grant(terms, units, **fields), clock.now)
     return made
 
 
-def known(terms: Terms = WHOLE) -> Tenancies:
-    """Return tenancies whose slots are all kept alike."""
-    return Tenancies(lambda _: terms, lambda _: None)
+def known(terms: Terms = WHOLE) -> Limiters:
+    """Return limiters whose slots are all kept alike."""
+    return Limiters(lambda _: terms, lambda _: None)
 
 
-def run(one: Tenancy, clock: Clock, took: float = 0.5) -> None:
+def run(one: Limiter, clock: Clock, took: float = 0.5) -> None:
     """Let a request start, reach its socket, and end."""
     one.begin(clock.now)
     one.sent(clock.now)
@@ -53,7 +53,7 @@ def run(one: Tenancy, clock: Clock, took: float = 0.5) -> None:
 
 def test_nothing_starts_without_units(clock):
     """What this process does not have lets nothing start."""
-    one = tenancy(clock, units=0, again_in=1.0)
+    one = limiter(clock, units=0, again_in=1.0)
 
     assert one.ready_at(clock.now) == math.inf
     assert not one.admits(clock.now)
@@ -62,7 +62,7 @@ def test_nothing_starts_without_units(clock):
 
 def test_the_first_request_waits_until_it_is_due(clock):
     """What the last holder started keeps off the first request here for the rest of the gap."""
-    one = tenancy(clock, due_in=0.25)
+    one = limiter(clock, due_in=0.25)
 
     assert one.ready_at(clock.now) == clock.now + 0.25
     assert not one.admits(clock.now)
@@ -73,7 +73,7 @@ def test_the_first_request_waits_until_it_is_due(clock):
 
 def test_a_request_is_let_start_as_much_sooner_as_it_takes_to_leave(clock):
     """By what the latest ones took at least and by 2 ms at most, not by what a connection took."""
-    one = tenancy(clock)
+    one = limiter(clock)
 
     def leads(*times: float) -> float:
         for took in times:
@@ -92,7 +92,7 @@ def test_a_request_is_let_start_as_much_sooner_as_it_takes_to_leave(clock):
 
 def test_the_gap_counts_from_when_a_request_was_sent(clock):
     """Nothing starts before the last request has left, and then not before the gap is over."""
-    one = tenancy(clock)
+    one = limiter(clock)
     one.begin(clock.now)
 
     assert one.ready_at(clock.wait(5.0)) == math.inf
@@ -103,7 +103,7 @@ def test_the_gap_counts_from_when_a_request_was_sent(clock):
 
 def test_what_runs_at_once_is_capped_beside_a_gap(clock):
     """A limit with both keeps both."""
-    one = tenancy(clock, Terms(gap=GAP, concurrency=2))
+    one = limiter(clock, Terms(gap=GAP, concurrency=2))
     for _ in range(2):
         one.begin(clock.now)
         one.sent(clock.now)
@@ -116,7 +116,7 @@ def test_what_runs_at_once_is_capped_beside_a_gap(clock):
 
 def test_units_are_how_many_run_at_once(clock):
     """A limit without a gap lets as many run as there are units here."""
-    one = tenancy(clock, UNITS, units=2)
+    one = limiter(clock, UNITS, units=2)
     one.begin(clock.now)
     assert one.ready_at(clock.now) == clock.now
     one.begin(clock.now)
@@ -128,7 +128,7 @@ def test_units_are_how_many_run_at_once(clock):
 def test_a_block_keeps_all_off(clock):
     """Nothing starts while a site is to be left alone, with a gap or without."""
     for terms in (WHOLE, UNITS):
-        one = tenancy(clock, terms)
+        one = limiter(clock, terms)
         one.block(clock.now + 10)
         one.block(clock.now + 5)
         assert one.ready_at(clock.now) == clock.now + 10
@@ -139,7 +139,7 @@ def test_a_block_keeps_all_off(clock):
 
 def test_a_block_met_while_the_database_was_asked_stands(clock):
     """An answer to what was asked before does not lift what was learned since."""
-    one = tenancy(clock)
+    one = limiter(clock)
     asked_at = clock.now
     one.use(asked_at, 1)
     clock.wait(0.01)
@@ -152,7 +152,7 @@ def test_a_block_met_while_the_database_was_asked_stands(clock):
 
 def test_a_renewal_does_not_shorten_the_gap(clock):
     """What the database says on renewal does not let a request start before its turn."""
-    one = tenancy(clock)
+    one = limiter(clock)
     one.begin(clock.now)
     one.sent(clock.now)
 
@@ -163,7 +163,7 @@ def test_a_renewal_does_not_shorten_the_gap(clock):
 
 def test_a_longer_delay_holds_at_once(clock):
     """A delay that becomes longer while the limit is in hand holds for the next request."""
-    one = tenancy(clock)
+    one = limiter(clock)
     run(one, clock)
 
     one.take(grant(Terms(gap=10.0), floor=10.0), clock.now)
@@ -176,7 +176,7 @@ def test_a_longer_delay_holds_at_once(clock):
 
 def test_the_engine_gets_one_request_ahead(clock):
     """Of a slot with a gap the engine has no second request while the first one waits there."""
-    one = tenancy(clock)
+    one = limiter(clock)
     assert one.admits(clock.now)
     one.ahead = one.occupied = 1
     assert not one.admits(clock.now)
@@ -188,7 +188,7 @@ def test_the_engine_gets_one_request_ahead(clock):
 
 def test_the_engine_gets_one_more_than_may_run(clock):
     """Of a slot without a gap the engine has one that starts as soon as another ends."""
-    one = tenancy(clock, UNITS, units=2)
+    one = limiter(clock, UNITS, units=2)
     one.occupied = 2
     assert one.admits(clock.now)
     one.occupied = 3
@@ -197,7 +197,7 @@ def test_the_engine_gets_one_more_than_may_run(clock):
 
 def test_an_unsent_request_holds_others_off_for_a_gap_at_least(clock):
     """As long as it is not known when a request leaves, the next is a gap away."""
-    slow, fast = tenancy(clock), tenancy(clock, Terms(gap=0.01))
+    slow, fast = limiter(clock), limiter(clock, Terms(gap=0.01))
     for one in (slow, fast):
         one.begin(clock.now)
 
@@ -210,7 +210,7 @@ def test_an_unsent_request_holds_others_off_for_a_gap_at_least(clock):
 
 def test_nothing_is_told_of_what_is_neither_had_nor_wanted(clock):
     """A limit without units and without a use is not talked about."""
-    one = tenancy(clock, units=0)
+    one = limiter(clock, units=0)
 
     assert one.use(clock.now, 0) is None
     assert one.use(clock.now, 1).wants == 1
@@ -218,7 +218,7 @@ def test_nothing_is_told_of_what_is_neither_had_nor_wanted(clock):
 
 def test_a_start_is_told_once_and_how_long_ago(clock):
     """What started last is told as a duration, for clocks differ."""
-    one = tenancy(clock)
+    one = limiter(clock)
     run(one, clock, took=0.5)
 
     told = one.use(clock.now, 1)
@@ -230,7 +230,7 @@ def test_a_start_is_told_once_and_how_long_ago(clock):
 
 def test_a_start_is_told_until_the_database_has_it(clock):
     """A start is told again when the answer to the first telling never came."""
-    one = tenancy(clock)
+    one = limiter(clock)
     run(one, clock, took=0.5)
     assert one.use(clock.now, 1).last_ago == 0.5
 
@@ -239,7 +239,7 @@ def test_a_start_is_told_until_the_database_has_it(clock):
 
 def test_more_is_wanted_as_more_waits(clock):
     """Units are wanted for what waits and runs, up to the cap; what is had is kept unasked."""
-    one = tenancy(clock, UNITS, units=1)
+    one = limiter(clock, UNITS, units=1)
 
     assert one.use(clock.now, 3).wants == 3
     assert one.use(clock.now, 30).wants == 4
@@ -251,7 +251,7 @@ def test_more_is_wanted_as_more_waits(clock):
 
 def test_what_others_did_while_a_limit_was_lost_counts(clock):
     """A start of before that is of no account when the database names a later moment."""
-    one = tenancy(clock)
+    one = limiter(clock)
     one.begin(clock.now)
     one.sent(clock.now, has_left=False)
     one.lose()
@@ -264,7 +264,7 @@ def test_what_others_did_while_a_limit_was_lost_counts(clock):
 
 def test_a_cap_that_is_lowered_holds_at_once(clock):
     """What runs ends, and only so many start again, though units are had for more."""
-    one = tenancy(clock, UNITS, units=4)
+    one = limiter(clock, UNITS, units=4)
     for _ in range(4):
         one.begin(clock.now)
         one.sent(clock.now)
@@ -284,7 +284,7 @@ def test_a_cap_that_is_lowered_holds_at_once(clock):
 
 def test_what_runs_is_told(clock):
     """The database learns how many units cannot be given back."""
-    one = tenancy(clock, UNITS, units=2)
+    one = limiter(clock, UNITS, units=2)
     one.begin(clock.now)
 
     assert one.use(clock.now, 0).running == 1
@@ -292,7 +292,7 @@ def test_what_runs_is_told(clock):
 
 def test_a_limit_without_use_is_kept_for_a_moment(clock):
     """What has no use is kept a while in case it gets one, and then given up."""
-    one = tenancy(clock)
+    one = limiter(clock)
     run(one, clock)
 
     assert one.use(clock.wait(0.9), 0).wants == 1
@@ -301,7 +301,7 @@ def test_a_limit_without_use_is_kept_for_a_moment(clock):
 
 def test_a_limit_without_use_goes_to_who_asks(clock):
     """What has no use goes as soon as others ask for it, but not before its gap is over."""
-    one = tenancy(clock, WHOLE, others_ask=True)
+    one = limiter(clock, WHOLE, others_ask=True)
     run(one, clock)
 
     assert not one.use(clock.now, 0).spare
@@ -313,7 +313,7 @@ def test_a_limit_without_use_goes_to_who_asks(clock):
 def test_a_limit_that_others_ask_for_goes_after_its_window(clock):
     """A holder with work gives way when its window is over and its requests have ended."""
     gap = 0.01
-    one = tenancy(clock, Terms(gap=gap, concurrency=8), others_ask=True)
+    one = limiter(clock, Terms(gap=gap, concurrency=8), others_ask=True)
     one.begin(clock.wait(0.9))
     one.sent(clock.now)
     assert one.use(clock.now, 5).wants == 6
@@ -335,14 +335,14 @@ def test_a_limit_that_others_ask_for_goes_after_its_window(clock):
 @pytest.mark.parametrize(("gap", "window"), [(0.01, 1.0), (0.5, 10.0), (5.0, 30.0)])
 def test_a_window_has_room_for_some_starts(clock, gap, window):
     """How long a holder keeps what others ask for goes with the gap, within bounds."""
-    one = tenancy(clock, Terms(gap=gap), others_ask=True)
+    one = limiter(clock, Terms(gap=gap), others_ask=True)
 
     assert one.settles_at(5) == pytest.approx(clock.now + window)
 
 
 def test_a_limit_that_cannot_be_used_goes_to_who_asks(clock):
     """A holder whose requests wait for something else does not sit its window out."""
-    one = tenancy(clock, Terms(gap=5.0), others_ask=True)
+    one = limiter(clock, Terms(gap=5.0), others_ask=True)
 
     one.use(clock.wait(0.5), 3)
     assert not one.is_yielding
@@ -352,7 +352,7 @@ def test_a_limit_that_cannot_be_used_goes_to_who_asks(clock):
 @pytest.mark.parametrize("others_ask", [True, False])
 def test_nothing_starts_while_a_limit_is_being_given_up(clock, others_ask):
     """From when the database is told that a limit is free, nothing starts here any more."""
-    one = tenancy(clock, others_ask=others_ask)
+    one = limiter(clock, others_ask=others_ask)
     run(one, clock)
     clock.wait(10.0)
 
@@ -363,7 +363,7 @@ def test_nothing_starts_while_a_limit_is_being_given_up(clock, others_ask):
 
 def test_what_is_lost_lets_nothing_start(clock):
     """A worker that was given up for dead has nothing until it has it anew."""
-    one = tenancy(clock)
+    one = limiter(clock)
     run(one, clock)
     one.lose()
 

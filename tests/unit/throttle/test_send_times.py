@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_itemgraph.model.types import Grant, Terms
-from scrapy_itemgraph.throttle.limiter import Tenancy
-from scrapy_itemgraph.throttle.send_times import Departure, Departures
+from scrapy_itemgraph.throttle.limiter import Limiter
+from scrapy_itemgraph.throttle.send_times import Send, Sends
 
 if TYPE_CHECKING:
     from clocks import Clock
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 GAP = 0.2
 
 
-def held(clock: Clock, kind: str, name: str, terms: Terms) -> Tenancy:
+def held(clock: Clock, kind: str, name: str, terms: Terms) -> Limiter:
     """Return a limit that this process has."""
-    made = Tenancy((kind, name), lambda: terms, 1)
+    made = Limiter((kind, name), lambda: terms, 1)
     made.take(Grant(limit_id=1, kind=kind, name=name, terms=terms, units=1), clock.now)
     return made
 
@@ -32,8 +32,8 @@ class Way:
         self.limit = held(clock, kind, name, Terms(gap=GAP))
         if self.limit.is_slot:
             self._answer_one()
-        self.departures = Departures(lambda: None)
-        self.departures.is_first = False
+        self.sends = Sends(lambda: None)
+        self.sends.is_first = False
 
     def _answer_one(self) -> None:
         now = self.clock.now
@@ -41,16 +41,16 @@ class Way:
         self.limit.sent(now)
         self.limit.end(now, 0.0)
 
-    async def begin(self) -> Departure:
+    async def begin(self) -> Send:
         """Let a request start as soon as the limit lets it."""
         now = self.clock.now = self.limit.ready_at(self.clock.now)
         host = held(self.clock, "slot", "a.example", Terms(concurrency=8))
         lane = (self.limit,) if self.limit.is_slot else (host, self.limit)
         for one in lane:
             one.begin(now)
-        return Departure(self.departures, lane, now, "a.example")
+        return Send(self.sends, lane, now, "a.example")
 
-    async def begin_to_connect(self) -> Departure:
+    async def begin_to_connect(self) -> Send:
         """Let a request start whose connection takes its time."""
         made = await self.begin()
         made.connecting()
