@@ -6,7 +6,7 @@ import itertools
 from datetime import timedelta
 from urllib.parse import quote
 
-import polite_project
+import polite_crawls
 import polite_site
 import pytest
 
@@ -39,7 +39,7 @@ def new_crawls(tmp_path, database):
 
     def new(site, settings=(), tasks=()):
         given = {"ITEMGRAPH_DATABASE_URL": database, **SHARED, **dict(settings)}
-        made.append(polite_project.Crawls(site, tmp_path, given, dict(tasks)))
+        made.append(polite_crawls.Crawls(site, tmp_path, given, dict(tasks)))
         return made[-1]
 
     yield new

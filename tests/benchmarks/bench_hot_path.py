@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 if __name__ in {"__main__", "__mp_main__"}:
     sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from races import Crawl, ended
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-import polite_project
+import polite_crawls
 import polite_site
 
 from scrapy_itemgraph.graph import ItemGraph
@@ -140,7 +141,7 @@ def new_crawls(site, directories: Iterator[Path], settings: Mapping[str, Any]):
     """Return crawls on an embedded database of their own."""
     directory = next(directories)
     directory.mkdir()
-    return polite_project.Crawls(site, directory, settings)
+    return polite_crawls.Crawls(site, directory, settings)
 
 
 # Limits
@@ -221,7 +222,7 @@ def bench_fairness(options: argparse.Namespace, directories: Iterator[Path]) -> 
             print_order(crawls.finish(seconds=300), processes)
 
 
-def queue_all(crawls: polite_project.Crawls, given: Mapping[str, Any]) -> None:
+def queue_all(crawls: polite_crawls.Crawls, given: Mapping[str, Any]) -> None:
     """Make all the work while its task is disabled, then enable it."""
     place = {"crawl": "shop", "data_dir": crawls.directory / "graph"}
     crawls.start("shop", hosts=0).finish()

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from races import Crawl
 

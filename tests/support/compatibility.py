@@ -1,6 +1,6 @@
 """One spider crawled twice, by Scrapy's own scheduler and by ours, and what differs between them.
 
-The spiders are those of the project in `compatibility_spiders`, which does not know of this one.
+The spiders are those of the project in `projects/bookshop`, which does not know of this one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from projects import IS_REACTORLESS, Project
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PROJECT = Path(__file__).parent / "compatibility_spiders"
+PROJECT = Path(__file__).parents[1] / "projects" / "bookshop"
 ARGUMENTS = ("-a", "category=poetry", "-a", "pages=2")
 STOCK = ("-s", "ADDONS={}")
 

@@ -1,4 +1,4 @@
-"""Runs crawls of Debian's manuals of Python and PostgreSQL: the project in `docs_crawl/`."""
+"""Runs crawls of Debian's manuals of Python and PostgreSQL: the project in `projects/manuals/`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scrapy_itemgraph.graph import ItemGraph
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROJECT = Path(__file__).parent / "docs_crawl"
+PROJECT = Path(__file__).parents[1] / "projects" / "manuals"
 STAT = re.compile(r"'([\w/]+)': ([\d.]+)")
 
 

@@ -23,7 +23,7 @@ from scrapy_itemgraph.postgres import engine as engines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PACKAGE = Path(__file__).parent.parent
+PACKAGE = Path(__file__).parents[2]
 PATIENCE = 120.0
 IS_REACTORLESS = os.environ.get("ITEMGRAPH_TEST_REACTORLESS") == "1"
 

@@ -1,4 +1,4 @@
-"""Runs the crawls of the project in this directory, several processes on one database."""
+"""Runs the crawls of the project `projects/polite`, several processes on one database."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from polite_site import Arrival, PoliteSite
 
-PROJECT = Path(__file__).parent
-TESTS = PROJECT.parent
+PROJECT = Path(__file__).parents[1] / "projects" / "polite"
+SUPPORT = Path(__file__).parent
+PACKAGE = Path(__file__).parents[2]
 
 
 @dataclass
@@ -138,7 +139,7 @@ class Crawls:
             command += ["-s", f"{name}={json.dumps(value) if isinstance(value, dict) else value}"]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
+            "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(PACKAGE)]),
             "POLITE_TASKS": json.dumps(self.tasks),
         }
         log = self.directory / f"{agent}.log"
