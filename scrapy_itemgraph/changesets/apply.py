@@ -19,7 +19,7 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
 from scrapy_itemgraph.model.types import Applied, Outcome
 from scrapy_itemgraph.postgres.engine import rest, slices
-from scrapy_itemgraph.store import attempts, commit_tokens, failures, journal
+from scrapy_itemgraph.store import attempts, commit_tokens, failures, journal, queues
 from scrapy_itemgraph.store.worklist import claims, refresh
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def apply(
     frees_names = flush(connection, state)
     _record(connection, running, endings, state, worker_id)
     refresh.refresh(connection, {*state.items, *state.new, *freed_items})
-    refresh.wake(connection, [row.queue_id for row in freed])
+    queues.wake(connection, [row.queue_id for row in freed])
     journal.append(connection, crawl_id, _kept(running, endings))
     if frees_names:
         tell_freed(connection, crawl_id)

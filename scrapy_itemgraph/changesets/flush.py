@@ -11,7 +11,8 @@ from scrapy_itemgraph.changesets.state import TOMBSTONE
 from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.postgres.engine import rest, slices
-from scrapy_itemgraph.store import failures, queues
+from scrapy_itemgraph.store import failures, notify
+from scrapy_itemgraph.store import slots as stored_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -141,7 +142,7 @@ def tell_freed(connection: Connection, crawl_id: int) -> None:
     Called last, for all who free names wait for each other from here on.
     """
     connection.execute(COUNT_FREED, {"crawl": crawl_id})
-    queues.notify(connection, crawl_id)
+    notify.notify(connection, crawl_id)
 
 
 def _write_failures(connection: Connection, state: State) -> None:
@@ -175,7 +176,7 @@ def _write_items(connection: Connection, state: State, living: Sequence[Item]) -
     changed = [item for item in living if item.is_changed]
     if not changed:
         return
-    slot_ids = queues.intern_slots(connection, [item.slot for item in changed])
+    slot_ids = stored_slots.intern_slots(connection, [item.slot for item in changed])
     _insert_items(
         connection,
         state,
@@ -197,7 +198,9 @@ def _write_new(connection: Connection, state: State) -> None:
     """Write the items that were created and not looked at since, with their tags."""
     slot_ids: dict[str, int] = {}
     for part in slices(connection, list(state.new.items())):
-        slot_ids |= queues.intern_slots(connection, {new.slot for _, new in part} - slot_ids.keys())
+        slot_ids |= stored_slots.intern_slots(
+            connection, {new.slot for _, new in part} - slot_ids.keys()
+        )
         rows = [
             (
                 number,

@@ -12,7 +12,7 @@ from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.types import Applied, Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import commit_tokens, handed_work, sessions
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Commits:
         def commit(connection: Connection) -> list[Applied]:
             nonlocal is_again
             now = engine.hot_path(connection)
-            self.see_freed(registry.share_crawl(connection, crawl_id))
+            self.see_freed(crawls.share_crawl(connection, crawl_id))
             if has_unfenced and not commit_tokens.take(connection, token):
                 return apply.answered(connection, changesets, crawl_id)
             was_asked, is_again = is_again, True

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import status
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Door:
         name = self.crawl
 
         def within(connection: Connection) -> T:
-            crawl_id = registry.find_crawl(connection, name)
+            crawl_id = crawls.find_crawl(connection, name)
             if crawl_id is None:
                 known = [row.name for row in status.crawls(connection)]
                 listed = ", ".join(known) or "none yet"

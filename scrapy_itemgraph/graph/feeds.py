@@ -11,7 +11,7 @@ import psycopg
 
 from scrapy_itemgraph.graph import liveness
 from scrapy_itemgraph.store import feeds
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import crawls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ class Feeds:
         """Let feeds take part in the run, each known by its name."""
 
         def register(connection: Connection) -> list[FeedState]:
-            registry.own_crawl(connection, self._crawl_id)
+            crawls.own_crawl(connection, self._crawl_id)
             return feeds.register(connection, self._crawl_id, names)
 
         return await self._call(register)
@@ -112,7 +112,7 @@ class Feeds:
         """Have all that the run has kept written again."""
 
         def mark(connection: Connection) -> None:
-            registry.own_crawl(connection, self._crawl_id)
+            crawls.own_crawl(connection, self._crawl_id)
             feeds.mark_run(connection, self._crawl_id, feed_id)
 
         await self._call(mark)

@@ -19,11 +19,12 @@ from scrapy_itemgraph.model.types import Kept, Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
 from scrapy_itemgraph.postgres.embedded import EmbeddedServer
-from scrapy_itemgraph.store import failures, journal
+from scrapy_itemgraph.store import failures, journal, queues
+from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, explain, status
-from scrapy_itemgraph.store.registry import tasks as registry
-from scrapy_itemgraph.store.registry import workers
-from scrapy_itemgraph.store.worklist import claims, refresh
+from scrapy_itemgraph.store.registry import crawls, workers
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
+from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
@@ -134,8 +135,8 @@ class ItemGraph(LimitControls):
         changeset = operations.Changeset(operations=checked, outcome=Outcome.OK)
 
         def run(connection: Connection) -> list[Note]:
-            crawl_id, _ = registry.make_crawl(connection, self.crawl)
-            registry.share_crawl(connection, crawl_id)
+            crawl_id, _ = crawls.make_crawl(connection, self.crawl)
+            crawls.share_crawl(connection, crawl_id)
             (applied,) = apply.apply(
                 connection,
                 [changeset],
@@ -156,7 +157,7 @@ class ItemGraph(LimitControls):
 
     def get(self, name: str) -> ItemSnapshot | None:
         """Return an item by its id or an alias; None when there is none."""
-        return self._of_crawl(claims.named, name)
+        return self._of_crawl(stored_items.named, name)
 
     def of_url(self, url: str) -> Sequence[Row[Any]]:
         """Return (item, url, method) of up to ten items whose data names a URL.
@@ -168,8 +169,10 @@ class ItemGraph(LimitControls):
     def items(self) -> Iterator[ItemSnapshot]:
         """Go through all items, a thousand at a time, in the order in which they were made."""
         after = 0
-        while numbers := self._of_crawl(status.item_ids, after=after, limit=crawl_reports.STEP):
-            yield from self._call(partial(claims.snapshots, item_ids=numbers)).values()
+        while numbers := self._of_crawl(
+            stored_items.item_ids, after=after, limit=crawl_reports.STEP
+        ):
+            yield from self._call(partial(stored_items.snapshots, item_ids=numbers)).values()
             after = numbers[-1]
 
     def journal(
@@ -245,7 +248,7 @@ class ItemGraph(LimitControls):
         def settled(connection: Connection, crawl_id: int) -> datetime:
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SETTLE_MS}")
             try:
-                registry.own_crawl(connection, crawl_id)
+                crawls.own_crawl(connection, crawl_id)
             except DBAPIError as error:
                 if getattr(error.orig, "sqlstate", None) != LOCK_TIMEOUT:
                     raise
@@ -253,7 +256,7 @@ class ItemGraph(LimitControls):
                     f"a transaction of the crawl {self.crawl!r} has been open for {_SETTLE_MS} ms; "
                     "try again, and look for a suspended worker with `scrapy itemgraph status`"
                 ) from None
-            moment: datetime = connection.execute(status.NOW).scalar_one()
+            moment: datetime = connection.execute(engines.NOW).scalar_one()
             return moment
 
         return self._of_crawl(settled)
@@ -305,17 +308,17 @@ class ItemGraph(LimitControls):
         def handle(connection: Connection, crawl_id: int) -> int:
             if task is not None:
                 self._task_id(connection, crawl_id, task)
-            registry.share_crawl(connection, crawl_id)
+            crawls.share_crawl(connection, crawl_id)
             found = failures.opened(
                 connection, crawl_id, task=task, failure=failure, limit=crawl_reports.STEP
             )
             pairs = sorted({(row.item_id, row.task_id) for row in found})
-            locked = refresh.lock_items(connection, [item for item, _ in pairs])
+            locked = stored_items.lock_items(connection, [item for item, _ in pairs])
             failures.supersede(connection, pairs, by=HANDLED_BY)
             if retry:
                 failures.unhold(connection, pairs)
                 refresh.refresh(connection, locked)
-                registry.wake_crawl(connection, crawl_id)
+                queues.wake_crawl(connection, crawl_id)
             return len(pairs)
 
         total = 0
@@ -341,7 +344,7 @@ class ItemGraph(LimitControls):
         self, connection: Connection, crawl_id: int, task: str, *, enabled: bool
     ) -> None:
         task_id = self._task_id(connection, crawl_id, task)
-        registry.set_enabled(connection, crawl_id, task_id, enabled=enabled)
+        stored_tasks.set_enabled(connection, crawl_id, task_id, enabled=enabled)
 
     def recompute_ttl(self, task: str) -> int:
         """Let a task's results expire as its time to live says now, but for overridden ones.
@@ -384,7 +387,7 @@ class ItemGraph(LimitControls):
         def run(connection: Connection, crawl_id: int) -> dict[str, int]:
             if dry_run:
                 return crawl_reports.holds(connection, crawl_id)
-            registry.own_crawl(connection, crawl_id)
+            crawls.own_crawl(connection, crawl_id)
             _refuse_workers(connection, crawl_id)
             return crawl_reports.restart(connection, crawl_id, reached)
 
@@ -395,15 +398,15 @@ class ItemGraph(LimitControls):
         self._of_crawl(crawl_reports.age, period)
 
     def _item(self, connection: Connection, crawl_id: int, name: str) -> int:
-        item_id = status.resolve(connection, crawl_id, name)
+        item_id = stored_items.resolve(connection, crawl_id, name)
         if item_id is None:
-            deleted = status.is_taken(connection, crawl_id, name)
+            deleted = stored_items.is_taken(connection, crawl_id, name)
             why = "was deleted, and its name stays taken" if deleted else "does not exist"
             raise NotFoundError(f"the item {name!r} {why}")
         return item_id
 
     def _task_id(self, connection: Connection, crawl_id: int, task: str) -> int:
-        ids = {row.name: row.id for row in registry.known_tasks(connection, crawl_id)}
+        ids = {row.name: row.id for row in stored_tasks.known_tasks(connection, crawl_id)}
         if task not in ids:
             raise NotFoundError(f"there is no task {task!r}{closest(task, ids)}")
         return int(ids[task])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.store import sessions
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store import queues, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +52,7 @@ class Sessions:
             generation = sessions.end_login(
                 connection, self._crawl_id, self.worker_id, renewed=renewed
             )
-            registry.wake_crawl(connection, self._crawl_id)
+            queues.wake_crawl(connection, self._crawl_id)
             return generation
 
         return await self._call(end)

@@ -14,7 +14,7 @@ from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph.waiting import Waiting
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Transactions:
             if hot:
                 engines.hot_path(connection)
             if share:
-                registry.share_crawl(connection, self.crawl_id)
+                crawls.share_crawl(connection, self.crawl_id)
             return function(connection, *args, **kwargs)
 
         return await self.patiently(within)

@@ -21,11 +21,13 @@ from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.postgres import engine, migrate
 from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues, sessions
+from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import progress_reports, status
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import runs, workers
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import crawls, runs, sweeps, workers
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
 from scrapy_itemgraph.store.worklist import timers as stored_timers
@@ -72,7 +74,7 @@ class WorkerGraph:
         self._crawl_id = 0
         self._spider = ""
         self._job: str | None = None
-        self._registration = registry.Registration(tasks={})
+        self._registration = stored_tasks.Registration(tasks={})
         self.callbacks: set[str] = set()
         self._has_callback: Callable[[str], bool] = lambda _: True
         self._of_callback: Callable[[str], Task] | None = None
@@ -157,15 +159,15 @@ class WorkerGraph:
         await self._transactions.once(migrate.ensure, auto=automatic)
         if self._server is not None and self._server.alone_since is not None:
             await self._call(workers.end_leases, self._server.alone_since)
-        renamed = await self._call(registry.rename_tags, self.settings.tag_renames)
-        self._crawl_id, other = await self._call(registry.make_crawl, crawl, arguments)
+        renamed = await self._call(sweeps.rename_tags, self.settings.tag_renames)
+        self._crawl_id, other = await self._call(crawls.make_crawl, crawl, arguments)
         self._transactions.crawl_id = self._crawl_id
         self.sessions = Sessions(self._transactions, self._crawl_id)
         self.pruning = Pruning(self._transactions, self._crawl_id, self.settings)
         self.feeds = Feeds(self._transactions, self._crawl_id)
         self.limiting = Limiting(self._transactions, self.settings, spider=spider)
         self._registration = await self._call(
-            registry.register_tasks,
+            stored_tasks.register_tasks,
             self._crawl_id,
             spider,
             tasks,
@@ -235,7 +237,7 @@ class WorkerGraph:
         """Register plain callbacks that were met for the first time."""
         await self._take_callbacks(
             await self._call(
-                registry.register_callbacks,
+                stored_tasks.register_callbacks,
                 self._crawl_id,
                 self._spider,
                 list(callbacks),
@@ -246,7 +248,7 @@ class WorkerGraph:
     async def learn_callbacks(self) -> bool:
         """Take note of plain callbacks that other workers registered; tell whether there are."""
         return await self._take_callbacks(
-            await self._call(registry.known_callbacks, self._crawl_id, self._spider, hot=True)
+            await self._call(stored_tasks.known_callbacks, self._crawl_id, self._spider, hot=True)
         )
 
     async def _take_callbacks(self, known: Mapping[int, tuple[str, str, uuid.UUID]]) -> bool:
@@ -299,7 +301,7 @@ class WorkerGraph:
         def claim(connection: Connection) -> list[Claim]:
             nonlocal is_again
             if is_again:
-                registry.share_crawl(connection, self._crawl_id)
+                crawls.share_crawl(connection, self._crawl_id)
                 stored_claims.unclaim(connection, tokens, self.worker_id)
                 if hand is not None:
                     holdings.keep_only(connection, self.worker_id, hand.rooms)
@@ -367,7 +369,7 @@ class WorkerGraph:
             return applied.outcome is not None
 
         def refile(connection: Connection) -> bool:
-            slot_id = queues.intern_slots(connection, [slot])[slot]
+            slot_id = stored_slots.intern_slots(connection, [slot])[slot]
             queue_id = queues.intern(connection, self._crawl_id, slot_id)
             return stored_claims.refile(connection, claim, queue_id, self.worker_id)
 
@@ -380,7 +382,7 @@ class WorkerGraph:
         def remaining(connection: Connection) -> Remaining:
             kinds = stored_claims.open_kinds(connection, self._crawl_id, self._registration.tasks)
             numbers = [kind.id for kind in kinds]
-            return status.remaining(connection, self._crawl_id, kinds=numbers, until=until)
+            return runs.remaining(connection, self._crawl_id, kinds=numbers, until=until)
 
         return await self._call(remaining, hot=True)
 
@@ -403,12 +405,12 @@ class WorkerGraph:
             stored_timers.stage_results, self._crawl_id, until, hot=True, share=True
         )
         self.staged += due
-        self.is_sweeping = await self._call(registry.sweep, self._crawl_id, hot=True)
+        self.is_sweeping = await self._call(sweeps.sweep, self._crawl_id, hot=True)
         await self._say_what_is_outdated()
         return bool(timers or due or self.is_sweeping)
 
     async def _say_what_is_outdated(self) -> None:
-        outdated = await self._call(registry.redefined, self._registration.tasks, hot=True)
+        outdated = await self._call(stored_tasks.redefined, self._registration.tasks, hot=True)
         for name in outdated - self._outdated:
             logger.warning(
                 "A later start declares the task %r otherwise; this worker leaves it to that", name
@@ -418,11 +420,11 @@ class WorkerGraph:
     async def _due_until(self) -> datetime:
         if self.settings.idle == "close":
             return self._started_at
-        return await self._call(lambda connection: connection.scalar(status.NOW))
+        return await self._call(lambda connection: connection.scalar(engine.NOW))
 
     async def get_item(self, name: str) -> ItemSnapshot | None:
         """Return an item by any of its names, as it is committed."""
-        return await self._call(stored_claims.named, self._crawl_id, name, hot=True)
+        return await self._call(stored_items.named, self._crawl_id, name, hot=True)
 
     async def get_metadata(
         self, name: str, task: str, *, only_fresh: bool = False
@@ -430,7 +432,7 @@ class WorkerGraph:
         """Return a task's metadata of an item, as it is committed; None when there is none."""
 
         def get(connection: Connection) -> dict[str, Any] | None:
-            item_id = status.resolve(connection, self._crawl_id, name)
+            item_id = stored_items.resolve(connection, self._crawl_id, name)
             if item_id is None:
                 return None
             for result in status.results(connection, self._crawl_id, item_id):

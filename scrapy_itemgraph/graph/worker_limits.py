@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.model import limits
 from scrapy_itemgraph.model.pace import LEAST
 from scrapy_itemgraph.model.types import Terms
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.limits.declared import TaskLimits
@@ -110,7 +110,7 @@ class Limiting:
         """Return the numbers of slots, made when they are new."""
 
         def intern(connection: Connection) -> dict[str, int]:
-            return queues.intern_slots(connection, names)
+            return stored_slots.intern_slots(connection, names)
 
         return await self._call(intern, hot=True)
 

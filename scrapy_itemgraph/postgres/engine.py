@@ -81,6 +81,8 @@ PROCESS = "itemgraph_process"  # the server's, behind a connection; a pooler tel
 READ_ONLY = "25006"
 POOLERS = "08P01"  # of all that PgBouncer says itself
 
+NOW = sa.text("SELECT clock_timestamp()")
+
 
 @dataclass(frozen=True)
 class _Reason:

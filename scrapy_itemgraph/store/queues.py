@@ -1,4 +1,4 @@
-"""Queues: a crawl's work of one slot; and the numbers of slots.
+"""Queues: a crawl's work of one slot, whose turn it is, and which sleep for they are empty.
 
 All functions take a connection and never commit.
 """
@@ -6,33 +6,20 @@ All functions take a connection and never commit.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+from scrapy_itemgraph.store.notify import notify
 
-    from sqlalchemy import Connection
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from sqlalchemy import Connection, Row
 
 # Whether something may go now is looked at again after so long, whatever was said.
 _LONGEST = timedelta(minutes=5)
 
-FIND_SLOTS = text("""
-    SELECT s.name, s.id FROM unnest(CAST(:names AS text[])) AS wanted(name)
-    JOIN limits s ON s.kind = 'slot' AND s.name = wanted.name
-""")
-
-MAKE_SLOTS = text("""
-    INSERT INTO limits (name) SELECT * FROM unnest(CAST(:names AS text[])) ON CONFLICT DO NOTHING
-""")
-
-# In the order of their ids, so that nobody waits in a circle.
-LOCK_LIMITS = text("""
-    SELECT l.id FROM unnest(CAST(:limits AS int[])) AS wanted(id)
-    JOIN limits l ON l.id = wanted.id
-    FOR NO KEY UPDATE OF l
-""")
 
 MAKE_QUEUE = text("""
     INSERT INTO queues (crawl_id, slot_id) VALUES (:crawl, :slot) ON CONFLICT DO NOTHING
@@ -107,25 +94,105 @@ NEXT_TURN = text("""
     ORDER BY q.next_at LIMIT 1
 """)
 
-NOTIFY = text("SELECT pg_notify('itemgraph', CAST(:crawl AS text))")
+# Queues that were never needed before.
+MAKE_QUEUES = text("""
+    INSERT INTO queues (crawl_id, slot_id)
+    SELECT * FROM unnest(CAST(:crawls AS int[]), CAST(:slots AS int[]))
+    ON CONFLICT DO NOTHING
+""")
 
+FIND_QUEUES = text("""
+    SELECT q.crawl_id, q.slot_id, q.id
+    FROM unnest(CAST(:crawls AS int[]), CAST(:slots AS int[])) AS wanted(crawl_id, slot_id)
+    JOIN queues q USING (crawl_id, slot_id)
+""")
 
-def intern_slots(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """Return the numbers of slots by name, and make those that are new."""
-    wanted = sorted(set(names))
-    if not wanted:
-        return {}
-    found = _find(connection, wanted)
-    missing = [name for name in wanted if name not in found]
-    if missing:
-        connection.execute(MAKE_SLOTS, {"names": missing})
-        found |= _find(connection, missing)
-    return found
+# Waits for whoever parks these queues as empty, and holds others off; claims go on.
+HOLD_QUEUES = text("""
+    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id
+    FOR KEY SHARE OF q
+""")
 
+SLEEPING_QUEUES = text("""
+    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id
+    WHERE NOT q.is_live
+    FOR NO KEY UPDATE OF q
+""")
 
-def lock_limits(connection: Connection, limit_ids: Iterable[int]) -> None:
-    """Lock limits, slots among them, in the order in which all do."""
-    connection.execute(LOCK_LIMITS, {"limits": sorted(limit_ids)}).all()
+WAKE_QUEUES = text("""
+    UPDATE queues q SET is_live = true, next_at = greatest(q.next_at, now())
+    FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    WHERE q.id = wanted.id AND NOT q.is_live
+    RETURNING q.crawl_id
+""")
+
+# Queues whose turn it is, the first of them first; a single one is not moved on. The time stands in
+# a subquery because a volatile function is no bound of an index scan, here and below.
+TURNS = text("""
+    SELECT q.id, q.slot_id, q.next_at, l.name AS slot FROM queues q
+    JOIN limits l ON l.id = q.slot_id
+    WHERE q.crawl_id = :crawl AND q.is_live AND q.holder IS NULL
+        AND q.next_at <= (SELECT clock_timestamp())
+        AND q.slot_id <> ALL (CAST(:passed_over AS int[]))
+    ORDER BY q.next_at
+    LIMIT :limit
+""")
+
+# The same of the queues that this worker has for itself.
+OWN_TURNS = text("""
+    SELECT q.id, q.slot_id, q.next_at, l.name AS slot FROM queues q
+    JOIN limits l ON l.id = q.slot_id
+    WHERE q.crawl_id = :crawl AND q.is_live AND q.holder = :worker
+        AND q.slot_id = ANY (CAST(:own AS int[]))
+    ORDER BY q.next_at
+    LIMIT :limit
+""")
+
+# Moves the turn of queues on, to the end and in the order given (rows are updated in the order in
+# which they lie on disk); one that another claim moves just now is left to it.
+MOVE_TURNS = text("""
+    UPDATE queues moved
+    SET next_at = (SELECT clock_timestamp()) - make_interval(secs => 1e-6 * (
+        cardinality(CAST(:queues AS int[]))
+        - array_position(CAST(:queues AS int[]), moved.id)))
+    WHERE moved.ctid = ANY (ARRAY(
+        SELECT q.ctid FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+        JOIN queues q ON q.id = wanted.id
+        FOR NO KEY UPDATE OF q SKIP LOCKED))
+""")
+
+# Queues that seem empty and that nobody is putting work into.
+LOCK_EMPTY = text("""
+    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN queues q ON q.id = wanted.id
+    FOR UPDATE OF q SKIP LOCKED
+""")
+
+# Tasks that cannot be claimed; one that somebody is opening just now is not among them, and who
+# opens one later waits for us, and then wakes its queues.
+CLOSED_TASKS = text("""
+    SELECT t.id FROM tasks t
+    WHERE t.crawl_id = :crawl AND NOT (t.is_enabled AND t.is_registered)
+    FOR SHARE SKIP LOCKED
+""")
+
+# Parks queues without work of an open kind; looks again, in a statement of its own.
+PARK = text("""
+    UPDATE queues q SET is_live = false
+    FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    WHERE q.id = wanted.id AND NOT EXISTS (
+        SELECT FROM tasks t JOIN kinds k ON k.task_id = t.id
+        CROSS JOIN LATERAL (
+            SELECT FROM work w
+            WHERE w.queue_id = q.id AND w.kind_id = k.id
+                AND w.token IS NULL AND w.not_before IS NULL AND NOT w.is_suspect
+            LIMIT 1) AS first
+        WHERE t.crawl_id = q.crawl_id AND t.id <> ALL (CAST(:closed AS int[])))
+""")
+
+WAKE_ALL = text("UPDATE queues SET is_live = true WHERE crawl_id = :crawl AND NOT is_live")
 
 
 def intern(connection: Connection, crawl_id: int, slot_id: int) -> int:
@@ -184,10 +251,42 @@ def next_turn(connection: Connection, crawl_id: int) -> float | None:
     return None if seconds is None else max(0.0, float(seconds))
 
 
-def notify(connection: Connection, crawl_id: int) -> None:
-    """Tell the idle workers of a crawl that there may be work."""
-    connection.execute(NOTIFY, {"crawl": crawl_id})
+def wake(connection: Connection, queue_ids: Iterable[int]) -> None:
+    """Wake queues that got work if they were parked as empty, and tell idle workers.
+
+    Called after the work was written: who parks a queue has it alone, so either it sees our work,
+    or we see it parked.
+    """
+    queues = sorted(set(queue_ids))
+    if not queues:
+        return
+    connection.execute(HOLD_QUEUES, {"queues": queues})
+    asleep = list(connection.execute(SLEEPING_QUEUES, {"queues": queues}).scalars())
+    if asleep:
+        for crawl in set(connection.execute(WAKE_QUEUES, {"queues": asleep}).scalars()):
+            notify(connection, crawl)
 
 
-def _find(connection: Connection, names: list[str]) -> dict[str, int]:
-    return {row.name: row.id for row in connection.execute(FIND_SLOTS, {"names": names})}
+def find_or_make(connection: Connection, rows: Iterable[Row[Any]]) -> dict[tuple[int, int], int]:
+    """Return the numbers of queues by crawl and slot, made where they are new."""
+    queues = {(row.crawl_id, row.slot_id): row.queue_id for row in rows}
+    unmade = sorted(key for key, queue in queues.items() if queue is None)
+    if unmade:
+        keys = {"crawls": [crawl for crawl, _ in unmade], "slots": [slot for _, slot in unmade]}
+        connection.execute(MAKE_QUEUES, keys)
+        queues |= {(c, s): queue for c, s, queue in connection.execute(FIND_QUEUES, keys)}
+    return queues
+
+
+def park(connection: Connection, crawl_id: int, queues: Sequence[int]) -> None:
+    """Take queues out of the turns that are without work of an open kind; it is looked again."""
+    locked = list(connection.execute(LOCK_EMPTY, {"queues": list(queues)}).scalars())
+    if locked:
+        closed = list(connection.execute(CLOSED_TASKS, {"crawl": crawl_id}).scalars())
+        connection.execute(PARK, {"queues": locked, "closed": closed})
+
+
+def wake_crawl(connection: Connection, crawl_id: int) -> None:
+    """Let claims look into all queues of a crawl again."""
+    connection.execute(WAKE_ALL, {"crawl": crawl_id})
+    notify(connection, crawl_id)

@@ -21,9 +21,10 @@ from scrapy_itemgraph.model.types import Hand, SlotFeedback, Terms, Use
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import limits_report
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims
 from scrapy_itemgraph.store.worklist.admission import Admission
 
@@ -89,7 +90,7 @@ def admission_of(crawl, terms, rooms=None) -> Admission:
 def register(crawl, *, rate_limit=None, rate_groups=None, swept=True, **declared) -> None:
     """Register tasks with their limits, as a start of the spider does."""
     with committed(crawl.connection):
-        crawl.registration = registry.register_tasks(
+        crawl.registration = stored_tasks.register_tasks(
             crawl.connection,
             crawl.id,
             crawl.spider,
@@ -122,7 +123,7 @@ def fill(crawl, hosts, *, each=1, tags=("page",)) -> None:
 def number_of(crawl, name, kind="slot") -> int:
     """Return a limit's number."""
     if kind == "slot":
-        return queues.intern_slots(crawl.connection, [name])[name]
+        return stored_slots.intern_slots(crawl.connection, [name])[name]
     (row,) = crawl.rows("SELECT id FROM limits WHERE kind = :k AND name = :n", k=kind, n=name)
     return row.id
 

@@ -18,7 +18,7 @@ from scrapy_itemgraph.model.operations import EnqueueRequest
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store.registry import runs, workers
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def meet(
 ) -> dict[int, Any]:
     """Register callbacks in the caller's transaction."""
     given = [tasks.of_callback(name, options) for name in names]
-    return registry.register_callbacks(connection, crawl.id, spider, given, None)
+    return stored_tasks.register_callbacks(connection, crawl.id, spider, given, None)
 
 
 def met(crawl: Crawl, *names: str, spider: str = "spider", **options: Any) -> dict[int, Any]:
@@ -69,7 +69,7 @@ def start(crawl: Crawl, spider: type, **versions: str) -> Any:
         return tasks.of_callback(name, options)
 
     with crawl.engine.begin() as connection:
-        registration = registry.register_tasks(
+        registration = stored_tasks.register_tasks(
             connection, crawl.id, "spider", tasks.discover(spider), None, of_callback=of_callback
         )
     crawl.sweep()
@@ -140,7 +140,7 @@ def test_a_worker_claims_only_callbacks_that_it_knows(crawl):
 
     before = crawl.claimed(worker, tasks=known)
     with crawl.engine.begin() as connection:
-        learnt = registry.known_callbacks(connection, crawl.id, "spider")
+        learnt = stored_tasks.known_callbacks(connection, crawl.id, "spider")
     after = crawl.claimed(worker, tasks=learnt)
 
     assert before == []
@@ -244,7 +244,7 @@ def test_requests_of_another_spider_are_refused(crawl):
         pytest.raises(ConfigurationError, match=r"of the spider 'spider'.*restart"),
         crawl.engine.begin() as connection,
     ):
-        registry.register_tasks(connection, crawl.id, "stranger", {}, None)
+        stored_tasks.register_tasks(connection, crawl.id, "stranger", {}, None)
 
     assert crawl.rows("SELECT name, spider FROM tasks") == [("parse", "spider")]
 

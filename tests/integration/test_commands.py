@@ -27,8 +27,7 @@ from scrapy_itemgraph.commands import COMMANDS, parsing, printing
 from scrapy_itemgraph.model.operations import Expire, RenameItem, SetTTL, UpdateMetadata
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.store.admin import status
-from scrapy_itemgraph.store.registry import tasks as registry
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import crawls, workers
 from scrapy_itemgraph.tools import url_secrets
 
 TASKS = {
@@ -248,7 +247,7 @@ def test_ids_that_cannot_be(scrapy, crawl):
 def test_the_crawl_that_is_meant(scrapy, crawl):
     """--crawl counts, then ITEMGRAPH_CRAWL, then the only crawl; else the crawls are listed."""
     only = scrapy("status", "--json", ITEMGRAPH_CRAWL="{name}-{category}")
-    registry.make_crawl(crawl.connection, "films")
+    crawls.make_crawl(crawl.connection, "films")
     fixed = scrapy("status", "--json", ITEMGRAPH_CRAWL="films")
     named = scrapy("status", "--json", "--crawl", "books", ITEMGRAPH_CRAWL="films")
     unclear = scrapy("status")

@@ -21,11 +21,11 @@ from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import limits
 from scrapy_itemgraph.model.types import Outcome, SlotFeedback, Terms, Use
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import explain, limits_report, status
 from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import runs, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.store.worklist.admission import Admission
@@ -90,7 +90,7 @@ def news(database):
 
 def hold(crawl, slot=SLOT, terms=None, *, worker=None, wants=1):
     """Let a worker ask for a slot, and return what it got."""
-    (number,) = queues.intern_slots(crawl.connection, [slot]).values()
+    (number,) = stored_slots.intern_slots(crawl.connection, [slot]).values()
     use = Use(limit_id=number, terms=terms or Terms(gap=30.0), wants=wants)
     return holdings.acquire(crawl.connection, worker or crawl.worker, [use])[number]
 
@@ -151,9 +151,9 @@ def why(crawl, name="A", task="parse"):
 def remaining(crawl):
     """Return what is left of a crawl."""
     kinds = stored_claims.open_kinds(crawl.connection, crawl.id, crawl.registration.tasks)
-    until = crawl.connection.scalar(status.NOW)
+    until = crawl.connection.scalar(engine.NOW)
     numbers = [kind.id for kind in kinds]
-    return status.remaining(crawl.connection, crawl.id, kinds=numbers, until=until)
+    return runs.remaining(crawl.connection, crawl.id, kinds=numbers, until=until)
 
 
 def film_crawl(crawl):
@@ -271,7 +271,7 @@ def test_a_block_by_a_person(connection):
 
     changed = limits_report.block(connection, SLOT, for_=HOUR)
 
-    left = changed.limit.blocked_until - connection.scalar(status.NOW)
+    left = changed.limit.blocked_until - connection.scalar(engine.NOW)
     assert HOUR - timedelta(minutes=1) < left <= HOUR
     assert changed.limit.blocked_by == "person"
     assert claim(crawl) == []
@@ -331,7 +331,7 @@ def test_a_block_replaces_a_persons_and_is_no_shorter_than_the_sites(connection)
     crawl.work("A")
     limits_report.block(connection, SLOT, for_=HOUR)
     shorter = limits_report.block(connection, SLOT, for_=timedelta(minutes=1)).limit.blocked_until
-    assert shorter < connection.scalar(status.NOW) + timedelta(minutes=2)
+    assert shorter < connection.scalar(engine.NOW) + timedelta(minutes=2)
 
     limits_report.unblock(connection, SLOT)
     answer = SlotFeedback(slot=SLOT, blocked_for=3600.0, blocked_by="429")
@@ -340,7 +340,7 @@ def test_a_block_replaces_a_persons_and_is_no_shorter_than_the_sites(connection)
     longer = limits_report.block(connection, SLOT, for_=timedelta(minutes=1)).limit
 
     assert longer.blocked_by == "person"
-    assert longer.blocked_until > connection.scalar(status.NOW) + timedelta(minutes=50)
+    assert longer.blocked_until > connection.scalar(engine.NOW) + timedelta(minutes=50)
 
 
 @pytest.mark.parametrize("refused_first", [True, False])

@@ -14,7 +14,7 @@ from scrapy_itemgraph import AddTag, CreateAlias, DeleteItem, RenameItem, Update
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import EnqueueRequest
 from scrapy_itemgraph.model.types import Outcome
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,10 +26,10 @@ FOR_EVER = datetime.max.replace(tzinfo=UTC)
 def crawl(connection) -> Iterator[graphs.Crawl]:
     """Yield a crawl with the callback `parse`, and check its worklist at the end."""
     crawl = graphs.Crawl(connection)
-    found = registry.register_callbacks(
+    found = stored_tasks.register_callbacks(
         connection, crawl.id, "shop", [tasks.of_callback("parse", {})], None
     )
-    crawl.registration = registry.Registration(tasks=found)
+    crawl.registration = stored_tasks.Registration(tasks=found)
     yield crawl
     oracle.assert_worklist_is_true(connection, crawl.id)
 
@@ -337,7 +337,7 @@ def test_data_that_callbacks_added_outlives_another_fetch(crawl):
 def test_results_of_other_tasks_of_the_item_stay(crawl):
     """What a tag of the item called for is not done again because its request is."""
     crawl.register(digest={"tags": ["book"]})
-    found = registry.register_callbacks(
+    found = stored_tasks.register_callbacks(
         crawl.connection, crawl.id, "shop", [tasks.of_callback("parse", {})], None
     )
     crawl.registration.tasks.update(found)
@@ -354,7 +354,7 @@ def test_results_of_other_tasks_of_the_item_stay(crawl):
 
 def test_an_expired_request_is_not_asked_for_twice(crawl):
     """What fell due by its time to live waits already when the run yields it."""
-    found = registry.register_callbacks(
+    found = stored_tasks.register_callbacks(
         crawl.connection,
         crawl.id,
         "shop",

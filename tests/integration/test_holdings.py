@@ -25,10 +25,11 @@ from scrapy_itemgraph.model.pace import LOOKAHEAD
 from scrapy_itemgraph.model.types import Grant, SlotFeedback, Terms, Use
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.registry import workers
-from scrapy_itemgraph.store.worklist import claims, refresh
+from scrapy_itemgraph.store.worklist import claims
 from scrapy_itemgraph.store.worklist.admission import Admission
 
 pytestmark = pytest.mark.server
@@ -465,7 +466,7 @@ def test_a_queue_is_free_after_its_dead_holder_whoever_noticed(connection, crawl
     dead, heir = crawl.worker, crawl.new_worker()
     assert len(claim(crawl, dead)) == 1
     crawl.work("B", data={"url": "http://a.example/b"})
-    (number,) = queues.intern_slots(connection, ["a.example"]).values()
+    (number,) = stored_slots.intern_slots(connection, ["a.example"]).values()
     lose_sign_of(connection, dead)
 
     assert look(connection, other_crawl.worker, number).units == 0
@@ -709,7 +710,7 @@ def test_a_queue_is_everybodys_again_when_the_gap_goes_away(connection, crawl):
         crawl.work(name, data={"url": "http://a.example/"})
     first, second = crawl.worker, crawl.new_worker()
     assert len(claim(crawl, first, Terms(gap=1.0, concurrency=4))) == 1
-    (number,) = queues.intern_slots(connection, ["a.example"]).values()
+    (number,) = stored_slots.intern_slots(connection, ["a.example"]).values()
 
     ask(connection, first, number, Terms(concurrency=4), wants=1, running=1)
 
@@ -720,7 +721,7 @@ def test_a_holder_keeps_its_queue_to_itself_once_it_renews(connection, crawl):
     """A queue that does not say who has its slot, so that others would put it off, is marked."""
     crawl.work("A", data={"url": "http://a.example/"})
     assert len(claim(crawl, crawl.worker, WHOLE)) == 1
-    (number,) = queues.intern_slots(connection, ["a.example"]).values()
+    (number,) = stored_slots.intern_slots(connection, ["a.example"]).values()
     connection.exec_driver_sql("UPDATE queues SET holder = NULL")
 
     ask(connection, crawl.worker, number)
@@ -1246,7 +1247,7 @@ def test_a_take_over_beside_a_commit(shop, engine):
         shop.execute("UPDATE queues SET is_live = false")
         shop.expire_lease(dead)
 
-        committer.pause_before(refresh.HOLD_QUEUES)
+        committer.pause_before(queues.HOLD_QUEUES)
         committer.start(shop.operate, UpdateData({"seen": 1}, id="A"), page("B"))
         committer.until_paused()
         undertaker.start(shop.take_over)

@@ -16,7 +16,7 @@ from scrapy_itemgraph.model.operations import Changeset, DeleteItem, RenameItem,
 from scrapy_itemgraph.model.types import Outcome, Scraped
 from scrapy_itemgraph.store import journal
 from scrapy_itemgraph.store.admin import crawl_reports
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import crawls
 
 pytestmark = pytest.mark.server
 
@@ -234,7 +234,7 @@ def test_moments_chain(stored, database):
 def test_a_moment_is_settled_when_the_commits_under_way_have_ended(stored, database):
     """A commit that has kept its items, and is not through, is waited for."""
     moments = []
-    registry.share_crawl(stored.connection, stored.id)
+    crawls.share_crawl(stored.connection, stored.id)
     stored.commit(keeping(None))
 
     def settle():
@@ -257,7 +257,7 @@ def test_a_moment_is_settled_when_the_commits_under_way_have_ended(stored, datab
 def test_a_commit_that_does_not_end_is_not_waited_for_long(stored, database, monkeypatch):
     """A suspended worker's transaction makes `settled` give up, so that others go on."""
     monkeypatch.setattr(item_graph, "_SETTLE_MS", 1)
-    registry.share_crawl(stored.connection, stored.id)
+    crawls.share_crawl(stored.connection, stored.id)
 
     with ItemGraph.open(database, "books") as graph:
         with pytest.raises(DatabaseError, match="suspended worker"):

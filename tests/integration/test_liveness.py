@@ -25,7 +25,7 @@ from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import notify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -291,7 +291,7 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
 
     def tell(number: int) -> None:
         with crawl.engine.begin() as connection:
-            connection.execute(queues.NOTIFY, {"crawl": str(number)})
+            connection.execute(notify.NOTIFY, {"crawl": str(number)})
 
     asyncio.run(run())
 

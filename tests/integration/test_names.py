@@ -20,7 +20,7 @@ from scrapy_itemgraph import (
     UpdateMetadata,
 )
 from scrapy_itemgraph.model.types import Outcome
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import crawls
 
 
 @pytest.fixture
@@ -559,8 +559,8 @@ def test_a_not_before_keeps_work_back(crawl):
 def test_workers_can_tell_that_names_were_freed(crawl, operations, frees):
     """What frees names that others may remember as taken is counted, and nothing else is."""
     crawl.item("A", aliases=["a"])
-    before = registry.share_crawl(crawl.connection, crawl.id)
+    before = crawls.share_crawl(crawl.connection, crawl.id)
 
     crawl.do(*operations)
 
-    assert registry.share_crawl(crawl.connection, crawl.id) - before == int(frees)
+    assert crawls.share_crawl(crawl.connection, crawl.id) - before == int(frees)

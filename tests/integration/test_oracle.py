@@ -16,7 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store import slots as stored_slots
+from scrapy_itemgraph.store.registry import sweeps
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims
 
 pytestmark = pytest.mark.server
@@ -197,7 +199,9 @@ class AnyCrawl(RuleBasedStateMachine):
         if self.claims:
             (one, worker) = self.claims.pop()
             with graphs.committed(self.connection):
-                slot = queues.intern_slots(self.connection, ["refiled.example"])["refiled.example"]
+                slot = stored_slots.intern_slots(self.connection, ["refiled.example"])[
+                    "refiled.example"
+                ]
                 queue = queues.intern(self.connection, self.crawl.id, slot)
                 claims.refile(self.connection, one, queue, worker)
 
@@ -216,7 +220,7 @@ class AnyCrawl(RuleBasedStateMachine):
     @rule(old=tags, new=tags)
     def rename_a_tag(self, old: str, new: str) -> None:
         with graphs.committed(self.connection):
-            registry.rename_tags(self.connection, {old: new})
+            sweeps.rename_tags(self.connection, {old: new})
 
     @rule(start=st.sampled_from(STARTS))
     def start_and_sweep_by_step(self, start: dict[str, Any]) -> None:
@@ -241,7 +245,7 @@ class AnyCrawl(RuleBasedStateMachine):
     def switch(self, task: str, enabled: bool) -> None:
         with graphs.committed(self.connection):
             task_id = self.crawl.task_id(task)
-            registry.set_enabled(self.connection, self.crawl.id, task_id, enabled=enabled)
+            stored_tasks.set_enabled(self.connection, self.crawl.id, task_id, enabled=enabled)
 
     @invariant()
     def the_worklist_is_true(self) -> None:
@@ -250,7 +254,7 @@ class AnyCrawl(RuleBasedStateMachine):
 
 def test_the_worklist_is_true_after_anything(shared_engine, monkeypatch):
     """SRAP-3, SRAP-4, SRAP-14, SRAP-15: names and work are true after any sequence of events."""
-    monkeypatch.setattr(registry, "SWEEP_STEP", 2)
+    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
     with shared_engine.connect() as connection:
         machine = type("AnyCrawlHere", (AnyCrawl,), {"connection": connection})
 

@@ -21,7 +21,7 @@ from scrapy_itemgraph import (
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import attempts
 from scrapy_itemgraph.store.admin import crawl_reports
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.worklist import claims
 
 pytestmark = pytest.mark.server
@@ -102,7 +102,7 @@ def test_a_claim_whose_answer_was_lost_is_undone_also_while_it_still_commits(eng
     def claim(connection, *, is_again):
         engines.hot_path(connection)
         if is_again:
-            registry.share_crawl(connection, crawl.id)
+            crawls.share_crawl(connection, crawl.id)
             claims.unclaim(connection, tokens, worker)
         return claims.claim(
             connection,

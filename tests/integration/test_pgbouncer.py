@@ -13,7 +13,7 @@ from scrapy_itemgraph import task
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import notify
 
 SPIDER = """
 class S(scrapy.Spider):
@@ -87,7 +87,7 @@ def test_news_of_others_work_come_through_in_session_mode(engine, database):
 
     def tell(crawl: int) -> None:
         with engine.begin() as connection:
-            connection.execute(queues.NOTIFY, {"crawl": str(crawl)})
+            connection.execute(notify.NOTIFY, {"crawl": str(crawl)})
 
     with bouncer(engine, "session") as url:
         asyncio.run(run(url))

@@ -34,10 +34,8 @@ from scrapy_itemgraph.model.operations import (
 from scrapy_itemgraph.model.types import Outcome, SlotFeedback, Terms, Use
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import queues as slot_queues
-from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import tasks as registry
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import runs, sweeps, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import timers
 from scrapy_itemgraph.store.worklist.admission import Admission
@@ -432,14 +430,14 @@ def test_a_commit_of_every_kind_touches_few_rows(million, step):
 
 def test_a_sweep_touches_few_rows(million, step):
     """A step of a sweep reads its hundred items and their work, wherever it stands."""
-    registry.open_sweep(step, million.id, million.task_id("parse"))
+    sweeps.open_sweep(step, million.id, million.task_id("parse"))
     step.execute(sa.text("UPDATE sweeps SET after_item_id = 700000"))
     engines.hot_path(step)
 
     with explaining(step) as explained:
-        assert registry.sweep(step, million.id)
+        assert sweeps.sweep(step, million.id)
 
-    check(explained, registry.SWEEP_STEP)
+    check(explained, sweeps.SWEEP_STEP)
 
 
 def test_a_take_over_touches_few_rows(million, step):
@@ -491,7 +489,7 @@ def test_asking_what_remains_touches_few_rows(million, step, is_idle):
     kinds = [kind.id for kind in stored_claims.open_kinds(step, million.id, million.tasks)]
 
     with explaining(step) as explained:
-        remaining = status.remaining(step, million.id, kinds=kinds, until=datetime.now(UTC))
+        remaining = runs.remaining(step, million.id, kinds=kinds, until=datetime.now(UTC))
 
     check(explained)
     assert remaining.claimable is not is_idle

@@ -11,7 +11,7 @@ from graphs import Crawl
 from scrapy_itemgraph import CreateItem
 from scrapy_itemgraph.store.admin import pruning, status
 from scrapy_itemgraph.store.admin.pruning import RULES, STEP, prune
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import crawls
 
 pytestmark = pytest.mark.server
 
@@ -244,7 +244,7 @@ def test_what_others_have_locked_is_left(engine, old_answers):
 def test_no_queue_is_deleted_while_a_commit_may_put_work_there(engine, old_answers):
     """A commit that has found a queue keeps it; nobody waits for the other."""
     with engine.begin() as committing, engine.begin() as pruner:
-        registry.share_crawl(committing, old_answers)
+        crawls.share_crawl(committing, old_answers)
         pruner.execute(sa.text("SET LOCAL lock_timeout = 1"))
         assert pruning.prune_queues(pruner, old_answers) == 0
     with engine.begin() as pruner:

@@ -37,8 +37,9 @@ from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.model.values import name_key
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres.embedded import EmbeddedServer
-from scrapy_itemgraph.store.registry import tasks as registry
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.registry import crawls, workers
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import refresh, search
 
@@ -108,9 +109,9 @@ def test_work_inserted_while_its_queue_is_being_parked_is_found(crawl, pair, mon
     crawl.seed(book("gone"), CreateItem("elsewhere", tags=["book"]))
     crawl.claimed(worker)
     if not cured:
-        monkeypatch.setattr(refresh, "HOLD_QUEUES", UNHELD)
+        monkeypatch.setattr(queues, "HOLD_QUEUES", UNHELD)
 
-    parker.pause_before(search.PARK)
+    parker.pause_before(queues.PARK)
     parker.start(crawl.claim, worker)
     parker.until_paused()
     inserter.start(crawl.operate, book("new"))
@@ -135,9 +136,9 @@ def test_a_queue_that_got_work_since_it_looked_empty_is_not_parked(crawl, pair, 
     crawl.seed(book("gone"))
     crawl.claimed(worker)
     if not cured:
-        monkeypatch.setattr(search, "PARK", PARK_BLINDLY)
+        monkeypatch.setattr(queues, "PARK", PARK_BLINDLY)
 
-    parker.pause_before(search.LOCK_EMPTY)
+    parker.pause_before(queues.LOCK_EMPTY)
     parker.start(crawl.claim, worker)
     parker.until_paused()
     inserter.run(crawl.operate, book("new"))
@@ -163,20 +164,20 @@ def test_a_task_enabled_while_its_queue_is_being_parked_is_claimed(
     parker, enabler = pair
     if not cured:
         monkeypatch.setattr(
-            search,
+            queues,
             "CLOSED_TASKS",
             sa.text("SELECT id FROM tasks WHERE crawl_id = :crawl AND NOT is_enabled"),
         )
 
     if enabled_first:
-        enabler.run(registry.set_enabled, crawl.id, parse, enabled=True)
+        enabler.run(stored_tasks.set_enabled, crawl.id, parse, enabled=True)
         assert parker.run(crawl.claim, worker, tasks=price) == []
         parker.commit()
     else:
-        parker.pause_before(search.PARK)
+        parker.pause_before(queues.PARK)
         parker.start(crawl.claim, worker, tasks=price)
         parker.until_paused()
-        enabler.start(registry.set_enabled, crawl.id, parse, enabled=True)
+        enabler.start(stored_tasks.set_enabled, crawl.id, parse, enabled=True)
         if cured:
             enabler.until_blocked()
         else:
@@ -657,7 +658,7 @@ def test_a_sweep_does_not_miss_what_was_committed_by_the_old_meaning(
     """A start that changes tasks waits for the commits that go by what they meant before."""
     committer, starter = pair
     if not cured:
-        monkeypatch.setattr(registry, "SHARE_CRAWL", UNSHARED)
+        monkeypatch.setattr(crawls, "SHARE_CRAWL", UNSHARED)
 
     committer.run(crawl.operate, book("A"))
     registering = starter.start(crawl.declare, BooksAndPrices)

@@ -10,9 +10,11 @@ import pytest
 
 from scrapy_itemgraph import AddTag, CreateItem, Expire, RemoveTag, SetTTL, UpdateData
 from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import handed_work
 from scrapy_itemgraph.store.admin import crawl_reports, status
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.registry import sweeps
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims, timers
 
 DEATHS = "SELECT i.name AS item, w.deaths FROM work w JOIN items i ON i.id = w.item_id"
@@ -451,7 +453,7 @@ def test_a_claim_commits_under_its_own_version(crawl):
 
     assert crawl.result("A").version == "1"
     assert crawl.worklist() == ["A parse"]
-    assert registry.redefined(crawl.connection, old.tasks) == {"parse"}
+    assert stored_tasks.redefined(crawl.connection, old.tasks) == {"parse"}
 
 
 def test_an_older_worker_leaves_a_redefined_task_alone(crawl):
@@ -482,7 +484,7 @@ def test_a_version_bump_may_retry_what_failed(crawl):
 @pytest.mark.parametrize("crashed", [False, True])
 def test_a_new_task_reaches_the_items_that_carry_its_tag_already(crawl, monkeypatch, crashed):
     """A sweep in steps takes a code change up; after a crash the next worker goes on with it."""
-    monkeypatch.setattr(registry, "SWEEP_STEP", 2)
+    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
     names = [f"{n}" for n in range(5)]
     for name, tag in zip(names, ("book", "note", "note", "book", "book"), strict=True):
         crawl.item(name, tags=[tag])
@@ -494,7 +496,7 @@ def test_a_new_task_reaches_the_items_that_carry_its_tag_already(crawl, monkeypa
         oracle.assert_worklist_is_true(crawl.connection, crawl.id)
         if crashed:
             step = crawl.connection.begin_nested()
-            registry.sweep(crawl.connection, crawl.id)
+            sweeps.sweep(crawl.connection, crawl.id)
             step.rollback()
 
     assert counts == [2, 4, 5]
@@ -526,7 +528,7 @@ def test_sweeps_and_staging_go_a_hundred_items_at_a_time(crawl):
     swept = len(crawl.worklist()) - 101
     crawl.sweep()
     crawl.commit(*(graphs.changeset(claim) for claim in crawl.claim()))
-    until = crawl.connection.scalar(status.NOW) + timedelta(hours=2)
+    until = crawl.connection.scalar(engine.NOW) + timedelta(hours=2)
     staged = [timers.stage_results(crawl.connection, crawl.id, until) for _ in range(2)]
 
     assert swept == 100
@@ -535,7 +537,7 @@ def test_sweeps_and_staging_go_a_hundred_items_at_a_time(crawl):
 
 def test_what_a_tag_no_longer_calls_for_leaves_the_worklist(crawl, monkeypatch):
     """A task that lost a tag is withdrawn from unclaimed items; claimed work finishes."""
-    monkeypatch.setattr(registry, "SWEEP_STEP", 2)
+    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
     for name in "ABCDE":
         crawl.work(name)
     claim = crawl.claim_pair("B")
@@ -666,10 +668,10 @@ def test_a_disabled_task_is_outstanding_and_not_claimed(crawl):
     crawl.work("A")
     task = crawl.task_id("parse")
 
-    registry.set_enabled(crawl.connection, crawl.id, task, enabled=False)
+    stored_tasks.set_enabled(crawl.connection, crawl.id, task, enabled=False)
     disabled = claimed(crawl)
     listed = crawl.worklist()
-    registry.set_enabled(crawl.connection, crawl.id, task, enabled=True)
+    stored_tasks.set_enabled(crawl.connection, crawl.id, task, enabled=True)
 
     assert disabled == []
     assert listed == ["A parse"]
@@ -701,7 +703,7 @@ def test_a_tag_is_renamed_in_the_whole_database(crawl):
     crawl.item("A", tags={"page": 5})
     crawl.item("B", tags={"other": 1})
 
-    counts = registry.rename_tags(crawl.connection, {"page": "book"})
+    counts = sweeps.rename_tags(crawl.connection, {"page": "book"})
     crawl.sweep()
 
     assert counts == {"page": 1}
@@ -715,7 +717,7 @@ def test_a_renamed_tag_merges_into_one_that_is_there(crawl):
     crawl.item("A", tags={"old": 1, "page": 2})
     crawl.item("B", tags={"old": 3})
 
-    registry.rename_tags(crawl.connection, {"old": "page"})
+    sweeps.rename_tags(crawl.connection, {"old": "page"})
     crawl.sweep()
 
     assert crawl.get("A").tags == {"page": 2}
@@ -727,9 +729,9 @@ def test_a_tag_rename_can_be_applied_again_and_again(crawl):
     """SRAP-32: applied at each start, a rename finds nothing the second time, nor one to itself."""
     crawl.item("A", tags=["old"])
     renames = {"old": "page", "page": "page"}
-    registry.rename_tags(crawl.connection, renames)
+    sweeps.rename_tags(crawl.connection, renames)
 
-    counts = registry.rename_tags(crawl.connection, renames)
+    counts = sweeps.rename_tags(crawl.connection, renames)
     crawl.sweep()
 
     assert counts == {"old": 0, "page": 0}

@@ -13,10 +13,11 @@ from scrapy_itemgraph.model import operations, tasks
 from scrapy_itemgraph.model.operations import Changeset, CreateItem
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.store import failures, queues
+from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, status
-from scrapy_itemgraph.store.registry import tasks as registry
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import crawls, sweeps, workers
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import refresh, timers
 
@@ -59,8 +60,8 @@ class Crawl:
         self.connection = connection
         self.name = name
         self.spider = spider
-        self.id, _ = registry.make_crawl(connection, name)
-        self.registration = registry.Registration(tasks={})
+        self.id, _ = crawls.make_crawl(connection, name)
+        self.registration = stored_tasks.Registration(tasks={})
         self.worker = self.new_worker()
 
     @classmethod
@@ -74,11 +75,11 @@ class Crawl:
 
     def register(
         self, *, swept: bool = True, default_ttl: timedelta | None = None, **declared: Any
-    ) -> registry.Registration:
+    ) -> stored_tasks.Registration:
         """Register the tasks that the code now declares, and carry its sweeps out."""
         found = tasks.discover(spider(**declared))
         with committed(self.connection):
-            self.registration = registry.register_tasks(
+            self.registration = stored_tasks.register_tasks(
                 self.connection, self.id, self.spider, found, default_ttl
             )
         if swept:
@@ -95,7 +96,7 @@ class Crawl:
     def sweep_step(self) -> bool:
         """Carry out one step of a sweep."""
         with committed(self.connection):
-            return registry.sweep(self.connection, self.id)
+            return sweeps.sweep(self.connection, self.id)
 
     def new_worker(self, lease: timedelta = LEASE) -> int:
         """Register a worker; with a lease below zero one that is given up for dead."""
@@ -111,7 +112,7 @@ class Crawl:
 
     def task_id(self, task: str) -> int:
         """Return a task's number."""
-        rows = registry.known_tasks(self.connection, self.id)
+        rows = stored_tasks.known_tasks(self.connection, self.id)
         return next(row.id for row in rows if row.name == task)
 
     # The ladder
@@ -182,7 +183,7 @@ class Crawl:
             try:
                 with committed(self.connection):
                     now = engine.hot_path(self.connection)
-                    registry.share_crawl(self.connection, self.id)
+                    crawls.share_crawl(self.connection, self.id)
                     return apply.apply(
                         self.connection,
                         changesets,
@@ -211,12 +212,12 @@ class Crawl:
         with committed(self.connection):
             found = failures.opened(self.connection, self.id, task=task)
             pairs = sorted({(row.item_id, row.task_id) for row in found})
-            locked = refresh.lock_items(self.connection, [item for item, _ in pairs])
+            locked = stored_items.lock_items(self.connection, [item for item, _ in pairs])
             failures.supersede(self.connection, pairs, by="a person")
             if retry:
                 failures.unhold(self.connection, pairs)
                 refresh.refresh(self.connection, locked)
-                registry.wake_crawl(self.connection, self.id)
+                queues.wake_crawl(self.connection, self.id)
             return len(found)
 
     def take_over(self, worker: int | None = None) -> int:
@@ -242,7 +243,7 @@ class Crawl:
         with committed(self.connection):
             while timers.stage_timers(self.connection, self.id):
                 pass
-            until = self.connection.scalar(status.NOW)
+            until = self.connection.scalar(engine.NOW)
             while timers.stage_results(self.connection, self.id, until):
                 pass
 
@@ -250,15 +251,13 @@ class Crawl:
 
     def item_id(self, name: str) -> int | None:
         """Return the number of the item of a name."""
-        return status.resolve(self.connection, self.id, name)
+        return stored_items.resolve(self.connection, self.id, name)
 
     def get(self, name: str) -> ItemSnapshot | None:
         """Return the item of a name."""
         item_id = self.item_id(name)
         return (
-            None
-            if item_id is None
-            else stored_claims.snapshots(self.connection, [item_id])[item_id]
+            None if item_id is None else stored_items.snapshots(self.connection, [item_id])[item_id]
         )
 
     def result(self, name: str = "A", task: str = "parse") -> ResultSnapshot | None:
@@ -320,7 +319,7 @@ def graph_state(connection: sa.Connection, crawl_id: int) -> dict[str, dict[str,
         sa.text("SELECT id, name, data FROM items WHERE crawl_id = :crawl ORDER BY name"),
         {"crawl": crawl_id},
     ).all()
-    snapshots = stored_claims.snapshots(connection, [row.id for row in items])
+    snapshots = stored_items.snapshots(connection, [row.id for row in items])
     return {
         row.name: {
             "aliases": sorted(snapshots[row.id].aliases),

@@ -21,8 +21,8 @@ from scrapy_itemgraph.model import tasks as task_options
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store.registry import tasks as registry
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import crawls, sweeps, workers
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Crawl:
     def __init__(self, engine: sa.Engine, spider: type, name: str = "books") -> None:
         self.engine = engine
         with engine.begin() as connection:
-            self.id, _ = registry.make_crawl(connection, name)
+            self.id, _ = crawls.make_crawl(connection, name)
         self.register(spider)
 
     def register(self, spider: type) -> None:
@@ -144,7 +144,7 @@ class Crawl:
     def declare(self, connection: sa.Connection, spider: type) -> None:
         """Register a spider's tasks in the caller's transaction."""
         found = task_options.discover(spider)
-        self.tasks = registry.register_tasks(connection, self.id, "spider", found, None).tasks
+        self.tasks = stored_tasks.register_tasks(connection, self.id, "spider", found, None).tasks
 
     def sweep(self) -> None:
         """Finish all open sweeps."""
@@ -152,7 +152,7 @@ class Crawl:
         while not done:
             with self.engine.begin() as connection:
                 engines.hot_path(connection)
-                done = not registry.sweep(connection, self.id)
+                done = not sweeps.sweep(connection, self.id)
 
     def only(self, *names: str) -> dict[int, Any]:
         """Return some of the tasks, as a worker that knows no others."""
@@ -213,7 +213,7 @@ class Crawl:
     ) -> list[Applied]:
         """Apply changesets in the caller's transaction, as a worker's commit does."""
         now = engines.hot_path(connection)
-        registry.share_crawl(connection, self.id)
+        crawls.share_crawl(connection, self.id)
         return apply.apply(
             connection, changesets, crawl_id=self.id, worker_id=worker, now=now, spider="spider"
         )
@@ -235,7 +235,7 @@ class Crawl:
     def take_over(self, connection: sa.Connection, worker: int = 0) -> int:
         """Free the claims of dead workers in the caller's transaction."""
         engines.hot_path(connection)
-        registry.share_crawl(connection, self.id)
+        crawls.share_crawl(connection, self.id)
         return workers.take_over(connection, self.id, worker).claims
 
     def taken_over(self) -> int:

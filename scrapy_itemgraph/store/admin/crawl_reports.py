@@ -8,7 +8,9 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import status
-from scrapy_itemgraph.store.registry import tasks as registry
+from scrapy_itemgraph.store.items import item_ids
+from scrapy_itemgraph.store.registry.crawls import own_crawl
+from scrapy_itemgraph.store.registry.sweeps import open_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,10 +88,10 @@ AGED = {
 
 def recompute_ttl(connection: Connection, crawl_id: int, task_id: int) -> int:
     """Set when a task's results expire from its present time to live; return how many changed."""
-    registry.own_crawl(connection, crawl_id)
+    own_crawl(connection, crawl_id)
     changed = connection.execute(RECOMPUTE, {"task": task_id}).rowcount
     if changed:
-        registry.open_sweep(connection, crawl_id, task_id)
+        open_sweep(connection, crawl_id, task_id)
     return changed
 
 
@@ -113,7 +115,7 @@ def restart(
     counts = dict.fromkeys(OF_CRAWL, 0)
     engine.hot_path(connection)
     last = 0
-    while items := status.item_ids(connection, crawl_id, after=last, limit=RESTART_STEP):
+    while items := item_ids(connection, crawl_id, after=last, limit=RESTART_STEP):
         last = items[-1]
         for name, where in OF_ITEMS.items():
             deleted = text(f"DELETE FROM {where}")  # noqa: S608
@@ -130,7 +132,7 @@ def restart(
 
 def age(connection: Connection, crawl_id: int, period: timedelta) -> None:
     """Move every time of a crawl back by `period`."""
-    registry.own_crawl(connection, crawl_id)
+    own_crawl(connection, crawl_id)
     for table, (where, columns) in AGED.items():
         moved = ", ".join(f"{column} = {column} - :period" for column in columns)
         statement = text(f"UPDATE {table} SET {moved} WHERE {where}")  # noqa: S608

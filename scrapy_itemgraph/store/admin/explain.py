@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.pace import LOOKAHEAD
 from scrapy_itemgraph.model.types import Terms
-from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.admin.limits_report import limit_name
 from scrapy_itemgraph.store.limits import allocation
 from scrapy_itemgraph.tools import wording
 
@@ -216,7 +216,7 @@ def _against_claiming(row: Row[Any]) -> Iterator[str]:
         yield f'{row.blocked_by!r} of the item is claimed, and one of the two is exclusive="item"'
     if row.blocked_until is not None and row.blocked_until > row.now:
         by = row.slot_blocked_by
-        name = status.limit_name(row.slot_kind, row.slot)
+        name = limit_name(row.slot_kind, row.slot)
         yield (
             f"the slot {row.slot!r} is blocked until {row.blocked_until:%Y-%m-%d %H:%M:%S %Z} by "
             f"{'a person' if by == 'person' else f'the site ({by})'}; "
@@ -262,7 +262,7 @@ def _terms(row: Row[Any]) -> Terms:
 
 
 def _what(row: Row[Any]) -> str:
-    name = status.limit_name(row.kind, row.name)
+    name = limit_name(row.kind, row.name)
     return f"the slot {row.name!r}" if row.kind == "slot" else f"the limit {name!r}"
 
 

@@ -18,9 +18,11 @@ from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import slots, values
 from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit
 from scrapy_itemgraph.model.types import Terms
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.limits import allocation, holdings
+from scrapy_itemgraph.store.notify import notify
+from scrapy_itemgraph.store.slots import intern_slots
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
@@ -154,6 +156,8 @@ CONCERNED = text("""
         SELECT FROM tag_limits g WHERE g.task_id = t.id AND g.limit_id = :limit)
 """)
 
+_LIKE_A_LIMIT = re.compile(r"(task|group|tags|slot):|.*://", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
@@ -256,7 +260,7 @@ def _limit_state(row: Row[Any], holders: Sequence[Holder]) -> LimitState:
     declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency, delay=row.delay)
     terms = allocation.effective(declared, row, learns=True)
     return LimitState(
-        name=status.limit_name(row.kind, row.name),
+        name=limit_name(row.kind, row.name),
         kind=row.kind,
         delay=terms.meant,
         gap=terms.gap,
@@ -354,13 +358,13 @@ def _reach_workers(connection: Connection, limit_id: int) -> None:
     holdings.tell_holders(connection, [limit_id])
     connection.execute(LOOK_AGAIN, {"limit": limit_id})
     for crawl_id in connection.execute(CONCERNED, {"limit": limit_id}).scalars().all():
-        queues.notify(connection, crawl_id)
+        notify(connection, crawl_id)
 
 
 def _end(connection: Connection, until: datetime | None, for_: timedelta | None) -> datetime:
     if (until is None) == (for_ is None):
         raise OperationError("say until when a slot is blocked, or for how long: one of the two")
-    now: datetime = connection.execute(status.NOW).scalar_one()
+    now: datetime = connection.execute(NOW).scalar_one()
     if for_ is not None:
         try:
             return now + values.parse_period(for_, "the period")
@@ -399,7 +403,7 @@ def _find(connection: Connection, written: str, *, may_create: bool) -> _Found:
     number = _number(connection, kind, name)
     if number is not None:
         return _Found(id=number, kind=kind, name=name)
-    known = [status.limit_name(*row) for row in connection.execute(ALL_NAMED).all()]
+    known = [limit_name(*row) for row in connection.execute(ALL_NAMED).all()]
     raise NotFoundError(
         f"no task declares a limit {written!r}{closest(written, known)}; there "
         + (f"are {', '.join(known)}" if known else "is none yet: the start of a spider makes them")
@@ -425,7 +429,7 @@ def _slot(connection: Connection, written: str, *, may_create: bool = True) -> _
         raise NotFoundError(
             f"no work has ever named the slot {name!r}{hint}; `scrapy itemgraph slots` lists them"
         )
-    (number,) = queues.intern_slots(connection, [name]).values()
+    (number,) = intern_slots(connection, [name]).values()
     return _Found(id=number, kind=kind, name=name, is_new=True, hint=hint)
 
 
@@ -458,3 +462,14 @@ def _normal(name: str) -> str:
 def _number(connection: Connection, kind: str, name: str) -> int | None:
     number: int | None = connection.execute(FIND, {"kind": kind, "name": name}).scalar()
     return number
+
+
+def limit_name(kind: str, name: str) -> str:
+    """Return what people call a limit: `global`, `task:shop/parse`, or a slot's name alone.
+
+    A slot whose name reads like another limit's has `slot:` before it.
+    """
+    if kind == "slot":
+        is_unclear = name == "global" or _LIKE_A_LIMIT.match(name)
+        return f"slot:{name}" if is_unclear else name
+    return f"{kind}:{name}" if name else kind

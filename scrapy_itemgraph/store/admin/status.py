@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import values
-from scrapy_itemgraph.model.types import Remaining, ResultSnapshot
+from scrapy_itemgraph.model.types import ResultSnapshot
 from scrapy_itemgraph.store.admin import progress_reports
 from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection, Row
 
 MANY = 100_000
-_LIKE_A_LIMIT = re.compile(r"(task|group|tags|slot):|.*://", re.DOTALL)
 
-RESOLVE = text("SELECT name, item_id FROM aliases WHERE crawl_id = :crawl AND key = :key")
 
 # Items whose data names a URL: they are found by reading all of a crawl's.
 OF_URL = text(f"""
@@ -32,9 +28,6 @@ OF_URL = text(f"""
     ORDER BY i.id LIMIT :limit
 """)  # noqa: S608 - our own columns
 
-ITEM_IDS = text("""
-    SELECT id FROM items WHERE crawl_id = :crawl AND id > :after ORDER BY id LIMIT :limit
-""")
 
 # Every task that an item's tags call for, or that has a result of it, with its state.
 RESULTS = text("""
@@ -143,45 +136,7 @@ OLD_SNAPSHOT = text("""
     WHERE backend_xmin IS NOT NULL AND xact_start < now() - interval '10 minutes'
     ORDER BY xact_start LIMIT 1
 """)
-NOW = text("SELECT clock_timestamp()")
 
-# Of a queue: its slot is not blocked by a person. What a site asked for is waited for.
-_OPEN_SLOT = """NOT EXISTS (
-                SELECT FROM limits l WHERE l.id = q.slot_id AND l.blocked_by = 'person'
-                    AND l.blocked_until > (SELECT clock_timestamp()))"""
-
-REMAINING = text(f"""
-    WITH kind AS (SELECT unnest(CAST(:kinds AS int[])) AS id)
-    SELECT
-        EXISTS (
-            SELECT FROM queues q CROSS JOIN kind CROSS JOIN LATERAL (
-                SELECT FROM work w
-                WHERE w.queue_id = q.id AND w.kind_id = kind.id AND w.token IS NULL
-                    AND w.not_before IS NULL AND NOT w.is_suspect
-                LIMIT 1) AS head
-            WHERE q.crawl_id = :crawl AND q.is_live AND {_OPEN_SLOT})
-        OR EXISTS (
-            SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
-            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
-                AND w.is_suspect AND {_OPEN_SLOT})
-        OR EXISTS (
-            SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
-            WHERE w.crawl_id = :crawl AND w.not_before <= (SELECT clock_timestamp())
-                AND {_OPEN_SLOT})
-        OR EXISTS (
-            SELECT FROM tasks t CROSS JOIN LATERAL (
-                SELECT FROM results r WHERE r.task_id = t.id AND r.due_at <= :until LIMIT 1) AS due
-            WHERE t.crawl_id = :crawl) AS claimable,
-        EXISTS (
-            SELECT FROM workers o JOIN work w ON w.worker_id = o.id AND w.token IS NOT NULL
-            WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL) AS claimed,
-        EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl) AS sweeping,
-        (SELECT extract(epoch FROM w.not_before - clock_timestamp())
-            FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
-            WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL AND w.tries > 0
-                AND {_OPEN_SLOT}
-            ORDER BY w.not_before LIMIT 1) AS next_retry
-""")  # noqa: S608 - our own condition
 
 # Counts for a log line; each stops at a number that nobody reads to the end.
 SUMMARY = text("""
@@ -331,38 +286,9 @@ def _count(number: int) -> str:
     return f"{number:,}" if number < MANY else f"more than {MANY:,}"
 
 
-def limit_name(kind: str, name: str) -> str:
-    """Return what people call a limit: `global`, `task:shop/parse`, or a slot's name alone.
-
-    A slot whose name reads like another limit's has `slot:` before it.
-    """
-    if kind == "slot":
-        is_unclear = name == "global" or _LIKE_A_LIMIT.match(name)
-        return f"slot:{name}" if is_unclear else name
-    return f"{kind}:{name}" if name else kind
-
-
-def resolve(connection: Connection, crawl_id: int, name: str) -> int | None:
-    """Return the number of the item that has a name; None for an unknown or deleted one."""
-    row = connection.execute(RESOLVE, {"crawl": crawl_id, "key": values.name_key(name)}).first()
-    return row.item_id if row is not None and row.name == name else None
-
-
-def is_taken(connection: Connection, crawl_id: int, name: str) -> bool:
-    """Whether a name is taken, be it by a deleted item."""
-    key = {"crawl": crawl_id, "key": values.name_key(name)}
-    return connection.execute(RESOLVE, key).first() is not None
-
-
 def of_url(connection: Connection, crawl_id: int, url: str, *, limit: int) -> Sequence[Row[Any]]:
     """Return (item, url, method) of the items that have a URL in their data."""
     return connection.execute(OF_URL, {"crawl": crawl_id, "url": url, "limit": limit}).all()
-
-
-def item_ids(connection: Connection, crawl_id: int, *, after: int, limit: int) -> list[int]:
-    """Return the numbers of a crawl's items, from one on."""
-    given = {"crawl": crawl_id, "after": after, "limit": limit}
-    return list(connection.execute(ITEM_IDS, given).scalars())
 
 
 def results(connection: Connection, crawl_id: int, item_id: int) -> list[ResultSnapshot]:
@@ -395,21 +321,6 @@ def tasks(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
 def crawls(connection: Connection) -> Sequence[Row[Any]]:
     """Return all crawls."""
     return connection.execute(CRAWLS).all()
-
-
-def remaining(
-    connection: Connection, crawl_id: int, *, kinds: Collection[int], until: datetime
-) -> Remaining:
-    """Return what is left for workers of these kinds, with results due by `until`."""
-    row = connection.execute(
-        REMAINING, {"crawl": crawl_id, "kinds": list(kinds), "until": until}
-    ).one()
-    return Remaining(
-        claimable=row.claimable,
-        claimed=row.claimed,
-        sweeping=row.sweeping,
-        next_retry=None if row.next_retry is None else max(0.0, float(row.next_retry)),
-    )
 
 
 def summary(connection: Connection, crawl_id: int) -> Summary:

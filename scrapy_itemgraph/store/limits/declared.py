@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import limits
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.slots import lock_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -80,7 +80,7 @@ def register(
     numbers = _intern(connection, sorted(every))
     known = {numbers[key]: one for key, one in every.items()}
     if known:
-        queues.lock_limits(connection, known)
+        lock_limits(connection, known)
         given = {
             "limits": list(known),
             "gaps": [one.gap for one in known.values()],

@@ -17,6 +17,8 @@ from scrapy_itemgraph.model.types import Grant
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.limits import allocation
 from scrapy_itemgraph.store.liveness_conditions import IS_DEAD
+from scrapy_itemgraph.store.notify import TELL
+from scrapy_itemgraph.store.slots import LOCK_LIMITS, intern_slots, lock_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -181,8 +183,6 @@ HOLDERS = text("""
     WHERE h.worker_id <> :worker AND h.units > 0
 """)
 
-TELL = text("SELECT pg_notify('itemgraph', 'worker ' || CAST(:worker AS text))")
-
 
 def acquire(
     connection: Connection, worker_id: int, uses: Iterable[Use], *, learns: bool = True
@@ -212,7 +212,7 @@ def renew(
     known = {use.limit_id: use for use in uses}
     given = {"worker": worker_id, "limits": list(known)}
     strays = list(connection.execute(STRAYS, given).scalars())
-    locked = _locked(connection, queues.LOCK_LIMITS, known)
+    locked = _locked(connection, LOCK_LIMITS, known)
     grants = _decide(connection, worker_id, locked, learns=learns)
     whole = [one.limit_id for one in grants.values() if one.units and one.terms.is_exclusive]
     queues.hold_of_slots(connection, whole, worker_id)
@@ -230,15 +230,15 @@ def release_all(connection: Connection, worker_id: int, uses: Iterable[Use]) -> 
     """Give up all limits of a worker that stops, and note how it used them."""
     uses = list(uses)
     ids = sorted(use.limit_id for use in uses)
-    queues.lock_limits(connection, ids)
+    lock_limits(connection, ids)
     _note(connection, uses)
     keep_only(connection, worker_id, [])
 
 
 def save_feedback(connection: Connection, worker_id: int, answers: Sequence[SlotFeedback]) -> None:
     """Save what was learned of slots, and tell the other workers that have them."""
-    known = queues.intern_slots(connection, [one.slot for one in answers])
-    queues.lock_limits(connection, known.values())
+    known = intern_slots(connection, [one.slot for one in answers])
+    lock_limits(connection, known.values())
     changed: list[int] = []
     longest = sorted(
         (one for one in answers if one.blocked_for), key=lambda one: one.blocked_for or 0

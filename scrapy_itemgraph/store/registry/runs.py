@@ -1,4 +1,4 @@
-"""Runs of a crawl: from a start with nothing left to do, to the end of all its work.
+"""Runs of a crawl: from a start with nothing left to do, to the end of all its work; what is left.
 
 All functions take a connection and never commit.
 """
@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model.types import Remaining
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.liveness_conditions import IS_DEAD
-from scrapy_itemgraph.store.registry.tasks import HAS_WORK
+from scrapy_itemgraph.store.registry.crawls import HAS_WORK
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -49,6 +51,44 @@ FINISH = text(f"""
             AND NOT {IS_DEAD})
 """)  # noqa: S608
 
+# Of a queue: its slot is not blocked by a person. What a site asked for is waited for.
+_OPEN_SLOT = """NOT EXISTS (
+                SELECT FROM limits l WHERE l.id = q.slot_id AND l.blocked_by = 'person'
+                    AND l.blocked_until > (SELECT clock_timestamp()))"""
+
+REMAINING = text(f"""
+    WITH kind AS (SELECT unnest(CAST(:kinds AS int[])) AS id)
+    SELECT
+        EXISTS (
+            SELECT FROM queues q CROSS JOIN kind CROSS JOIN LATERAL (
+                SELECT FROM work w
+                WHERE w.queue_id = q.id AND w.kind_id = kind.id AND w.token IS NULL
+                    AND w.not_before IS NULL AND NOT w.is_suspect
+                LIMIT 1) AS head
+            WHERE q.crawl_id = :crawl AND q.is_live AND {_OPEN_SLOT})
+        OR EXISTS (
+            SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
+            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+                AND w.is_suspect AND {_OPEN_SLOT})
+        OR EXISTS (
+            SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
+            WHERE w.crawl_id = :crawl AND w.not_before <= (SELECT clock_timestamp())
+                AND {_OPEN_SLOT})
+        OR EXISTS (
+            SELECT FROM tasks t CROSS JOIN LATERAL (
+                SELECT FROM results r WHERE r.task_id = t.id AND r.due_at <= :until LIMIT 1) AS due
+            WHERE t.crawl_id = :crawl) AS claimable,
+        EXISTS (
+            SELECT FROM workers o JOIN work w ON w.worker_id = o.id AND w.token IS NOT NULL
+            WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL) AS claimed,
+        EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl) AS sweeping,
+        (SELECT extract(epoch FROM w.not_before - clock_timestamp())
+            FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
+            WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL AND w.tries > 0
+                AND {_OPEN_SLOT}
+            ORDER BY w.not_before LIMIT 1) AS next_retry
+""")  # noqa: S608 - our own condition
+
 
 def join(connection: Connection, crawl_id: int) -> datetime:
     """Return when the crawl's run began: the one under way, or a new one if none is.
@@ -78,3 +118,18 @@ def finish(connection: Connection, crawl_id: int, run_started_at: datetime) -> N
     While a worker is in `start()`, or has claims that others know nothing of, it is not over.
     """
     connection.execute(FINISH, {"crawl": crawl_id, "run": run_started_at})
+
+
+def remaining(
+    connection: Connection, crawl_id: int, *, kinds: Collection[int], until: datetime
+) -> Remaining:
+    """Return what is left for workers of these kinds, with results due by `until`."""
+    row = connection.execute(
+        REMAINING, {"crawl": crawl_id, "kinds": list(kinds), "until": until}
+    ).one()
+    return Remaining(
+        claimable=row.claimable,
+        claimed=row.claimed,
+        sweeping=row.sweeping,
+        next_retry=None if row.next_retry is None else max(0.0, float(row.next_retry)),
+    )

@@ -1,4 +1,4 @@
-"""What a start registers: the crawl, its tasks, the worker; and the sweeps that follow changes.
+"""Tasks: what a start registers of a crawl's, and the sweeps that it opens for what changed.
 
 All functions take a connection and never commit.
 """
@@ -15,10 +15,12 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.model import slots
-from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits.declared import TaskLimits
-from scrapy_itemgraph.store.worklist import refresh
+from scrapy_itemgraph.store.queues import wake_crawl
+from scrapy_itemgraph.store.registry.crawls import own_crawl
+from scrapy_itemgraph.store.registry.sweeps import open_sweep
+from scrapy_itemgraph.store.slots import intern_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,32 +31,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.limits import Limit
     from scrapy_itemgraph.model.tasks import Task
 
-SWEEP_STEP = 100
-
-# A commit shares the crawl's lock; who changes what tasks mean has it alone, so that no commit
-# works by the old meaning and ends after the sweep has passed its items.
-SHARE_CRAWL = text("""
-    SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl),
-        (SELECT names_freed FROM crawls WHERE id = :crawl)
-""")
-OWN_CRAWL = text("SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), :crawl)")
-OWN_ALL_CRAWLS = text("""
-    SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), id)
-    FROM (SELECT id FROM crawls ORDER BY id) AS ordered
-""")
-
-MAKE_CRAWL = text("""
-    INSERT INTO crawls (name, arguments) VALUES (:name, CAST(:arguments AS json))
-    ON CONFLICT (name) DO NOTHING
-""")
-FIND_CRAWL = text("SELECT id, arguments FROM crawls WHERE name = :name")
-SET_ARGUMENTS = text("UPDATE crawls SET arguments = CAST(:arguments AS json) WHERE id = :crawl")
-HAS_WORK = text("""
-    SELECT EXISTS (SELECT FROM queues q
-        CROSS JOIN LATERAL (SELECT FROM work w WHERE w.crawl_id = :crawl
-            AND w.queue_id = q.id LIMIT 1) AS first
-        WHERE q.crawl_id = :crawl)
-""")
 
 TASKS = text("""
     SELECT t.*, ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id) AS tags
@@ -90,13 +66,6 @@ ADD_DEPENDENCIES = text("""
     INSERT INTO task_dependencies (task_id, depends_on_id)
     SELECT :task, unnest(CAST(:on AS int[]))
 """)
-# Where a task's change shows: its own tags, and those of the tasks that depend on it.
-AFFECTED_TAGS = text("""
-    SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = :task
-    UNION
-    SELECT tt.tag_name FROM task_dependencies d JOIN task_tags tt ON tt.task_id = d.task_id
-    WHERE d.depends_on_id = :task
-""")
 MAKE_KIND = text("INSERT INTO kinds (task_id) VALUES (:task) ON CONFLICT DO NOTHING")
 UNREGISTER = text("UPDATE tasks SET is_registered = false WHERE id = :task")
 HAS_RESULTS = text("""
@@ -106,40 +75,7 @@ HAS_RESULTS = text("""
         WHERE tt.task_id = :task)
 """)
 SET_ENABLED = text("UPDATE tasks SET is_enabled = :enabled WHERE id = :task")
-WAKE_ALL = text("UPDATE queues SET is_live = true WHERE crawl_id = :crawl AND NOT is_live")
 
-OPEN_SWEEP = text("""
-    INSERT INTO sweeps (crawl_id, task_id, tags, unhold) VALUES (:crawl, :task, :tags, :unhold)
-""")
-NEXT_SWEEP = text("""
-    SELECT * FROM sweeps WHERE crawl_id = :crawl ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
-""")
-SWEPT_ITEMS = text("""
-    SELECT DISTINCT g.item_id
-    FROM unnest(CAST(:tags AS text[])) AS swept(tag_name)
-    CROSS JOIN LATERAL (
-        SELECT tags.item_id FROM tags
-        WHERE tags.crawl_id = :crawl AND tags.tag_name = swept.tag_name AND tags.item_id > :after
-        ORDER BY tags.item_id LIMIT :limit) AS g
-    ORDER BY g.item_id LIMIT :limit
-""")
-HELD_PAIRS = text("""
-    SELECT r.item_id, r.task_id FROM unnest(CAST(:items AS bigint[])) AS swept(id)
-    JOIN results r ON r.item_id = swept.id AND r.task_id = :task
-    WHERE r.is_held
-""")
-ADVANCE_SWEEP = text("""
-    UPDATE sweeps SET after_item_id = :after, swept = swept + :count WHERE id = :sweep
-""")
-CLOSE_SWEEP = text("DELETE FROM sweeps WHERE id = :sweep")
-
-RENAME_TAG = text("""
-    UPDATE tags g SET tag_name = :new
-    WHERE g.crawl_id = :crawl AND g.tag_name = :old AND NOT EXISTS (
-        SELECT FROM tags there WHERE there.item_id = g.item_id AND there.tag_name = :new)
-""")
-DROP_TAG = text("DELETE FROM tags WHERE crawl_id = :crawl AND tag_name = :old")
-CRAWLS = text("SELECT id FROM crawls ORDER BY id")
 
 REDEFINED = text("""
     SELECT t.name FROM unnest(CAST(:tasks AS int[]), CAST(:definitions AS uuid[]))
@@ -160,20 +96,6 @@ class Registration:
     vanished: tuple[str, ...] = field(default=())
 
 
-def share_crawl(connection: Connection, crawl_id: int) -> int:
-    """Keep what the crawl's tasks mean as it is until the transaction ends.
-
-    Returns how many commits have freed names.
-    """
-    row = connection.execute(SHARE_CRAWL, {"crawl": crawl_id}).one()
-    return row.names_freed or 0
-
-
-def own_crawl(connection: Connection, crawl_id: int) -> None:
-    """Wait for the crawl's commits to end, and keep new ones out until the transaction ends."""
-    connection.execute(OWN_CRAWL, {"crawl": crawl_id})
-
-
 def known_tasks(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
     """Return the crawl's tasks, with their tags."""
     return connection.execute(TASKS, {"crawl": crawl_id}).all()
@@ -184,32 +106,6 @@ def set_enabled(connection: Connection, crawl_id: int, task_id: int, *, enabled:
     connection.execute(SET_ENABLED, {"task": task_id, "enabled": enabled})
     if enabled:
         wake_crawl(connection, crawl_id)
-
-
-def wake_crawl(connection: Connection, crawl_id: int) -> None:
-    """Let claims look into all queues of a crawl again."""
-    connection.execute(WAKE_ALL, {"crawl": crawl_id})
-    queues.notify(connection, crawl_id)
-
-
-def find_crawl(connection: Connection, name: str) -> int | None:
-    """Return a crawl's number."""
-    row = connection.execute(FIND_CRAWL, {"name": name}).first()
-    return None if row is None else int(row.id)
-
-
-def make_crawl(
-    connection: Connection, name: str, arguments: Mapping[str, str] | None = None
-) -> tuple[int, dict[str, str] | None]:
-    """Return a crawl's number, and the other arguments that its outstanding work was made with."""
-    given = dict(sorted((arguments or {}).items()))
-    connection.execute(MAKE_CRAWL, {"name": name, "arguments": json.dumps(given)})
-    row = connection.execute(FIND_CRAWL, {"name": name}).one()
-    if arguments is None or row.arguments == given:
-        return row.id, None
-    differs = connection.execute(HAS_WORK, {"crawl": row.id}).scalar_one()
-    connection.execute(SET_ARGUMENTS, {"crawl": row.id, "arguments": json.dumps(given)})
-    return row.id, row.arguments if differs else None
 
 
 def register_tasks(
@@ -239,7 +135,7 @@ def register_tasks(
     if of_callback is not None:
         tasks = {**tasks, **{name: of_callback(name) for name in sorted(callbacks)}}
     pinned = [_slot(one) for one in tasks.values()]
-    slot_ids = queues.intern_slots(connection, [slot for slot in pinned if slot is not None])
+    slot_ids = intern_slots(connection, [slot for slot in pinned if slot is not None])
     registered: dict[int, tuple[str, str, uuid.UUID]] = {}
     kept = {name: limits_of(one) for name, one in tasks.items()}
     changed: list[str] = []
@@ -422,24 +318,6 @@ def _sweep_change(
     )
 
 
-def open_sweep(
-    connection: Connection,
-    crawl_id: int,
-    task_id: int,
-    *,
-    tags: Iterable[str] = (),
-    unhold: bool = False,
-) -> None:
-    """Have the items refreshed that a task or its dependents are called for on, or `tags` are on.
-
-    With `unhold`, failures of the task are handled and it may run again.
-    """
-    affected = connection.execute(AFFECTED_TAGS, {"task": task_id}).scalars()
-    swept = sorted({*tags, *affected})
-    row = {"crawl": crawl_id, "task": task_id, "tags": swept, "unhold": unhold}
-    connection.execute(OPEN_SWEEP, row)
-
-
 def _unregister(connection: Connection, crawl_id: int, row: Row[Any]) -> None:
     connection.execute(UNREGISTER, {"task": row.id})
     open_sweep(connection, crawl_id, row.id)
@@ -450,46 +328,3 @@ def redefined(connection: Connection, tasks: Mapping[int, tuple[str, str, uuid.U
     definitions = [definition for _, _, definition in tasks.values()]
     given = {"tasks": list(tasks), "definitions": definitions}
     return set(connection.execute(REDEFINED, given).scalars())
-
-
-def sweep(connection: Connection, crawl_id: int) -> bool:
-    """Do one step of the crawl's first open sweep; return whether there was one to do."""
-    share_crawl(connection, crawl_id)
-    row = connection.execute(NEXT_SWEEP, {"crawl": crawl_id}).first()
-    if row is None:
-        return False
-    step = {"crawl": crawl_id, "tags": row.tags, "after": row.after_item_id, "limit": SWEEP_STEP}
-    items = list(connection.execute(SWEPT_ITEMS, step).scalars())
-    locked = refresh.lock_items(connection, items)
-    if row.unhold and locked:
-        held = connection.execute(HELD_PAIRS, {"items": locked, "task": row.task_id}).all()
-        pairs = [(pair.item_id, pair.task_id) for pair in held]
-        failures.unhold(connection, pairs)
-        failures.supersede(connection, pairs, by="version bump")
-    refresh.refresh(connection, locked)
-    if len(items) < SWEEP_STEP:
-        connection.execute(CLOSE_SWEEP, {"sweep": row.id})
-    else:
-        advanced = {"sweep": row.id, "after": items[-1], "count": len(items)}
-        connection.execute(ADVANCE_SWEEP, advanced)
-    return True
-
-
-def rename_tags(connection: Connection, renames: Mapping[str, str]) -> dict[str, int]:
-    """Rename tags in the whole database; return how many items each old name was on."""
-    if not renames:
-        return {}
-    connection.execute(OWN_ALL_CRAWLS)
-    counts = dict.fromkeys(renames, 0)
-    for crawl_id in connection.execute(CRAWLS).scalars().all():
-        for old, new in renames.items():
-            if old == new:
-                continue
-            names = {"crawl": crawl_id, "old": old, "new": new}
-            moved = connection.execute(RENAME_TAG, names).rowcount
-            moved += connection.execute(DROP_TAG, names).rowcount
-            counts[old] += moved
-            if moved:
-                sweep_row = {"crawl": crawl_id, "task": None, "tags": [new], "unhold": False}
-                connection.execute(OPEN_SWEEP, sweep_row)
-    return counts

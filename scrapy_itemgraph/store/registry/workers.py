@@ -12,9 +12,10 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.types import GivenUp, Outcome, TakenOver
 from scrapy_itemgraph.store import attempts, failures, handed_work, sessions
+from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.liveness_conditions import IS_DEAD, LOCK_IS_FREE
-from scrapy_itemgraph.store.worklist import claims, refresh
+from scrapy_itemgraph.store.worklist import claims
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,7 +190,7 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     given_up: list[GivenUp] = []
     if orphans:
         attempts.record(connection, [_end(row) for row in orphans])
-        refresh.lock_items(connection, [row.item_id for row in orphans])
+        lock_items(connection, [row.item_id for row in orphans])
         given_up = _give_up(connection, fatal)
         claims.reopen(connection, [row.item_id for row in orphans], [row.queue_id for row in freed])
     holdings.outlive(connection, numbers)  # last, for commits lock items before queues

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.types import Claim, ItemSnapshot, Outcome
+from scrapy_itemgraph.model.types import Claim, Outcome
 from scrapy_itemgraph.store import attempts, handed_work
-from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.items import lock_items, snapshots
+from scrapy_itemgraph.store.queues import wake
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.store.worklist.admission import Admission
 from scrapy_itemgraph.store.worklist.search import Finding
@@ -64,14 +65,6 @@ TAKE = text("""
             WHERE r.item_id = w.item_id AND r.task_id = w.task_id) AS invalidated_at
 """)
 
-# The items of claims, as they are committed.
-SNAPSHOTS = text("""
-    SELECT i.id, i.name, i.data, i.created_by, i.created_at, i.updated_at,
-        ARRAY(SELECT a.name FROM aliases a WHERE a.item_id = i.id ORDER BY a.name) AS names,
-        (SELECT json_object_agg(g.tag_name, g.value) FROM tags g WHERE g.item_id = i.id) AS tags
-    FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
-    JOIN items i ON i.id = wanted.id
-""")
 
 # Takes the token off claims that are given back or tried again; the fence is in the row itself. A
 # try that came to its end ends a row of deaths.
@@ -222,29 +215,6 @@ def _take(
     ]
 
 
-def snapshots(connection: Connection, item_ids: Iterable[int]) -> dict[int, ItemSnapshot]:
-    """Read items as they are committed, by id."""
-    rows = connection.execute(SNAPSHOTS, {"items": sorted(set(item_ids))}).all()
-    return {
-        row.id: ItemSnapshot(
-            id=row.name,
-            aliases=tuple(name for name in row.names if name != row.name),
-            tags=row.tags or {},
-            data=row.data,
-            created_by=row.created_by,
-            created_at=row.created_at,
-            updated_at=row.updated_at,
-        )
-        for row in rows
-    }
-
-
-def named(connection: Connection, crawl_id: int, name: str) -> ItemSnapshot | None:
-    """Return an item by any of its names, as it is committed; None when there is none."""
-    item_id = status.resolve(connection, crawl_id, name)
-    return None if item_id is None else snapshots(connection, [item_id]).get(item_id)
-
-
 def release(connection: Connection, claims: Sequence[Claim], worker_id: int) -> int:
     """Give claims back in their place, with their tries; return how many were still ours."""
     given = give_back(
@@ -305,9 +275,9 @@ def give_back(
 
 def reopen(connection: Connection, item_ids: Sequence[int], queue_ids: Iterable[int]) -> None:
     """Let work that lost its token be found again, or be gone if it no longer stands."""
-    refresh.lock_items(connection, item_ids)
+    lock_items(connection, item_ids)
     refresh.refresh(connection, item_ids)
-    refresh.wake(connection, queue_ids)
+    wake(connection, queue_ids)
 
 
 def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) -> bool:

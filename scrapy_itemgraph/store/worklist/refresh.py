@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.postgres.engine import slices
-from scrapy_itemgraph.store.queues import notify
+from scrapy_itemgraph.store.queues import find_or_make, wake
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -71,18 +71,6 @@ STANDING = text("""
     JOIN work w ON w.item_id = touched.id
 """)
 
-# Queues that were never needed before.
-MAKE_QUEUES = text("""
-    INSERT INTO queues (crawl_id, slot_id)
-    SELECT * FROM unnest(CAST(:crawls AS int[]), CAST(:slots AS int[]))
-    ON CONFLICT DO NOTHING
-""")
-
-FIND_QUEUES = text("""
-    SELECT q.crawl_id, q.slot_id, q.id
-    FROM unnest(CAST(:crawls AS int[]), CAST(:slots AS int[])) AS wanted(crawl_id, slot_id)
-    JOIN queues q USING (crawl_id, slot_id)
-""")
 
 # A kind that was never needed before: its limits as text, for arrays of arrays must be even.
 MAKE_KINDS = text("""
@@ -98,12 +86,6 @@ FIND_KINDS = text("""
     JOIN kinds k ON k.task_id = wanted.task_id AND k.limit_ids = CAST(wanted.limit_ids AS int[])
 """)
 
-# Waits for whoever parks these queues as empty, and holds others off; claims go on.
-HOLD_QUEUES = text("""
-    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-    JOIN queues q ON q.id = wanted.id
-    FOR KEY SHARE OF q
-""")
 
 INSERT_WORK = text("""
     INSERT INTO work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before)
@@ -143,32 +125,6 @@ MOVE_WORK = text("""
     WHERE w.item_id = moved.item_id AND w.task_id = moved.task_id AND w.token IS NULL
 """)
 
-SLEEPING_QUEUES = text("""
-    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-    JOIN queues q ON q.id = wanted.id
-    WHERE NOT q.is_live
-    FOR NO KEY UPDATE OF q
-""")
-
-WAKE_QUEUES = text("""
-    UPDATE queues q SET is_live = true, next_at = greatest(q.next_at, now())
-    FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-    WHERE q.id = wanted.id AND NOT q.is_live
-    RETURNING q.crawl_id
-""")
-
-LOCK_ITEMS = text("""
-    SELECT i.id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
-    JOIN items i ON i.id = wanted.id
-    FOR NO KEY UPDATE OF i
-""")
-
-
-def lock_items(connection: Connection, item_ids: Iterable[int]) -> list[int]:
-    """Lock items in the order of their ids, and return those that exist."""
-    rows = connection.execute(LOCK_ITEMS, {"items": sorted(set(item_ids))})
-    return list(rows.scalars())
-
 
 def refresh(connection: Connection, item_ids: Iterable[int]) -> None:
     """Make the work of these (locked) items what is outstanding of them."""
@@ -182,7 +138,7 @@ def _refresh(connection: Connection, items: list[int]) -> set[int]:
     """Do it for some items; return the queues that got work."""
     wanted = {(row.item_id, row.task_id): row for row in _rows(connection, WANTED, items)}
     standing = {(row.item_id, row.task_id): row for row in _rows(connection, STANDING, items)}
-    queues = _queues(connection, wanted.values())
+    queues = find_or_make(connection, wanted.values())
     kinds = _kinds(connection, wanted.values())
     missing: list[_Place] = []
     moved: list[_Place] = []
@@ -207,22 +163,6 @@ def _refresh(connection: Connection, items: list[int]) -> set[int]:
     return {place.queue_id for place in (*missing, *moved)}
 
 
-def wake(connection: Connection, queue_ids: Iterable[int]) -> None:
-    """Wake queues that got work if they were parked as empty, and tell idle workers.
-
-    Called after the work was written: who parks a queue has it alone, so either it sees our work,
-    or we see it parked.
-    """
-    queues = sorted(set(queue_ids))
-    if not queues:
-        return
-    connection.execute(HOLD_QUEUES, {"queues": queues})
-    asleep = list(connection.execute(SLEEPING_QUEUES, {"queues": queues}).scalars())
-    if asleep:
-        for crawl in set(connection.execute(WAKE_QUEUES, {"queues": asleep}).scalars()):
-            notify(connection, crawl)
-
-
 def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None:
     """Delete unclaimed work; a claim that holds a row for the moment is waited for."""
     if not pairs:
@@ -234,16 +174,6 @@ def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None
 
 def _rows(connection: Connection, statement: Any, items: list[int]) -> Sequence[Row[Any]]:
     return connection.execute(statement, {"items": items}).all()
-
-
-def _queues(connection: Connection, rows: Iterable[Row[Any]]) -> dict[tuple[int, int], int]:
-    queues = {(row.crawl_id, row.slot_id): row.queue_id for row in rows}
-    unmade = sorted(key for key, queue in queues.items() if queue is None)
-    if unmade:
-        keys = {"crawls": [crawl for crawl, _ in unmade], "slots": [slot for _, slot in unmade]}
-        connection.execute(MAKE_QUEUES, keys)
-        queues |= {(c, s): queue for c, s, queue in connection.execute(FIND_QUEUES, keys)}
-    return queues
 
 
 def _kind(row: Row[Any]) -> tuple[int, tuple[int, ...]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.queues import MOVE_TURNS, OWN_TURNS, TURNS, park
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -22,27 +23,6 @@ if TYPE_CHECKING:
 _ROUNDS = 10
 _SUSPECTS = 10
 
-# Queues whose turn it is, the first of them first; a single one is not moved on. The time stands in
-# a subquery because a volatile function is no bound of an index scan, here and below.
-TURNS = text("""
-    SELECT q.id, q.slot_id, q.next_at, l.name AS slot FROM queues q
-    JOIN limits l ON l.id = q.slot_id
-    WHERE q.crawl_id = :crawl AND q.is_live AND q.holder IS NULL
-        AND q.next_at <= (SELECT clock_timestamp())
-        AND q.slot_id <> ALL (CAST(:passed_over AS int[]))
-    ORDER BY q.next_at
-    LIMIT :limit
-""")
-
-# The same of the queues that this worker has for itself.
-OWN_TURNS = text("""
-    SELECT q.id, q.slot_id, q.next_at, l.name AS slot FROM queues q
-    JOIN limits l ON l.id = q.slot_id
-    WHERE q.crawl_id = :crawl AND q.is_live AND q.holder = :worker
-        AND q.slot_id = ANY (CAST(:own AS int[]))
-    ORDER BY q.next_at
-    LIMIT :limit
-""")
 
 # The first work of each (queue, kind), locked.
 HEADS = text("""
@@ -105,48 +85,6 @@ STANDING_CLAIMS = text("""
     JOIN work w ON w.item_id = wanted.id AND w.token IS NOT NULL
     JOIN tasks t ON t.id = w.task_id
     GROUP BY w.item_id
-""")
-
-# Moves the turn of queues on, to the end and in the order given (rows are updated in the order in
-# which they lie on disk); one that another claim moves just now is left to it.
-MOVE_TURNS = text("""
-    UPDATE queues moved
-    SET next_at = (SELECT clock_timestamp()) - make_interval(secs => 1e-6 * (
-        cardinality(CAST(:queues AS int[]))
-        - array_position(CAST(:queues AS int[]), moved.id)))
-    WHERE moved.ctid = ANY (ARRAY(
-        SELECT q.ctid FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-        JOIN queues q ON q.id = wanted.id
-        FOR NO KEY UPDATE OF q SKIP LOCKED))
-""")
-
-# Queues that seem empty and that nobody is putting work into.
-LOCK_EMPTY = text("""
-    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-    JOIN queues q ON q.id = wanted.id
-    FOR UPDATE OF q SKIP LOCKED
-""")
-
-# Tasks that cannot be claimed; one that somebody is opening just now is not among them, and who
-# opens one later waits for us, and then wakes its queues.
-CLOSED_TASKS = text("""
-    SELECT t.id FROM tasks t
-    WHERE t.crawl_id = :crawl AND NOT (t.is_enabled AND t.is_registered)
-    FOR SHARE SKIP LOCKED
-""")
-
-# Parks queues without work of an open kind; looks again, in a statement of its own.
-PARK = text("""
-    UPDATE queues q SET is_live = false
-    FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-    WHERE q.id = wanted.id AND NOT EXISTS (
-        SELECT FROM tasks t JOIN kinds k ON k.task_id = t.id
-        CROSS JOIN LATERAL (
-            SELECT FROM work w
-            WHERE w.queue_id = q.id AND w.kind_id = k.id
-                AND w.token IS NULL AND w.not_before IS NULL AND NOT w.is_suspect
-            LIMIT 1) AS first
-        WHERE t.crawl_id = q.crawl_id AND t.id <> ALL (CAST(:closed AS int[])))
 """)
 
 
@@ -238,7 +176,7 @@ class Finding:
         """Let the next claim begin with other queues, and not look into those without work."""
         idle = [turn.id for turn in turns if turn.id not in used]
         if idle:
-            _park(self.connection, self.crawl_id, idle)
+            park(self.connection, self.crawl_id, idle)
         if not is_single:
             moved = [turn.id for turn in turns if turn.id not in self.admission.put_off]
             self.connection.execute(MOVE_TURNS, {"queues": moved})
@@ -263,13 +201,6 @@ def _round_robin(heads: Sequence[Row[Any]], queues: Sequence[int], rounds: int) 
     for row in sorted(heads, key=lambda row: (row.is_stale, row.nice, row.seq)):
         by_queue[row.queue_id].append(row)
     return [rows[turn] for turn in range(rounds) for rows in by_queue.values() if turn < len(rows)]
-
-
-def _park(connection: Connection, crawl_id: int, queues: Sequence[int]) -> None:
-    locked = list(connection.execute(LOCK_EMPTY, {"queues": list(queues)}).scalars())
-    if locked:
-        closed = list(connection.execute(CLOSED_TASKS, {"crawl": crawl_id}).scalars())
-        connection.execute(PARK, {"queues": locked, "closed": closed})
 
 
 def _exclusive(

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.types import RedirectAnswer
-from scrapy_itemgraph.store.worklist import refresh
+from scrapy_itemgraph.store.items import lock_items
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +128,7 @@ def _take(
         keys = [values.name_key(name) for name in wanted]
         taken = connection.execute(TAKE_NAMES, {"crawl": crawl_id, "keys": keys, **given}).all()
     items = {one.claim.item_id for one in moves}
-    gone = items - set(refresh.lock_items(connection, sorted(items)))
+    gone = items - set(lock_items(connection, sorted(items)))
     orphaned = [row.key for row in taken if row.item_id in gone]
     if orphaned:
         connection.execute(DROP_NAMES, {"crawl": crawl_id, "keys": orphaned})

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.store.items import lock_items
+from scrapy_itemgraph.store.queues import wake
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def stage_timers(connection: Connection, crawl_id: int, limit: int = STEP) -> in
             CLEAR_TIMERS,
             {"items": [row.item_id for row in rows], "tasks": [row.task_id for row in rows]},
         )
-        refresh.wake(connection, queues)
+        wake(connection, queues)
     return len(rows)
 
 
@@ -69,7 +71,7 @@ def stage_results(connection: Connection, crawl_id: int, until: datetime, limit:
     due = {"crawl": crawl_id, "until": until, "limit": limit}
     items = list(connection.execute(DUE_RESULTS, due).scalars())
     if items:
-        locked = refresh.lock_items(connection, items)
+        locked = lock_items(connection, items)
         connection.execute(STAGE_RESULTS, {"items": locked, "until": until})
         refresh.refresh(connection, locked)
     return len(items)

@@ -1,0 +1,83 @@
+"""Crawls by name, and who may change what their tasks mean.
+
+All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import Connection
+
+
+# A commit shares the crawl's lock; who changes what tasks mean has it alone, so that no commit
+# works by the old meaning and ends after the sweep has passed its items.
+SHARE_CRAWL = text("""
+    SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl),
+        (SELECT names_freed FROM crawls WHERE id = :crawl)
+""")
+
+OWN_CRAWL = text("SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), :crawl)")
+
+OWN_ALL_CRAWLS = text("""
+    SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), id)
+    FROM (SELECT id FROM crawls ORDER BY id) AS ordered
+""")
+
+MAKE_CRAWL = text("""
+    INSERT INTO crawls (name, arguments) VALUES (:name, CAST(:arguments AS json))
+    ON CONFLICT (name) DO NOTHING
+""")
+
+FIND_CRAWL = text("SELECT id, arguments FROM crawls WHERE name = :name")
+
+SET_ARGUMENTS = text("UPDATE crawls SET arguments = CAST(:arguments AS json) WHERE id = :crawl")
+
+HAS_WORK = text("""
+    SELECT EXISTS (SELECT FROM queues q
+        CROSS JOIN LATERAL (SELECT FROM work w WHERE w.crawl_id = :crawl
+            AND w.queue_id = q.id LIMIT 1) AS first
+        WHERE q.crawl_id = :crawl)
+""")
+
+CRAWLS = text("SELECT id FROM crawls ORDER BY id")
+
+
+def share_crawl(connection: Connection, crawl_id: int) -> int:
+    """Keep what the crawl's tasks mean as it is until the transaction ends.
+
+    Returns how many commits have freed names.
+    """
+    row = connection.execute(SHARE_CRAWL, {"crawl": crawl_id}).one()
+    return row.names_freed or 0
+
+
+def own_crawl(connection: Connection, crawl_id: int) -> None:
+    """Wait for the crawl's commits to end, and keep new ones out until the transaction ends."""
+    connection.execute(OWN_CRAWL, {"crawl": crawl_id})
+
+
+def find_crawl(connection: Connection, name: str) -> int | None:
+    """Return a crawl's number."""
+    row = connection.execute(FIND_CRAWL, {"name": name}).first()
+    return None if row is None else int(row.id)
+
+
+def make_crawl(
+    connection: Connection, name: str, arguments: Mapping[str, str] | None = None
+) -> tuple[int, dict[str, str] | None]:
+    """Return a crawl's number, and the other arguments that its outstanding work was made with."""
+    given = dict(sorted((arguments or {}).items()))
+    connection.execute(MAKE_CRAWL, {"name": name, "arguments": json.dumps(given)})
+    row = connection.execute(FIND_CRAWL, {"name": name}).one()
+    if arguments is None or row.arguments == given:
+        return row.id, None
+    differs = connection.execute(HAS_WORK, {"crawl": row.id}).scalar_one()
+    connection.execute(SET_ARGUMENTS, {"crawl": row.id, "arguments": json.dumps(given)})
+    return row.id, row.arguments if differs else None
