@@ -11,7 +11,8 @@ from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.types import Applied, Outcome
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import commit_tokens, handed_work, sessions
+from scrapy_itemgraph.store import commit_tokens, handed_work, spider_state
+from scrapy_itemgraph.store import cookies as stored_cookies
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.model.types import Cookie, Handing
+    from scrapy_itemgraph.model.cookies import Cookie
+    from scrapy_itemgraph.model.types import Handing
 
 logger = logs.logger(__name__)
 
@@ -84,7 +86,7 @@ class Commits:
     ) -> None:
         crawl_id = self._transactions.crawl_id
         try:
-            await self._transactions.call(sessions.save, crawl_id, cookies, state)
+            await self._transactions.call(_save_session, crawl_id, cookies, state)
         except DatabaseUnavailableError:
             raise
         except Exception:
@@ -119,7 +121,7 @@ class Commits:
                 spider=self._spider,
                 is_again=was_asked,
             )
-            sessions.save(connection, crawl_id, cookies, state or {})
+            _save_session(connection, crawl_id, cookies, state or {})
             if handing is not None:
                 handed_work.write(connection, self.worker_id, handing.pairs)
             return applied
@@ -128,3 +130,13 @@ class Commits:
         if handing is not None:
             handing.is_told = True
         return done
+
+
+def _save_session(
+    connection: Connection,
+    crawl_id: int,
+    cookies: Sequence[Cookie],
+    state: Mapping[str, str | None],
+) -> None:
+    stored_cookies.save(connection, crawl_id, cookies)
+    spider_state.save(connection, crawl_id, state)

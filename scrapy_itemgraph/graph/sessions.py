@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.store import queues, sessions
+from scrapy_itemgraph.store import cookies as stored_cookies
+from scrapy_itemgraph.store import logins, queues, spider_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.model.types import Cookie
+    from scrapy_itemgraph.model.cookies import Cookie
 
 
 class Sessions:
@@ -32,26 +33,24 @@ class Sessions:
 
         Of a host that was read before, given when, only what may have changed since.
         """
-        return await self._call(sessions.load_cookies, self._crawl_id, dict(wanted), hot=True)
+        return await self._call(stored_cookies.load, self._crawl_id, dict(wanted), hot=True)
 
     async def load_state(self) -> dict[str, str | None]:
         """Return what of the spider's saved state may have changed since it was asked for last."""
         state, self._state_at = await self._call(
-            sessions.load_state, self._crawl_id, since=self._state_at
+            spider_state.load, self._crawl_id, since=self._state_at
         )
         return state
 
     async def begin_login(self, generation: int) -> tuple[bool, int]:
         """Become the one that logs in for all; whether that is so, and the current generation."""
-        return await self._call(sessions.begin_login, self._crawl_id, self.worker_id, generation)
+        return await self._call(logins.begin, self._crawl_id, self.worker_id, generation)
 
     async def end_login(self, *, renewed: bool) -> int:
         """Let the others go on; return the current generation."""
 
         def end(connection: Connection) -> int:
-            generation = sessions.end_login(
-                connection, self._crawl_id, self.worker_id, renewed=renewed
-            )
+            generation = logins.end(connection, self._crawl_id, self.worker_id, renewed=renewed)
             queues.wake_crawl(connection, self._crawl_id)
             return generation
 

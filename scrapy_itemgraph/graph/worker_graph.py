@@ -22,7 +22,7 @@ from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.postgres import engine, migrate
 from scrapy_itemgraph.postgres.embedded import EmbeddedServer
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store import queues, sessions
+from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import progress_reports, status
 from scrapy_itemgraph.store.limits import holdings
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from scrapy_itemgraph.model.cookies import Cookie
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.types import (
         Applied,
         Claim,
-        Cookie,
         Hand,
         Handing,
         ItemSnapshot,
@@ -306,7 +306,7 @@ class WorkerGraph:
                 if hand is not None:
                     holdings.keep_only(connection, self.worker_id, hand.rooms)
             is_again = True
-            self.has_cookies, others_log_in, freed = sessions.before_claim(
+            self.has_cookies, others_log_in, freed = stored_claims.before_claim(
                 connection, self._crawl_id, self.worker_id
             )
             self._commits.see_freed(freed)

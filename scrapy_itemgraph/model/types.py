@@ -61,21 +61,6 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cookie:
-    """A cookie of a jar, both as JSON; `cookie` is None when it was deleted.
-
-    `expires` is in seconds since 1970, None where it does not expire.
-    """
-
-    jar: str
-    domain: str
-    path: str
-    name: str
-    cookie: str | None
-    expires: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Redirect:
     """Where a redirect or a retry takes a claim's request.
 

@@ -8,9 +8,10 @@ import pytest
 import sqlalchemy as sa
 from races import Crawl
 
-from scrapy_itemgraph.model.types import Cookie
+from scrapy_itemgraph.model.cookies import MAX_KEY_BYTES, Cookie
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store import sessions
+from scrapy_itemgraph.store import cookies as stored_cookies
+from scrapy_itemgraph.store import logins, spider_state
 from scrapy_itemgraph.store.registry import workers
 
 pytestmark = pytest.mark.server
@@ -36,20 +37,21 @@ def cookie(name: str, value: str | None = '{"value": "1"}', **given: Any) -> Coo
 def save(crawl: Crawl, *cookies: Cookie, **state: str | None) -> None:
     """Save and commit."""
     with crawl.engine.begin() as connection:
-        sessions.save(connection, crawl.id, cookies, state)
+        stored_cookies.save(connection, crawl.id, cookies)
+        spider_state.save(connection, crawl.id, state)
 
 
 def cookies(crawl: Crawl, *wanted: tuple[str, str]) -> list[Cookie]:
     """Return the cookies of (jar, host) pairs."""
     with crawl.engine.begin() as connection:
         pairs = dict.fromkeys(wanted or [("null", HOST)])
-        return sessions.load_cookies(connection, crawl.id, pairs)[0]
+        return stored_cookies.load(connection, crawl.id, pairs)[0]
 
 
 def state(crawl: Crawl) -> dict[str, str | None]:
     """Return the stored state."""
     with crawl.engine.begin() as connection:
-        return sessions.load_state(connection, crawl.id)[0]
+        return spider_state.load(connection, crawl.id)[0]
 
 
 def test_cookies_come_back_as_they_were(crawl):
@@ -94,9 +96,10 @@ def test_nothing_wanted_reads_nothing(crawl):
         statements = []
         sa.event.listen(connection, "before_execute", lambda *given: statements.append(given))
 
-        sessions.save(connection, crawl.id, [], {})
-        sessions.free_login(connection, [])
-        assert sessions.load_cookies(connection, crawl.id, {}) == ([], None)
+        stored_cookies.save(connection, crawl.id, [])
+        spider_state.save(connection, crawl.id, {})
+        logins.free(connection, [])
+        assert stored_cookies.load(connection, crawl.id, {}) == ([], None)
 
     assert statements == []
 
@@ -114,7 +117,7 @@ def test_the_last_write_wins(crawl):
 
 def test_a_longest_key_can_be_stored(crawl):
     """A key of the most bytes that are let through fits into the index, however random it is."""
-    rest = sessions.MAX_KEY_BYTES - len("null" + HOST + "/")
+    rest = MAX_KEY_BYTES - len("null" + HOST + "/")
     name = "".join(chr(33 + (n * n * 7919 + n * 31) % 90) for n in range(rest))
 
     save(crawl, cookie(name), **{name: "1"})
@@ -129,9 +132,9 @@ def test_two_writers_wait_for_each_other(crawl, pair, kind):
 
     def write(connection: sa.Connection, value: str, *names: str) -> None:
         if kind == "cookies":
-            sessions.save(connection, crawl.id, [cookie(name, value) for name in names], {})
+            stored_cookies.save(connection, crawl.id, [cookie(name, value) for name in names])
         else:
-            sessions.save(connection, crawl.id, [], dict.fromkeys(names, value))
+            spider_state.save(connection, crawl.id, dict.fromkeys(names, value))
 
     one, two = pair
     one.run(write, "1", "a")
@@ -149,7 +152,7 @@ def test_two_writers_wait_for_each_other(crawl, pair, kind):
 
 def begin(actor, crawl: Crawl, worker: int, generation: int = 0) -> tuple[bool, int]:
     """Try to be the one that logs in, and commit."""
-    answer = actor.run(sessions.begin_login, crawl.id, worker, generation)
+    answer = actor.run(logins.begin, crawl.id, worker, generation)
     actor.commit()
     return answer
 
@@ -157,7 +160,7 @@ def begin(actor, crawl: Crawl, worker: int, generation: int = 0) -> tuple[bool, 
 def login(crawl: Crawl) -> tuple[int, int | None]:
     """Return the state of the login."""
     with crawl.engine.begin() as connection:
-        return sessions.login_state(connection, crawl.id)
+        return logins.state(connection, crawl.id)
 
 
 def test_one_worker_logs_in_for_all(crawl, pair):
@@ -171,7 +174,7 @@ def test_one_worker_logs_in_for_all(crawl, pair):
     assert begin(one, crawl, first) == (True, 0)
     assert login(crawl) == (0, first)
 
-    assert one.run(sessions.end_login, crawl.id, first, renewed=True) == 1
+    assert one.run(logins.end, crawl.id, first, renewed=True) == 1
     one.commit()
     assert login(crawl) == (1, None)
     assert begin(two, crawl, second) == (False, 1)
@@ -184,7 +187,7 @@ def test_a_login_that_failed_is_tried_by_another(crawl, pair):
     first, second = crawl.worker(), crawl.worker()
     begin(one, crawl, first)
 
-    assert one.run(sessions.end_login, crawl.id, first, renewed=False) == 0
+    assert one.run(logins.end, crawl.id, first, renewed=False) == 0
     one.commit()
 
     assert begin(two, crawl, second) == (True, 0)
@@ -196,8 +199,8 @@ def test_of_two_workers_at_once_one_logs_in(crawl, pair, generation):
     """Two workers that begin at the same moment do not both log in, on the first time either."""
     one, two = pair
     first, second = crawl.worker(), crawl.worker()
-    assert one.run(sessions.begin_login, crawl.id, first, generation) == (True, generation)
-    two.start(sessions.begin_login, crawl.id, second, generation)
+    assert one.run(logins.begin, crawl.id, first, generation) == (True, generation)
+    two.start(logins.begin, crawl.id, second, generation)
     two.until_blocked()
     one.commit()
 
@@ -209,15 +212,15 @@ def test_a_worker_that_began_after_the_other_had_registered_is_seen(crawl, pair)
     one, two = pair
     save(crawl)
     begin(one, crawl, crawl.worker())
-    one.run(sessions.end_login, crawl.id, login(crawl)[1], renewed=False)
+    one.run(logins.end, crawl.id, login(crawl)[1], renewed=False)
     one.commit()
     second = crawl.worker()
-    two.pause_before(sessions.BEGIN_LOGIN)
-    two.start(sessions.begin_login, crawl.id, second, 0)
+    two.pause_before(logins.BEGIN_LOGIN)
+    two.start(logins.begin, crawl.id, second, 0)
     two.until_paused()
 
     third = crawl.worker()
-    one.start(sessions.begin_login, crawl.id, third, 0)
+    one.start(logins.begin, crawl.id, third, 0)
     one.until_blocked()
     assert two.resume() == (True, 0)
     two.commit()
@@ -238,7 +241,7 @@ def test_the_login_of_a_dead_worker_is_taken(crawl, pair, end):
         two.commit()
 
     assert begin(two, crawl, second) == (True, 0)
-    assert one.run(sessions.end_login, crawl.id, first, renewed=True) == 0
+    assert one.run(logins.end, crawl.id, first, renewed=True) == 0
     one.commit()
 
     assert login(crawl) == (0, second)
@@ -250,10 +253,10 @@ def test_the_login_of_the_dead_is_freed(crawl, pair):
     first, second = crawl.worker(), crawl.worker()
     begin(one, crawl, first)
 
-    one.run(sessions.free_login, [second])
+    one.run(logins.free, [second])
     one.commit()
     assert login(crawl) == (0, first)
-    one.run(sessions.free_login, [first])
+    one.run(logins.free, [first])
     one.commit()
 
     assert login(crawl) == (0, None)
@@ -281,7 +284,7 @@ def test_a_claim_reads_few_cookies(crawl, analysed):
     with crawl.engine.begin() as connection:
         engines.hot_path(connection)
         with explaining(connection) as explained:
-            found, _ = sessions.load_cookies(connection, crawl.id, dict.fromkeys(wanted))
+            found, _ = stored_cookies.load(connection, crawl.id, dict.fromkeys(wanted))
 
     (plan,) = explained
     scans = [node for node in plan.nodes if node.get("Relation Name") == "cookies"]
@@ -309,7 +312,7 @@ def read(crawl, since):
     with crawl.engine.begin() as connection:
         engines.hot_path(connection)
         with explaining(connection) as explained:
-            found, at = sessions.load_cookies(connection, crawl.id, {("null", HOST): since})
+            found, at = stored_cookies.load(connection, crawl.id, {("null", HOST): since})
     (plan,) = explained
     return found, at, max(touched(node) for node in plan.nodes)
 
@@ -322,7 +325,7 @@ def test_a_hundred_thousand_cookies_of_one_domain_are_read_once_and_in_part(craw
     save(crawl, cookie("new"), cookie("c50", None))
     second, later, most = read(crawl, at)
 
-    assert len(first) == sessions.MOST_COOKIES
+    assert len(first) == stored_cookies.MOST_COOKIES
     assert sum(one.path == "/" for one in first) == 2000
     assert sorted((one.name, one.cookie is None) for one in second) == [
         ("c50", True),

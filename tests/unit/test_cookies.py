@@ -15,8 +15,7 @@ from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.http import Response
 from scrapy.http.cookies import potential_domain_matches
 
-from scrapy_itemgraph.model.types import Cookie
-from scrapy_itemgraph.store.sessions import domains
+from scrapy_itemgraph.model.cookies import Cookie, domains
 from scrapy_itemgraph.worker.spider.cookies import KNOWN_HOSTS, Jars, State
 
 SITE = "https://www.shop.example/"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.sessions import MOST_COOKIES, RANKED
+from scrapy_itemgraph.store.cookies import MOST_COOKIES, RANKED
 
 if TYPE_CHECKING:
     from datetime import timedelta

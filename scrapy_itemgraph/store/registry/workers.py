@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.types import GivenUp, Outcome, TakenOver
-from scrapy_itemgraph.store import attempts, failures, handed_work, sessions
+from scrapy_itemgraph.store import attempts, failures, handed_work, logins
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.liveness_conditions import IS_DEAD, LOCK_IS_FREE
@@ -149,7 +149,7 @@ def mark_started(connection: Connection, worker_id: int) -> None:
 def stop(connection: Connection, worker_id: int, reason: str) -> None:
     """Note that a worker ended, and why."""
     connection.execute(STOP_WORKER, {"worker": worker_id, "reason": reason})
-    sessions.free_login(connection, [worker_id])
+    logins.free(connection, [worker_id])
     handed_work.forget(connection, [worker_id])
 
 
@@ -174,7 +174,7 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     numbers = [row.id for row in gone]
     given = {"workers": numbers, "died": [row.has_died for row in gone]}
     connection.execute(BURY_WORKERS, given)
-    sessions.free_login(connection, numbers)
+    logins.free(connection, numbers)
     orphans = connection.execute(ORPHANS, given).all()
     handed_work.forget(connection, numbers)
     fatal = [row for row in orphans if _is_fatal(row)]

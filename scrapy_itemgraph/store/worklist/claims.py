@@ -110,6 +110,14 @@ RELEASE_ALL = text("""
     RETURNING w.item_id, w.queue_id
 """)
 
+# What a worker has to know before it claims.
+BEFORE_CLAIM = text("""
+    SELECT EXISTS (SELECT FROM cookies c WHERE c.crawl_id = :crawl) AS has_cookies,
+        EXISTS (SELECT FROM logins l
+            WHERE l.crawl_id = :crawl AND l.worker_id <> :worker) AS others_log_in,
+        (SELECT names_freed FROM crawls WHERE id = :crawl) AS names_freed
+""")
+
 
 def claim(
     connection: Connection,
@@ -288,3 +296,12 @@ def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) ->
     attempts.record(connection, [attempts.Attempt.of(one, Outcome.RELEASED, worker_id)])
     reopen(connection, [one.item_id], [queue_id])
     return True
+
+
+def before_claim(connection: Connection, crawl_id: int, worker_id: int) -> tuple[bool, bool, int]:
+    """Return whether the crawl has cookies, whether another worker logs in just now.
+
+    And how many commits have freed names.
+    """
+    row = connection.execute(BEFORE_CLAIM, {"crawl": crawl_id, "worker": worker_id}).one()
+    return row.has_cookies, row.others_log_in, row.names_freed or 0

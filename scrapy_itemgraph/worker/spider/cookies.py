@@ -19,9 +19,8 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model import values
-from scrapy_itemgraph.model.types import Cookie
+from scrapy_itemgraph.model.cookies import MAX_KEY_BYTES, Cookie, domains
 from scrapy_itemgraph.serialize import json_values
-from scrapy_itemgraph.store.sessions import MAX_KEY_BYTES, domains
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
