@@ -50,7 +50,7 @@ class ItemGraphDownloaderMiddleware:
     async def process_response(self, request: Request, response: Response) -> Response:
         """Let requests that start just now leave before a callback has the loop."""
         if feedback.is_robots(request):
-            self._worker.on_robots(request, response)
+            self._worker.feedback.robots(request, response)
         await self._worker.gate.sends.quiet()
         return response
 

@@ -66,7 +66,6 @@ class Scheduler(BaseScheduler):
         worker.on_news = self._claimer.has_news
         worker.on_blocked = self._give_back
         worker.on_closing = self._limit_sync.save
-        worker.gate.on_ready = self._wake_engine
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -189,11 +188,11 @@ class Scheduler(BaseScheduler):
         request.meta[LEG] = leg
         self._follow_ups.push(leg.lane, request, priority=request.priority)
         if not all(one.units for one in leg.lane):
-            self._worker.gate.on_need()
+            self._worker.limiters.wanted.set()
 
     def _queue(self, leg: Leg, request: Request) -> None:
         leg.state = LegState.QUEUED
-        leg.has_begun = False
+        leg.has_started = False
         leg.lane = self._worker.gate.lane(local_slots.slot_of(request), leg)
 
     def _give_back(self, limiter: Limiter) -> None:
@@ -206,7 +205,7 @@ class Scheduler(BaseScheduler):
             if leg.execution.claim is None:  # there is nowhere to give it back to
                 self._follow_ups.push(leg.lane, request, priority=request.priority)
             else:
-                self._worker.gate.give_back(leg, leg.lane)
+                leg.give_back(leg.lane)
                 leg.close()
         self._worker.gate.put_off(limiter)
 

@@ -10,20 +10,18 @@ import asyncio
 import math
 import time
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.throttle.connections import Connections, current_send
+from scrapy_itemgraph.throttle.local_slots import slot_in_use
 from scrapy_itemgraph.throttle.send_times import Send, Sends
 from scrapy_itemgraph.tools import logs, wording
-from scrapy_itemgraph.worker.executions.executions import LEG, Leg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from scrapy import Request
     from scrapy.core.downloader import Slot
@@ -49,6 +47,52 @@ class PutOffError(IgnoreRequest):
     """
 
 
+class Leg(Protocol):
+    """A request that is some work's own, as far as its start goes."""
+
+    request: Any
+    lane: Lane  # the limits that it keeps to
+    occupies: Lane  # those that count it, from when the engine gets it until it is fetched
+    has_started: bool
+
+    @property
+    def is_startable(self) -> bool:
+        """Whether it is still of use: its work was not given back meanwhile."""
+
+    @property
+    def is_returnable(self) -> bool:
+        """Whether its work can be given back."""
+
+    def give_back(self, lane: Lane) -> None:
+        """Give back its work, until what blocks the limits of a lane is over."""
+
+
+class Listener(Protocol):
+    """Who runs what passes the gate: says whose a request is, and is told what becomes of it."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether this process may let anything start: the database takes it to be alive."""
+
+    def leg_of(self, request: Request) -> Leg | None:
+        """Return the leg of a request that is some work's own; a pipeline's file has none."""
+
+    def limits_of(self, leg: Any) -> Iterable[int]:
+        """Return the numbers of the named limits that a leg's request keeps to, or one of none."""
+
+    def more_may_start(self) -> None:
+        """Have the scheduler asked for more requests."""
+
+    def turned_away(self) -> None:
+        """Take note that a request of no leg fails: nothing that relies on it may be kept."""
+
+    def starting(self, request: Request) -> None:
+        """Take note that a request is at the gate."""
+
+    def answered(self, request: Request, response: Response, lane: Lane) -> None:
+        """Take note of what a site answered to a request that kept to the limits of a lane."""
+
+
 @dataclass(eq=False, slots=True)
 class _Waiter:
     lane: Lane
@@ -61,15 +105,12 @@ class Gate:
     """Lets downloads start as the limits allow, and counts those that run."""
 
     def __init__(
-        self,
-        limiters: Limiters,
-        limits_of: Callable[[Leg | None], Any],
-        adopt: Callable[[Limiter], None],
+        self, limiters: Limiters, adopt: Callable[[Limiter], None], listener: Listener
     ) -> None:
-        """Take what tells the named limits of a request, from its leg or that it has none."""
+        """Take the limits; `adopt` hands to Scrapy's slot what was learned elsewhere."""
         self._adopt = adopt
         self._limiters = limiters
-        self._limits_of = limits_of
+        self._listener = listener
         self._waiting: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closing_since: float | None = None
@@ -78,12 +119,6 @@ class Gate:
         self._slots: Mapping[str, Slot] = {}  # Scrapy's
         self._said: dict[tuple[str, str], float] = {}
         self.sends = Sends(self.pump)
-        self.is_alive: Callable[[], bool] = lambda: True
-        self.on_ready: Callable[[], None] = lambda: None  # the scheduler may hand out more
-        self.on_need: Callable[[], None] = lambda: None  # a limit is wanted that is not in hand
-        self.on_turned_away: Callable[[], None] = lambda: None  # what nobody may rely on failed
-        self.on_request: Callable[[Request], None] = lambda _: None
-        self.on_response: Callable[[Request, Response, Lane], None] = lambda *_: None
 
     def stand_before(self, downloader: Any) -> None:
         """Take the place of a downloader's handlers.
@@ -109,20 +144,20 @@ class Gate:
     @property
     def held_up(self) -> int:
         """How many requests the downloader has that wait for a blocked slot."""
-        slots = (self._slots.get(one.key[1]) for one in self._blocked)
+        slots = (self._slots.get(one.name) for one in self._blocked)
         return sum(len(slot.active) for slot in slots if slot is not None)
 
     def lane(self, slot: str, leg: Leg | None) -> Lane:
         """Return what a request of a slot keeps to."""
-        return self._limiters.lane(slot, self._limits_of(leg))
+        return self._limiters.lane(slot, self._listener.limits_of(leg))
 
     async def _through(self, request: Request, download: Callable[[Request], Any]) -> Response:
-        leg = _own_leg(request)
-        lane = () if self._is_over else self.lane(local_slots.slot_in_use(request), leg)
-        self.on_request(request)
+        leg = self._listener.leg_of(request)
+        lane = () if self._is_over else self.lane(slot_in_use(request), leg)
+        self._listener.starting(request)
         await self.enter(lane, request)
         if leg is not None:
-            self.begun(leg)
+            self.started(leg)
         for one in lane:
             self._adopt(one)
         began = time.monotonic()
@@ -136,20 +171,20 @@ class Gate:
             self._end(lane, began)
             send.answered()
         self.sends.is_first = False
-        self.on_response(request, response, lane)
+        self._listener.answered(request, response, lane)
         return response
 
-    def begun(self, leg: Leg) -> None:
+    def started(self, leg: Leg) -> None:
         """Take note that a request of a leg was let start."""
-        if not leg.has_begun:
-            leg.has_begun = True
+        if not leg.has_started:
+            leg.has_started = True
             for one in leg.occupies:
                 one.ahead -= 1
 
     def occupy(self, leg: Leg) -> None:
         """Count a request that the engine gets."""
         leg.occupies = leg.lane
-        leg.has_begun = False
+        leg.has_started = False
         for one in leg.lane:
             one.occupied += 1
             one.ahead += 1
@@ -158,7 +193,7 @@ class Gate:
         """Count no longer what is fetched, or was never to be."""
         if not leg.occupies:  # told already, and its redirect or retry may be queued by now
             return
-        self.begun(leg)
+        self.started(leg)
         occupied, leg.occupies = leg.occupies, ()
         for one in occupied:
             one.occupied -= 1
@@ -166,7 +201,7 @@ class Gate:
     async def pass_without_download(self, leg: Leg) -> None:
         """Wait for the turn of a task that downloads nothing."""
         await self.enter(leg.lane, leg.request)
-        self.begun(leg)
+        self.started(leg)
         self._pass(leg.lane)
 
     async def enter(self, lane: Lane, request: Request) -> None:
@@ -176,12 +211,16 @@ class Gate:
             PutOffError: when it will not come soon, and the request's work may be given back.
 
         """
-        leg = _own_leg(request)
+        leg = self._listener.leg_of(request)
         _refuse_given_back(leg)
         if not lane:
             return
         now = time.monotonic()
-        if not self._waiting and self.is_alive() and all(o.ready_at(now) <= now for o in lane):
+        if (
+            not self._waiting
+            and self._listener.is_alive
+            and all(o.ready_at(now) <= now for o in lane)
+        ):
             _reserve(lane, now)
             return
         waiter = _Waiter(lane, request, leg)
@@ -192,7 +231,7 @@ class Gate:
             self._say_how_long(request, lane, now)
         self.pump()
         if any(not one.units for one in lane):
-            self.on_need()
+            self._limiters.wanted.set()
         try:
             await waiter.future
         except asyncio.CancelledError:
@@ -213,7 +252,7 @@ class Gate:
                 self._said[one.key] = one.blocked_until
                 logger.info(
                     "%s is blocked for another %s; %s waits for it, and the page that needs it",
-                    one.key[1],
+                    one.name,
                     wording.format_period(seconds),
                     request,
                     extra={"action": "waiting"},
@@ -222,7 +261,7 @@ class Gate:
     def pump(self) -> None:
         """Let start what may start now, first come first served, and look again in time."""
         now = time.monotonic()
-        is_alive = self.is_alive()
+        is_alive = self._listener.is_alive
         if self._blocked:
             self._blocked = {one for one in self._blocked if one.blocked_until > now}
         soonest = math.inf
@@ -240,7 +279,7 @@ class Gate:
             else:
                 soonest = min(soonest, at)
         self._look_again(soonest, now)
-        self.on_ready()
+        self._listener.more_may_start()
 
     def _is_too_late(self, at: float, now: float) -> bool:
         """Whether the spider closes, and would wait for long for a request's turn."""
@@ -271,7 +310,7 @@ class Gate:
         for one in lane:
             one.end(now, now - began)
         if any(one.is_yielding for one in lane):
-            self.on_need()
+            self._limiters.wanted.set()
 
     # What is not to wait
 
@@ -284,34 +323,17 @@ class Gate:
                 self._put_off(waiter)
 
     def _put_off(self, waiter: _Waiter) -> None:
-        if waiter.leg is not None and waiter.leg.execution.claim is not None:
-            self.give_back(waiter.leg, waiter.lane)
+        if waiter.leg is not None and waiter.leg.is_returnable:
+            waiter.leg.give_back(waiter.lane)
             self._turn_away(waiter)
         elif self._closing_since is not None:
-            self.on_turned_away()
+            self._listener.turned_away()
             self._turn_away(waiter)
 
     def _turn_away(self, waiter: _Waiter) -> None:
         self._waiting.remove(waiter)
         if not waiter.future.done():
             waiter.future.set_exception(PutOffError(f"{waiter.request} has no turn soon"))
-
-    def give_back(self, leg: Leg, lane: Lane) -> None:
-        """Give back the work that a leg belongs to, until what holds its request up is over.
-
-        Where only a later request of it is held up, what went before would be done again at once.
-        """
-        execution, claim = leg.execution, leg.execution.claim
-        assert claim is not None
-        now = time.monotonic()
-        seconds = max((one.blocked_until - now for one in lane), default=0.0)
-        is_elsewhere = all(one.key[1] != claim.slot for one in lane if one.is_slot)
-        if execution.is_of_task and is_elsewhere and 0 < seconds < math.inf:
-            slots = ", ".join(one.key[1] for one in lane if one.is_slot)
-            error = {"type": "blocked", "message": f"the slot {slots} is blocked"}
-            execution.retry(error, timedelta(seconds=seconds))
-        else:
-            execution.release()
 
     def close(self) -> None:
         """Give back what would wait for long, from now on: the spider closes."""
@@ -332,14 +354,8 @@ class Gate:
             self._turn_away(waiter)
 
 
-def _own_leg(request: Request) -> Leg | None:
-    """Return the leg of a request that is some work's own, and no copy of its meta."""
-    leg = request.meta.get(LEG)
-    return leg if isinstance(leg, Leg) and leg.request is request else None
-
-
 def _refuse_given_back(leg: Leg | None) -> None:
-    if leg is not None and leg.execution.is_doomed:
+    if leg is not None and not leg.is_startable:
         raise PutOffError(f"{leg.request} is of work that was given back")
 
 

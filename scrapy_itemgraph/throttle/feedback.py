@@ -1,4 +1,4 @@
-"""Throttle: what the answers of a site say about how fast to go on."""
+"""Feedback: what the answers of a site say about how fast to go on."""
 
 from __future__ import annotations
 
@@ -7,17 +7,117 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from protego import Protego
+from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.model.types import SlotFeedback
 from scrapy_itemgraph.throttle.local_slots import slot_in_use
+from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from scrapy import Request
     from scrapy.http import Response
 
+    from scrapy_itemgraph.throttle.limiter import Lane, Limiter
+    from scrapy_itemgraph.throttle.limiter_set import Limiters
+    from scrapy_itemgraph.throttle.local_slots import AutoThrottle
+
 _BUSY = (429, 503)
+# Work is not given back for a block that is over so soon, in seconds.
+SHORT_BLOCK = 5.0
+# A slot whose delay changes lets nothing start before the database has answered, or for so many
+# seconds.
+_UNTIL_SETTLED = 1.0
+
+logger = logs.logger(__name__)
+
+
+class SiteFeedback:
+    """Takes up what sites answer: latencies, requests to be left alone, delays of robots.txt.
+
+    Each holds here at once. What all workers are to keep to is `unsaved` until it is saved.
+    """
+
+    def __init__(
+        self,
+        limiters: Limiters,
+        formula: AutoThrottle,
+        *,
+        agent: str | None,
+        longest: timedelta,
+        learns_delays: bool,
+        on_block: Callable[[Limiter, float], None],
+    ) -> None:
+        """Take the limits that answers change.
+
+        Args:
+            limiters: Those of this process; they are `wanted` when the database is to be told.
+            formula: How a delay follows from latencies.
+            agent: Whom robots.txt speaks to; None for what each request says of itself.
+            longest: What a site asks for holds no longer.
+            learns_delays: Whether delays of robots.txt are kept to.
+            on_block: Called with a slot that a site has blocked, and for how many seconds.
+
+        """
+        self.unsaved: list[SlotFeedback] = []
+        self._limiters = limiters
+        self._formula = formula
+        self._agent = agent
+        self._longest = longest
+        self._learns_delays = learns_delays
+        self._on_block = on_block
+        self._crawl_delays: dict[str, float] = {}  # of hosts, and what they made of other slots
+
+    def starting(self, request: Request) -> None:
+        """Have a slot that a spider names keep the delay that a host in it asks for."""
+        host = urlparse_cached(request).hostname or ""
+        slot = slot_in_use(request)
+        delay = self._crawl_delays.get(host, 0.0)
+        limiter = self._limiters.slot(slot)
+        if limiter is None or slot == host:
+            return
+        if delay > max(self._crawl_delays.get(slot, 0.0), limiter.floor):
+            self._crawl_delays[slot] = delay
+            self._heed(SlotFeedback(slot=slot, crawl_delay=delay))
+
+    def answered(self, request: Request, response: Response, lane: Lane) -> None:
+        """Learn from a response: how slow the site is, and whether it wants to be left alone."""
+        latency = request.meta.get("download_latency")
+        for one in lane:
+            if one.is_throttled and one.throttle is not None and latency is not None:
+                one.throttle = self._formula.adjusted(one.throttle, latency, response.status)
+        answer = of_answer(request, response, self._longest)
+        if answer is not None:
+            self._heed(answer)
+
+    def robots(self, request: Request, response: Response) -> None:
+        """Take up the delay that a robots.txt asks for."""
+        agent = self._agent or (request.headers.get("User-Agent") or b"").decode("latin-1")
+        answer = of_robots(request, response, agent, self._longest)
+        if answer is not None and self._learns_delays:
+            self._crawl_delays[answer.slot] = answer.crawl_delay or 0.0
+            self._heed(answer)
+
+    def _heed(self, answer: SlotFeedback) -> None:
+        """Keep at once to what a site asked for, and have it saved for all."""
+        self.unsaved.append(answer)
+        limiter = self._limiters.slot(answer.slot)
+        assert limiter is not None
+        now = time.monotonic()
+        if answer.blocked_for is not None:
+            logger.info(
+                "%s asks to be left alone for %s",
+                answer.slot,
+                wording.format_period(answer.blocked_for),
+                extra={"action": "blocked"},
+            )
+            limiter.block(now + answer.blocked_for)
+            self._on_block(limiter, answer.blocked_for)
+        elif answer.crawl_delay:
+            limiter.block(now + _UNTIL_SETTLED)
+        self._limiters.wanted.set()
 
 
 def of_answer(request: Request, response: Response, longest: timedelta) -> SlotFeedback | None:

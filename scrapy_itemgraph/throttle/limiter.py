@@ -117,6 +117,11 @@ class Limiter:
         return f"<{kind} {name!r}: {self.units} units, {self.running} running>"
 
     @property
+    def name(self) -> str:
+        """The limit's name; of a slot Scrapy's."""
+        return self.key[1]
+
+    @property
     def is_slot(self) -> bool:
         """Whether it is a website's, and no limit of tasks."""
         return self.key[0] == SLOT

@@ -5,6 +5,7 @@ All times are those of `time.monotonic`, in seconds. No I/O here.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ class Limiters:
         self._throttle_of = throttle_of
         self._by_key: dict[tuple[str, str], Limiter] = {}
         self._by_id: dict[int, Limiter] = {}
+        self.wanted = asyncio.Event()  # more of a limit than is in hand, or somebody else wants it
 
     def __iter__(self) -> Iterator[Limiter]:
         return iter(self._by_key.values())

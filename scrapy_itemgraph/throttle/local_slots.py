@@ -50,7 +50,7 @@ def has_stale_slot(request: Request) -> bool:
     return before != here and request.meta.get("download_slot") == before
 
 
-class SlotTerms:
+class LocalSlots:
     """How Scrapy keeps its slots, as the settings say and AutoThrottle has them."""
 
     def __init__(self, crawler: Crawler) -> None:
@@ -58,12 +58,12 @@ class SlotTerms:
         settings = crawler.settings
         self._by_slot = settings.getdict("DOWNLOAD_SLOTS")
         self._has_throttle = settings.getbool("AUTOTHROTTLE_ENABLED")
-        self._throttle = Throttle(settings)
+        self._formula = AutoThrottle(settings)
         self._concurrency = settings.getint("CONCURRENT_REQUESTS_PER_IP") or settings.getint(
             "CONCURRENT_REQUESTS_PER_DOMAIN"
         )
 
-    def __call__(self, name: str) -> Terms:
+    def terms(self, name: str) -> Terms:
         """Return how a slot is kept; with Scrapy's jitter its gaps are not below their least."""
         given = self._by_slot.get(name, {})
         downloader: Any = self._crawler.engine.downloader if self._crawler.engine else None
@@ -78,7 +78,7 @@ class SlotTerms:
         at_once = int(concurrency) if concurrency > 0 else MANY
         return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
 
-    def throttle(self, limiter: Limiter) -> float | None:
+    def delay(self, limiter: Limiter) -> float | None:
         """Return the delay that AutoThrottle gives a slot; None where it has none to tell."""
         slot = self._slot(limiter.key[1]) if self._has_throttle else None
         return float(slot.delay) if slot is not None and slot is limiter.adopted_by else None
@@ -89,7 +89,7 @@ class SlotTerms:
         if slot is None or (slot is limiter.adopted_by and not limiter.adopts):
             return
         if limiter.throttle is not None:
-            slot.delay = self._throttle.bounded(limiter.throttle)
+            slot.delay = self._formula.bounded(limiter.throttle)
         limiter.adopted_by, limiter.adopts = slot, False
 
     def _slot(self, name: str) -> Slot | None:
@@ -113,7 +113,7 @@ class SlotTerms:
         return 0.5 if self._crawler.settings.getbool("RANDOMIZE_DOWNLOAD_DELAY") else 0.0
 
 
-class Throttle:
+class AutoThrottle:
     """AutoThrottle's formula and settings, for the delays of tasks."""
 
     def __init__(self, settings: BaseSettings) -> None:

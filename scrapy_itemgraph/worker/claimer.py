@@ -159,7 +159,7 @@ class Claimer:
         self._worker.handing.claimed()
         begun = [one for one in begun if not await self._refile(*one)]
         if self._worker.limiters.lacks(self._worker.unbegun()):
-            self._worker.gate.on_need()
+            self._worker.limiters.wanted.set()
         await self._worker.refresh_cookies([request for request, _ in begun])
         for request, leg in begun:
             self._hand_out(request, leg)

@@ -16,11 +16,12 @@ from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.serialize import classes, requests
 from scrapy_itemgraph.settings import Settings, project_directory
 from scrapy_itemgraph.throttle.download_gate import Gate
+from scrapy_itemgraph.throttle.feedback import SHORT_BLOCK, SiteFeedback
 from scrapy_itemgraph.throttle.limiter_set import Limiters
-from scrapy_itemgraph.throttle.local_slots import SlotTerms, Throttle
+from scrapy_itemgraph.throttle.local_slots import AutoThrottle, LocalSlots
 from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.committer import Committer
-from scrapy_itemgraph.worker.executions.executions import Execution
+from scrapy_itemgraph.worker.executions.executions import Execution, leg_of
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.spider import methods, request_builder
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.types import Applied, Claim, Scraped
-    from scrapy_itemgraph.throttle.limiter import Limiter
+    from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.worker.executions.executions import Leg
 
 logger = logs.logger(__name__)
@@ -86,15 +87,21 @@ class Worker:
         self.on_expired: Callable[[Leg, Exception], None] = lambda *_: None
         self.on_blocked: Callable[[Limiter], None] = lambda _: None
         self.on_closing: Callable[[], Coroutine[Any, Any, None]] = nothing
-        self.on_robots: Callable[[Request, Response], None] = lambda *_: None
         # The feeds'.
         self.before_commit: Callable[[], Coroutine[Any, Any, None]] = nothing
         self.before_closing: Callable[[], Coroutine[Any, Any, None]] = nothing
-        slot_terms = SlotTerms(crawler)
-        self.limiters = Limiters(slot_terms, slot_terms.throttle)
-        self.gate = Gate(self.limiters, self._limits_of, slot_terms.adopt)
-        self.gate.on_turned_away = self._release
-        self.throttle = Throttle(crawler.settings)
+        slots = LocalSlots(crawler)
+        self.limiters = Limiters(slots.terms, slots.delay)
+        self.autothrottle = AutoThrottle(crawler.settings)
+        self.feedback = SiteFeedback(
+            self.limiters,
+            self.autothrottle,
+            agent=crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"],
+            longest=self.settings.max_retry_after,
+            learns_delays=self.settings.learn_delays,
+            on_block=self._blocked,
+        )
+        self.gate = Gate(self.limiters, slots.adopt, self)
         self.handing = ReadyRequests(
             working=lambda: self.working,
             running=lambda: self.on_count(),  # noqa: PLW0108 - set later
@@ -180,7 +187,6 @@ class Worker:
             self.fail(str(error))
             return
         self._checks = Checks(self.tasks, self.graph.callbacks)
-        self.gate.is_alive = lambda: self._graph is not None and self._graph.lives
         self.gate.stand_before(self.crawler.engine.downloader)
         self.graph.on_replaced = self.limiters.lose
         self._commits = asyncio.create_task(self._guarded(self.committer.run()))
@@ -284,9 +290,39 @@ class Worker:
         for line in (await self.graph.summary()).lines():
             logger.info("%s", line, extra={"action": "summary"})
 
+    # What the gate asks and tells
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether this process may let anything start: the database takes it to be alive."""
+        return self._graph is not None and self._graph.lives
+
+    leg_of = staticmethod(leg_of)
+
+    def more_may_start(self) -> None:
+        """Have the engine ask the scheduler for more requests."""
+        self.handing.on_ready()
+
+    def turned_away(self) -> None:
+        """Give back all work: what it relies on may have failed for no fault of its own."""
+        self._release()
+
+    def starting(self, request: Request) -> None:
+        """Take note that a request is at the gate."""
+        self.feedback.starting(request)
+
+    def answered(self, request: Request, response: Response, lane: Lane) -> None:
+        """Take note of what a site answered."""
+        self.feedback.answered(request, response, lane)
+
+    def _blocked(self, limiter: Limiter, seconds: float) -> None:
+        self.crawler.stats.inc_value("itemgraph/blocked")
+        if seconds > SHORT_BLOCK:
+            self.on_blocked(limiter)
+
     # Limits
 
-    def _limits_of(self, leg: Leg | None) -> tuple[int, ...]:
+    def limits_of(self, leg: Leg | None) -> tuple[int, ...]:
         """Return the numbers of the limits that a request keeps to, beside its slot."""
         if self._graph is None:
             return ()
@@ -299,7 +335,7 @@ class Worker:
                 number,
                 (limit.kind, limit.name),
                 terms_of(limit),
-                first_delay=self.throttle.first if limit.throttles else None,
+                first_delay=self.autothrottle.first if limit.throttles else None,
             )
         return numbers
 
@@ -309,7 +345,7 @@ class Worker:
             one
             for execution in self.executions
             for leg in execution.legs
-            if not leg.has_begun
+            if not leg.has_started
             for one in leg.lane
         )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections import Counter
 from contextvars import ContextVar
+from datetime import timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +17,10 @@ from scrapy_itemgraph.model.types import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.types import Claim, Scraped
+    from scrapy_itemgraph.throttle.limiter import Lane
 
 
 LEG = "_itemgraph_leg"
@@ -41,7 +44,7 @@ class Leg:
         "execution",
         "failure",
         "fetch",
-        "has_begun",
+        "has_started",
         "is_discovery",
         "is_own",
         "is_retryable",
@@ -68,9 +71,9 @@ class Leg:
         self.failure: tuple[Outcome, dict[str, Any]] | None = None  # what its errback was told of
         self.fetch: Any = None  # the task that fetches it
         self.scrapes: set[Any] = set()
-        self.lane: tuple[Any, ...] = ()  # the limits that its request keeps to
-        self.occupies: tuple[Any, ...] = ()  # those that count it
-        self.has_begun = False  # its request was let start
+        self.lane: Lane = ()  # the limits that its request keeps to
+        self.occupies: Lane = ()  # those that count it
+        self.has_started = False  # its request was let start
         self.login: int | None = None  # with which login it went out first
         self.on_close: Callable[[Leg], None] | None = None  # the scheduler's
 
@@ -85,6 +88,32 @@ class Leg:
     def is_open(self) -> bool:
         """Whether this leg still keeps its execution open."""
         return self.state is not LegState.CLOSED
+
+    @property
+    def is_startable(self) -> bool:
+        """Whether its request is still of use: its work was not given back meanwhile."""
+        return not self.execution.is_doomed
+
+    @property
+    def is_returnable(self) -> bool:
+        """Whether its work can be given back: it is a claim's."""
+        return self.execution.claim is not None
+
+    def give_back(self, lane: Lane) -> None:
+        """Give back its work, until what blocks a request of it that keeps to `lane` is over.
+
+        Where only a later request of it is blocked, what went before would be done again at once.
+        """
+        execution, claim = self.execution, self.execution.claim
+        assert claim is not None
+        now = time.monotonic()
+        seconds = max((one.blocked_until - now for one in lane), default=0.0)
+        slots = [one.name for one in lane if one.is_slot]
+        if execution.is_of_task and claim.slot not in slots and 0 < seconds < math.inf:
+            error = {"type": "blocked", "message": f"the slot {', '.join(slots)} is blocked"}
+            execution.retry(error, timedelta(seconds=seconds))
+        else:
+            execution.release()
 
     def open_child(self, *, is_discovery: bool = False) -> Leg:
         """Open the leg of a request that this one's callback yielded."""
@@ -264,3 +293,9 @@ class Execution:
 
 
 current_leg: ContextVar[Leg | None] = ContextVar("itemgraph_leg", default=None)
+
+
+def leg_of(request: Any) -> Leg | None:
+    """Return the leg of a request that is some work's own, and no copy of its meta."""
+    leg = request.meta.get(LEG)
+    return leg if isinstance(leg, Leg) and leg.request is request else None

@@ -19,8 +19,8 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.types import Claim, Grant, ItemSnapshot, Outcome, Terms
 from scrapy_itemgraph.throttle.download_gate import Gate, PutOffError
 from scrapy_itemgraph.throttle.limiter_set import Limiters
-from scrapy_itemgraph.throttle.local_slots import SlotTerms
-from scrapy_itemgraph.worker.executions.executions import LEG, Execution
+from scrapy_itemgraph.throttle.local_slots import LocalSlots
+from scrapy_itemgraph.worker.executions.executions import LEG, Execution, leg_of
 
 GAP = 0.1
 PAGE, FILE = "http://a.example/page", "http://b.example/file"
@@ -55,17 +55,42 @@ class Downloader:
         return len(self.active) >= self.total_concurrency
 
 
+class Listener:
+    """Whose the requests are, and what was told of them; no request keeps to a named limit."""
+
+    def __init__(self) -> None:
+        self.is_alive = True
+        self.told: list[str] = []
+
+    leg_of = staticmethod(leg_of)
+
+    def limits_of(self, leg) -> tuple[int, ...]:
+        return ()
+
+    def more_may_start(self) -> None: ...
+
+    def turned_away(self) -> None:
+        self.told.append("all is given back")
+
+    def starting(self, request) -> None:
+        self.told.append(f"starting {request.url}")
+
+    def answered(self, request, response, lane) -> None:
+        self.told.append(f"answered {request.url}")
+
+
 class Gateway:
     """A gate that has its slots, before a downloader whose downloads take so many seconds."""
 
     def __init__(self, terms: Terms, seconds: float = 0.0) -> None:
+        self.listener = Listener()
         self.limiters = Limiters(lambda _: terms, lambda _: None)
         for number, name in enumerate(("a.example", "b.example"), 1):
             self.limiters.slot(name)
             self.limiters.identify({name: number})
             given = Grant(limit_id=number, kind="slot", name=name, terms=terms, units=1)
             self.limiters.take([given], time.monotonic())
-        self.gate = Gate(self.limiters, lambda _: (), lambda _: None)
+        self.gate = Gate(self.limiters, lambda _: None, self.listener)
         self.downloader = Downloader(seconds)
         self.handlers = self.downloader.handlers
         self.gate.stand_before(self.downloader)
@@ -138,7 +163,7 @@ def test_a_slots_terms_have_the_least_gap_and_the_delay_that_is_meant(settings, 
     """Jitter lets gaps be shorter than the delay of the settings, which people are shown."""
     crawler = SimpleNamespace(settings=Settings(settings), spider=None, engine=None)
 
-    terms = SlotTerms(crawler)("a.example")
+    terms = LocalSlots(crawler).terms("a.example")
 
     assert (terms.gap, terms.delay) == (pytest.approx(gap), delay)
 
@@ -214,10 +239,11 @@ def test_all_is_given_back_before_a_file_fails_at_the_end():
 
     async def run() -> list[str]:
         gateway = Gateway(Terms(concurrency=8))
-        told = []
-        gateway.gate.on_turned_away = lambda: told.append("all is given back")
         gateway.block("b.example")
         fetched = gateway.fetch(Request(FILE))
+        await turns()
+        told = gateway.listener.told
+        told.clear()
         fetched.add_done_callback(lambda _: told.append("the file failed"))
         await turns()
         gateway.gate.close()
@@ -249,7 +275,7 @@ def test_all_that_wait_are_put_off_when_the_server_is_gone_at_the_end():
 
     async def run() -> list[BaseException | None]:
         gateway = Gateway(Terms(concurrency=8))
-        gateway.gate.is_alive = lambda: False
+        gateway.listener.is_alive = False
         ones = [own(url, work()) for url in (PAGE, FILE)] + [Request(PAGE), Request(FILE)]
         fetched = [gateway.fetch(one) for one in ones]
         await turns()
