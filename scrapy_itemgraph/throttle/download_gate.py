@@ -301,7 +301,7 @@ class Gate:
         """Take note that what was let start needs no download."""
         now = time.monotonic()
         for one in lane:
-            one.sent(now)
+            one.pacer.sent(now)
         self._end(lane, now)
         self.pump()
 

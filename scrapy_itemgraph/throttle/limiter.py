@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.pace import LOOKAHEAD, MANY, starts_within, worth_holding
 from scrapy_itemgraph.model.types import Terms, Use
+from scrapy_itemgraph.throttle.pacer import Pacer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,93 +26,47 @@ _WINDOW_STARTS = 20
 _LONGEST_WINDOW = 30.0
 # A limit that has no use here is kept for so long, in case it gets one.
 _LINGER = 1.0
-# So long a connection is taken to be kept open.
-_KEPT_ALIVE = 15.0
 # A request is handed to the engine so long before it may start.
 _AHEAD = 0.05
 _FADING = 0.9
-# A request is let start so much before its gap is over, as it takes at least to leave.
-_LONGEST_LEAD = 0.002
-_LEAD_GROWS = 0.0001
-_CONNECTS = 0.02
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Limiter:
-    """One limit: whether this process has it, what runs under it, and when the next may start."""
+    """One limit: whether this process has it, what runs under it, and when the next may start.
 
-    __slots__ = (
-        "_answered",
-        "_begun",
-        "_blocked_at",
-        "_gone",
-        "_is_given_up",
-        "_lead",
-        "_left",
-        "_since",
-        "_started",
-        "_told",
-        "_used",
-        "adopted_by",
-        "adopts",
-        "again_at",
-        "ahead",
-        "blocked_until",
-        "due",
-        "floor",
-        "is_set",
-        "is_yielding",
-        "key",
-        "last",
-        "latency",
-        "limit_id",
-        "occupied",
-        "others_ask",
-        "running",
-        "terms",
-        "terms_of",
-        "throttle",
-        "units",
-        "unsent",
-        "waiting",
-    )
+    `key` are its kind and name; `terms_of` says how the code wants it kept at any moment.
+    """
 
-    def __init__(
-        self, key: tuple[str, str], terms_of: Callable[[], Terms], limit_id: int | None = None
-    ) -> None:
-        """Take a limit's kind and name, and how the code wants it kept at any moment."""
-        self.key = key
-        self.limit_id = limit_id
-        self.terms_of = terms_of
-        self.terms = terms_of()
-        self.floor = 0.0
-        self.is_set = False  # by a person, in place of what the code says
-        self.units = 0
-        self.due = -math.inf
-        self.blocked_until = -math.inf
-        self.again_at = -math.inf
-        self.last: float | None = None
-        self.throttle: float | None = None
-        self.latency: float | None = None
-        self.running = 0
-        self.unsent = 0
-        self.waiting = 0  # at the gate
-        self.ahead = 0  # handed to the engine, and not at the gate's end
-        self.occupied = 0  # handed to the engine, and not fetched
-        self.others_ask = False
-        self.is_yielding = False
-        self.adopts = False  # what AutoThrottle learned elsewhere is to be taken over
-        self.adopted_by: object = None  # Scrapy's slot that has it
-        self._is_given_up = False  # as far as the database was told
-        self._told: float | None = None  # the last start, as it was told
-        self._blocked_at = -math.inf
-        self._answered = -math.inf
-        self._begun = -math.inf
-        self._gone = -math.inf  # what waited with its connection, and has left
-        self._lead = 0.0
-        self._started = -math.inf
-        self._left = -math.inf  # what waited for a connection; may be ahead of the clock
-        self._since = -math.inf
-        self._used = -math.inf
+    key: tuple[str, str]
+    terms_of: Callable[[], Terms]
+    limit_id: int | None = None
+    terms: Terms = field(init=False)  # as the database has it
+    pacer: Pacer = field(init=False)
+    units: int = 0  # how much of it this process has: 1 of one with a gap, else how many may run
+    floor: float = 0.0  # a gap that holds beside the code's, in seconds
+    is_set: bool = False  # by a person: the floor holds in the place of what the code says
+    blocked_until: float = -math.inf
+    again_at: float = -math.inf  # asking the database for it again may help then
+    throttle: float | None = None  # the delay that latencies make, in seconds
+    latency: float | None = None  # the longest of late, in seconds
+    running: int = 0
+    waiting: int = 0  # at the gate
+    ahead: int = 0  # handed to the engine, and not at the gate's end
+    occupied: int = 0  # handed to the engine, and not fetched
+    others_ask: bool = False
+    is_yielding: bool = False
+    adopts: bool = False  # what AutoThrottle learned elsewhere is to be taken over
+    adopted_by: object = None  # Scrapy's slot that has it
+    _is_given_up: bool = False  # as far as the database was told
+    _told: float | None = None  # the last start, as it was told
+    _blocked_at: float = -math.inf
+    _since: float = -math.inf  # it was taken
+    _used: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self.terms = self.terms_of()
+        self.pacer = Pacer(lambda: self.gap)
 
     def __repr__(self) -> str:
         kind, name = self.key
@@ -147,8 +103,8 @@ class Limiter:
         is_later = self._blocked_at > asked_at
         self.blocked_until = max(self.blocked_until, blocked_until) if is_later else blocked_until
         self._is_given_up = False
-        if self.last == self._told:
-            self.last = None
+        if self.pacer.last == self._told:
+            self.pacer.last = None
         if not grant.units:
             self.lose()
             return
@@ -156,16 +112,14 @@ class Limiter:
             self._since = self._used = asked_at
             if grant.throttle is not None:
                 self.throttle, self.adopts = grant.throttle, True
-        if not self.unsent:
-            started = max(self._started, self._left)
-            granted = -math.inf if had and started > -math.inf else now + grant.due_in
-            self.due = max(started + self.gap, granted)
+        is_known = had and self.pacer.has_started
+        self.pacer.wait(-math.inf if is_known else now + grant.due_in)
 
     def lose(self) -> None:
         """Take note that this process has nothing of the limit any more."""
         self.units = 0
         self.is_yielding = False
-        self._started = self._left = -math.inf
+        self.pacer.forget()
 
     @property
     def _is_usable(self) -> bool:
@@ -187,7 +141,7 @@ class Limiter:
         if not self.terms.is_exclusive:
             return max(0, worth_holding(self._cap) - unbegun)
         cap = MANY if self.terms.concurrency is None else self.terms.concurrency + 1
-        due = now + self.gap if self.unsent else max(self.due, self.blocked_until, now)
+        due = now + self.gap if self.pacer.unsent else max(self.pacer.due, self.blocked_until, now)
         within = starts_within(self.gap, due - now)
         return max(0, min(within, cap - self.running) - unbegun)
 
@@ -195,11 +149,11 @@ class Limiter:
         """Return in how many seconds there will be room for another request, by time alone."""
         cap = self.terms.concurrency
         is_full = cap is not None and self.running + unbegun > cap
-        if not self.units or self.is_yielding or self.unsent or is_full:
+        if not self.units or self.is_yielding or self.pacer.unsent or is_full:
             return math.inf
         if self.room(now, unbegun) > 0:  # and yet nothing was found
             return math.inf
-        due = self.due + unbegun * self.gap if self.terms.is_exclusive else -math.inf
+        due = self.pacer.due + unbegun * self.gap if self.terms.is_exclusive else -math.inf
         soonest = max(due, self.blocked_until) - LOOKAHEAD - now
         return soonest if soonest > 0 else math.inf
 
@@ -208,14 +162,14 @@ class Limiter:
         if not self._is_usable:
             return math.inf
         if self.terms.is_exclusive:
-            if self.unsent:
+            if self.pacer.unsent:
                 return math.inf
             cap = self.terms.concurrency
         else:
             cap = self._cap
         if cap is not None and self.running >= cap:
             return math.inf
-        return max(self.due, self.blocked_until, now)
+        return max(self.pacer.due, self.blocked_until, now)
 
     def admits(self, now: float) -> bool:
         """Whether the engine may have one more request, because it could start about now."""
@@ -227,7 +181,7 @@ class Limiter:
         cap = self.terms.concurrency
         if self.ahead or (cap is not None and self.occupied >= cap):
             return False
-        soonest = now + self.gap if self.unsent else max(self.due, self.blocked_until)
+        soonest = now + self.gap if self.pacer.unsent else max(self.pacer.due, self.blocked_until)
         return soonest - now <= _AHEAD
 
     def places(self, now: float) -> int:
@@ -238,68 +192,28 @@ class Limiter:
 
     def admits_at(self) -> float:
         """Return when to ask `admits` again, where time alone makes a difference."""
-        if not self._is_usable or self.ahead or self.unsent:
+        if not self._is_usable or self.ahead or self.pacer.unsent:
             return math.inf
-        return max(self.due, self.blocked_until) - _AHEAD
+        return max(self.pacer.due, self.blocked_until) - _AHEAD
 
     def is_cold(self, now: float) -> bool:
         """Whether a request has a connection to make, as far as anybody knows."""
-        return self.is_slot and now - self._answered > _KEPT_ALIVE
+        return self.is_slot and self.pacer.is_cold(now)
 
     # The life of a request
 
     def begin(self, now: float) -> None:
         """Let a request start."""
         self.running += 1
-        self.unsent += 1
-        self.due = math.inf if self.terms.is_exclusive else self.due
-        self._begun = self._used = self.last = now
-
-    def sent(self, now: float, *, has_left: bool = True) -> None:
-        """Take note that a request that was let start has left this process by now.
-
-        With `has_left` False its connection is being made, and `leave` says when it goes.
-        """
-        self.unsent -= 1
-        self.last = self._started = now
-        if has_left:
-            self._left = max(self._left, now)
-        if not self.unsent:
-            self._lead = self._next_lead(now - self._begun)
-            self.due = max(now, self._left) + self.gap - self._lead
-
-    def _next_lead(self, took: float) -> float:
-        """Return by how much sooner the next request is let start than it may leave.
-
-        Never by more than the latest ones took to leave; a connection that had to be made tells
-        nothing of that.
-        """
-        if took > _CONNECTS:
-            return 0.0
-        return min(took, self._lead + _LEAD_GROWS, _LONGEST_LEAD, self.gap / 10)
-
-    def leave(self, at: float, *, is_gone: bool) -> None:
-        """Take note that a request leaves then, or now, whose connection took until now."""
-        if is_gone:
-            self._gone = at
-        self.last = self._left = max(self._left, at)
-        if not self.unsent:
-            self.due = max(self.due, at + self.gap)
-
-    def leaves_at(self, now: float) -> float:
-        """Return the earliest moment at which a request may leave whose connection took a while."""
-        return max(self._left, now if self.unsent else -math.inf) + self.gap
-
-    @property
-    def goes_at(self) -> float:
-        """The earliest moment at which a request may leave that waits with its connection."""
-        return self._gone + self.gap
+        self.pacer.begin(now, is_alone=self.terms.is_exclusive)
+        self._used = now
 
     def end(self, now: float, took: float) -> None:
         """Take note that a download ended."""
         self.running -= 1
         self.latency = max(took, (self.latency or 0.0) * _FADING)
-        self._used = self._answered = now
+        self._used = now
+        self.pacer.answered(now)
 
     def block(self, until: float) -> None:
         """Let nothing start before a moment."""
@@ -324,7 +238,7 @@ class Limiter:
         if self.units and self._gives_up(now, interest):
             wants = 0
         self._is_given_up = not wants or is_spare
-        last = self._told = self.last
+        last = self._told = self.pacer.last
         return Use(
             limit_id=self.limit_id,
             terms=self.terms_of(),
@@ -341,7 +255,7 @@ class Limiter:
         if not self.units:
             return self.again_at if interest + self.waiting else math.inf
         if self.others_ask and not self.is_yielding:
-            return self._since + self._window if interest else self.due - _AHEAD
+            return self._since + self._window if interest else self.pacer.due - _AHEAD
         return -math.inf if self.is_yielding and not self.running else math.inf
 
     @property
@@ -355,15 +269,17 @@ class Limiter:
             return idle >= _LINGER or (self.others_ask and self._is_spare(now))
         if self.others_ask and (now - self._since >= self._window or self._is_stuck(now)):
             self.is_yielding = True
-        return self.is_yielding and not self.running and not self.unsent
+        return self.is_yielding and not self.running and not self.pacer.unsent
 
     def _is_spare(self, now: float) -> bool:
         """Whether somebody else could do more with the limit than wait out its gap."""
-        return not self.terms.is_exclusive or (not self.unsent and self.due - now <= _AHEAD)
+        return not self.terms.is_exclusive or (
+            not self.pacer.unsent and self.pacer.due - now <= _AHEAD
+        )
 
     def _is_stuck(self, now: float) -> bool:
         """Whether the limit could be used, and has not been for a while."""
-        return now - max(self._used, self._since, self.due) >= _LINGER and not self.running
+        return now - max(self._used, self._since, self.pacer.due) >= _LINGER and not self.running
 
 
 Lane = tuple[Limiter, ...]

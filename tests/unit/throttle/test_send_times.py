@@ -38,7 +38,7 @@ class Way:
     def _answer_one(self) -> None:
         now = self.clock.now
         self.limit.begin(now)
-        self.limit.sent(now)
+        self.limit.pacer.sent(now)
         self.limit.end(now, 0.0)
 
     async def begin(self) -> Send:
@@ -151,6 +151,6 @@ def test_a_connection_that_is_there_at_once_makes_no_difference(clock):
             one.connecting()
             assert one.connected() == 0.0
             await turns()
-        assert way.limit.unsent == 0
+        assert way.limit.pacer.unsent == 0
 
     asyncio.run(asyncio.wait_for(run(), 20))
