@@ -17,7 +17,7 @@ import servers
 import sqlalchemy as sa
 
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import migrate
+from scrapy_itemgraph.postgres import migrate, urls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +60,9 @@ def server_url() -> Iterator[str]:
 @contextmanager
 def new_database(server_url: str, template: str | None = None) -> Iterator[str]:
     """Make a database, by default an empty one, yield its URL, and drop it."""
-    url = engines.normalise_url(server_url)
+    url = urls.normalise_url(server_url)
     name = f"itemgraph_test_{uuid.uuid4().hex}"
-    origin = f"TEMPLATE {engines.normalise_url(template).database}" if template else ""
+    origin = f"TEMPLATE {urls.normalise_url(template).database}" if template else ""
     admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with admin.connect() as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {name} {origin}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools.wording import closest
@@ -81,7 +81,7 @@ class Door:
         return self._call(within)
 
     def _call(self, function: Callable[[Connection], T]) -> T:
-        with engine.all_errors(self._engine.url):
+        with errors.all_translated(self._engine.url):
             for _ in range(_TRIES):
                 try:
                     return self._run(function)

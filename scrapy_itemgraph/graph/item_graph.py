@@ -17,7 +17,7 @@ from scrapy_itemgraph.graph.limit_controls import LimitControls
 from scrapy_itemgraph.model import operations
 from scrapy_itemgraph.model.types import Kept, Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import migrate
+from scrapy_itemgraph.postgres import errors, migrate, urls
 from scrapy_itemgraph.postgres.embedded import EmbeddedServer
 from scrapy_itemgraph.store import failures, journal, queues
 from scrapy_itemgraph.store import items as stored_items
@@ -78,10 +78,10 @@ class ItemGraph(LimitControls):
         """
         with (
             _engine(url, Path(data_dir), patience) as (engine, alone_since),
-            engines.errors(engine.url),
+            errors.translated(engine.url),
         ):
             automatic = url is None if auto_migrate is None else auto_migrate
-            with engines.all_errors(engine.url), engine.begin() as connection:
+            with errors.all_translated(engine.url), engine.begin() as connection:
                 engines.check_version(connection)
                 migrate.ensure(connection, auto=automatic)
                 if alone_since is not None:
@@ -102,14 +102,14 @@ class ItemGraph(LimitControls):
         """
         with (
             _engine(url, Path(data_dir), patience) as (engine, _),
-            engines.all_errors(engine.url),
+            errors.all_translated(engine.url),
             engine.begin() as connection,
         ):
             engines.check_version(connection)
             before = migrate.current(connection)
             migrate.upgrade(connection, reached)
             return Migrated(
-                location=engines.location(engine.url, is_embedded=url is None),
+                location=urls.location(engine.url, is_embedded=url is None),
                 is_embedded=url is None,
                 before=before,
                 after=migrate.head(),
@@ -219,7 +219,7 @@ class ItemGraph(LimitControls):
             item_classes=item_classes,
         )
         after = 0
-        with engines.all_errors(self._engine.url), self._engine.connect() as connection:
+        with errors.all_translated(self._engine.url), self._engine.connect() as connection:
             connection.execution_options(isolation_level="REPEATABLE READ")
             while rows := read(connection, after_id=after):
                 if self._doing is not None:

@@ -27,7 +27,7 @@ import psycopg
 import sqlalchemy as sa
 
 from scrapy_itemgraph.graph import clock
-from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.tools import logs, wording
 
@@ -186,7 +186,7 @@ class Liveness:
     def _run(self) -> None:
         try:
             self._engine = engine.sync_engine(self._url)
-            with engine.errors(self._url):
+            with errors.translated(self._url):
                 self._take_lock()
                 self._listen()
         except BaseException as error:  # noqa: BLE001 - it is raised by `start`
@@ -210,13 +210,13 @@ class Liveness:
                     return
                 self._hear()
                 if time.monotonic() >= self._due:
-                    with engine.errors(self._url):
+                    with errors.translated(self._url):
                         self._beat()
                     self._due = time.monotonic() + self._interval
             except sa.exc.DBAPIError as error:
                 # The loop, which may be blocked, has a transaction open that has our row. We stand
                 # first in the queue for it, before anybody who would bury us.
-                if not engine.is_passing(error):
+                if not errors.is_passing(error):
                     self._say_and_rest(error)
                 self._due = 0.0
             except Exception as error:  # noqa: BLE001 - the lease tells others, we go on trying
@@ -346,7 +346,7 @@ class Liveness:
                 if lives and locked:
                     workers.mark_locked(ear, self._worker_id)
         except sa.exc.DBAPIError as error:
-            if not engine.is_passing(error):
+            if not errors.is_passing(error):
                 self._hang_up()
             raise
         if lives:

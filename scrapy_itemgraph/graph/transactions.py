@@ -14,6 +14,7 @@ from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph.waiting import Waiting
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs, wording
 
@@ -96,12 +97,12 @@ class Transactions:
         began, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
-                with engines.errors(self.engine.url):
+                with errors.translated(self.engine.url):
                     answer = await self.once(function)
             except apply.MovedNamesError:
                 continue
             except DBAPIError as error:
-                if not engines.is_passing(error):
+                if not errors.is_passing(error):
                     raise
                 await asyncio.sleep(random.uniform(0, 0.05))
             except DatabaseUnavailableError as error:
@@ -123,7 +124,7 @@ class Transactions:
         starting = engines.Starting(self._patience)
         while True:
             try:
-                with engines.errors(self.engine.url):
+                with errors.translated(self.engine.url):
                     answer = await self.once(function)
             except DatabaseUnavailableError as error:
                 if not starting.goes_on(error):

@@ -19,7 +19,7 @@ from scrapy_itemgraph.graph.worker_limits import Limiting
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.types import Outcome
-from scrapy_itemgraph.postgres import engine, migrate
+from scrapy_itemgraph.postgres import engine, errors, migrate
 from scrapy_itemgraph.postgres.embedded import EmbeddedServer
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
@@ -124,7 +124,7 @@ class WorkerGraph:
         graph._has_callback = has_callback
         graph._sources = Sources(graph._transactions, source_of)
         try:
-            with engine.all_errors(graph._engine.url):
+            with errors.all_translated(graph._engine.url):
                 await graph._register(
                     crawl,
                     spider,

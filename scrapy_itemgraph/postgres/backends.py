@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 
-from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.postgres import urls
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -128,10 +128,10 @@ def sentence(url: sa.URL, seconds: float, lock: str | None) -> str:
     period = wording.format_period(round(seconds))
     if lock is not None:
         return (
-            f"{engine.name(url)} has kept us waiting for {period}, for "
+            f"{urls.name(url)} has kept us waiting for {period}, for "
             f"{lock}. End that transaction, or wait until it ends."
         )
     return (
-        f"{engine.name(url)} has not answered for {period}. Look "
+        f"{urls.name(url)} has not answered for {period}. Look "
         "whether it runs, and whether the network to it works."
     )

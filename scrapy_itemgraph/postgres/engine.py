@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import psycopg
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from scrapy_itemgraph import exceptions
 from scrapy_itemgraph.model import values
-from scrapy_itemgraph.postgres import embedded
-from scrapy_itemgraph.tools import logs, url_secrets
+from scrapy_itemgraph.postgres import errors, urls
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,8 +31,6 @@ T = TypeVar("T")
 
 SLICE = 1000  # rows that one statement of a large batch has at most
 
-DRIVER = "postgresql+psycopg"
-SCHEMES = ("postgresql", "postgres", DRIVER)
 OLDEST, NEWEST = 15, 18
 POOL_SIZE = 3
 
@@ -78,158 +72,13 @@ START_PAUSE = 0.2
 ANNOUNCE = sa.text("SELECT set_config('application_name', :name, true)")
 
 PROCESS = "itemgraph_process"  # the server's, behind a connection; a pooler tells another one
-READ_ONLY = "25006"
-POOLERS = "08P01"  # of all that PgBouncer says itself
 
 NOW = sa.text("SELECT clock_timestamp()")
 
 
-@dataclass(frozen=True)
-class _Reason:
-    """Why a server cannot be used: how to recognise it, and what to say.
-
-    A refused connection carries no SQLSTATE, only the words of a message, which are the server's
-    language; what is recognised by neither is quoted as it is.
-    """
-
-    states: tuple[str, ...]
-    pattern: str
-    what: str
-    cure: str
-    error: type[exceptions.DatabaseUnavailableError] = exceptions.DatabaseUnavailableError
-
-
-REASONS = (
-    _Reason(
-        ("28P01",),
-        "password authentication failed|no password supplied",
-        "refuses the password",
-        "Check user and password in ITEMGRAPH_DATABASE_URL",
-    ),
-    _Reason(
-        ("28000",),
-        'no pg_hba.conf entry|role ".*" does not exist|authentication failed',
-        "refuses the login",
-        "Check the user, and the server's pg_hba.conf",
-    ),
-    _Reason(
-        ("3D000",),
-        'database ".*" does not exist|no such database',
-        "has no such database",
-        "Create it with `createdb`, or check the name in ITEMGRAPH_DATABASE_URL",
-    ),
-    _Reason(
-        ("53300",),
-        "too many (clients|connections)|connection slots|no more connections",
-        "has too many connections",
-        "Run fewer processes, or raise its max_connections",
-    ),
-    _Reason(
-        ("57P03",),
-        "is (starting up|shutting down)|in recovery mode|not (yet )?accepting connections",
-        "is starting or stopping",
-        "Try again in a moment",
-        exceptions.DatabaseStartingError,
-    ),
-    _Reason(("53100",), "No space left", "has no disk space left", "Free some"),
-    _Reason(
-        (READ_ONLY,),
-        "read-only transaction",
-        "takes no writes",
-        "It is a replica, or just becoming the primary; use the primary's address",
-    ),
-    _Reason(
-        (),
-        "query_wait_timeout",
-        "has no connection free behind its pooler",
-        "Raise PgBouncer's default_pool_size above the number of workers: each holds one",
-    ),
-    _Reason(
-        (),
-        "Connection refused",
-        "refuses connections",
-        "Start it, or check host and port in ITEMGRAPH_DATABASE_URL",
-        exceptions.DatabaseGoneError,
-    ),
-    _Reason(
-        (),
-        "translate host name|resolve host|Name or service not known|getaddrinfo",
-        "has an unknown host name",
-        "Check the host in ITEMGRAPH_DATABASE_URL",
-    ),
-    _Reason(
-        (),
-        "timeout|timed out|No route to host|unreachable|No such file or directory",
-        "cannot be reached",
-        "Check host and port in ITEMGRAPH_DATABASE_URL, and that it runs",
-        exceptions.DatabaseGoneError,
-    ),
-)
-LOST = _Reason(
-    ("57P01", "57P02", "57P05", "25P03", "08003", "08006"),
-    "closed (the connection )?unexpectedly|terminating connection|connection is (lost|closed)"
-    "|no connection to the server|Connection reset|Broken pipe|SSL connection has been closed"
-    "|consuming input failed|sending query failed|flushing failed",
-    "broke the connection",
-    "Look whether it was restarted; what was not committed will be done again",
-    exceptions.DatabaseGoneError,
-)
-OTHER = _Reason((), "", "cannot be used", "Check ITEMGRAPH_DATABASE_URL")
-
-# OperationalErrors that concern the server or the connection; all others are about a statement.
-# Without any state a connection was refused or lost.
-UNAVAILABLE = ("08", "28", "3D", "53", "57P", "58")
-# What another transaction, or who watches over them, did to ours: it may be done again as it was.
-PASSING = ("40001", "40P01", "55P03", "57014")
-NO_RIGHT = "42501"
-
-
-def normalise_url(url: str) -> sa.URL:
-    """Return the URL with the driver that we use.
-
-    Raises:
-        ConfigurationError: it is no URL, or not PostgreSQL's.
-
-    """
-    accepted = "postgresql://user:password@host:5432/database"
-    try:
-        parsed = sa.make_url(url)
-    except (sa.exc.ArgumentError, ValueError, TypeError):
-        # Not quoted: it may hold a password.
-        raise exceptions.ConfigurationError(
-            f"ITEMGRAPH_DATABASE_URL is no URL; give it as {accepted} (special characters in the "
-            "password percent-encoded)."
-        ) from None
-    if url.partition("://")[2].partition("?")[0].count("@") > 1:
-        # Not quoted: what stands there is a part of the password.
-        raise exceptions.ConfigurationError(
-            "ITEMGRAPH_DATABASE_URL has more than one @; write %40 for one in the password."
-        )
-    if parsed.drivername not in SCHEMES:
-        raise exceptions.ConfigurationError(
-            f"ITEMGRAPH_DATABASE_URL begins with {parsed.drivername!r}; only PostgreSQL is "
-            f"supported: {accepted} (also postgres:// and {DRIVER}://)."
-        )
-    return _with_password_in_place(parsed.set(drivername=DRIVER))
-
-
-def location(url: sa.URL, *, is_embedded: bool) -> str:
-    """Return where a database is, for people: its URL, or the embedded server's directory."""
-    if is_embedded and (server := embedded_server(url)):
-        return str(server.directory)
-    plain = url.set(drivername=SCHEMES[0])
-    return url_secrets.shown(plain.render_as_string(hide_password=True))
-
-
-def embedded_server(url: sa.URL) -> embedded.EmbeddedServer | None:
-    """Return the embedded server that this process started or joined at a URL."""
-    host = url.query.get("host")
-    return embedded.serving(host) if isinstance(host, str) else None
-
-
 def sync_engine(url: str | sa.URL, **connect: Any) -> sa.Engine:
     """Make an engine for the command line, HTTP and tests; `connect` goes to libpq."""
-    parsed = _normalised(url)
+    parsed = urls.normalised(url)
     engine = sa.create_engine(parsed, **_engine_options(parsed, **connect))
     sa.event.listen(engine, "begin", _set_up_transaction)
     return engine
@@ -243,49 +92,12 @@ def async_engine(
     A transaction in which nothing happens for `longest_idle` seconds (0: for ever) is ended by the
     server: its locks must not outlast a callback that blocks the event loop, or a stopped process.
     """
-    parsed = _normalised(url)
+    parsed = urls.normalised(url)
     engine = create_async_engine(
         parsed, pool_size=pool_size, max_overflow=0, **_engine_options(parsed)
     )
     sa.event.listen(engine.sync_engine, "begin", partial(_set_up_transaction, idle=longest_idle))
     return engine
-
-
-@contextmanager
-def errors(url: str | sa.URL | None = None) -> Iterator[None]:
-    """Turn the driver's errors about the server or the connection into one clear line.
-
-    It suits `async with` bodies too. The URL, if given, is named without its password.
-    """
-    try:
-        yield
-    except sa.exc.DBAPIError as error:
-        if not _is_unavailable(error.orig, lost=error.connection_invalidated):
-            raise
-        raise _unavailable(error.orig, url, lost=error.connection_invalidated) from None
-    except psycopg.Error as error:
-        if not _is_unavailable(error, lost=False):
-            raise
-        raise _unavailable(error, url, lost=False) from None
-
-
-@contextmanager
-def all_errors(url: sa.URL) -> Iterator[None]:
-    """Turn every error of the driver into one clear line, also one about a statement."""
-    try:
-        with errors(url):
-            yield
-    except (sa.exc.DBAPIError, psycopg.Error) as error:
-        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-        cure = ""
-        if _state(cause) == NO_RIGHT:
-            cure = (
-                f". Grant the user {url.username!r} CREATE on the schema, or run `scrapy itemgraph "
-                "migrate` as a user who has it, and grant the rights on the tables"
-            )
-        raise exceptions.DatabaseError(
-            f"The database refuses: {_first_line(str(cause))}{cure}"
-        ) from error
 
 
 class Starting:
@@ -312,7 +124,7 @@ def when_up(engine: sa.Engine) -> None:
     starting, is_said = Starting(COMMAND_PATIENCE), time.monotonic() + QUIET_WAIT
     while True:
         try:
-            with errors(engine.url), engine.connect():
+            with errors.translated(engine.url), engine.connect():
                 return
         except exceptions.DatabaseUnavailableError as error:
             if not starting.goes_on(error):
@@ -321,11 +133,6 @@ def when_up(engine: sa.Engine) -> None:
                 is_said = math.inf
                 logger.warning("%s Waiting for it up to %d s", error, COMMAND_PATIENCE)
         time.sleep(START_PAUSE)
-
-
-def is_passing(error: sa.exc.DBAPIError) -> bool:
-    """Tell whether the transaction may succeed when it is done again."""
-    return _state(error.orig) in PASSING
 
 
 def server_version(connection: sa.Connection) -> int:
@@ -372,18 +179,6 @@ def announce(connection: sa.Connection, what: str, done: int, total: int | None 
     connection.execute(ANNOUNCE, given)
 
 
-def _normalised(url: str | sa.URL) -> sa.URL:
-    return normalise_url(url if isinstance(url, str) else url.render_as_string(hide_password=False))
-
-
-def _with_password_in_place(url: sa.URL) -> sa.URL:
-    """Move a password given as an option to where everybody hides it; libpq prefers the option."""
-    if (given := url.query.get("password")) is None:
-        return url
-    password = given if isinstance(given, str) else given[-1]
-    return url.difference_update_query(["password"]).set(password=password)
-
-
 def connect_arguments(engine: sa.Engine | AsyncEngine) -> dict[str, Any]:
     """Return what a connection beside the engine's is made with, by psycopg itself."""
     given = engine.dialect.create_connect_args(engine.url)[1]
@@ -405,73 +200,6 @@ def _engine_options(url: sa.URL, **connect: Any) -> dict[str, Any]:
 def _set_up_transaction(connection: sa.Connection, idle: float = 0.0) -> None:
     begin = BEGIN.format(idle=idle * 1000)
     connection.info[PROCESS] = connection.exec_driver_sql(begin).scalar_one()
-
-
-def _is_unavailable(error: BaseException | None, *, lost: bool) -> bool:
-    """Tell errors about the server or the connection from those about a statement."""
-    if lost:
-        return True
-    state = _state(error)
-    if state == READ_ONLY:
-        return True
-    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return False
-    return state is None or state.startswith(UNAVAILABLE)
-
-
-def _state(error: BaseException | None) -> str | None:
-    return error.sqlstate if isinstance(error, psycopg.Error) else None
-
-
-def _unavailable(
-    error: BaseException | None, url: str | sa.URL | None, *, lost: bool
-) -> exceptions.DatabaseUnavailableError:
-    message = str(error or "").strip()
-    state = getattr(error, "sqlstate", None)
-    reason = LOST if lost else _reason(state, message)
-    parsed = None if url is None else _normalised(url)
-    server = None if parsed is None else embedded_server(parsed)
-    if server is not None:
-        is_gone = reason.error is not exceptions.DatabaseUnavailableError
-        cure = "It is started again within seconds" if is_gone else reason.cure
-        if "ITEMGRAPH_" in cure:  # nobody named this server
-            cure = "Look at what it wrote"
-        cure += f"; its log is {server.log}"
-    else:
-        cure = reason.cure
-    who = name(parsed) if parsed is not None else "The PostgreSQL server"
-    return reason.error(f"{who} {reason.what}. {cure}. ({_first_line(message)})")
-
-
-def _reason(state: str | None, message: str) -> _Reason:
-    for reason in (*REASONS, LOST):
-        has_words = state is None or state == POOLERS
-        if state in reason.states or (has_words and re.search(reason.pattern, message)):
-            return reason
-    return OTHER
-
-
-def name(url: sa.URL) -> str:
-    """Name the server of a URL to people: where it is, or that it is ours."""
-    server = embedded_server(url)
-    if server is not None:
-        return f"The embedded PostgreSQL in {server.directory}"
-    return f"The PostgreSQL server at {_place(url)}"
-
-
-def _place(url: sa.URL) -> str:
-    """Name the server, database and user of a URL."""
-    host = url.query.get("host", url.host)
-    named = host if isinstance(host, str) else ",".join(host) if host else "the default host"
-    port = f":{url.port}" if url.port else ""
-    user = f", user {url.username!r}" if url.username else ""
-    return url_secrets.hidden(f"{named}{port} (database {url.database or 'default'!r}{user})")
-
-
-def _first_line(message: str) -> str:
-    """Keep the part of libpq's message that says what happened."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return url_secrets.hidden(lines[0]).rstrip(".") if lines else "no reason given"
 
 
 def breathe(connection: sa.Connection) -> None:

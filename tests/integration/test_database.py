@@ -24,6 +24,7 @@ from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import errors, urls
 from scrapy_itemgraph.settings import Settings
 
 pytestmark = pytest.mark.server
@@ -64,7 +65,11 @@ def debian():
 def refusal(url: str) -> str:
     """Return the error of a connection that must fail."""
     engine = engines.sync_engine(url)
-    with pytest.raises(DatabaseUnavailableError) as caught, engines.errors(url), engine.connect():
+    with (
+        pytest.raises(DatabaseUnavailableError) as caught,
+        errors.translated(url),
+        engine.connect(),
+    ):
         pass
     engine.dispose()
     assert caught.value.__suppress_context__
@@ -80,7 +85,7 @@ def refusal(url: str) -> str:
 )
 def test_postgresql_urls_are_taken_in_every_spelling(url):
     """All usual schemes mean the one driver that we use."""
-    parsed = engines.normalise_url(url)
+    parsed = urls.normalise_url(url)
 
     assert parsed.render_as_string(hide_password=False) == "postgresql+psycopg://u:p@h/d"
 
@@ -99,7 +104,7 @@ def test_postgresql_urls_are_taken_in_every_spelling(url):
 def test_other_urls_are_refused_without_showing_the_password(url):
     """The error names what is accepted and never quotes the password."""
     with pytest.raises(ConfigurationError, match="postgresql://user:password@host") as caught:
-        engines.normalise_url(url)
+        urls.normalise_url(url)
 
     assert "sesame" not in str(caught.value)
 
@@ -114,7 +119,7 @@ def test_every_transaction_sets_what_it_relies_on(database):
         "statement_timeout": "5s",
         "idle_in_transaction_session_timeout": "5s",
     }
-    name = engines.normalise_url(database).database
+    name = urls.normalise_url(database).database
     engine = engines.sync_engine(database)
     with engine.begin() as connection:
         for key, value in defaults.items():
@@ -199,7 +204,7 @@ def test_a_wrong_password_is_one_clear_line_in_async_code_too(debian):
 
     async def connect():
         engine = engines.async_engine(debian.url_for(password="not sesame"))
-        with engines.errors():
+        with errors.translated():
             async with engine.connect():
                 pass
 
@@ -270,7 +275,7 @@ def test_a_lost_connection_is_one_clear_line(engine, database):
     """A server that ends the connection amid a transaction is an error of ours too."""
     broken = pytest.raises(DatabaseUnavailableError, match="broke the connection")
 
-    with engine.connect() as connection, broken as caught, engines.errors(database):
+    with engine.connect() as connection, broken as caught, errors.translated(database):
         connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
     assert "\n" not in str(caught.value)
@@ -282,10 +287,14 @@ def test_errors_of_a_statement_pass_through(engine):
 
     with engine.begin() as holder, engine.begin() as waiter:
         holder.exec_driver_sql("LOCK TABLE items")
-        with pytest.raises(sa.exc.OperationalError), engines.errors():
+        with pytest.raises(sa.exc.OperationalError), errors.translated():
             waiter.exec_driver_sql(waiting)
         waiter.rollback()
-    with engine.connect() as connection, pytest.raises(sa.exc.ProgrammingError), engines.errors():
+    with (
+        engine.connect() as connection,
+        pytest.raises(sa.exc.ProgrammingError),
+        errors.translated(),
+    ):
         connection.exec_driver_sql("SELECT nothing")
 
 
@@ -300,7 +309,7 @@ def test_only_states_of_the_server_say_that_it_is_unavailable(connection, state,
     """A limit of PostgreSQL's that one value exceeds is no reason to wait for a better server."""
     expected = DatabaseUnavailableError if is_unavailable else sa.exc.DBAPIError
 
-    with pytest.raises(expected), engines.errors(), connection.begin_nested():
+    with pytest.raises(expected), errors.translated(), connection.begin_nested():
         connection.exec_driver_sql(RAISE.format(state))
 
 
@@ -367,7 +376,7 @@ def test_a_role_that_may_not_create_tables_is_told_in_one_line(empty_database):
     admin = engines.sync_engine(empty_database)
     with admin.begin() as connection:
         connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN PASSWORD 'sesame'")
-    url = engines.normalise_url(empty_database).set(username=role, password="sesame")
+    url = urls.normalise_url(empty_database).set(username=role, password="sesame")
 
     async def run():
         async with crawling(url.render_as_string(hide_password=False), auto_migrate=True):
@@ -389,7 +398,7 @@ def test_a_role_that_may_not_create_tables_is_told_in_one_line(empty_database):
 def test_a_password_with_an_at_sign_is_not_shown():
     """An @ that is not percent-encoded is named, and no part of the password is."""
     with pytest.raises(ConfigurationError) as caught:
-        engines.normalise_url("postgresql://crawl:s3cret@word@db.example/crawl")
+        urls.normalise_url("postgresql://crawl:s3cret@word@db.example/crawl")
 
     assert "%40" in str(caught.value)
     assert "word" not in str(caught.value).replace("password", "")
@@ -397,7 +406,7 @@ def test_a_password_with_an_at_sign_is_not_shown():
 
 def test_a_database_that_cannot_hold_every_text_is_refused(server_url):
     """A database in another encoding than UTF-8 is refused before anything is stored."""
-    url = engines.normalise_url(server_url)
+    url = urls.normalise_url(server_url)
     admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with admin.connect() as connection:
         connection.exec_driver_sql(

@@ -27,7 +27,7 @@ from scrapy_itemgraph.exceptions import (
     EmbeddedServerError,
 )
 from scrapy_itemgraph.postgres import cluster as cluster_module
-from scrapy_itemgraph.postgres import embedded
+from scrapy_itemgraph.postgres import embedded, errors
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres.cluster import Cluster
 from scrapy_itemgraph.postgres.embedded import EmbeddedServer
@@ -267,12 +267,12 @@ def test_an_error_names_the_embedded_server_and_its_log(cluster):
     with servers.unwatched(cluster) as server:
         killed = psutil.Process(postmaster(cluster))
         engine = engines.sync_engine(server.url)
-        with engines.errors(engine.url), engine.connect() as connection:
+        with errors.translated(engine.url), engine.connect() as connection:
             killed.kill()
             killed.wait()
-            with pytest.raises(DatabaseGoneError) as lost, engines.errors(engine.url):
+            with pytest.raises(DatabaseGoneError) as lost, errors.translated(engine.url):
                 connection.exec_driver_sql("SELECT pg_sleep(60)")
-        with pytest.raises(DatabaseGoneError) as dead, engines.errors(engine.url):
+        with pytest.raises(DatabaseGoneError) as dead, errors.translated(engine.url):
             engine.connect()
         engine.dispose()
 

@@ -21,6 +21,7 @@ from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import urls
 from scrapy_itemgraph.settings import Settings
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "own-server.md"
@@ -57,7 +58,7 @@ def test_one_role_migrates_and_another_crawls(server_url, tmp_path):
     )
     assert "CREATE DATABASE" in make_database  # which the next line does under another name
     with new_database(server_url) as url:
-        admin = engines.normalise_url(url)
+        admin = urls.normalise_url(url)
         name = admin.database
         login = {"password": servers.PASSWORD}
         owner = admin.set(username=f"crawl_owner{suffix}", **login).render_as_string(False)

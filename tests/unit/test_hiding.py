@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scrapy_itemgraph.exceptions import ConfigurationError
-from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.postgres import engine, urls
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.tools import url_secrets
 
@@ -52,12 +52,12 @@ def test_a_message_loses_the_secrets_in_it(text):
 )
 def test_a_password_given_as_an_option_is_a_password(query):
     """It takes the place where every library hides it, and is what the server gets to see."""
-    url = engine.normalise_url(f"postgresql://u:old@h/d{query}")
+    url = urls.normalise_url(f"postgresql://u:old@h/d{query}")
 
     assert url.password == WORD
     assert "password" not in url.query
     assert WORD not in repr(url)
-    assert WORD not in engine.location(url, is_embedded=False)
+    assert WORD not in urls.location(url, is_embedded=False)
     assert WORD not in repr(engine.sync_engine(url))
 
 
@@ -67,7 +67,7 @@ def test_a_password_given_as_an_option_is_a_password(query):
         b"postgresql://u:s3same@h/d",
         "postgresql://u:s3same\0@h/d",
         "postgresql://u:s3same\ud800@h/d",
-        engine.normalise_url("postgresql://u@h/d?sslpassword=s3same"),
+        urls.normalise_url("postgresql://u@h/d?sslpassword=s3same"),
     ],
 )
 def test_a_url_that_cannot_be_read_is_not_quoted(url):
@@ -81,7 +81,7 @@ def test_a_url_that_cannot_be_read_is_not_quoted(url):
 def test_an_at_sign_in_a_path_like_password_is_named():
     """A password that ends in what looks like host and database is not shown as such."""
     with pytest.raises(ConfigurationError, match="%40") as caught:
-        engine.normalise_url("postgresql://u:a@b/s3same@h/d")
+        urls.normalise_url("postgresql://u:a@b/s3same@h/d")
 
     assert WORD not in str(caught.value)
 
