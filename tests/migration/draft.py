@@ -1,4 +1,4 @@
-"""Draft a migration from what the migrations make to what `tables.py` declares.
+"""Draft a migration from what the migrations make to what `postgres.tables` declares.
 
     python tests/migration/draft.py 0002 "what it is for"
 

@@ -1,4 +1,4 @@
-"""The migrations make what `tables.py` declares, and guard the database's version."""
+"""The migrations make what `postgres.tables` declares, and guard the database's version."""
 
 from __future__ import annotations
 

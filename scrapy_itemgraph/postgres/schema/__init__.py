@@ -1,0 +1,1 @@
+"""The tables by subject; `postgres.tables` gathers them. Nothing else imports these modules."""

@@ -1,0 +1,31 @@
+"""The metadata that all tables share, and the column of a moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import (
+    Column,
+    DateTime,
+    MetaData,
+    func,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+    }
+)
+
+
+def moment(name: str, *, null: bool = True, now: bool = False) -> Column[datetime]:
+    """Declare a column of a moment, with its time zone; with `now` that of the insertion."""
+    default = func.now() if now else None
+    return Column(name, DateTime(timezone=True), nullable=null and not now, server_default=default)

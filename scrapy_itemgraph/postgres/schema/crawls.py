@@ -1,0 +1,148 @@
+"""Crawls, their tasks, and what a start registers of both."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    Interval,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+
+from scrapy_itemgraph.postgres.schema.base import metadata, moment
+
+crawls = Table(
+    "crawls",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("arguments", JSON, nullable=False, server_default=text("'{}'")),
+    moment("created_at", now=True),
+    moment("run_started_at"),
+    moment("run_finished_at"),
+    Column(
+        "names_freed",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="how many commits freed names; by it workers know that what they know is outdated",
+    ),
+    UniqueConstraint("name"),
+)
+
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("spider", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("ttl", Interval, comment="null: never expires"),
+    Column("nice", Integer, nullable=False, server_default=text("0")),
+    Column("slot_id", Integer, ForeignKey("limits.id"), comment="null: the item's"),
+    Column("max_failures", Integer),
+    Column("is_item_exclusive", Boolean, nullable=False, server_default=text("false")),
+    Column("is_enabled", Boolean, nullable=False, server_default=text("true")),
+    Column("is_registered", Boolean, nullable=False, server_default=text("true")),
+    Column(
+        "is_callback",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="a plain callback: its items are requests",
+    ),
+    Column("definition", Uuid, nullable=False, comment="a digest of all that the code declares"),
+    Column("source", Uuid, comment="a digest of the code that runs; null: not at hand"),
+    moment("source_changed_at"),
+    Column(
+        "limit_ids",
+        ARRAY(Integer),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="what all its work keeps to",
+    ),
+    UniqueConstraint("crawl_id", "name"),
+)
+
+
+task_tags = Table(
+    "task_tags",
+    metadata,
+    Column("crawl_id", Integer, nullable=False),
+    Column("tag_name", Text, nullable=False),
+    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    PrimaryKeyConstraint("crawl_id", "tag_name", "task_id"),
+)
+
+
+task_dependencies = Table(
+    "task_dependencies",
+    metadata,
+    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    Column("depends_on_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    PrimaryKeyConstraint("task_id", "depends_on_id"),
+)
+
+
+kinds = Table(
+    "kinds",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    Column(
+        "limit_ids",
+        ARRAY(Integer),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="those that its items' tags call for, ordered",
+    ),
+    UniqueConstraint("task_id", "limit_ids"),
+)
+
+
+sweeps = Table(
+    "sweeps",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("task_id", Integer, ForeignKey("tasks.id", ondelete="CASCADE")),
+    Column("tags", ARRAY(Text), nullable=False),
+    Column("unhold", Boolean, nullable=False, server_default=text("false")),
+    Column("after_item_id", BigInteger, nullable=False, server_default=text("0")),
+    Column("swept", BigInteger, nullable=False, server_default=text("0")),
+    moment("opened_at", now=True),
+    Index("sweeps_crawl_id_idx", "crawl_id"),
+)
+
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("spider", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("process_id", Integer, nullable=False),
+    Column("job", Text, comment="Scrapyd's job id"),
+    moment("started_at", now=True),
+    moment("locked_at"),
+    moment("lease_until", null=False),
+    Column("has_started", Boolean, nullable=False, server_default=text("false")),
+    moment("stopped_at"),
+    Column("reason", Text, comment="why it stopped"),
+    Index("workers_living_idx", "crawl_id", postgresql_where=text("stopped_at IS NULL")),
+)

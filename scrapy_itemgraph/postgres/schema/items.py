@@ -1,0 +1,121 @@
+"""Items, their names and tags, and what tasks made of them."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+
+from scrapy_itemgraph.postgres.schema.base import metadata, moment
+
+items = Table(
+    "items",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("crawl_id", Integer, nullable=False),
+    Column("slot_id", Integer, nullable=False),
+    Column("name", Text, nullable=False, comment="the canonical id"),
+    Column("data", JSON, nullable=False),
+    Column("created_by", Text, comment="an item's id, through an alias; may be broken"),
+    Column("nice", Integer, comment="null: the task's"),
+    moment("not_before"),
+    moment("created_at", now=True),
+    moment("updated_at", now=True),
+    Index("items_crawl_id_id_idx", "crawl_id", "id"),
+)
+
+
+aliases = Table(
+    "aliases",
+    metadata,
+    Column("crawl_id", Integer, nullable=False),
+    Column("key", Uuid, nullable=False, comment="the first 16 bytes of the name's SHA-256"),
+    Column("name", Text, nullable=False),
+    Column(
+        "item_id",
+        BigInteger,
+        ForeignKey("items.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED"),
+        comment="null: the item was deleted and its name stays taken",
+    ),
+    PrimaryKeyConstraint("crawl_id", "key"),
+    Index("aliases_item_id_idx", "item_id"),
+)
+
+
+tags = Table(
+    "tags",
+    metadata,
+    Column("item_id", BigInteger, ForeignKey("items.id", ondelete="CASCADE"), nullable=False),
+    Column("tag_name", Text, nullable=False),
+    Column("crawl_id", Integer, nullable=False),
+    Column("value", JSON(none_as_null=True)),
+    PrimaryKeyConstraint("item_id", "tag_name"),
+    Index("tags_crawl_id_tag_name_item_id_idx", "crawl_id", "tag_name", "item_id"),
+)
+
+
+results = Table(
+    "results",
+    metadata,
+    Column("item_id", BigInteger, ForeignKey("items.id", ondelete="CASCADE"), nullable=False),
+    Column("task_id", Integer, nullable=False),
+    Column("task_version", Text, nullable=False),
+    Column("metadata", JSON, nullable=False, server_default=text("'{}'")),
+    Column("is_successful", Boolean, nullable=False),
+    Column("is_held", Boolean, nullable=False, server_default=text("false")),
+    moment("created_at", now=True),
+    moment("completed_at"),
+    moment("invalidated_at"),
+    moment("expires_at"),
+    Column(
+        "due_at",
+        DateTime(timezone=True),
+        comment="expires_at until the expiry is staged, then null",
+    ),
+    Column("ttl_overridden", Boolean, nullable=False, server_default=text("false")),
+    PrimaryKeyConstraint("item_id", "task_id"),
+    Index("results_due_idx", "task_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
+)
+
+
+failures = Table(
+    "failures",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("item_id", BigInteger, nullable=False),
+    Column("task_id", Integer, nullable=False),
+    Column("is_refusal", Boolean, nullable=False, server_default=text("false")),
+    Column("error", JSON, nullable=False),
+    moment("occurred_at", now=True),
+    moment("handled_at"),
+    Column("handled_by", Text),
+    ForeignKeyConstraint(
+        ["item_id", "task_id"],
+        ["results.item_id", "results.task_id"],
+        name="failures_result_fkey",
+        ondelete="CASCADE",
+    ),
+    Index("failures_item_id_task_id_idx", "item_id", "task_id"),
+    Index("failures_handled_at_idx", "handled_at", postgresql_where=text("handled_at IS NOT NULL")),
+    Index(
+        "failures_open_idx",
+        "task_id",
+        "is_refusal",
+        "id",
+        postgresql_where=text("handled_at IS NULL"),
+    ),
+)
