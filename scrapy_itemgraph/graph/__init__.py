@@ -10,6 +10,5 @@ from __future__ import annotations
 from scrapy_itemgraph.graph.item_graph import ItemGraph
 from scrapy_itemgraph.graph.patience import Patience
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
-from scrapy_itemgraph.graph.worker_limits import terms_of
 
-__all__ = ["ItemGraph", "Patience", "WorkerGraph", "terms_of"]
+__all__ = ["ItemGraph", "Patience", "WorkerGraph"]

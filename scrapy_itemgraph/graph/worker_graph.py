@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from scrapy_itemgraph.model.cookies import Cookie
+    from scrapy_itemgraph.model.limits import Use
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.types import (
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
         Redirect,
         RedirectAnswer,
         Remaining,
-        Use,
     )
     from scrapy_itemgraph.settings import Settings
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model import limits
-from scrapy_itemgraph.model.pace import LEAST
-from scrapy_itemgraph.model.types import Terms
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits import holdings
@@ -19,9 +17,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.model.limits import Limit
+    from scrapy_itemgraph.model.limits import Grant, Limit, SlotFeedback, Use
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.types import Claim, Grant, Hand, SlotFeedback, Use
+    from scrapy_itemgraph.model.types import Claim, Hand
     from scrapy_itemgraph.settings import Settings
 
 
@@ -92,7 +90,7 @@ class Limiting:
             rooms=dict(hand.rooms),
             shared=hand.shared,
             limits_of=self._known.of_task,
-            terms={number: terms_of(one) for number, one in self._known.declared.items()},
+            terms={number: one.terms for number, one in self._known.declared.items()},
             slot_terms=hand.slot_terms,
             learns=self._settings.learn_delays,
         )
@@ -113,9 +111,3 @@ class Limiting:
             return stored_slots.intern_slots(connection, names)
 
         return await self._call(intern, hot=True)
-
-
-def terms_of(limit: Limit) -> Terms:
-    """Return how a declared limit is kept; where a delay is learned, by one worker at a time."""
-    gap = limit.gap or 0.0
-    return Terms(gap=max(gap, LEAST) if limit.throttles else gap, concurrency=limit.concurrency)

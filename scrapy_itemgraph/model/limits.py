@@ -1,4 +1,8 @@
-"""Limits: what settings and tasks promise to websites, as they declare it."""
+"""Limits: what settings and tasks promise to websites, and what workers have and get of it.
+
+A delay has three forms: `Limit`, as it is declared; the stored row; and in hand, as the database
+gives it in a `Grant` and is told of it in a `Use`. `Terms` are what it asks for in each.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,12 @@ TAGS = "tags"
 _WILD = re.compile(r"[*?\[]")
 _JOINT = re.compile(r"[:._-]")
 
+# Work is claimed, and a limit taken, so long before the next start is due, in seconds.
+LOOKAHEAD = 0.3
+# The least delay that is told from none, in seconds.
+LEAST = 0.001
+MANY = 10_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
@@ -38,6 +48,93 @@ class Limit:
     concurrency: int | None
     tags: tuple[str, ...] = ()
     throttles: bool = False
+
+    @property
+    def terms(self) -> Terms:
+        """How it is kept; where a delay is learned, by one worker at a time."""
+        gap = self.gap or 0.0
+        gap = max(gap, LEAST) if self.throttles else gap
+        return Terms(gap=gap, concurrency=self.concurrency)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a limit is kept: the least seconds between two starts, and how many run at once.
+
+    `delay` are the seconds that are meant, where jitter lets some gaps be shorter; None: `gap`.
+    """
+
+    gap: float = 0.0
+    concurrency: int | None = None
+    delay: float | None = None
+
+    @property
+    def meant(self) -> float:
+        """The seconds between two starts that are meant, apart from jitter."""
+        return self.gap if self.delay is None else max(self.delay, self.gap)
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether only one worker at a time may start anything."""
+        return self.gap > 0
+
+    @property
+    def binds(self) -> bool:
+        """Whether there is anything to keep to."""
+        return self.is_exclusive or self.concurrency is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What a worker has of a limit, and wants of it.
+
+    `wants` is how many units it could use, 0 to give it up, `running` how many it cannot give back
+    just now; `last_ago` is how long ago its last request started, in seconds. What is `spare` goes
+    to whoever asks. Who is only `looking` for work has none in hand that waits for the limit.
+    """
+
+    limit_id: int
+    terms: Terms
+    wants: int = 1
+    running: int = 0
+    spare: bool = False
+    looking: bool = False
+    last_ago: float | None = None
+    throttle: float | None = None
+    latency: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a worker may do under a limit: how many at once, the first one when; in seconds.
+
+    Without units, `again_in` is when asking again may help. `floor` is a gap that holds beside the
+    code's, or with `is_set` in its place; `others_ask` tells that somebody waits for what this
+    worker has.
+    """
+
+    limit_id: int
+    kind: str
+    name: str
+    terms: Terms
+    units: int
+    floor: float = 0.0
+    is_set: bool = False
+    due_in: float = 0.0
+    blocked_in: float = 0.0
+    again_in: float = 0.0
+    throttle: float | None = None
+    others_ask: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFeedback:
+    """What a site's answer taught of its slot: leave it alone for a while, or a delay to keep."""
+
+    slot: str
+    blocked_for: float | None = None
+    blocked_by: str = ""
+    crawl_delay: float | None = None
 
 
 def of_task(
@@ -127,3 +224,17 @@ def _hint(pattern: str, names: list[str]) -> str:
             for joint in _JOINT.finditer(name):
                 groups |= {f"{name[: joint.end()]}*", f"*{name[joint.start() :]}"}
     return closest(pattern, sorted(groups)) or closest(pattern, names)
+
+
+def worth_holding(units: int) -> int:
+    """Return how many requests are worth having in hand for so many that run at once."""
+    return 3 * units + 2
+
+
+def starts_within(gap: float, due_in: float) -> int:
+    """Return how many starts fall within the time that is looked ahead; many without a gap."""
+    if gap <= 0:
+        return MANY
+    if due_in > LOOKAHEAD:
+        return 0
+    return int((LOOKAHEAD - due_in) / gap) + 1

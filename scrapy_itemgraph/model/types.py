@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from scrapy_itemgraph.model.limits import Grant, Terms
+
 
 class Outcome(StrEnum):
     """How an attempt ended."""
@@ -239,76 +241,6 @@ class Kept:
     kept_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """How a limit is kept: the least seconds between two starts, and how many run at once.
-
-    `delay` are the seconds that are meant, where jitter lets some gaps be shorter; None: `gap`.
-    """
-
-    gap: float = 0.0
-    concurrency: int | None = None
-    delay: float | None = None
-
-    @property
-    def meant(self) -> float:
-        """The seconds between two starts that are meant, apart from jitter."""
-        return self.gap if self.delay is None else max(self.delay, self.gap)
-
-    @property
-    def is_exclusive(self) -> bool:
-        """Whether only one worker at a time may start anything."""
-        return self.gap > 0
-
-    @property
-    def binds(self) -> bool:
-        """Whether there is anything to keep to."""
-        return self.is_exclusive or self.concurrency is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """What a worker has of a limit, and wants of it.
-
-    `wants` is how many units it could use, 0 to give it up, `running` how many it cannot give back
-    just now; `last_ago` is how long ago its last request started, in seconds. What is `spare` goes
-    to whoever asks. Who is only `looking` for work has none in hand that waits for the limit.
-    """
-
-    limit_id: int
-    terms: Terms
-    wants: int = 1
-    running: int = 0
-    spare: bool = False
-    looking: bool = False
-    last_ago: float | None = None
-    throttle: float | None = None
-    latency: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """What a worker may do under a limit: how many at once, the first one when; in seconds.
-
-    Without units, `again_in` is when asking again may help. `floor` is a gap that holds beside the
-    code's, or with `is_set` in its place; `others_ask` tells that somebody waits for what this
-    worker has.
-    """
-
-    limit_id: int
-    kind: str
-    name: str
-    terms: Terms
-    units: int
-    floor: float = 0.0
-    is_set: bool = False
-    due_in: float = 0.0
-    blocked_in: float = 0.0
-    again_in: float = 0.0
-    throttle: float | None = None
-    others_ask: bool = False
-
-
 @dataclass(slots=True, kw_only=True)
 class Hand:
     """What a worker has in hand as it claims, and what the claim adds to it.
@@ -323,13 +255,3 @@ class Hand:
     slot_terms: Callable[[str], Terms]
     grants: Sequence[Grant] = ()
     again_in: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotFeedback:
-    """What a site's answer taught of its slot: leave it alone for a while, or a delay to keep."""
-
-    slot: str
-    blocked_for: float | None = None
-    blocked_by: str = ""
-    crawl_delay: float | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from protego import Protego
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph.model.types import SlotFeedback
+from scrapy_itemgraph.model.limits import SlotFeedback
 from scrapy_itemgraph.throttle.local_slots import slot_in_use
 from scrapy_itemgraph.tools import logs, wording
 

@@ -10,14 +10,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model.pace import LOOKAHEAD, MANY, starts_within, worth_holding
-from scrapy_itemgraph.model.types import Terms, Use
+from scrapy_itemgraph.model.limits import LOOKAHEAD, MANY, Terms, Use, starts_within, worth_holding
 from scrapy_itemgraph.throttle.pacer import Pacer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_itemgraph.model.types import Grant
+    from scrapy_itemgraph.model.limits import Grant
 
 SLOT = "slot"
 # A limit that others wait for changes hands after so long, and after so many starts.

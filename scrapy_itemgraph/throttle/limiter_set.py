@@ -10,13 +10,13 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model.types import Terms
+from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.throttle.limiter import SLOT, Limiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from scrapy_itemgraph.model.types import Grant, Use
+    from scrapy_itemgraph.model.limits import Grant, Use
     from scrapy_itemgraph.throttle.limiter import Lane
 
 _TICK = 1.0

@@ -8,8 +8,7 @@ from scrapy import Request
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.model import slots
-from scrapy_itemgraph.model.pace import LEAST, MANY
-from scrapy_itemgraph.model.types import Terms
+from scrapy_itemgraph.model.limits import LEAST, MANY, Terms
 
 if TYPE_CHECKING:
     from scrapy.core.downloader import Slot

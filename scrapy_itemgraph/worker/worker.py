@@ -8,10 +8,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
-from scrapy_itemgraph.graph import WorkerGraph, terms_of
+from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks, values
+from scrapy_itemgraph.model.limits import MANY
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.pace import MANY
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.serialize import classes, requests
 from scrapy_itemgraph.settings import Settings, project_directory
@@ -334,7 +334,7 @@ class Worker:
             self.limiters.declare(
                 number,
                 (limit.kind, limit.name),
-                terms_of(limit),
+                limit.terms,
                 first_delay=self.autothrottle.first if limit.throttles else None,
             )
         return numbers

@@ -23,7 +23,7 @@ if __name__ == "__main__":
 from races import Crawl
 
 from scrapy_itemgraph import task
-from scrapy_itemgraph.model.types import Terms
+from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
 from scrapy_itemgraph.store.limits import holdings

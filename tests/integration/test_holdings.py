@@ -20,9 +20,8 @@ from graphs import LEASE, Crawl
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model import limits
+from scrapy_itemgraph.model.limits import LOOKAHEAD, Grant, SlotFeedback, Terms, Use
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
-from scrapy_itemgraph.model.pace import LOOKAHEAD
-from scrapy_itemgraph.model.types import Grant, SlotFeedback, Terms, Use
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots

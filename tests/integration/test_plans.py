@@ -19,6 +19,7 @@ from benchmarks.bench_hot_path import BIG_TABLES, ONE, fill
 from conftest import new_database
 from races import Crawl, ended
 
+from scrapy_itemgraph.model.limits import SlotFeedback, Terms, Use
 from scrapy_itemgraph.model.operations import (
     AddTag,
     CreateAlias,
@@ -31,7 +32,7 @@ from scrapy_itemgraph.model.operations import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.model.types import Outcome, SlotFeedback, Terms, Use
+from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import queues as slot_queues
 from scrapy_itemgraph.store.limits import holdings

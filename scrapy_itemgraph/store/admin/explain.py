@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.pace import LOOKAHEAD
-from scrapy_itemgraph.model.types import Terms
+from scrapy_itemgraph.model.limits import LOOKAHEAD, Terms
 from scrapy_itemgraph.store.admin.limits_report import limit_name
 from scrapy_itemgraph.store.limits import allocation
 from scrapy_itemgraph.tools import wording

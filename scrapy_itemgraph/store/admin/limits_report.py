@@ -16,8 +16,8 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import slots, values
+from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit
-from scrapy_itemgraph.model.types import Terms
 from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.limits import allocation, holdings

@@ -6,15 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.model.pace import LOOKAHEAD
-from scrapy_itemgraph.model.types import Grant, Terms
+from scrapy_itemgraph.model.limits import LOOKAHEAD, Grant, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import Row
 
-    from scrapy_itemgraph.model.types import Use
+    from scrapy_itemgraph.model.limits import Use
 
 _ASK_AGAIN = 1.0
 _TURN_OF_OTHERS = 0.1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.types import Grant
+from scrapy_itemgraph.model.limits import Grant
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.limits import allocation
 from scrapy_itemgraph.store.liveness_conditions import IS_DEAD
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-    from scrapy_itemgraph.model.types import SlotFeedback, Use
+    from scrapy_itemgraph.model.limits import SlotFeedback, Use
 
 
 # What nobody else decides about just now.

@@ -10,8 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.model.pace import starts_within, worth_holding
-from scrapy_itemgraph.model.types import Terms, Use
+from scrapy_itemgraph.model.limits import Terms, Use, starts_within, worth_holding
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.limits import holdings
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-    from scrapy_itemgraph.model.types import Grant
+    from scrapy_itemgraph.model.limits import Grant
 
 _LATER = 1.0
 _SOON = 0.1

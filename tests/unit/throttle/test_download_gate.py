@@ -16,7 +16,8 @@ from scrapy.settings import Settings
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.types import Claim, Grant, ItemSnapshot, Outcome, Terms
+from scrapy_itemgraph.model.limits import Grant, Terms
+from scrapy_itemgraph.model.types import Claim, ItemSnapshot, Outcome
 from scrapy_itemgraph.throttle.download_gate import Gate, PutOffError
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.throttle.local_slots import LocalSlots

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_itemgraph.model.types import Grant, Terms
+from scrapy_itemgraph.model.limits import Grant, Terms
 from scrapy_itemgraph.throttle.limiter import Limiter
 from scrapy_itemgraph.throttle.send_times import Send, Sends
 
