@@ -405,6 +405,11 @@ def spider():
     return Spider("books")
 
 
+def state_of(spider):
+    """Return the state of a spider, by a clock that stands still: no dump of it takes long."""
+    return State(spider, clock=lambda: 0.0)
+
+
 def commit(state):
     """Save what changed, and return it."""
     changes = state.changed()
@@ -419,7 +424,7 @@ def merge(state, rows):
 
 def test_a_spider_gets_an_empty_state(spider):
     """`spider.state` is there, as with a JOBDIR, and costs nothing while it is empty."""
-    state = State(spider)
+    state = state_of(spider)
 
     assert spider.state == {}
     assert state.changed() == {}
@@ -428,7 +433,7 @@ def test_a_spider_gets_an_empty_state(spider):
 def test_state_comes_back_as_it_was(spider):
     """Keys and values of all storable kinds survive a restart."""
     kept = {"page": 3, 7: "seven", ("a", 1): {"x", "y"}, "raw": b"\0", "none": None, "\0": "\ud800"}
-    state = State(spider)
+    state = state_of(spider)
     spider.state.update(kept)
     restarted = Spider("books")
 
@@ -439,7 +444,7 @@ def test_state_comes_back_as_it_was(spider):
 
 def test_only_changed_keys_are_saved(spider):
     """A key is saved when its value has become another, also inside a list."""
-    state = State(spider)
+    state = state_of(spider)
     spider.state.update(page=1, todo=[1])
     assert commit(state) == {'"page"': "1", '"todo"': "[1]"}
     assert commit(state) == {}
@@ -451,7 +456,7 @@ def test_only_changed_keys_are_saved(spider):
 
 def test_a_state_is_unsaved_until_a_commit_has_saved_it(spider):
     """A commit that fails leaves its keys to the next, and a later change stays unsaved."""
-    state = State(spider)
+    state = state_of(spider)
     spider.state["page"] = 1
     changes = state.changed()
     assert state.changed() == changes
@@ -464,7 +469,7 @@ def test_a_state_is_unsaved_until_a_commit_has_saved_it(spider):
 
 def test_a_deleted_key_is_deleted_elsewhere(spider):
     """A key that was deleted is saved as such once, and vanishes from other processes."""
-    state, other = State(spider), Spider("books")
+    state, other = state_of(spider), Spider("books")
     spider.state.update(a=1, b=1)
     theirs = State(other)
     merge(theirs, commit(state))
@@ -480,7 +485,7 @@ def test_a_deleted_key_is_deleted_elsewhere(spider):
 
 def test_keys_changed_here_are_not_overwritten(spider):
     """A key that was changed here keeps its value, and the others take the stored one."""
-    state = State(spider)
+    state = state_of(spider)
     merge(state, {'"a"': "1", '"b"': "1", '"c"': "1"})
     spider.state["a"] = 2
     del spider.state["c"]
@@ -493,7 +498,7 @@ def test_keys_changed_here_are_not_overwritten(spider):
 
 def test_a_read_that_was_overtaken_by_a_commit_leaves_the_state(spider):
     """A key saved while the state was being read is not set back."""
-    state = State(spider)
+    state = state_of(spider)
     merge(state, {'"a"': "1"})
     spider.state["a"] = 2
     read = state.reading()
@@ -507,7 +512,7 @@ def test_a_read_that_was_overtaken_by_a_commit_leaves_the_state(spider):
 def test_a_dict_of_the_spiders_own_is_filled(spider):
     """What is stored wins over what the spider sets up itself; the dict stays the same."""
     spider.state = mine = {"page": 0, "more": 0}
-    state = State(spider)
+    state = state_of(spider)
 
     merge(state, {'"page"': "5"})
 
@@ -519,7 +524,7 @@ def test_a_dict_of_the_spiders_own_is_filled(spider):
 def test_another_kind_of_state_is_left_alone(spider):
     """A spider argument of the name `state` is not touched."""
     spider.state = "NY"
-    state = State(spider)
+    state = state_of(spider)
 
     merge(state, {'"page"': "5"})
 
@@ -529,7 +534,7 @@ def test_another_kind_of_state_is_left_alone(spider):
 
 def test_a_value_that_cannot_be_stored_is_named_once(spider, caplog):
     """A value without a stored form is not saved, and what was stored before is not deleted."""
-    state = State(spider)
+    state = state_of(spider)
     merge(state, {'"bad"': "1"})
     spider.state.update(bad=object(), good=1)
     spider.state[object] = 1
@@ -546,7 +551,7 @@ def test_a_value_that_cannot_be_stored_is_named_once(spider, caplog):
 
 def test_a_value_that_cannot_be_read_back_does_not_stop_the_start(spider, caplog):
     """A stored value whose class is gone is named, and the rest is restored."""
-    state = State(spider)
+    state = state_of(spider)
 
     merge(state, {'"a"': '{"$": "enum", "c": "nothing:Here", "v": 1}', '"b"': "1"})
 
