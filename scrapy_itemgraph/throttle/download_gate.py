@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph.throttle.connections import Connections, current_send
 from scrapy_itemgraph.throttle.local_slots import slot_in_use
-from scrapy_itemgraph.throttle.send_times import Send, Sends
+from scrapy_itemgraph.throttle.send_times import ConnectionPools, Send, Sends, current_send
 from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
@@ -126,11 +125,11 @@ class Gate:
         What waits for a blocked slot does not count as active, so that other slots go on.
         """
         download = downloader.handlers.download_request_async
-        connections = Connections(downloader.handlers)
+        pools = ConnectionPools(downloader.handlers)
         needs_backout = downloader.needs_backout
 
         async def download_request_async(request: Request) -> Response:
-            connections.watch(request)
+            pools.watch(request)
             return await self._through(request, download)
 
         def is_full() -> bool:

@@ -9,12 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from scrapy.utils.httpobj import urlparse_cached
+from twisted.internet.task import deferLater
+from twisted.web.client import HTTPConnectionPool
 
 from scrapy_itemgraph.throttle.limiter import SLOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Hashable
+
+    from scrapy import Request
+    from twisted.internet.defer import Deferred
+    from twisted.internet.interfaces import IStreamClientEndpoint
+    from twisted.web._newclient import HTTP11ClientProtocol
 
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
 
@@ -129,3 +140,53 @@ class Send:
             self._unsent.remove(one)
             one.pacer.sent(now, has_left=one not in self._spaced or not self._is_connecting)
         self._sends.on_left()
+
+
+current_send: ContextVar[Send | None] = ContextVar("itemgraph_send", default=None)
+"""The send whose download runs in this context."""
+
+
+class ConnectionPools:
+    """Has the connection pools of Scrapy's download handlers tell the send that asks one.
+
+    Other handlers tell nothing.
+    """
+
+    def __init__(self, handlers: Any) -> None:
+        """Take the downloader's handlers."""
+        self._handler_of = getattr(handlers, "_get_handler", lambda _: None)
+        self._told: WeakSet[HTTPConnectionPool] = WeakSet()
+
+    def watch(self, request: Request) -> None:
+        """Have the pool that a request may ask tell of it."""
+        handler = self._handler_of(urlparse_cached(request).scheme)
+        pool = getattr(handler, "_pool", None)
+        if isinstance(pool, HTTPConnectionPool) and pool not in self._told:
+            self._told.add(pool)
+            _wrap(pool)
+
+
+def _wrap(pool: HTTPConnectionPool) -> None:
+    get_connection = pool.getConnection
+
+    def getConnection(  # noqa: N802 - Twisted's name
+        key: Hashable, endpoint: IStreamClientEndpoint
+    ) -> Deferred[HTTP11ClientProtocol]:
+        send = current_send.get()
+        if send is None:
+            return get_connection(key, endpoint)
+        send.connecting()
+
+        def held(
+            connection: HTTP11ClientProtocol, seconds: float
+        ) -> HTTP11ClientProtocol | Deferred[HTTP11ClientProtocol]:
+            if seconds <= 0:
+                return connection
+            reactor = pool._reactor  # noqa: SLF001 - it is not to be imported without one
+            waited: Deferred[None] = deferLater(reactor, seconds)
+            return waited.addCallback(lambda _: held(connection, send.waited()))
+
+        made = get_connection(key, endpoint)
+        return made.addCallback(lambda connection: held(connection, send.connected()))
+
+    pool.getConnection = getConnection  # type: ignore[method-assign]

@@ -10,10 +10,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.web.client import HTTPConnectionPool
 
-from scrapy_itemgraph.throttle.connections import Connections, current_send
+from scrapy_itemgraph.throttle.send_times import ConnectionPools, current_send
 
 
-class ConnectionWatcher:
+class NotedSend:
     """Notes what it is told, and wants to leave so many seconds later."""
 
     def __init__(self, seconds: float) -> None:
@@ -33,14 +33,14 @@ class ConnectionWatcher:
         return self.longer.pop() if self.longer else 0.0
 
 
-def ask(made: Deferred, who: ConnectionWatcher) -> tuple[MemoryReactorClock, list[str]]:
+def ask(made: Deferred, who: NotedSend) -> tuple[MemoryReactorClock, list[str]]:
     """Ask a pool for a connection that is made later; return its clock, and what comes of it."""
     clock, got = MemoryReactorClock(), []
     pool = HTTPConnectionPool(clock)
     pool._newConnection = lambda *_: made
-    connections = Connections(SimpleNamespace(_get_handler=lambda _: SimpleNamespace(_pool=pool)))
+    pools = ConnectionPools(SimpleNamespace(_get_handler=lambda _: SimpleNamespace(_pool=pool)))
     for _ in range(2):  # it is wrapped once
-        connections.watch(Request("http://a.example/"))
+        pools.watch(Request("http://a.example/"))
     token = current_send.set(who)
     pool.getConnection("key", None).addCallback(got.append)
     current_send.reset(token)
@@ -50,7 +50,7 @@ def ask(made: Deferred, who: ConnectionWatcher) -> tuple[MemoryReactorClock, lis
 @pytest.mark.parametrize("seconds", [0.0, 2.0])
 def test_a_pool_tells_of_connections_and_holds_them_until_the_request_may_leave(seconds):
     """The request is written when its turn has come, and not before."""
-    made, who = Deferred(), ConnectionWatcher(seconds)
+    made, who = Deferred(), NotedSend(seconds)
     clock, got = ask(made, who)
 
     assert who.told == ["connecting"]
@@ -63,7 +63,7 @@ def test_a_pool_tells_of_connections_and_holds_them_until_the_request_may_leave(
 
 def test_a_request_that_waited_is_asked_again_whether_it_may_leave():
     """The event loop may have been late, and others may leave at the same moment."""
-    made, who = Deferred(), ConnectionWatcher(2.0)
+    made, who = Deferred(), NotedSend(2.0)
     who.longer = [1.0]
     clock, got = ask(made, who)
 
