@@ -244,3 +244,27 @@ def test_the_readme_says_what_it_is_when_to_use_it_and_what_to_type():
         assert first.count(said) == 1
     plain = first.partition("**item graph**")[0]
     assert not re.findall(r"(?i)\b(frontier|claim|lease|execution|alias|tag|stale|held)\b", plain)
+
+
+def test_the_architecture_page_names_what_there_is():
+    """Each `module: name` and each module of a room that it names can be imported."""
+    page = (DOCS / "explanation" / "architecture.md").read_text()
+    rooms = {path.parent.name for path in (ROOT / "scrapy_itemgraph").glob("*/__init__.py")}
+    named = re.findall(r"`([a-z_.]+): ([A-Za-z_.]+)`", page)
+    named += [(name, "") for name in re.findall(r"`((?:[a-z_]+\.)+[a-z_]+)`", page)]
+    named = [one for one in named if one[1] or one[0].partition(".")[0] in rooms]
+
+    assert len(named) > 30
+    for module, name in named:
+        found = importlib.import_module(f"scrapy_itemgraph.{module}")
+        for part in filter(None, name.split(".")):
+            found = getattr(found, part)
+
+
+def test_the_architecture_pages_picture_has_all_rooms():
+    """The picture shows each room, and each module that Scrapy calls."""
+    page = (DOCS / "explanation" / "architecture.md").read_text()
+    picture = page.partition("```text")[2].partition("```")[0]
+
+    for path in (ROOT / "scrapy_itemgraph").glob("*/__init__.py"):
+        assert re.search(rf"\b{path.parent.name}\b", picture), path
