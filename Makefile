@@ -13,7 +13,7 @@ BETWEEN := 2.15 2.16 2.17 2.18
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-edge test-edges test-user test-companions test-matrix chaos lint types bench clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix chaos lint types bench clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -51,10 +51,13 @@ types: $(READY) ## mypy, strict
 compiled: $(READY)
 	@$(BIN)/python -m compileall -q scrapy_itemgraph tests
 
-test: lint types test-fast test-edge ## all of it once, and a little of the edges of the matrix
+test: lint types test-fast test-reactor test-edge ## all of it once, and a little of the edges of the matrix
 
 test-fast: $(READY) compiled ## the tests, on Scrapy 2.19, the asyncio reactor and the embedded PostgreSQL
 	$(BIN)/python -m pytest -q $(PARALLEL)
+
+test-reactor: $(READY) compiled ## what Scrapy calls, on the asyncio reactor, in a process of its own
+	$(BIN)/python -m pytest -q -p twisted --reactor=asyncio tests/reactor
 
 test-edge: $(READY) $(READY214) compiled ## what we take for granted of Scrapy, on 2.14 and without a reactor
 	$(VENV214)/bin/python -m pytest -q $(PARALLEL) tests/acceptance/test_scrapy_assumptions.py

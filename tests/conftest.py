@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def pytest_ignore_collect(collection_path, config) -> bool | None:
+    """Leave what runs in the reactor to a process with pytest-twisted: `make test-reactor`."""
+    is_of_reactor = collection_path.name == "reactor" and collection_path.parent.name == "tests"
+    return True if is_of_reactor and not config.pluginmanager.has_plugin("twisted") else None
+
+
 def pytest_collection_modifyitems(items) -> None:
     """Leave slow proofs to `make chaos`."""
     if os.environ.get("ITEMGRAPH_TEST_SLOW") != "1":
