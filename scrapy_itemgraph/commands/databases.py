@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
     from scrapy_itemgraph.commands.command import Call
-    from scrapy_itemgraph.graph.item_graph import Migrated
+    from scrapy_itemgraph.graph.connect import Migrated
 
 ADDON = "scrapy_itemgraph.Addon"
 ADDON_LINE = f'ADDONS = {{"{ADDON}": 500}}'

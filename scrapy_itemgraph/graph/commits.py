@@ -100,18 +100,15 @@ class Commits:
         handing: Handing | None = None,
     ) -> list[Applied]:
         """Commit once, also when the answer to a commit was lost and it is asked for again."""
-        is_again = False
         token = uuid.uuid4()
         crawl_id = self._transactions.crawl_id
         has_unfenced = any(one.claim is None for one in changesets)
 
-        def commit(connection: Connection) -> list[Applied]:
-            nonlocal is_again
+        def commit(connection: Connection, before: int) -> list[Applied]:
             now = engine.hot_path(connection)
             self.see_freed(crawls.share_crawl(connection, crawl_id))
             if has_unfenced and not commit_tokens.take(connection, token):
                 return apply.answered(connection, changesets, crawl_id)
-            was_asked, is_again = is_again, True
             applied = apply.apply(
                 connection,
                 changesets,
@@ -119,14 +116,14 @@ class Commits:
                 worker_id=self.worker_id,
                 now=now,
                 spider=self._spider,
-                is_again=was_asked,
+                is_again=before > 0,
             )
             _save_session(connection, crawl_id, cookies, state or {})
             if handing is not None:
                 handed_work.write(connection, self.worker_id, handing.pairs)
             return applied
 
-        done = await self._transactions.patiently(commit)
+        done = await self._transactions.numbered(commit)
         if handing is not None:
             handing.is_told = True
         return done

@@ -1,27 +1,25 @@
-"""The door for people and programs outside a crawl: CLI, HTTP, scripts."""
+"""The graph for people and programs outside a crawl: CLI, HTTP, scripts."""
 
 from __future__ import annotations
 
-import math
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationError
-from scrapy_itemgraph.graph.limit_controls import LimitControls
+from scrapy_itemgraph.graph import connect
+from scrapy_itemgraph.graph.transactions import BlockingTransactions
 from scrapy_itemgraph.model import operations
 from scrapy_itemgraph.model.types import Kept, Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import errors, migrate, urls
-from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+from scrapy_itemgraph.postgres import errors, migrate
 from scrapy_itemgraph.store import failures, journal, queues
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import crawl_reports, explain, status
+from scrapy_itemgraph.store.admin import crawl_reports, explain, limits_report, status
 from scrapy_itemgraph.store.registry import crawls, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import refresh
@@ -34,7 +32,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Row
 
     from scrapy_itemgraph.graph.patience import Patience
+    from scrapy_itemgraph.model.rates import RateLimit
     from scrapy_itemgraph.model.types import ItemSnapshot, Note, ResultSnapshot
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 HANDLED_BY = "a person"
 LOCK_TIMEOUT = "55P03"
@@ -43,18 +45,13 @@ _MOST_OF_URL = 10
 _SETTLE_MS = 10_000  # who waits for longer would hold up the workers that wait behind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Migrated:
-    """Where a database is, and its schema's versions before and after a migration."""
+class ItemGraph:
+    """One crawl's graph; each call is a transaction of its own."""
 
-    location: str
-    is_embedded: bool
-    before: str | None
-    after: str
-
-
-class ItemGraph(LimitControls):
-    """One crawl's graph, in transactions of its own."""
+    def __init__(self, engine: Engine, crawl: str | None) -> None:
+        self._transactions = BlockingTransactions(engine)
+        self._call = self._transactions.call
+        self._crawl = crawl
 
     @classmethod
     @contextmanager
@@ -77,7 +74,7 @@ class ItemGraph(LimitControls):
 
         """
         with (
-            _engine(url, Path(data_dir), patience) as (engine, alone_since),
+            connect.connected(url, Path(data_dir), patience) as (engine, alone_since),
             errors.translated(engine.url),
         ):
             automatic = url is None if auto_migrate is None else auto_migrate
@@ -95,25 +92,58 @@ class ItemGraph(LimitControls):
         data_dir: str | Path = ".scrapy/itemgraph",
         patience: Patience | None = None,
         reached: Callable[[int, int], None] | None = None,
-    ) -> Migrated:
+    ) -> connect.Migrated:
         """Make the schema at `url`, or in the embedded server, or bring it up to date.
 
         `reached` hears after each version how many of how many are made.
         """
-        with (
-            _engine(url, Path(data_dir), patience) as (engine, _),
-            errors.all_translated(engine.url),
-            engine.begin() as connection,
-        ):
-            engines.check_version(connection)
-            before = migrate.current(connection)
-            migrate.upgrade(connection, reached)
-            return Migrated(
-                location=urls.location(engine.url, is_embedded=url is None),
-                is_embedded=url is None,
-                before=before,
-                after=migrate.head(),
+        return connect.migrated(url, Path(data_dir), patience, reached)
+
+    def announce(self, what: str, done: int, total: int | None = None) -> None:
+        """Let `status` show how far long work is, while the next calls' transactions last."""
+        self._transactions.announce(what, done, total)
+
+    @property
+    def crawl(self) -> str:
+        """The crawl's name."""
+        if self._crawl is None:
+            self._crawl = self._call(self._only_crawl)
+        return self._crawl
+
+    def _only_crawl(self, connection: Connection) -> str:
+        names = [row.name for row in status.crawls(connection)]
+        if len(names) != 1:
+            known = ", ".join(names) or "none yet"
+            raise NotFoundError(
+                "name the crawl that you mean, with --crawl NAME (in Python crawl=); "
+                f"the database has {known}"
             )
+        return str(names[0])
+
+    def crawls(self) -> list[str]:
+        """Return the names of all crawls."""
+        return [row.name for row in self._call(status.crawls)]
+
+    def _of_crawl(
+        self,
+        function: Callable[Concatenate[Connection, int, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run a function of (connection, crawl) in a transaction."""
+        name = self.crawl
+
+        def within(connection: Connection) -> T:
+            crawl_id = crawls.find_crawl(connection, name)
+            if crawl_id is None:
+                known = [row.name for row in status.crawls(connection)]
+                listed = ", ".join(known) or "none yet"
+                raise NotFoundError(
+                    f"there is no crawl {name!r}{closest(name, known)}; the database has {listed}"
+                )
+            return function(connection, crawl_id, *args, **kwargs)
+
+        return self._call(within)
 
     def apply(
         self, given: Iterable[operations.Operation], *, names: Sequence[str] = ()
@@ -149,11 +179,7 @@ class ItemGraph(LimitControls):
                 raise OperationError(f"{name}: {applied.error['message']}")
             return list(applied.notes)
 
-        while True:
-            try:
-                return self._call(run)
-            except apply.MovedNamesError:
-                continue
+        return self._call(run)
 
     def get(self, name: str) -> ItemSnapshot | None:
         """Return an item by its id or an alias; None when there is none."""
@@ -219,11 +245,9 @@ class ItemGraph(LimitControls):
             item_classes=item_classes,
         )
         after = 0
-        with errors.all_translated(self._engine.url), self._engine.connect() as connection:
-            connection.execution_options(isolation_level="REPEATABLE READ")
+        with self._transactions.snapshot() as connection:
             while rows := read(connection, after_id=after):
-                if self._doing is not None:
-                    engines.announce(connection, *self._doing)
+                self._transactions.show(connection)
                 for row in rows:
                     yield Kept(
                         number=row.id,
@@ -372,6 +396,59 @@ class ItemGraph(LimitControls):
 
         return self._of_crawl(run)
 
+    def slots(self, *, of_crawl: bool = False, limit: int = 100) -> list[limits_report.LimitState]:
+        """Return the limits with names, then slots, those with the most work first.
+
+        With `of_crawl` only those that this crawl's work keeps to; `limit` is of the slots.
+        """
+
+        def slots(connection: Connection, crawl_id: int | None) -> list[limits_report.LimitState]:
+            engines.hot_path(connection)
+            return limits_report.listed(connection, crawl_id=crawl_id, limit=limit)
+
+        if of_crawl:
+            return self._of_crawl(slots)
+        return self._call(lambda connection: slots(connection, None))
+
+    def block(
+        self, slot: str, *, until: datetime | None = None, for_: timedelta | None = None
+    ) -> limits_report.Changed:
+        """Let nothing start in a slot until a moment, or for a period from now.
+
+        Raises:
+            OperationError: when that is past, or more than a hundred years away.
+
+        """
+        return self._call(lambda c: limits_report.block(c, slot, until=until, for_=for_))
+
+    def unblock(self, slot: str) -> limits_report.Changed:
+        """End a slot's block, be it a person's or one that the site asked for.
+
+        Raises:
+            NotFoundError: when no work has ever named the slot.
+
+        """
+        return self._call(lambda c: limits_report.unblock(c, slot))
+
+    def set_delay(self, slot: str, seconds: float | None) -> limits_report.Changed:
+        """Set the least seconds between two starts in a slot; None takes that back.
+
+        Raises:
+            OperationError: when it is not above 0, or more than a day.
+
+        """
+        return self._call(lambda c: limits_report.set_delay(c, slot, seconds))
+
+    def set_limit(self, name: str, rate: RateLimit | str | None) -> limits_report.Changed:
+        """Set the rate and concurrency of a limit, in place of what the code says; None: again so.
+
+        Raises:
+            NotFoundError: for a limit that no task declares; slots are made.
+            OperationError: when it is no rate.
+
+        """
+        return self._call(lambda c: limits_report.set_limit(c, name, rate))
+
     def restart(
         self, *, dry_run: bool = False, reached: Callable[[int, int], None] | None = None
     ) -> dict[str, int]:
@@ -410,26 +487,6 @@ class ItemGraph(LimitControls):
         if task not in ids:
             raise NotFoundError(f"there is no task {task!r}{closest(task, ids)}")
         return int(ids[task])
-
-
-@contextmanager
-def _engine(
-    url: str | None, data_dir: Path, patience: Patience | None
-) -> Iterator[tuple[Engine, datetime | None]]:
-    """Connect to the server at `url`, or to the embedded one, which stays up meanwhile."""
-    server = EmbeddedServer.start(data_dir) if url is None else None
-    longest = {} if patience is None else {"connect_timeout": math.ceil(patience.longest) + 5}
-    try:
-        engine = engines.sync_engine(url or (server.url if server else ""), **longest)
-        try:
-            with nullcontext() if patience is None else patience.over(engine):
-                engines.when_up(engine)
-                yield engine, None if server is None else server.alone_since
-        finally:
-            engine.dispose()
-    finally:
-        if server is not None:
-            server.close()
 
 
 def _refuse_workers(connection: Connection, crawl_id: int) -> None:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import sqlalchemy as sa
 
-from scrapy_itemgraph.graph import clock
 from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.tools import logs, wording
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 logger = logs.logger(__name__)
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 # Shared, so that the worker may lock beside a connection of its own that was cut and which the
 # server has not given up yet; whoever takes over must have it alone.
@@ -61,6 +62,11 @@ _LONGEST_PAUSE = 5.0
 _AT_THE_END = 2.0
 
 _open: weakref.WeakSet[Liveness] = weakref.WeakSet()
+
+
+def _elapsed() -> float:
+    """Return seconds from some moment on, also those while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
 
 
 class Liveness:
@@ -130,7 +136,7 @@ class Liveness:
     @property
     def lives(self) -> bool:
         """Whether lock and lease stand, as far as this process was told."""
-        return not self._is_broken and clock.elapsed() < self._lives_until
+        return not self._is_broken and _elapsed() < self._lives_until
 
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
         """Wait until there is news of the crawl, `timeout` seconds at most."""
@@ -337,7 +343,7 @@ class Liveness:
 
     def _renew(self, *, locked: bool) -> None:
         """Renew the lease; who finds that it was given up for dead is registered anew."""
-        asked = clock.elapsed()
+        asked = _elapsed()
         try:
             ear = self._connected()
             with ear.begin():

@@ -1,11 +1,16 @@
-"""Transactions of a crawl: awaited, done again after what passes, patient without a server."""
+"""Transactions: awaited by a worker, or blocking for a command; done again after what passes.
+
+What passes is said in `postgres.errors`: a deadlock for both; that somebody ended a transaction for
+a worker alone, for who sits before a command may have wanted that.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError
@@ -19,10 +24,10 @@ from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from datetime import timedelta
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 logger = logs.logger(__name__)
@@ -30,7 +35,9 @@ logger = logs.logger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PATIENCE_AT_THE_END = 5.0
+_PATIENCE_AT_THE_END = 5.0  # seconds
+_LONGEST_JITTER = 0.05  # seconds before a transaction is done again
+_TRIES = 10  # of a blocking transaction that others' deadlocks end
 # In an outage, in seconds: at first, at last, and what nobody is woken from.
 _FIRST_PAUSE, _LONGEST_PAUSE, _LEAST_PAUSE = 0.1, 5.0, 0.1
 
@@ -104,7 +111,7 @@ class Transactions:
             except DBAPIError as error:
                 if not errors.is_passing(error):
                     raise
-                await asyncio.sleep(random.uniform(0, 0.05))
+                await asyncio.sleep(random.uniform(0, _LONGEST_JITTER))
             except DatabaseUnavailableError as error:
                 if time.monotonic() - began >= self._patience:
                     self._given_up = error if self._is_ending else None
@@ -115,6 +122,14 @@ class Transactions:
             else:
                 self._say_that_it_answers()
                 return answer
+
+    async def numbered(self, function: Callable[[Connection, int], T]) -> T:
+        """Run a function that is told how often it has begun before.
+
+        Unless that is 0, the answer to a commit may have been lost, and its work be done.
+        """
+        begun = itertools.count()
+        return await self.patiently(lambda connection: function(connection, next(begun)))
 
     async def when_up(self, function: Callable[[Connection], T]) -> T:
         """Run the first function of a start: a server that is starting or stopping is waited for.
@@ -179,3 +194,52 @@ class Transactions:
             self._is_cut_off = False
             self._answers.set()
             logger.info("The database answers again", extra={"action": "database_back"})
+
+
+class BlockingTransactions:
+    """Runs functions of a connection for a command, each in a transaction of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._doing: tuple[str, int, int | None] | None = None
+
+    def announce(self, what: str, done: int, total: int | None = None) -> None:
+        """Let `status` show how far long work is, while the next transactions last."""
+        self._doing = what, done, total
+
+    def show(self, connection: Connection) -> None:
+        """Let `status` show that in a transaction that is open."""
+        if self._doing is not None:
+            engines.announce(connection, *self._doing)
+
+    def call(self, function: Callable[[Connection], T]) -> T:
+        """Run a function; again after a deadlock, and where names went to other items meanwhile.
+
+        Raises:
+            DatabaseError: in one clear line.
+
+        """
+        tries = _TRIES
+        with errors.all_translated(self._engine.url):
+            while True:
+                try:
+                    return self._once(function)
+                except apply.MovedNamesError:
+                    continue
+                except DBAPIError as error:
+                    if not tries or not errors.is_deadlock(error):
+                        raise
+                tries -= 1
+                time.sleep(random.uniform(0, _LONGEST_JITTER))
+
+    def _once(self, function: Callable[[Connection], T]) -> T:
+        with self._engine.begin() as connection:
+            self.show(connection)
+            return function(connection)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Read in one snapshot of the database, however long it takes."""
+        with errors.all_translated(self._engine.url), self._engine.connect() as connection:
+            connection.execution_options(isolation_level="REPEATABLE READ")
+            yield connection

@@ -296,16 +296,14 @@ class WorkerGraph:
         task) pairs that may begin; see `claims.claim`.
         """
         tokens = stored_claims.new_tokens(limit)
-        is_again = False
 
-        def claim(connection: Connection) -> list[Claim]:
-            nonlocal is_again
-            if is_again:
+        def claim(connection: Connection, before: int) -> list[Claim]:
+            engine.hot_path(connection)
+            if before:
                 crawls.share_crawl(connection, self._crawl_id)
                 stored_claims.unclaim(connection, tokens, self.worker_id)
                 if hand is not None:
                     holdings.keep_only(connection, self.worker_id, hand.rooms)
-            is_again = True
             self.has_cookies, others_log_in, freed = stored_claims.before_claim(
                 connection, self._crawl_id, self.worker_id
             )
@@ -329,7 +327,7 @@ class WorkerGraph:
                 hand.again_in = admission.again_in
             return claims
 
-        return await self._call(claim, hot=True)
+        return await self._transactions.numbered(claim)
 
     async def commit(
         self,

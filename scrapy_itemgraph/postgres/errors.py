@@ -121,7 +121,8 @@ OTHER = _Reason((), "", "cannot be used", "Check ITEMGRAPH_DATABASE_URL")
 UNAVAILABLE = ("08", "28", "3D", "53", "57P", "58")
 
 # What another transaction, or who watches over them, did to ours: it may be done again as it was.
-PASSING = ("40001", "40P01", "55P03", "57014")
+DEADLOCK = "40P01"
+PASSING = ("40001", DEADLOCK, "55P03", "57014")
 
 NO_RIGHT = "42501"
 
@@ -166,6 +167,11 @@ def all_translated(url: sa.URL) -> Iterator[None]:
 def is_passing(error: sa.exc.DBAPIError) -> bool:
     """Tell whether the transaction may succeed when it is done again."""
     return _state(error.orig) in PASSING
+
+
+def is_deadlock(error: sa.exc.DBAPIError) -> bool:
+    """Tell whether PostgreSQL ended the transaction for the sake of another."""
+    return _state(error.orig) == DEADLOCK
 
 
 def _is_unavailable(error: BaseException | None, *, lost: bool) -> bool:

@@ -1,0 +1,77 @@
+"""Connecting: an engine for a command, with the embedded server behind it where none is named."""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import errors, migrate, urls
+from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+
+    from scrapy_itemgraph.graph.patience import Patience
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migrated:
+    """Where a database is, and its schema's versions before and after a migration."""
+
+    location: str
+    is_embedded: bool
+    before: str | None
+    after: str
+
+
+@contextmanager
+def connected(
+    url: str | None, data_dir: Path, patience: Patience | None
+) -> Iterator[tuple[Engine, datetime | None]]:
+    """Connect to the server at `url`, or to the embedded one, which stays up meanwhile."""
+    server = EmbeddedServer.start(data_dir) if url is None else None
+    longest = {} if patience is None else {"connect_timeout": math.ceil(patience.longest) + 5}
+    try:
+        engine = engines.sync_engine(url or (server.url if server else ""), **longest)
+        try:
+            with nullcontext() if patience is None else patience.over(engine):
+                engines.when_up(engine)
+                yield engine, None if server is None else server.alone_since
+        finally:
+            engine.dispose()
+    finally:
+        if server is not None:
+            server.close()
+
+
+def migrated(
+    url: str | None,
+    data_dir: Path,
+    patience: Patience | None,
+    reached: Callable[[int, int], None] | None,
+) -> Migrated:
+    """Make the schema at `url`, or in the embedded server, or bring it up to date.
+
+    `reached` hears after each version how many of how many are made.
+    """
+    with (
+        connected(url, data_dir, patience) as (engine, _),
+        errors.all_translated(engine.url),
+        engine.begin() as connection,
+    ):
+        engines.check_version(connection)
+        before = migrate.current(connection)
+        migrate.upgrade(connection, reached)
+        return Migrated(
+            location=urls.location(engine.url, is_embedded=url is None),
+            is_embedded=url is None,
+            before=before,
+            after=migrate.head(),
+        )
