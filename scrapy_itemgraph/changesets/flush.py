@@ -12,6 +12,7 @@ from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.postgres.engine import rest, slices
 from scrapy_itemgraph.store import failures, notify
+from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import slots as stored_slots
 
 if TYPE_CHECKING:
@@ -59,11 +60,6 @@ ADD_NAMES = text("""
     INSERT INTO aliases (crawl_id, key, name, item_id)
     SELECT :crawl, * FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]),
         CAST(:items AS bigint[]))
-""")
-
-DROP_NAMES = text("""
-    DELETE FROM aliases a USING unnest(CAST(:keys AS uuid[])) AS gone(key)
-    WHERE a.crawl_id = :crawl AND a.key = gone.key
 """)
 
 COUNT_FREED = text("UPDATE crawls SET names_freed = names_freed + 1 WHERE id = :crawl")
@@ -275,7 +271,9 @@ def _write_names(connection: Connection, state: State) -> bool:
                 continue
             (dropped if owner is None else added if there is None else changed).append(name)
     if dropped:
-        connection.execute(DROP_NAMES, {"crawl": state.crawl_id, "keys": _keys(dropped)})
+        connection.execute(
+            stored_items.DROP_NAMES, {"crawl": state.crawl_id, "keys": _keys(dropped)}
+        )
     if changed:
         owners = [state.owners[name] or None for name in changed]
         connection.execute(

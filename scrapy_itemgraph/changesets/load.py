@@ -19,6 +19,7 @@ from scrapy_itemgraph.model.operations import (
     UpdateData,
 )
 from scrapy_itemgraph.postgres.engine import SLICE, rest, slices
+from scrapy_itemgraph.store import items as stored_items
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,15 +40,6 @@ RESOLVE = text("""
 """)
 
 NEXT_IDS = text("SELECT nextval('items_id_seq') FROM generate_series(1, :count)")
-
-# Sorted by key: unsorted, writers of the same names deadlock.
-TAKE_NAMES = text("""
-    INSERT INTO aliases (crawl_id, key, name, item_id)
-    SELECT :crawl, * FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]),
-        CAST(:items AS bigint[]))
-    ON CONFLICT DO NOTHING
-    RETURNING name, item_id
-""")
 
 # Names that stay taken after a deletion have no item whose lock would cover them.
 LOCK_TOMBSTONES = text("""
@@ -230,7 +222,7 @@ def _take_names(
     for part in slices(connection, free):
         owners = [state.candidates.get(mentioned.created.get(name, "")) for name in part]
         taken = connection.execute(
-            TAKE_NAMES,
+            stored_items.TAKE_NAMES,
             {
                 "crawl": state.crawl_id,
                 "keys": [keys[name] for name in part],

@@ -39,6 +39,21 @@ ITEM_IDS = text("""
 """)
 
 
+# Names are taken sorted by key: unsorted, writers of the same names deadlock.
+TAKE_NAMES = text("""
+    INSERT INTO aliases (crawl_id, key, name, item_id)
+    SELECT :crawl, * FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]),
+        CAST(:items AS bigint[]))
+    ON CONFLICT DO NOTHING
+    RETURNING name, item_id
+""")
+
+DROP_NAMES = text("""
+    DELETE FROM aliases a USING unnest(CAST(:keys AS uuid[])) AS gone(key)
+    WHERE a.crawl_id = :crawl AND a.key = gone.key
+""")
+
+
 def lock_items(connection: Connection, item_ids: Iterable[int]) -> list[int]:
     """Lock items in the order of their ids, and return those that exist."""
     rows = connection.execute(LOCK_ITEMS, {"items": sorted(set(item_ids))})

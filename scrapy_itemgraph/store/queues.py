@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.store.conditions import IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.store.notify import notify
 
 if TYPE_CHECKING:
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 # Whether something may go now is looked at again after so long, whatever was said.
 _LONGEST = timedelta(minutes=5)
 
-
-MAKE_QUEUE = text("""
-    INSERT INTO queues (crawl_id, slot_id) VALUES (:crawl, :slot) ON CONFLICT DO NOTHING
-""")
-
-FIND_QUEUE = text("SELECT id FROM queues WHERE crawl_id = :crawl AND slot_id = :slot")
 
 # Queues of slots that a worker has for itself now: nobody else looks into them.
 HOLD = text("""
@@ -179,7 +174,7 @@ CLOSED_TASKS = text("""
 """)
 
 # Parks queues without work of an open kind; looks again, in a statement of its own.
-PARK = text("""
+PARK = text(f"""
     UPDATE queues q SET is_live = false
     FROM unnest(CAST(:queues AS int[])) AS wanted(id)
     WHERE q.id = wanted.id AND NOT EXISTS (
@@ -187,19 +182,17 @@ PARK = text("""
         CROSS JOIN LATERAL (
             SELECT FROM work w
             WHERE w.queue_id = q.id AND w.kind_id = k.id
-                AND w.token IS NULL AND w.not_before IS NULL AND NOT w.is_suspect
+                AND {IS_READY_BESIDE_OTHERS}
             LIMIT 1) AS first
         WHERE t.crawl_id = q.crawl_id AND t.id <> ALL (CAST(:closed AS int[])))
-""")
+""")  # noqa: S608 - our own conditions
 
 WAKE_ALL = text("UPDATE queues SET is_live = true WHERE crawl_id = :crawl AND NOT is_live")
 
 
 def intern(connection: Connection, crawl_id: int, slot_id: int) -> int:
     """Return the number of a crawl's queue of a slot, made when it is new."""
-    key = {"crawl": crawl_id, "slot": slot_id}
-    connection.execute(MAKE_QUEUE, key)
-    return int(connection.execute(FIND_QUEUE, key).scalar_one())
+    return _made(connection, [(crawl_id, slot_id)])[crawl_id, slot_id]
 
 
 def hold(connection: Connection, queue_ids: Collection[int], worker_id: int) -> None:
@@ -272,10 +265,15 @@ def find_or_make(connection: Connection, rows: Iterable[Row[Any]]) -> dict[tuple
     queues = {(row.crawl_id, row.slot_id): row.queue_id for row in rows}
     unmade = sorted(key for key, queue in queues.items() if queue is None)
     if unmade:
-        keys = {"crawls": [crawl for crawl, _ in unmade], "slots": [slot for _, slot in unmade]}
-        connection.execute(MAKE_QUEUES, keys)
-        queues |= {(c, s): queue for c, s, queue in connection.execute(FIND_QUEUES, keys)}
+        queues |= _made(connection, unmade)
     return queues
+
+
+def _made(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """Make queues by crawl and slot, sorted, where they are not there; return their numbers."""
+    given = {"crawls": [crawl for crawl, _ in keys], "slots": [slot for _, slot in keys]}
+    connection.execute(MAKE_QUEUES, given)
+    return {(row.crawl_id, row.slot_id): row.id for row in connection.execute(FIND_QUEUES, given)}
 
 
 def park(connection: Connection, crawl_id: int, queues: Sequence[int]) -> None:

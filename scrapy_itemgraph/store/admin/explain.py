@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Terms
 from scrapy_itemgraph.store.admin.limits_report import limit_name
+from scrapy_itemgraph.store.conditions import COUNTED_FAILURES
 from scrapy_itemgraph.store.limits import allocation
 from scrapy_itemgraph.tools import wording
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _SHORT = 10.0  # seconds that are told with a decimal
 
-FACTS = text("""
+FACTS = text(f"""
     SELECT t.id AS task_id, t.name AS task, t.version, t.is_enabled, t.is_registered,
         t.max_failures,
         ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
@@ -40,11 +41,7 @@ FACTS = text("""
             AND f.handled_at IS NULL ORDER BY f.id DESC LIMIT 1) AS failure_id,
         (SELECT f.error FROM failures f WHERE f.item_id = :item AND f.task_id = t.id
             AND f.handled_at IS NULL ORDER BY f.id DESC LIMIT 1) AS error,
-        (SELECT count(*) FROM failures f WHERE f.task_id = t.id AND f.handled_at IS NULL
-            AND NOT f.is_refusal AND EXISTS (
-                SELECT FROM tags g JOIN task_tags tt
-                    ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
-                WHERE g.item_id = f.item_id AND tt.task_id = t.id)) AS open_failures,
+        (SELECT count(*) FROM ({COUNTED_FAILURES}) AS counted) AS open_failures,
         EXISTS (SELECT FROM sweeps v JOIN tags g ON g.tag_name = ANY (v.tags)
             WHERE v.crawl_id = t.crawl_id AND g.item_id = :item
                 AND v.after_item_id < :item) AS is_swept,
@@ -57,7 +54,7 @@ FACTS = text("""
     LEFT JOIN limits s ON s.id = q.slot_id
     WHERE t.crawl_id = :crawl AND (CAST(:task AS text) IS NULL OR t.name = :task)
     ORDER BY t.name
-""")
+""")  # noqa: S608 - our own conditions
 
 DEPENDENCIES = text("""
     SELECT td.task_id, d.name, d.version, r.task_version, r.completed_at, r.invalidated_at,

@@ -20,6 +20,7 @@ from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit
 from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.conditions import IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.store.limits import allocation, holdings
 from scrapy_itemgraph.store.notify import notify
 from scrapy_itemgraph.store.slots import intern_slots
@@ -50,8 +51,7 @@ SLOTS = text(f"""
         FROM queues q CROSS JOIN LATERAL (
             SELECT count(*) AS number FROM (
                 SELECT FROM work w
-                WHERE w.queue_id = q.id AND w.token IS NULL AND w.not_before IS NULL
-                    AND NOT w.is_suspect
+                WHERE w.queue_id = q.id AND {IS_READY_BESIDE_OTHERS}
                 LIMIT :many) AS counted) AS head
         WHERE (CAST(:crawl AS int) IS NULL OR q.crawl_id = :crawl)
             AND (CAST(:only AS int) IS NULL OR q.slot_id = :only)

@@ -9,6 +9,15 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.types import ResultSnapshot
 from scrapy_itemgraph.store.admin import progress_reports
+from scrapy_itemgraph.store.conditions import (
+    IS_FRESH,
+    IS_READY,
+    IS_READY_ALONE,
+    IS_READY_BESIDE_OTHERS,
+    IS_STOPPED,
+    STANDS,
+    is_stale,
+)
 from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.tools import wording
 
@@ -30,15 +39,14 @@ OF_URL = text(f"""
 
 
 # Every task that an item's tags call for, or that has a result of it, with its state.
-RESULTS = text("""
+RESULTS = text(f"""
     SELECT t.name AS task, r.task_version AS version, r.metadata, r.is_successful,
         coalesce(r.is_held, false) AS is_held, r.invalidated_at IS NOT NULL AS is_invalidated,
         r.completed_at, r.expires_at,
         CASE
             WHEN coalesce(r.is_held, false) THEN 'held'
             WHEN r.completed_at IS NULL THEN 'never run'
-            WHEN r.task_version <> t.version OR r.invalidated_at IS NOT NULL
-                OR (r.expires_at IS NOT NULL AND r.due_at IS NULL) THEN 'stale'
+            WHEN {is_stale()} THEN 'stale'
             ELSE 'fresh'
         END AS state
     FROM tasks t
@@ -47,7 +55,7 @@ RESULTS = text("""
         SELECT FROM task_tags tt JOIN tags g ON g.tag_name = tt.tag_name
         WHERE tt.task_id = t.id AND g.item_id = :item)))
     ORDER BY t.name
-""")
+""")  # noqa: S608 - our own conditions
 
 # The last attempts at an item's tasks.
 ATTEMPTS = text("""
@@ -76,7 +84,7 @@ WORKLIST = text(f"""
     ORDER BY w.is_stale, w.nice, w.seq
 """)  # noqa: S608 - our own columns
 
-TASKS = text("""
+TASKS = text(f"""
     SELECT t.name, t.spider, t.version, t.ttl, t.nice, t.is_enabled, t.is_registered,
         t.max_failures,
         ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
@@ -96,11 +104,8 @@ TASKS = text("""
         FROM work WHERE crawl_id = :crawl GROUP BY task_id) w ON w.task_id = t.id
     LEFT JOIN (
         SELECT r.task_id, count(r.completed_at) AS completed,
-            count(*) FILTER (WHERE r.completed_at IS NOT NULL AND NOT r.is_held
-                AND r.task_version = t.version AND r.invalidated_at IS NULL
-                AND (r.expires_at IS NULL OR r.due_at IS NOT NULL)) AS fresh,
-            count(*) FILTER (WHERE r.completed_at IS NOT NULL AND NOT r.is_held
-                AND r.task_version = t.version AND r.invalidated_at IS NULL
+            count(*) FILTER (WHERE {IS_FRESH}) AS fresh,
+            count(*) FILTER (WHERE {STANDS}
                 AND r.due_at <= (SELECT clock_timestamp())) AS due,
             count(*) FILTER (WHERE r.is_held) AS held
         FROM results r JOIN tasks t ON t.id = r.task_id
@@ -113,7 +118,7 @@ TASKS = text("""
         ON f.task_id = t.id
     WHERE t.crawl_id = :crawl
     ORDER BY t.name
-""")
+""")  # noqa: S608 - our own conditions
 
 CRAWLS = text("SELECT id, name, created_at FROM crawls ORDER BY name")
 ITEMS = text("SELECT count(*) FROM items WHERE crawl_id = :crawl")
@@ -139,18 +144,10 @@ OLD_SNAPSHOT = text("""
 
 
 # Counts for a log line; each stops at a number that nobody reads to the end.
-SUMMARY = text("""
+SUMMARY = text(f"""
     WITH stopped AS MATERIALIZED (
         SELECT t.id FROM tasks t
-        WHERE t.crawl_id = :crawl AND t.is_enabled AND t.max_failures <= (
-            SELECT count(*) FROM (
-                SELECT FROM failures f
-                WHERE f.task_id = t.id AND f.handled_at IS NULL AND NOT f.is_refusal
-                    AND EXISTS (
-                        SELECT FROM tags g JOIN task_tags tt
-                            ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
-                        WHERE g.item_id = f.item_id AND tt.task_id = t.id)
-                LIMIT t.max_failures) AS counted)),
+        WHERE t.crawl_id = :crawl AND t.is_enabled AND {IS_STOPPED}),
     blocked AS MATERIALIZED (
         SELECT q.id FROM queues q JOIN limits l ON l.id = q.slot_id
         WHERE q.crawl_id = :crawl AND l.blocked_by = 'person'
@@ -160,26 +157,24 @@ SUMMARY = text("""
         UNION SELECT id FROM stopped)
     SELECT
         (SELECT count(*) FROM (SELECT FROM work w JOIN tasks t ON t.id = w.task_id
-            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+            WHERE w.crawl_id = :crawl AND {IS_READY}
                 AND NOT t.is_enabled
             LIMIT :many) AS a) AS disabled,
         (SELECT count(*) FROM (SELECT FROM work w JOIN stopped ON stopped.id = w.task_id
-            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+            WHERE w.crawl_id = :crawl AND {IS_READY}
             LIMIT :many) AS a) AS stopped,
         (SELECT count(*) FROM (
             SELECT FROM blocked CROSS JOIN LATERAL (
                 SELECT w.task_id FROM work w
-                WHERE w.queue_id = blocked.id AND w.token IS NULL AND w.not_before IS NULL
-                    AND NOT w.is_suspect) AS w
+                WHERE w.queue_id = blocked.id AND {IS_READY_BESIDE_OTHERS}) AS w
             WHERE w.task_id NOT IN (SELECT id FROM closed)
             UNION ALL
             SELECT FROM work w JOIN blocked ON blocked.id = w.queue_id
-            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
-                AND w.is_suspect AND w.task_id NOT IN (SELECT id FROM closed)
+            WHERE w.crawl_id = :crawl AND {IS_READY_ALONE}
+                AND w.task_id NOT IN (SELECT id FROM closed)
             LIMIT :many) AS a) AS blocked,
         (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
-            WHERE t.crawl_id = :crawl AND t.is_registered AND r.completed_at IS NOT NULL
-                AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
+            WHERE t.crawl_id = :crawl AND t.is_registered AND {STANDS}
                 AND (r.expires_at IS NULL OR r.due_at > (SELECT clock_timestamp()))
             LIMIT :many) AS a) AS fresh,
         (SELECT count(*) FROM (SELECT FROM tasks t CROSS JOIN LATERAL (
@@ -189,7 +184,7 @@ SUMMARY = text("""
                 LIMIT :many) AS r
             WHERE t.crawl_id = :crawl AND t.is_registered LIMIT :many) AS a) AS due,
         (SELECT count(*) FROM (SELECT FROM work w
-            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
+            WHERE w.crawl_id = :crawl AND {IS_READY}
                 AND w.task_id NOT IN (SELECT id FROM closed)
                 AND w.queue_id NOT IN (SELECT id FROM blocked)
             LIMIT :many) AS a) AS waiting,
@@ -213,7 +208,7 @@ SUMMARY = text("""
             WHERE t.crawl_id = :crawl AND f.handled_at IS NULL AND f.is_refusal
             LIMIT :many) AS a) AS refusals,
         clock_timestamp() AS now
-""")
+""")  # noqa: S608 - our own conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.limits import Grant
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.model.types import Grant
+from scrapy_itemgraph.store import conditions, queues
+from scrapy_itemgraph.store.conditions import IS_DEAD
 from scrapy_itemgraph.store.limits import allocation
-from scrapy_itemgraph.store.liveness_conditions import IS_DEAD
 from scrapy_itemgraph.store.notify import TELL
 from scrapy_itemgraph.store.slots import LOCK_LIMITS, intern_slots, lock_limits
 
@@ -78,8 +79,6 @@ STATES = text(f"""
         SELECT * FROM holdings WHERE holdings.limit_id = l.id OFFSET 0) AS h ON true
     LEFT JOIN workers w ON w.id = h.worker_id
 """)  # noqa: S608 - our own condition
-
-LIVES = text("SELECT w.id FROM workers w WHERE w.id = :worker AND w.stopped_at IS NULL FOR SHARE")
 
 # What a worker has or asks for, and how slots are kept by whoever has them.
 HOLD = text("""
@@ -207,7 +206,7 @@ def renew(
     What the database has under the worker's name beside that is let go. A worker that was given up
     for dead gets nothing.
     """
-    if connection.execute(LIVES, {"worker": worker_id}).first() is None:
+    if not conditions.lives(connection, worker_id):
         return {}
     known = {use.limit_id: use for use in uses}
     given = {"worker": worker_id, "limits": list(known)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.types import Outdated
+from scrapy_itemgraph.store.conditions import IS_FRESH
 
 if TYPE_CHECKING:
     import uuid
@@ -28,17 +29,16 @@ NOTE = text("""
 """)
 
 # What the code of before made and nothing makes again by itself.
-OLD_RESULTS = text("""
+OLD_RESULTS = text(f"""
     SELECT t.id, t.name, t.is_callback, (SELECT count(*) FROM (
         SELECT FROM results r
         WHERE r.task_id = t.id AND r.completed_at < t.source_changed_at
-            AND r.task_version = t.version AND NOT r.is_held AND r.invalidated_at IS NULL
-            AND (r.expires_at IS NULL OR r.due_at IS NOT NULL)
+            AND {IS_FRESH}
         LIMIT :many) AS old) AS made
     FROM tasks t
     WHERE t.id = ANY (CAST(:tasks AS int[])) AND t.source_changed_at IS NOT NULL
     ORDER BY t.name
-""")
+""")  # noqa: S608 - our own conditions
 
 FORGET = text("UPDATE tasks SET source_changed_at = NULL WHERE id = ANY (CAST(:tasks AS int[]))")
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.types import Remaining
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.liveness_conditions import IS_DEAD
+from scrapy_itemgraph.store.conditions import IS_DEAD, IS_READY_ALONE, IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.store.registry.crawls import HAS_WORK
 
 if TYPE_CHECKING:
@@ -62,14 +62,12 @@ REMAINING = text(f"""
         EXISTS (
             SELECT FROM queues q CROSS JOIN kind CROSS JOIN LATERAL (
                 SELECT FROM work w
-                WHERE w.queue_id = q.id AND w.kind_id = kind.id AND w.token IS NULL
-                    AND w.not_before IS NULL AND NOT w.is_suspect
+                WHERE w.queue_id = q.id AND w.kind_id = kind.id AND {IS_READY_BESIDE_OTHERS}
                 LIMIT 1) AS head
             WHERE q.crawl_id = :crawl AND q.is_live AND {_OPEN_SLOT})
         OR EXISTS (
             SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
-            WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL
-                AND w.is_suspect AND {_OPEN_SLOT})
+            WHERE w.crawl_id = :crawl AND {IS_READY_ALONE} AND {_OPEN_SLOT})
         OR EXISTS (
             SELECT FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
             WHERE w.crawl_id = :crawl AND w.not_before <= (SELECT clock_timestamp())

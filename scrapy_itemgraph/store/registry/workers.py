@@ -12,9 +12,9 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.types import GivenUp, Outcome, TakenOver
 from scrapy_itemgraph.store import attempts, failures, handed_work, logins
+from scrapy_itemgraph.store.conditions import IS_DEAD, IS_READY_ALONE, LOCK_IS_FREE
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.liveness_conditions import IS_DEAD, LOCK_IS_FREE
 from scrapy_itemgraph.store.worklist import claims
 
 if TYPE_CHECKING:
@@ -100,10 +100,10 @@ WHOSE = text("""
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id) JOIN items i ON i.id = wanted.id
 """)
 
-SUSPECTS_WAIT = text("""
+SUSPECTS_WAIT = text(f"""
     SELECT EXISTS (SELECT FROM work w
-        WHERE w.crawl_id = :crawl AND w.token IS NULL AND w.not_before IS NULL AND w.is_suspect)
-""")
+        WHERE w.crawl_id = :crawl AND {IS_READY_ALONE})
+""")  # noqa: S608 - our own conditions
 
 
 def register(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.types import Claim, Outcome
-from scrapy_itemgraph.store import attempts, handed_work
+from scrapy_itemgraph.store import attempts, conditions, handed_work
+from scrapy_itemgraph.store.conditions import IS_STOPPED
 from scrapy_itemgraph.store.items import lock_items, snapshots
 from scrapy_itemgraph.store.queues import wake
 from scrapy_itemgraph.store.worklist import refresh
@@ -25,14 +26,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-# Whether a worker may claim: nobody who was given up for dead or has stopped, for nobody would take
-# its claims over. Whoever buries it waits for us, or we for them.
-LIVES = text("""
-    SELECT w.id FROM workers w WHERE w.id = :worker AND w.stopped_at IS NULL FOR SHARE
-""")
-
 # What this worker may claim now: kinds of its tasks, declared as it knows them, not stopped.
-OPEN_KINDS = text("""
+OPEN_KINDS = text(f"""
     SELECT k.id, k.task_id, k.limit_ids,
         EXISTS (SELECT FROM tasks x WHERE x.crawl_id = :crawl AND x.is_item_exclusive
             AND x.is_registered) AS any_exclusive,
@@ -41,16 +36,8 @@ OPEN_KINDS = text("""
     JOIN tasks t ON t.id = mine.task_id AND t.definition = mine.definition
     JOIN kinds k ON k.task_id = t.id
     WHERE t.is_enabled AND t.is_registered
-        AND (t.max_failures IS NULL OR t.max_failures > (
-            SELECT count(*) FROM (
-                SELECT FROM failures f
-                WHERE f.task_id = t.id AND f.handled_at IS NULL AND NOT f.is_refusal
-                    AND EXISTS (
-                        SELECT FROM tags g JOIN task_tags tt
-                            ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
-                        WHERE g.item_id = f.item_id AND tt.task_id = t.id)
-                LIMIT t.max_failures) AS counted))
-""")
+        AND (t.max_failures IS NULL OR NOT {IS_STOPPED})
+""")  # noqa: S608 - our own conditions
 
 TAKE = text("""
     UPDATE work w
@@ -139,7 +126,7 @@ def claim(
     `hands` returns the pairs that the worker may have begun once this is committed, None to leave
     that for later; without it these are added, all of them.
     """
-    if connection.execute(LIVES, {"worker": worker_id}).first() is None:
+    if not conditions.lives(connection, worker_id):
         return []
     admission = admission or Admission()
     kinds = [

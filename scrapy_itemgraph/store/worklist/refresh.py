@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.postgres.engine import slices
+from scrapy_itemgraph.store.conditions import is_stale
 from scrapy_itemgraph.store.queues import find_or_make, wake
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
 # The outstanding pairs of some items, with the queue that each belongs into (null: not made yet).
-WANTED = text("""
+WANTED = text(f"""
     WITH called AS (
         SELECT DISTINCT i.id AS item_id, tt.task_id
         FROM unnest(CAST(:items AS bigint[])) AS touched(id)
@@ -48,9 +49,7 @@ WANTED = text("""
     LEFT JOIN results r ON r.item_id = i.id AND r.task_id = t.id
     WHERE NOT coalesce(r.is_held, false)
         AND (r.completed_at IS NULL
-            OR r.task_version <> t.version
-            OR r.invalidated_at IS NOT NULL
-            OR (r.expires_at IS NOT NULL AND r.due_at IS NULL))
+            OR {is_stale()})
         AND NOT EXISTS (
             SELECT FROM task_dependencies d
             JOIN tasks dt ON dt.id = d.depends_on_id
@@ -58,10 +57,8 @@ WANTED = text("""
             WHERE d.task_id = t.id
                 AND (dr.completed_at IS NULL
                     OR dr.is_held
-                    OR dr.task_version <> dt.version
-                    OR dr.invalidated_at IS NOT NULL
-                    OR (dr.expires_at IS NOT NULL AND dr.due_at IS NULL)))
-""")
+                    OR {is_stale("dr", "dt")}))
+""")  # noqa: S608 - our own conditions
 
 # The work that stands of some items.
 STANDING = text("""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.conditions import IS_READY_ALONE, IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.store.queues import MOVE_TURNS, OWN_TURNS, TURNS, park
 
 if TYPE_CHECKING:
@@ -25,51 +26,51 @@ _SUSPECTS = 10
 
 
 # The first work of each (queue, kind), locked.
-HEADS = text("""
+HEADS = text(f"""
     SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.seq, w.tries,
         w.is_suspect
     FROM unnest(CAST(:queues AS int[]), CAST(:shares AS int[])) AS turn(queue_id, share)
     CROSS JOIN unnest(CAST(:kinds AS int[])) AS open(kind_id)
     CROSS JOIN LATERAL (
-        SELECT * FROM work
-        WHERE work.queue_id = turn.queue_id AND work.kind_id = open.kind_id
-            AND work.token IS NULL AND work.not_before IS NULL AND NOT work.is_suspect
-        ORDER BY work.is_stale, work.nice, work.seq
+        SELECT * FROM work w
+        WHERE w.queue_id = turn.queue_id AND w.kind_id = open.kind_id
+            AND {IS_READY_BESIDE_OTHERS}
+        ORDER BY w.is_stale, w.nice, w.seq
         LIMIT turn.share
         FOR UPDATE SKIP LOCKED) AS w
-""")
+""")  # noqa: S608 - our own conditions
 
 # The same where a task wants its items for itself: passes over what may not run beside claims that
 # stand, so that it does not fill the limit. Whether that is so is decided later, after locks.
-HEADS_BESIDE_CLAIMS = text("""
+HEADS_BESIDE_CLAIMS = text(f"""
     SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.seq, w.tries,
         w.is_suspect
     FROM unnest(CAST(:queues AS int[]), CAST(:shares AS int[])) AS turn(queue_id, share)
     CROSS JOIN unnest(CAST(:kinds AS int[]), CAST(:alone AS bool[])) AS open(kind_id, wants_alone)
     CROSS JOIN LATERAL (
-        SELECT * FROM work
-        WHERE work.queue_id = turn.queue_id AND work.kind_id = open.kind_id
-            AND work.token IS NULL AND work.not_before IS NULL AND NOT work.is_suspect
+        SELECT * FROM work w
+        WHERE w.queue_id = turn.queue_id AND w.kind_id = open.kind_id
+            AND {IS_READY_BESIDE_OTHERS}
             AND NOT EXISTS (
                 SELECT FROM work c JOIN tasks t ON t.id = c.task_id
-                WHERE c.item_id = work.item_id AND c.token IS NOT NULL
+                WHERE c.item_id = w.item_id AND c.token IS NOT NULL
                     AND (open.wants_alone OR t.is_item_exclusive))
-        ORDER BY work.is_stale, work.nice, work.seq
+        ORDER BY w.is_stale, w.nice, w.seq
         LIMIT turn.share
         FOR UPDATE SKIP LOCKED) AS w
-""")
+""")  # noqa: S608 - our own conditions
 
 # The first work that two workers died on, or stalled on.
-SUSPECT = text("""
+SUSPECT = text(f"""
     SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.seq, w.tries,
         w.is_suspect, q.slot_id, l.name AS slot
     FROM work w JOIN queues q ON q.id = w.queue_id JOIN limits l ON l.id = q.slot_id
     WHERE w.crawl_id = :crawl AND w.kind_id = ANY (CAST(:kinds AS int[]))
-        AND w.token IS NULL AND w.not_before IS NULL AND w.is_suspect
+        AND {IS_READY_ALONE}
     ORDER BY w.is_stale, w.nice, w.seq
     LIMIT :limit
     FOR UPDATE OF w SKIP LOCKED
-""")
+""")  # noqa: S608 - our own conditions
 
 # Items that nobody else is deciding about, for tasks that want an item for themselves.
 FREE_ITEMS = text("""

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.types import RedirectAnswer
-from scrapy_itemgraph.store.items import lock_items
+from scrapy_itemgraph.store.items import DROP_NAMES, TAKE_NAMES, lock_items
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,22 +28,6 @@ LOCK_CLAIMS = text("""
     JOIN work w ON w.item_id = moved.item_id AND w.task_id = moved.task_id
     WHERE w.token = moved.token
     FOR NO KEY UPDATE OF w
-""")
-
-DROP_NAMES = text("""
-    DELETE FROM aliases a USING unnest(CAST(:keys AS uuid[])) AS gone(key)
-    WHERE a.crawl_id = :crawl AND a.key = gone.key
-""")
-
-# Sorted by key, as everywhere.
-TAKE_NAMES = text("""
-    INSERT INTO aliases (crawl_id, key, name, item_id)
-    SELECT :crawl, key, name, item_id
-    FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]), CAST(:items AS bigint[]))
-        AS new(key, name, item_id)
-    ORDER BY key
-    ON CONFLICT DO NOTHING
-    RETURNING key, item_id
 """)
 
 OWNERS = text("""
@@ -124,14 +108,15 @@ def _take(
             wanted.setdefault(one.name, one.claim.item_id)
     taken: Sequence[Row[Any]] = []
     if wanted:
-        given = {"names": list(wanted), "items": list(wanted.values())}
-        keys = [values.name_key(name) for name in wanted]
-        taken = connection.execute(TAKE_NAMES, {"crawl": crawl_id, "keys": keys, **given}).all()
-    items = {one.claim.item_id for one in moves}
-    gone = items - set(lock_items(connection, sorted(items)))
-    orphaned = [row.key for row in taken if row.item_id in gone]
+        names = sorted((values.name_key(name), name, item) for name, item in wanted.items())
+        keys, texts, items = zip(*names, strict=True)
+        given = {"keys": list(keys), "names": list(texts), "items": list(items)}
+        taken = connection.execute(TAKE_NAMES, {"crawl": crawl_id, **given}).all()
+    concerned = {one.claim.item_id for one in moves}
+    gone = concerned - set(lock_items(connection, concerned))
+    orphaned = [values.name_key(row.name) for row in taken if row.item_id in gone]
     if orphaned:
         connection.execute(DROP_NAMES, {"crawl": crawl_id, "keys": orphaned})
-    keys = [values.name_key(one.name) for one in moves if one.name is not None]
-    rows = connection.execute(OWNERS, {"crawl": crawl_id, "keys": keys}).all() if keys else []
+    asked = [values.name_key(one.name) for one in moves if one.name is not None]
+    rows = connection.execute(OWNERS, {"crawl": crawl_id, "keys": asked}).all() if asked else []
     return {row.name: row.item_id for row in rows}, gone

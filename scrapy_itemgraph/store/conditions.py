@@ -1,0 +1,72 @@
+"""Conditions: in SQL, when a worker is dead, work ready, a task stopped, a result fresh.
+
+Statements that ask include them, so that there is one answer everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+# Whether a worker may claim work and have limits: nobody who was given up for dead or has stopped,
+# for nobody would take it over. Whoever buries it waits for us, or we for them.
+LIVES = text("""
+    SELECT w.id FROM workers w WHERE w.id = :worker AND w.stopped_at IS NULL FOR SHARE
+""")
+
+# Whether nobody holds the lock of a worker `w`; whoever holds it has it shared. Who asks is in a
+# transaction, for a lock that is free is taken to see it.
+LOCK_IS_FREE = "pg_try_advisory_xact_lock(CAST('workers'::regclass::oid AS int), w.id)"
+
+# Whether a worker `w` is dead. A free lock counts only if it was taken at all, and since the server
+# started, which frees all.
+IS_DEAD = f"""(w.stopped_at IS NOT NULL OR w.lease_until < clock_timestamp()
+            OR (coalesce(w.locked_at > pg_postmaster_start_time(), false) AND {LOCK_IS_FREE}))"""
+
+# Whether work `w` is neither claimed nor put off to a later time.
+IS_READY = "w.token IS NULL AND w.not_before IS NULL"
+
+# The same, and workers have not died on it: it may run beside other work.
+IS_READY_BESIDE_OTHERS = f"{IS_READY} AND NOT w.is_suspect"
+
+# The same, and two workers died on it, or stalled: it runs alone.
+IS_READY_ALONE = f"{IS_READY} AND w.is_suspect"
+
+# Open failures of a task `t` that count for its `max_failures`: refusals do not, nor what is of
+# items that do not call for the task any more.
+COUNTED_FAILURES = """
+                SELECT FROM failures f
+                WHERE f.task_id = t.id AND f.handled_at IS NULL AND NOT f.is_refusal
+                    AND EXISTS (
+                        SELECT FROM tags g JOIN task_tags tt
+                            ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
+                        WHERE g.item_id = f.item_id AND tt.task_id = t.id)"""
+
+# Whether a task `t` has as many of them as stop it; unknown where nothing does.
+IS_STOPPED = f"""t.max_failures <= (
+            SELECT count(*) FROM ({COUNTED_FAILURES}
+                LIMIT t.max_failures) AS counted)"""  # noqa: S608 - our own conditions
+
+# Whether a result `r` of a task `t` stands, complete and not held, but for its expiry.
+STANDS = """r.completed_at IS NOT NULL AND NOT r.is_held
+                AND r.task_version = t.version AND r.invalidated_at IS NULL"""
+
+# Whether it stands and has not expired, as far as that was noticed: `due_at` goes then.
+IS_FRESH = f"""{STANDS}
+                AND (r.expires_at IS NULL OR r.due_at IS NOT NULL)"""
+
+
+def lives(connection: Connection, worker_id: int) -> bool:
+    """Tell whether a worker may claim work and have limits, and keep it so until the end."""
+    return connection.execute(LIVES, {"worker": worker_id}).first() is not None
+
+
+def is_stale(result: str = "r", task: str = "t") -> str:
+    """Return whether a complete result must be made again; null where there is no result."""
+    return f"""({result}.task_version <> {task}.version
+                OR {result}.invalidated_at IS NOT NULL
+                OR ({result}.expires_at IS NOT NULL AND {result}.due_at IS NULL))"""
