@@ -178,7 +178,7 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
         if claim.item_id not in state.items or _is_gone(state, claim):
             return _Ending(None)
     draft = Draft(state)
-    run = items.Run(draft=draft, claim=claim, current=claim.item_id if claim else None)
+    run = items.ChangesetRun(draft=draft, claim=claim, current=claim.item_id if claim else None)
     ending = _Ending(changeset.outcome, changeset.error)
     is_expired = claim is not None and results.is_expired_since(state.items[claim.item_id], claim)
     at = 0
@@ -217,7 +217,7 @@ def _keep_requests(
 ) -> None:
     """Let the requests of a plain callback go on although an operation of it cannot be."""
     draft = Draft(state)
-    run = items.Run(draft=draft, claim=claim, current=claim.item_id)
+    run = items.ChangesetRun(draft=draft, claim=claim, current=claim.item_id)
     for part in slices(connection, changeset.operations):
         for operation in part:
             if isinstance(operation, EnqueueRequest):

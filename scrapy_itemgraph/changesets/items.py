@@ -37,13 +37,15 @@ if TYPE_CHECKING:
 
 O = TypeVar("O", bound=ops.Operation)  # noqa: E741 - the conventional name of the type of `o`
 _OF_REQUESTS = ("url", "request", "download_slot")
-_APPLIERS: dict[type[ops.Operation], Callable[[Run, Any], None]] = {}
+_APPLIERS: dict[type[ops.Operation], Callable[[ChangesetRun, Any], None]] = {}
 
 
-def applies(cls: type[O]) -> Callable[[Callable[[Run, O], None]], Callable[[Run, O], None]]:
+def applies(
+    cls: type[O],
+) -> Callable[[Callable[[ChangesetRun, O], None]], Callable[[ChangesetRun, O], None]]:
     """Make a function the applier of a class of operations."""
 
-    def register(function: Callable[[Run, O], None]) -> Callable[[Run, O], None]:
+    def register(function: Callable[[ChangesetRun, O], None]) -> Callable[[ChangesetRun, O], None]:
         _APPLIERS[cls] = function
         return function
 
@@ -51,7 +53,7 @@ def applies(cls: type[O]) -> Callable[[Callable[[Run, O], None]], Callable[[Run,
 
 
 @dataclass(slots=True)
-class Run:
+class ChangesetRun:
     """One changeset's operations being carried out, in the order in which they were yielded."""
 
     draft: Draft
@@ -147,7 +149,7 @@ def _label(one: Item | ops.CreateItem) -> str:
 
 
 @applies(ops.CreateItem)
-def create_item(run: Run, operation: ops.CreateItem) -> None:
+def create_item(run: ChangesetRun, operation: ops.CreateItem) -> None:
     """Create an item unless its name is taken."""
     owner = run.draft.owner(operation.id)
     if owner is not None:
@@ -159,7 +161,7 @@ def create_item(run: Run, operation: ops.CreateItem) -> None:
     _create(run, operation)
 
 
-def _create(run: Run, operation: ops.CreateItem) -> None:
+def _create(run: ChangesetRun, operation: ops.CreateItem) -> None:
     now = run.draft.state.now
     not_before = operation.not_before
     if isinstance(not_before, timedelta):
@@ -175,12 +177,12 @@ def _create(run: Run, operation: ops.CreateItem) -> None:
     run.note(operation, "new", operation)
 
 
-def _creator(run: Run) -> str | None:
+def _creator(run: ChangesetRun) -> str | None:
     item = run.draft.item(run.current) if run.claim and run.current is not None else None
     return None if item is None else item.name
 
 
-def _meet_existing(run: Run, operation: ops.CreateItem, owner: int) -> None:
+def _meet_existing(run: ChangesetRun, operation: ops.CreateItem, owner: int) -> None:
     if operation.fail_if_exists:
         raise NameTakenError(f"{operation.id!r} exists already")
     item = run.draft.item(owner) if operation.merge_tags and owner != TOMBSTONE else None
@@ -198,7 +200,7 @@ def _meet_existing(run: Run, operation: ops.CreateItem, owner: int) -> None:
 
 
 @applies(ops.EnqueueRequest)
-def enqueue_request(run: Run, operation: ops.EnqueueRequest) -> None:
+def enqueue_request(run: ChangesetRun, operation: ops.EnqueueRequest) -> None:
     """Create the item of a request, or have it fetched again."""
     owner = run.draft.owner(operation.id)
     if owner is None:
@@ -209,7 +211,7 @@ def enqueue_request(run: Run, operation: ops.EnqueueRequest) -> None:
         run.note(operation, "known", operation)
 
 
-def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> bool:
+def _fetch_again(run: ChangesetRun, item: Item | None, operation: ops.EnqueueRequest) -> bool:
     """Make an item's old results stale; say whether there are any.
 
     What is stale already is fetched anyway, or just now.
@@ -238,7 +240,9 @@ def _fetch_again(run: Run, item: Item | None, operation: ops.EnqueueRequest) -> 
     return bool(old)
 
 
-def _take_callback(run: Run, item: Item, operation: ops.EnqueueRequest, before: datetime) -> bool:
+def _take_callback(
+    run: ChangesetRun, item: Item, operation: ops.EnqueueRequest, before: datetime
+) -> bool:
     """Give an item of an earlier run the callback that its request has by now."""
     if item.updated_at is None or item.updated_at >= before:
         return False
@@ -250,7 +254,9 @@ def _take_callback(run: Run, item: Item, operation: ops.EnqueueRequest, before: 
     return True
 
 
-def _is_of_request(run: Run, item: Item, task_id: int, operation: ops.EnqueueRequest) -> bool:
+def _is_of_request(
+    run: ChangesetRun, item: Item, task_id: int, operation: ops.EnqueueRequest
+) -> bool:
     """Tell whether a task runs the callback of a request, or of one that was redirected to it."""
     task = run.draft.state.task_named(task_id)
     if item.name == operation.id:
@@ -259,7 +265,7 @@ def _is_of_request(run: Run, item: Item, task_id: int, operation: ops.EnqueueReq
 
 
 @applies(ops.RenameItem)
-def rename_item(run: Run, operation: ops.RenameItem) -> None:
+def rename_item(run: ChangesetRun, operation: ops.RenameItem) -> None:
     """Give an item another canonical id; the old one stays as an alias."""
     item = run.item(operation.id)
     owner = run.draft.owner(operation.to)
@@ -285,7 +291,7 @@ def _why_taken(name: str, owner: int) -> str:
 
 
 @applies(ops.MergeItem)
-def merge_item(run: Run, operation: ops.MergeItem) -> None:
+def merge_item(run: ChangesetRun, operation: ops.MergeItem) -> None:
     """Merge an item into another one."""
     item = run.item(operation.id)
     into = run.item(operation.into)
@@ -293,7 +299,9 @@ def merge_item(run: Run, operation: ops.MergeItem) -> None:
         _merge(run, operation, item, into)
 
 
-def _merge(run: Run, operation: ops.RenameItem | ops.MergeItem, gone: Item, into: Item) -> None:
+def _merge(
+    run: ChangesetRun, operation: ops.RenameItem | ops.MergeItem, gone: Item, into: Item
+) -> None:
     for name in operation.merge_metadata:
         run.task(name)
     if operation.merge is None:
@@ -320,7 +328,7 @@ def _merge(run: Run, operation: ops.RenameItem | ops.MergeItem, gone: Item, into
 
 
 def _merge_result(
-    run: Run,
+    run: ChangesetRun,
     gone: Item,
     into: Item,
     task_id: int,
@@ -353,7 +361,7 @@ def _later(one: Any, other: Any) -> bool:
 
 
 @applies(ops.DeleteItem)
-def delete_item(run: Run, operation: ops.DeleteItem) -> None:
+def delete_item(run: ChangesetRun, operation: ops.DeleteItem) -> None:
     """Delete an item; its names are free again, or stay taken for ever."""
     item = run.item(operation.id)
     if item.id in run.updated:
@@ -368,7 +376,7 @@ def delete_item(run: Run, operation: ops.DeleteItem) -> None:
 
 
 @applies(ops.CreateAlias)
-def create_alias(run: Run, operation: ops.CreateAlias) -> None:
+def create_alias(run: ChangesetRun, operation: ops.CreateAlias) -> None:
     """Give an item another name unless that is taken."""
     item = run.item(operation.to)
     if run.draft.owner(operation.alias) is not None:
@@ -382,7 +390,7 @@ def create_alias(run: Run, operation: ops.CreateAlias) -> None:
 
 
 @applies(ops.DeleteAlias)
-def delete_alias(run: Run, operation: ops.DeleteAlias) -> None:
+def delete_alias(run: ChangesetRun, operation: ops.DeleteAlias) -> None:
     """Take a name from its item."""
     owner = run.draft.owner(operation.alias)
     if owner is None:
@@ -400,7 +408,7 @@ def delete_alias(run: Run, operation: ops.DeleteAlias) -> None:
 
 
 @applies(ops.AddTag)
-def add_tag(run: Run, operation: ops.AddTag) -> None:
+def add_tag(run: ChangesetRun, operation: ops.AddTag) -> None:
     """Tag an item, or set the value of its tag."""
     item = run.item(operation.id)
     item.set_tag(operation.tag, operation.value)
@@ -408,7 +416,7 @@ def add_tag(run: Run, operation: ops.AddTag) -> None:
 
 
 @applies(ops.RemoveTag)
-def remove_tag(run: Run, operation: ops.RemoveTag) -> None:
+def remove_tag(run: ChangesetRun, operation: ops.RemoveTag) -> None:
     """Take a tag from an item."""
     item = run.item(operation.id)
     item.drop_tag(operation.tag)
@@ -416,7 +424,7 @@ def remove_tag(run: Run, operation: ops.RemoveTag) -> None:
 
 
 @applies(ops.UpdateData)
-def update_data(run: Run, operation: ops.UpdateData) -> None:
+def update_data(run: ChangesetRun, operation: ops.UpdateData) -> None:
     """Change an item's data."""
     if operation.upsert and operation.id is not None and run.draft.owner(operation.id) is None:
         create_item(run, ops.CreateItem(id=operation.id))
@@ -426,7 +434,7 @@ def update_data(run: Run, operation: ops.UpdateData) -> None:
     run.note(operation, "updated", item)
 
 
-def _set_data(run: Run, item: Item, data: dict[str, Any]) -> None:
+def _set_data(run: ChangesetRun, item: Item, data: dict[str, Any]) -> None:
     item.data = data
     item.slot = slots.slot_of(data)
     item.updated_at = run.draft.state.now
@@ -434,7 +442,7 @@ def _set_data(run: Run, item: Item, data: dict[str, Any]) -> None:
 
 
 @applies(ops.AllowFailure)
-def allow_failure(run: Run, operation: ops.AllowFailure) -> None:
+def allow_failure(run: ChangesetRun, operation: ops.AllowFailure) -> None:
     """Do nothing here: the execution took it into account when it ended."""
 
 

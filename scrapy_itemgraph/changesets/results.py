@@ -11,13 +11,13 @@ from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model import values
 
 if TYPE_CHECKING:
-    from scrapy_itemgraph.changesets.items import Run
+    from scrapy_itemgraph.changesets.items import ChangesetRun
     from scrapy_itemgraph.changesets.state import Item, TaskRow
     from scrapy_itemgraph.model.types import Claim
 
 
 @applies(ops.UpdateMetadata)
-def update_metadata(run: Run, operation: ops.UpdateMetadata) -> None:
+def update_metadata(run: ChangesetRun, operation: ops.UpdateMetadata) -> None:
     """Change a task's metadata of an item; the time to live of another task stays as it is."""
     item = run.item(operation.id)
     if operation.task is None and run.claim is None:
@@ -34,7 +34,7 @@ def update_metadata(run: Run, operation: ops.UpdateMetadata) -> None:
 
 
 @applies(ops.StoreResult)
-def store_result(run: Run, operation: ops.StoreResult) -> None:
+def store_result(run: ChangesetRun, operation: ops.StoreResult) -> None:
     """Store a result as if the task had just run."""
     item = run.item(operation.id)
     task = run.task(operation.task)
@@ -44,7 +44,7 @@ def store_result(run: Run, operation: ops.StoreResult) -> None:
 
 
 @applies(ops.Expire)
-def expire(run: Run, operation: ops.Expire) -> None:
+def expire(run: ChangesetRun, operation: ops.Expire) -> None:
     """Make results stale, and let failed ones run again."""
     item = run.item(operation.id)
     for task in run.tasks_meant(operation.task, item):
@@ -63,7 +63,7 @@ def expire(run: Run, operation: ops.Expire) -> None:
 
 
 @applies(ops.SetTTL)
-def set_ttl(run: Run, operation: ops.SetTTL) -> None:
+def set_ttl(run: ChangesetRun, operation: ops.SetTTL) -> None:
     """Change when results expire, counted from their own time."""
     item = run.item(operation.id)
     for task in run.tasks_meant(operation.task, item):
@@ -86,7 +86,7 @@ def _set_expiry(result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
 
 
 def complete(
-    run: Run,
+    run: ChangesetRun,
     item: Item,
     task: TaskRow,
     *,
@@ -118,7 +118,7 @@ def is_expired_since(item: Item, claim: Claim) -> bool:
     return result is not None and result.invalidated_at not in {None, claim.invalidated_at}
 
 
-def end_own(run: Run, *, is_failed: bool, is_held: bool) -> None:
+def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
     """Complete the execution's own pair, on the item that survived it; none after a deletion."""
     claim = run.claim
     item = run.draft.item(run.current) if run.current is not None else None

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.limits import Grant
-from scrapy_itemgraph.model.types import Grant
 from scrapy_itemgraph.store import conditions, queues
 from scrapy_itemgraph.store.conditions import IS_DEAD
 from scrapy_itemgraph.store.limits import allocation

@@ -18,7 +18,7 @@ from scrapy_itemgraph.store.items import lock_items, snapshots
 from scrapy_itemgraph.store.queues import wake
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.store.worklist.admission import Admission
-from scrapy_itemgraph.store.worklist.search import Finding
+from scrapy_itemgraph.store.worklist.search import WorkSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -136,8 +136,8 @@ def claim(
     ]
     if not kinds:
         return []
-    finding = Finding(connection, crawl_id, worker_id, kinds, admission)
-    found = finding.suspect() if alone else finding.find(limit)
+    search = WorkSearch(connection, crawl_id, worker_id, kinds, admission)
+    found = search.suspect() if alone else search.find(limit)
     claims = _take(connection, found, worker_id, tokens or new_tokens(len(found)), tasks)
     if hands is None:
         handed_work.add(connection, worker_id, [(one.item_id, one.task_id) for one in claims])

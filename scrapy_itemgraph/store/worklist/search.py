@@ -1,4 +1,4 @@
-"""Finding: which work is to be claimed next, of the queues whose turn it is.
+"""The search: which work is to be claimed next, of the queues whose turn it is.
 
 What is found is locked. No function here commits.
 """
@@ -90,7 +90,7 @@ STANDING_CLAIMS = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class WorkSearch:
     """A search for work that may be claimed, round robin over the queues."""
 
     connection: Connection
