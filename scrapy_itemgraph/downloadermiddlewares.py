@@ -49,6 +49,8 @@ class ItemGraphDownloaderMiddleware:
 
     async def process_response(self, request: Request, response: Response) -> Response:
         """Let requests that start just now leave before a callback has the loop."""
+        if not self._worker.is_open:
+            return response
         if feedback.is_robots(request):
             self._worker.feedback.robots(request, response)
         await self._worker.gate.sends.quiet()
@@ -57,7 +59,7 @@ class ItemGraphDownloaderMiddleware:
     def _fetched(self, leg: Leg, task: asyncio.Task[Any]) -> None:
         if leg.fetch is not task:  # what it led to is on its way already
             return
-        self._worker.on_fetched(leg)
+        self._worker.queue.fetched(leg)
         self._worker.jars.note(leg.request)
         if task.cancelled():
             leg.execution.release()
@@ -74,6 +76,6 @@ class ItemGraphDownloaderMiddleware:
         if leg.is_own and leg.execution.claim is not None:
             why = ItemGraphError(f"the request that {leg.request.url} led to was refused")
             leg.execution.refuse(
-                self._worker.error_of(leg.execution, why, kind="refused", url=request.url)
+                self._worker.active.error_of(leg.execution, why, kind="refused", url=request.url)
             )
         leg.close()

@@ -8,7 +8,6 @@ from scrapy import signals
 
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.executions import current_leg
-from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 
 if TYPE_CHECKING:
     from typing import Self
@@ -24,7 +23,6 @@ class ItemGraphExtension:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._outputs = SpiderOutput(worker)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -38,7 +36,7 @@ class ItemGraphExtension:
         """Fail the execution that scraped the item."""
         leg = current_leg.get()
         if leg is not None and failure.value is not None:
-            self._outputs.broke(leg, failure.value)
+            self._worker.spider_output.broke(leg, failure.value)
 
     def engine_stopped(self) -> None:
         """Make the process's exit code tell that the crawl could not go on."""

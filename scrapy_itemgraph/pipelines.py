@@ -60,7 +60,7 @@ class ItemGraphPipeline:
             changes = [self._worker.checks.checked(one, execution, where) for one in given]
             scraped = [_scraped(item, where)] if self._keep_items else []
             if execution is None:
-                self._worker.apply(changes, where, scraped=scraped)
+                self._worker.active.apply(changes, where, scraped=scraped)
             else:
                 for change in changes:
                     execution.count_output()

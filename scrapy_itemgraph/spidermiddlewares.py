@@ -19,7 +19,6 @@ from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.executions import LEG, Leg, current_leg
 from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -39,7 +38,6 @@ class ItemGraphSpiderMiddleware:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._outputs = SpiderOutput(worker)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -61,19 +59,19 @@ class ItemGraphSpiderMiddleware:
             try:
                 turns = Turns()
                 async for output in start:
-                    kept = self._outputs.from_start(output)
+                    kept = self._worker.spider_output.from_start(output)
                     if kept is not None:
                         yield kept
-                    await worker.committer.wait_for_room()
+                    await worker.outbox.wait_for_room()
                     if turns.is_due:
                         await turns.give()
                     if worker.failure is not None:
                         break
-                worker.start_ended()
+                worker.start_has_ended()
             except CloseSpider:
                 raise
             except Exception as raised:  # noqa: BLE001 - raised again below
-                worker.start_ended()
+                worker.start_has_ended()
                 error = raised  # raised at once it would leave the graph's work undone
                 logger.warning(  # the engine logs the error
                     "start() raised %s: %s; the crawl goes on with the work of the graph",
@@ -93,9 +91,9 @@ class ItemGraphSpiderMiddleware:
         assert request is not None
         leg = request.meta.get(LEG)
         if not isinstance(leg, Leg) or not leg.is_open:
-            leg = self._worker.begin(url=response.url).open_leg()
+            leg = self._worker.active.begin(url=response.url).open_leg()
             leg.request = request
-        self._outputs.enter(leg)
+        self._worker.spider_output.enter(leg)
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterable[Any]:
         """Do the same where Scrapy before 2.16 wants it without a loop.
@@ -123,7 +121,7 @@ class ItemGraphSpiderMiddleware:
         leg = current_leg.get()
         assert leg is not None
         callback = request_builder.callback_of(request, self._worker.spider)
-        async for output in self._outputs.taken(leg, callback, result):
+        async for output in self._worker.spider_output.taken(leg, callback, result):
             yield output
 
     def process_spider_exception(
@@ -134,7 +132,7 @@ class ItemGraphSpiderMiddleware:
         """Take note of an error that nobody has handled; what gives work back is none."""
         leg = current_leg.get()
         if leg is not None:
-            self._outputs.broke(leg, exception)
+            self._worker.spider_output.broke(leg, exception)
             is_none = isinstance(exception, SessionExpired | DatabaseUnavailableError)
             if is_none and leg.execution.outcome is Outcome.RELEASED:
                 return []
@@ -145,7 +143,7 @@ class LastSpiderMiddleware:
     """The one next to the spider: callbacks see their request's errback without our wrapping."""
 
     def __init__(self, worker: Worker) -> None:
-        self._outputs = SpiderOutput(worker)
+        self._worker = worker
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -170,7 +168,7 @@ class LastSpiderMiddleware:
             """Let the loop turn, also while others drop all that a callback yields."""
             leg = current_leg.get()
             assert leg is not None
-            async for output in self._outputs.in_turns(leg.execution, result):
+            async for output in self._worker.spider_output.in_turns(leg.execution, result):
                 yield output
 
 

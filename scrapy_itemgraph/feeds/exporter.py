@@ -49,7 +49,7 @@ class FeedExporter(feedexport.FeedExporter):
         self._has_unflushed = False
         self._closing: set[asyncio.Task[None]] = set()
         self._worker = workers.of(crawler)
-        self._worker.before_commit = self._flush
+        self._worker.before_commit(self._flush)
 
     async def open_spider(self, spider: Spider) -> None:  # type: ignore[override]
         """Open the feeds, and mend the files that are appended to."""

@@ -48,7 +48,7 @@ class JournalExporter(feedexport.FeedExporter):
             if storage is feedexport.FileFeedStorage:
                 self.storages[scheme] = FileFeedStorage
         self._worker = workers.of(crawler)
-        self._worker.before_closing = self._finish
+        self._worker.before_closing(self._finish)
         self._writers: list[Writer] = []
         self._is_stopping = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None

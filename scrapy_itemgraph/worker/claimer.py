@@ -13,19 +13,30 @@ from scrapy_itemgraph.model.operations import SetTTL
 from scrapy_itemgraph.model.types import Hand
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.async_tools import either
 from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.executions import LEG, LegState
-from scrapy_itemgraph.worker.spider import request_builder, seeds, validation
-from scrapy_itemgraph.worker.worker import either
+from scrapy_itemgraph.worker.spider import request_builder, validation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from scrapy import Request
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
 
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.types import Claim
-    from scrapy_itemgraph.worker.executions.executions import Leg
-    from scrapy_itemgraph.worker.worker import Worker
+    from scrapy_itemgraph.settings import Settings
+    from scrapy_itemgraph.throttle.download_gate import Gate
+    from scrapy_itemgraph.throttle.limiter_set import Limiters
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.executions.executions import Execution, Leg
+    from scrapy_itemgraph.worker.executions.outbox import Outbox
+    from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
+    from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+    from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 logger = logs.logger(__name__)
 
@@ -88,31 +99,76 @@ class Claimer:
     """Keeps the scheduler's buffer of claimed work from running dry."""
 
     def __init__(
-        self, worker: Worker, unhanded: Callable[[], int], push: Callable[[Request, Leg], None]
+        self,
+        graph: WorkerGraph,
+        active: ActiveExecutions,
+        ready: ReadyRequests,
+        queue: RequestQueue,
+        *,
+        crawler: Crawler,
+        outbox: Outbox,
+        limiters: Limiters,
+        gate: Gate,
+        sessions: SessionSync,
+        callbacks: CallbackTasks,
+        tasks: Mapping[str, Task],
+        settings: Settings,
+        settling: asyncio.Lock,
+        start_ended: asyncio.Event,
+        news: asyncio.Event,
+        ended: asyncio.Event,
     ) -> None:
-        self._worker = worker
-        self._unhanded = unhanded
-        self._push = push
+        """Take what claims depend on, and the events that this sets and waits for.
+
+        `settling` is the lock under which limits are taken. `start_ended` says that `start()` has
+        nothing more, `news` that there may be work where there was none; `ended` is set when
+        nothing is left to do.
+        """
+        self._crawler = crawler
+        self._graph = graph
+        self._active = active
+        self._outbox = outbox
+        self._ready = ready
+        self._queue = queue
+        self._limiters = limiters
+        self._gate = gate
+        self._sessions = sessions
+        self._callbacks = callbacks
+        self._tasks = tasks
+        self._settings = settings
+        self._settling = settling
+        self._start_ended = start_ended
+        self._news = news
+        self._ended = ended
+        self.claimed = 0
+        self.has_said_idle = False
         self._is_dry = False
         self._again_in = math.inf
         self._wake = asyncio.Event()
         self._turn = _Turn()
-        settings = worker.crawler.settings
-        self._limit = settings.getint("CONCURRENT_REQUESTS") + worker.settings.claim_batch
+        concurrency = crawler.settings.getint("CONCURRENT_REQUESTS")
+        self._limit = concurrency + settings.claim_batch
+
+    @property
+    def _spider(self) -> Spider:
+        assert self._crawler.spider is not None
+        return self._crawler.spider
 
     def wake(self) -> None:
         """Look again, if there is something to claim, or the end is near."""
-        if self._worker.handing.is_holding or self._worker.is_quiet or self._room() > 0:
+        if self._ready.is_holding or self._active.is_quiet or self._room() > 0:
             self._wake.set()
 
-    def has_news(self) -> None:
-        """Look again, for there may be work where there was none."""
-        self._is_dry = False
-        self.wake()
+    async def listen(self) -> None:
+        """Look again whenever there may be work where there was none, until told to stop."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            self._is_dry = False
+            self.wake()
 
     async def run(self) -> None:
-        """Sow the seeds, then claim until told to stop."""
-        await seeds.sow(self._worker)
+        """Claim until told to stop."""
         while True:
             self._wake.clear()
             if await self._claim_suspect() or await self._claim():
@@ -123,22 +179,26 @@ class Claimer:
     # Claims
 
     def _room(self) -> int:
-        worker = self._worker
-        batch, unhanded = worker.settings.claim_batch, self._unhanded()
-        if self._is_dry or unhanded > batch // 2 or not worker.crawler.engine.running:
+        batch, unhanded = self._settings.claim_batch, self._queue.unhanded
+        if self._is_dry or unhanded > batch // 2 or not self._is_running:
             return 0
-        if worker.handing.is_holding:
+        if self._ready.is_holding:
             return 0
-        if any(one.claim is not None and one.claim.is_alone for one in worker.working):
+        if any(one.claim is not None and one.claim.is_alone for one in self._active.working):
             return 0
-        held = len(worker.working) + worker.committer.pending - self._held_up()
+        held = len(self._active.working) + self._outbox.pending - self._held_up()
         return min(batch - unhanded, self._limit - held)
+
+    @property
+    def _is_running(self) -> bool:
+        engine = self._crawler.engine
+        return engine is not None and engine.running
 
     def _held_up(self) -> int:
         """Return how many pages in hand may be waiting for something of a blocked slot."""
-        if not self._worker.gate.held_up:
+        if not self._gate.held_up:
             return 0
-        return min(sum(one.is_scraping for one in self._worker.working), _MOST_HELD_UP)
+        return min(sum(one.is_scraping for one in self._active.working), _MOST_HELD_UP)
 
     async def _claim(self) -> bool:
         room = self._room()
@@ -148,22 +208,22 @@ class Claimer:
         claims = await self._take(room)
         self._is_dry = not claims
         await self._start(claims)
-        if not claims and self._worker.is_quiet:
-            self._worker.graph.suspects_wait = True  # if not, it is soon known
+        if not claims and self._active.is_quiet:
+            self._graph.suspects_wait = True  # if not, it is soon known
             return await self._claim_suspect()
         return bool(claims)
 
     async def _start(self, claims: Sequence[Claim]) -> None:
         """Begin the executions of new claims."""
         begun = [one for claim in claims if (one := self._begin(claim)) is not None]
-        self._worker.handing.claimed()
+        self._ready.claimed()
         begun = [one for one in begun if not await self._refile(*one)]
-        if self._worker.limiters.lacks(self._worker.unbegun()):
-            self._worker.limiters.wanted.set()
-        await self._worker.refresh_cookies([request for request, _ in begun])
+        if self._limiters.lacks(self._active.unbegun()):
+            self._limiters.wanted.set()
+        await self._sessions.refresh_cookies([request for request, _ in begun])
         for request, leg in begun:
             self._hand_out(request, leg)
-        in_hand = self._worker.limiters.soonest_room(self._worker.unbegun())
+        in_hand = self._limiters.soonest_room(self._active.unbegun())
         self._again_in = min(self._again_in, in_hand)
 
     # Suspects
@@ -173,43 +233,46 @@ class Claimer:
 
         Nothing is handed out until what is under way has ended; what is claimed waits in memory.
         """
-        worker, handing, turn = self._worker, self._worker.handing, self._turn
-        if not handing.is_holding:
-            is_idle = self._is_dry and not worker.executions - handing.untouched
-            if not worker.graph.suspects_wait or not turn.is_due(handing.handed_out, is_idle):
+        ready, turn = self._ready, self._turn
+        if not ready.is_holding:
+            is_idle = self._is_dry and not self._others()
+            if not self._graph.suspects_wait or not turn.is_due(ready.handed_out, is_idle):
                 return False
             turn.begin()
-            handing.hold()
-        if worker.executions - handing.untouched or handing.is_telling or worker.committer.pending:
+            ready.hold()
+        if self._others() or ready.is_telling or self._outbox.pending:
             if turn.takes_too_long():
-                turn.put_off(handing.handed_out)
-                handing.go_on()
+                turn.put_off(ready.handed_out)
+                ready.go_on()
             return False
-        if not turn.is_over() and worker.crawler.engine.running:
+        if not turn.is_over() and self._is_running:
             claims = await self._take(1, alone=True)
             await self._start(claims)
             if claims:
                 turn.goes_on()
                 return True
-            worker.graph.suspects_wait = False
-        turn.end(handing.handed_out)
-        handing.go_on()
+            self._graph.suspects_wait = False
+        turn.end(ready.handed_out)
+        ready.go_on()
         return False
+
+    def _others(self) -> Collection[Execution]:
+        """Return the executions under way, but for those that have not started."""
+        return self._active.executions - self._ready.untouched
 
     async def _take(self, most: int, *, alone: bool = False) -> list[Claim]:
         """Claim what the limits in hand, and those that can be had, let start soon."""
-        worker = self._worker
-        async with worker.settling:
-            limiters = worker.limiters
+        async with self._settling:
+            limiters = self._limiters
             # Beside what runs alone nothing starts, whatever waits.
             hand = Hand(
-                rooms=limiters.rooms({} if alone else worker.unbegun()),
+                rooms=limiters.rooms({} if alone else self._active.unbegun()),
                 shared=limiters.shared,
                 slot_terms=limiters.slot_terms,
             )
             asked_at = time.monotonic()
-            claims = await worker.graph.claim(
-                most, alone=alone, hand=hand, hands=worker.handing.of_claims
+            claims = await self._graph.claim(
+                most, alone=alone, hand=hand, hands=self._ready.of_claims
             )
             limiters.take(hand.grants, asked_at)
         if hand.again_in is not None:
@@ -221,20 +284,19 @@ class Claimer:
 
         Whatever the item, its request or the user's code are like, that ends this claim alone.
         """
-        worker = self._worker
-        worker.claimed += 1
-        worker.crawler.stats.inc_value("itemgraph/claimed")
-        task = worker.tasks.get(claim.task) or worker.task_of_callback(claim.task)
-        execution = worker.begin(claim=claim, task=task)
-        execution.is_told = worker.handing.is_chosen(claim)
+        self.claimed += 1
+        self._crawler.stats.inc_value("itemgraph/claimed")
+        task = self._tasks.get(claim.task) or self._callbacks.task_of(claim.task)
+        execution = self._active.begin(claim=claim, task=task)
+        execution.is_told = self._ready.is_chosen(claim)
         leg = execution.open_leg(is_own=True)
         try:
-            execution.limits = worker.graph.limiting.of_claim(claim)
+            execution.limits = self._graph.limiting.of_claim(claim)
             if task.is_callback:
-                request = request_builder.stored_request(worker.spider, claim)
+                request = request_builder.stored_request(self._spider, claim)
             else:
-                execution.item = ItemContext.claimed(claim, worker.graph)
-                request = request_builder.build_request(worker.spider, task, execution.item)
+                execution.item = ItemContext.claimed(claim, self._graph)
+                request = request_builder.build_request(self._spider, task, execution.item)
             local_slots.slot_of(request)  # which some URLs do not have
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
             self._spoil(leg, error, values.page_of(claim.item.data)[0] or "")
@@ -243,24 +305,25 @@ class Claimer:
 
     async def _refile(self, request: Request, leg: Leg) -> bool:
         """Give a claim back whose request turned out to have another slot; whether it had one."""
-        worker, claim = self._worker, leg.execution.claim
+        claim = leg.execution.claim
         assert claim is not None
         slot = local_slots.slot_of(request)
         if slot == claim.slot or claim.is_refiled:
             return False
-        worker.forget(leg.execution)
-        worker.crawler.stats.inc_value("itemgraph/refiled")
-        await worker.graph.refile(claim, slot)
+        self._active.forget(leg.execution)
+        self._crawler.stats.inc_value("itemgraph/refiled")
+        await self._graph.refile(claim, slot)
         return True
 
     def _spoil(self, leg: Leg, error: BaseException, url: str) -> None:
         """Fail a claim whose request cannot be made or handed out."""
         execution = leg.execution
-        if self._worker.crawler.engine.spider is None:  # closed meanwhile
+        engine = self._crawler.engine
+        if engine is None or engine.spider is None:  # closed meanwhile
             execution.release()
         else:
             kind = "request" if isinstance(error, ItemGraphError) else None
-            execution.fail(self._worker.error_of(execution, error, kind=kind, url=url))
+            execution.fail(self._active.error_of(execution, error, kind=kind, url=url))
         leg.close()
 
     def _hand_out(self, request: Request, leg: Leg) -> None:
@@ -278,14 +341,15 @@ class Claimer:
         if task is not None and task.autothrottle is False:
             request.meta.setdefault("autothrottle_dont_adjust_delay", True)
         request.meta.update({"dont_retry": True, LEG: leg})
-        self._worker.crawler.engine.crawl(request)
+        assert self._crawler.engine is not None
+        self._crawler.engine.crawl(request)
         if leg.state is LegState.OFFERED:
             why = ItemGraphError(
                 "Scrapy's offsite filter (allowed_domains) or another handler of request_scheduled "
                 "refused the request"
             )
             leg.execution.refuse(
-                self._worker.error_of(leg.execution, why, kind="refused", url=request.url)
+                self._active.error_of(leg.execution, why, kind="refused", url=request.url)
             )
             leg.close()
 
@@ -296,11 +360,11 @@ class Claimer:
         if ttl is not None:
             leg.execution.add(SetTTL(ttl))
         request.meta[LEG] = leg
-        self._push(request, leg)
+        self._queue.push_claimed(request, leg)
 
     async def _pause(self, longest: float) -> None:
         """Wait until there is something to look at: our own doing, a NOTIFY, or the time."""
-        others = await either(self._wake, self._worker.graph.wait(longest))
+        others = await either(self._wake, self._graph.wait(longest))
         if not others.cancelled():
             others.result()
             self._is_dry = False
@@ -309,35 +373,42 @@ class Claimer:
 
     async def _look_for_end(self) -> float:
         """Set `ended` when nothing is left to do; return how long to wait before looking again."""
-        worker = self._worker
-        poll = _POLL[worker.settings.idle]
-        if not worker.has_started or not worker.is_quiet or not self._is_dry or worker.is_over:
+        active = self._active
+        poll = _POLL[self._settings.idle]
+        has_started = self._start_ended.is_set()
+        if not has_started or not active.is_quiet or not self._is_dry or active.is_over:
             return poll
-        if await worker.graph.learn_callbacks():
+        if await self._graph.learn_callbacks():
             self._is_dry = False
             return 0.0
-        remaining = await worker.graph.remaining()
-        if not (worker.claimed or worker.has_said_idle or remaining.has_some):
-            worker.has_said_idle = True
+        remaining = await self._graph.remaining()
+        if not (self.claimed or self.has_said_idle or remaining.has_some):
+            self.has_said_idle = True
             await self._say_why_idle()
-        if worker.settings.idle == "wait" or not worker.is_quiet:
+        if self._settings.idle == "wait" or not active.is_quiet:
             return poll
         if remaining.is_over:
-            await worker.graph.mark_started()
-            await worker.graph.finish_run()
-            worker.is_over = True
-            worker.ended.set()
-            request_builder.wake_engine(worker.crawler)
+            await self._graph.mark_started()
+            await self._graph.finish_run()
+            active.is_over = True
+            self._ended.set()
+            self._queue.wake_engine()
             return poll
         return poll if remaining.next_retry is None else min(poll, max(remaining.next_retry, 0.05))
 
     async def _say_why_idle(self) -> None:
         """Say that there is nothing to do, why, and what would change that."""
         logger.info("Nothing to do now", extra={"action": "idle"})
-        await self._worker.log_summary()
+        await log_summary(self._graph)
         logger.info(
             "To run what is fresh: another version= of its task (of a plain callback in "
             "ITEMGRAPH_CALLBACKS), a ttl, scrapy itemgraph expire ID, or for all of it scrapy "
             "itemgraph restart CRAWL; to add work: seeds, or scrapy itemgraph add",
             extra={"action": "idle"},
         )
+
+
+async def log_summary(graph: WorkerGraph) -> None:
+    """Log what the crawl has and what is left, and why."""
+    for line in (await graph.summary()).lines():
+        logger.info("%s", line, extra={"action": "summary"})

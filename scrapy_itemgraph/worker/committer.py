@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
     from scrapy.statscollectors import StatsCollector
 
+    from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.model.operations import Changeset
     from scrapy_itemgraph.model.types import Applied
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.executions.outbox import Outbox
+    from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
+    from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
+    from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 logger = logs.logger(__name__)
 
@@ -31,111 +38,109 @@ _STATS = {
 }
 
 
-_MOST_WAITING = 1000
-_Waiting = tuple["Changeset", str, "Callable[[Applied], Awaitable[None]] | None"]
-
-
 class Committer:
-    """Batches changesets: at once when nothing else is under way, else as they gather."""
+    """Commits in batches: at once when nothing else is under way, else as they gather."""
 
     def __init__(
         self,
-        commit: Callable[[Sequence[Changeset]], Awaitable[list[Applied]]],
+        graph: WorkerGraph,
+        outbox: Outbox,
+        active: ActiveExecutions,
+        ready: ReadyRequests,
         *,
+        sessions: SessionSync,
+        callbacks: CallbackTasks,
+        enqueuer: Enqueuer,
+        news: asyncio.Event,
         stats: StatsCollector,
-        batch: int,
         interval: float,
-        is_quiet: Callable[[], bool],
-        on_commit: Callable[[Sequence[Applied]], None],
+        before_commit: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
-        self._commit = commit
+        """Take what is committed, and what is saved or told in the same transaction.
+
+        Changesets wait for others up to `interval` seconds; `before_commit` are awaited before each
+        transaction, and `news` is set after it.
+        """
+        self._graph = graph
+        self._outbox = outbox
+        self._active = active
+        self._ready = ready
+        self._sessions = sessions
+        self._callbacks = callbacks
+        self._enqueuer = enqueuer
+        self._news = news
         self._stats = stats
-        self._batch = batch
         self._interval = interval
-        self._is_quiet = is_quiet
-        self._on_commit = on_commit
-        self._waiting: deque[_Waiting] = deque()
-        self._committing = 0
-        self._added = asyncio.Event()
-        self._full = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._is_stopping = False
-
-    @property
-    def pending(self) -> int:
-        """How many changesets are not committed yet."""
-        return len(self._waiting) + self._committing
-
-    def add(
-        self,
-        changeset: Changeset,
-        where: str,
-        then: Callable[[Applied], Awaitable[None]] | None = None,
-    ) -> None:
-        """Take a changeset; `where` names its work in the log, `then` learns what became of it."""
-        self._waiting.append((changeset, where, then))
-        self._added.set()
-        if len(self._waiting) >= self._batch or self._is_quiet():
-            self._full.set()
-
-    async def wait_for_room(self) -> None:
-        """Wait while a great many changesets wait, so that their maker does not run ahead."""
-        while len(self._waiting) >= _MOST_WAITING and not self._is_stopping:
-            self._drained.clear()
-            await self._drained.wait()
-
-    def nudge(self) -> None:
-        """Commit what is there at once if nothing else is under way any more."""
-        if self._waiting and self._is_quiet():
-            self._full.set()
+        self._before_commit = before_commit
 
     async def run(self) -> None:
-        """Commit until told to stop; never stops within a transaction."""
-        while not self._is_stopping:
-            await self._added.wait()
-            if len(self._waiting) < self._batch and not self._is_quiet():
+        """Commit until the outbox is stopped; never stops within a transaction."""
+        outbox = self._outbox
+        while not outbox.is_stopping:
+            await outbox.added.wait()
+            if not outbox.has_batch and self._active.under_way:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._full.wait(), self._interval)
-            self._full.clear()
+                    await asyncio.wait_for(outbox.hurried.wait(), self._interval)
+            outbox.hurried.clear()
             await self._commit_next()
-
-    def stop(self) -> None:
-        """Make `run` end after the transaction under way."""
-        self._is_stopping = True
-        self._drained.set()
-        self._added.set()
-        self._full.set()
 
     async def flush(self) -> None:
         """Commit everything that is there; `run` must have ended."""
-        while self._waiting:
+        while self._outbox:
             await self._commit_next()
 
+    async def tell_of_starved(self) -> None:
+        """Tell the database what starts next where no other transaction did so in time."""
+        while True:
+            await self._ready.wanted.wait()
+            self._ready.wanted.clear()
+            handing = self._ready.next(is_starved=True)
+            if handing is None:
+                continue
+            try:
+                await self._graph.hand(handing)
+            finally:
+                self._ready.settle(handing)
+
     async def _commit_next(self) -> None:
-        batch = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
-        if not self._waiting:
-            self._added.clear()
+        batch = self._outbox.take()
         if not batch:
             return
-        self._committing = len(batch)
+        back = batch
         try:
-            applied = await self._commit([changeset for changeset, *_ in batch])
-        except BaseException:
-            self._waiting.extendleft(reversed(batch))
-            self._added.set()
-            raise
+            applied, has_freed = await self._commit([entry.changeset for entry in batch])
+            back = []
         finally:
-            self._committing = 0
-            self._drained.set()
-        for (changeset, where, then), result in zip(batch, applied, strict=True):
-            await self._report_notes(where, result)
-            self._report(changeset, where, result)
-            if then is not None:
+            self._outbox.settle(back=back)
+        for entry, result in zip(batch, applied, strict=True):
+            await self._report_notes(entry.where, result)
+            self._report(entry.changeset, entry.where, result)
+            if entry.execution is not None:
                 try:
-                    await then(result)
+                    await self._enqueuer.applied(entry.execution, result, has_freed=has_freed)
                 except Exception:  # a handler of signals, or a user's duplicates filter
-                    logger.exception("%s: after the commit", where)
-        self._on_commit(applied)
+                    logger.exception("%s: after the commit", entry.where)
+        self._news.set()
+
+    async def _commit(self, changesets: Sequence[Changeset]) -> tuple[list[Applied], bool]:
+        """Commit in one transaction; return what came of each, and whether names were freed."""
+        new = self._callbacks.unregistered()
+        if new:
+            await self._graph.register_callbacks(new)
+            self._callbacks.registered(new)
+        for prepare in self._before_commit:
+            await prepare()
+        cookies, state = self._sessions.unsaved()
+        freed = self._graph.names_freed
+        handing = self._ready.next()
+        try:
+            applied = await self._graph.commit(
+                changesets, cookies=cookies, state=state, handing=handing
+            )
+        finally:
+            self._ready.settle(handing)
+        self._sessions.saved(cookies, state)
+        return applied, self._graph.names_freed != freed
 
     async def _report_notes(self, where: str, applied: Applied) -> None:
         """Count what each operation did, and log it; the loop turns between many of them."""

@@ -6,60 +6,85 @@ import time
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.throttle.feedback import SHORT_BLOCK
-from scrapy_itemgraph.worker.worker import either
+from scrapy_itemgraph.tools.async_tools import either
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
 
-    from scrapy_itemgraph.worker.worker import Worker
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.throttle.download_gate import Gate
+    from scrapy_itemgraph.throttle.feedback import SiteFeedback
+    from scrapy_itemgraph.throttle.limiter_set import Limiters
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
 
 
 class LimitSync:
     """Tells and asks the database about limits, when there is something to tell or ask."""
 
-    def __init__(self, worker: Worker, has_news: Callable[[], None]) -> None:
-        self._worker = worker
-        self._has_news = has_news
+    def __init__(
+        self,
+        graph: WorkerGraph,
+        limiters: Limiters,
+        active: ActiveExecutions,
+        queue: RequestQueue,
+        *,
+        gate: Gate,
+        feedback: SiteFeedback,
+        settling: asyncio.Lock,
+        news: asyncio.Event,
+    ) -> None:
+        """Take the lock under which limits are taken and given up, and what sites answered.
+
+        `news` is set when this worker may claim more.
+        """
+        self._graph = graph
+        self._limiters = limiters
+        self._active = active
+        self._queue = queue
+        self._gate = gate
+        self._feedback = feedback
+        self._settling = settling
+        self._news = news
 
     async def run(self) -> None:
         """Keep limits until told to stop."""
         while True:
-            self._worker.limiters.wanted.clear()
+            self._limiters.wanted.clear()
             await self._settle()
             await self._pause()
 
     async def _settle(self) -> None:
-        worker = self._worker
-        async with worker.settling:
+        limiters = self._limiters
+        async with self._settling:
             await self._save_feedback()
-            unknown = worker.limiters.unidentified
+            unknown = limiters.unidentified
             if unknown:
                 names = [name for _, name in unknown]
-                worker.limiters.identify(await worker.graph.limiting.number_slots(names))
-            uses = worker.limiters.uses(worker.unbegun())
+                limiters.identify(await self._graph.limiting.number_slots(names))
+            uses = limiters.uses(self._active.unbegun())
             asked_at = time.monotonic()
-            grants = await worker.graph.limiting.renew(uses)
-            worker.limiters.take(grants.values(), asked_at, asked=uses)
-        for one in list(worker.limiters):
+            grants = await self._graph.limiting.renew(uses)
+            limiters.take(grants.values(), asked_at, asked=uses)
+        for one in list(limiters):
             if one.blocked_until - asked_at > SHORT_BLOCK:
-                worker.on_blocked(one)
-        worker.gate.pump()
+                self._queue.give_back(one)
+        self._gate.pump()
 
     async def save(self) -> None:
         """Save what was learned just before the end."""
-        async with self._worker.settling:
+        async with self._settling:
             await self._save_feedback()
 
     async def _save_feedback(self) -> None:
-        answers = list(self._worker.feedback.unsaved)
+        answers = list(self._feedback.unsaved)
         if answers:
-            await self._worker.graph.limiting.save_feedback(answers)
-            del self._worker.feedback.unsaved[: len(answers)]
+            await self._graph.limiting.save_feedback(answers)
+            del self._feedback.unsaved[: len(answers)]
 
     async def _pause(self) -> None:
         """Wait until something is needed here, somebody tells this worker, or it is time."""
-        worker = self._worker
-        longest = worker.limiters.next_settling(worker.unbegun())
-        others = await either(worker.limiters.wanted, worker.graph.wait_for_own_news(longest))
+        longest = self._limiters.next_settling(self._active.unbegun())
+        others = await either(self._limiters.wanted, self._graph.wait_for_own_news(longest))
         if not others.cancelled() and others.result():
-            self._has_news()
+            self._news.set()

@@ -13,10 +13,12 @@ from scrapy_itemgraph.tools.progress import Progress
 from scrapy_itemgraph.worker.executions.executions import LegState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from scrapy.crawler import Crawler
 
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.executions import Leg
-    from scrapy_itemgraph.worker.worker import Worker
+    from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 logger = logs.logger(__name__)
 
@@ -29,9 +31,23 @@ _PRUNE_EVERY = 600.0
 class Maintenance:
     """Takes over from the dead, stages what fell due, and finds legs that nobody has."""
 
-    def __init__(self, worker: Worker, has_news: Callable[[], None]) -> None:
-        self._worker = worker
-        self._has_news = has_news
+    def __init__(
+        self,
+        graph: WorkerGraph,
+        active: ActiveExecutions,
+        *,
+        crawler: Crawler,
+        sessions: SessionSync,
+        start_ended: asyncio.Event,
+        news: asyncio.Event,
+    ) -> None:
+        """Take the event that says that `start()` ended, and the one to set when work came free."""
+        self._graph = graph
+        self._active = active
+        self._crawler = crawler
+        self._sessions = sessions
+        self._start_ended = start_ended
+        self._news = news
         self._missed: set[Leg] = set()
         self._sweeping: Progress | None = None
         self._staging: Progress | None = None
@@ -43,29 +59,29 @@ class Maintenance:
         pruned = -math.inf
         is_marked = False
         while True:
-            if self._worker.has_started and not is_marked:
+            if self._start_ended.is_set() and not is_marked:
                 is_marked = True
-                await self._worker.graph.mark_started()
-            has_more = await self._worker.graph.tend()
+                await self._graph.mark_started()
+            has_more = await self._graph.tend()
             await self._say_how_far()
             if has_more:
-                self._has_news()
+                self._news.set()
                 await asyncio.sleep(0)
                 continue
-            if await self._worker.graph.learn_callbacks():
-                self._has_news()
-            await self._worker.refresh_state()
+            if await self._graph.learn_callbacks():
+                self._news.set()
+            await self._sessions.refresh_state()
             if time.monotonic() - swept > _SWEEP_EVERY:
                 swept = time.monotonic()
                 self._sweep()
             is_due = time.monotonic() - pruned > _PRUNE_EVERY
-            if is_due and not await self._worker.graph.pruning.step():
+            if is_due and not await self._graph.pruning.step():
                 pruned = time.monotonic()
             await self._rest()
 
     async def _say_how_far(self) -> None:
         """Log how far a long sweep is, and what fell due, now and then."""
-        graph = self._worker.graph
+        graph = self._graph
         if graph.staged == self._staged:
             self._staging = None
         else:
@@ -92,29 +108,29 @@ class Maintenance:
         until = time.monotonic() + _EVERY
         while (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, _LOOK_OUT))
-            if self._worker.is_quiet and await self._worker.graph.take_over():
-                self._has_news()
+            if self._active.is_quiet and await self._graph.take_over():
+                self._news.set()
 
     def _sweep(self) -> None:
         """Close legs whose request the engine no longer has; twice missed is forgotten."""
-        worker = self._worker
-        engine = worker.crawler.engine
+        engine = self._crawler.engine
+        assert engine is not None
         scraping = engine.scraper.slot
         if scraping is None:
             return
         known = engine.downloader.active | scraping.active | {entry[1] for entry in scraping.queue}
         missed = {
             leg
-            for execution in worker.executions
+            for execution in self._active.executions
             for leg in execution.legs
             if leg.state is LegState.RUNNING and leg.request not in known
         }
         forgotten, self._missed = missed & self._missed, missed
         for leg in forgotten:
-            worker.crawler.stats.inc_value("itemgraph/legs_forgotten")
+            self._crawler.stats.inc_value("itemgraph/legs_forgotten")
             lost = ItemGraphError("Scrapy dropped the request without telling anyone")
             leg.execution.fail(
-                worker.error_of(leg.execution, lost, kind="forgotten", url=leg.request.url)
+                self._active.error_of(leg.execution, lost, kind="forgotten", url=leg.request.url)
             )
             leg.close()
 

@@ -4,46 +4,54 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
 from scrapy_itemgraph.graph import WorkerGraph
-from scrapy_itemgraph.model import tasks, values
+from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.limits import MANY
-from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.types import Outcome
-from scrapy_itemgraph.serialize import classes, requests
+from scrapy_itemgraph.serialize import classes
 from scrapy_itemgraph.settings import Settings, project_directory
 from scrapy_itemgraph.throttle.download_gate import Gate
 from scrapy_itemgraph.throttle.feedback import SHORT_BLOCK, SiteFeedback
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.throttle.local_slots import AutoThrottle, LocalSlots
-from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.async_tools import cancelled
+from scrapy_itemgraph.worker.claimer import Claimer, log_summary
 from scrapy_itemgraph.worker.committer import Committer
-from scrapy_itemgraph.worker.executions.executions import Execution, leg_of
+from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+from scrapy_itemgraph.worker.executions.executions import leg_of
+from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
-from scrapy_itemgraph.worker.spider import methods, request_builder
+from scrapy_itemgraph.worker.limit_sync import LimitSync
+from scrapy_itemgraph.worker.maintenance import Maintenance
+from scrapy_itemgraph.worker.spider import methods, request_builder, seeds
+from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
+from scrapy_itemgraph.worker.spider.duplicates import Duplicates
+from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
+from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
+from scrapy_itemgraph.worker.spider.logins import Logins
+from scrapy_itemgraph.worker.spider.redirects import Redirects
+from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+from scrapy_itemgraph.worker.spider.session_sync import SessionSync
+from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-    from uuid import UUID
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.types import Applied, Claim, Scraped
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
-    from scrapy_itemgraph.worker.executions.executions import Leg
+    from scrapy_itemgraph.worker.executions.executions import Execution, Leg
+    from scrapy_itemgraph.worker.spider.request_ids import Identities
 
 logger = logs.logger(__name__)
-
-T = TypeVar("T")
 
 ERROR_REASON = "itemgraph_error"
 GONE_REASON = "itemgraph_database_gone"
@@ -51,7 +59,7 @@ _OF_CRAWLER = "_itemgraph_worker"  # on the crawler, to go with it
 
 
 def of(crawler: Crawler) -> Worker:
-    """Return the crawl of a crawler; the components of one crawler share it."""
+    """Return the worker of a crawler; the components of one crawler share it."""
     worker: Worker | None = getattr(crawler, _OF_CRAWLER, None)
     if worker is None:
         worker = Worker(crawler)
@@ -60,72 +68,43 @@ def of(crawler: Crawler) -> Worker:
 
 
 class Worker:
-    """A running crawl: its graph, its executions, and its commits."""
+    """A running crawl process: opens the graph, builds the parts from what they need, runs them."""
+
+    checks: Checks  # this and what follows is there while the worker is open
+    limiters: Limiters
+    feedback: SiteFeedback
+    gate: Gate
+    active: ActiveExecutions
+    outbox: Outbox
+    ready: ReadyRequests
+    queue: RequestQueue
+    sessions: SessionSync
+    redirects: Redirects
+    enqueuer: Enqueuer
+    logins: Logins
+    spider_output: SpiderOutput
+    committer: Committer
+    claimer: Claimer
+    limit_sync: LimitSync
+    maintenance: Maintenance
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.settings = Settings.of_project(crawler.settings)
-        self.judge = request_builder.Judge(
-            crawler.settings, max_retry_after=self.settings.max_retry_after
-        )
+        self.is_open = False
         self.tasks: Mapping[str, Task] = {}
-        self.executions: set[Execution] = set()
-        self.working: set[Execution] = set()  # those of claims
-        self.claimed = 0
-        self.has_started = False
-        self.is_over = False
-        self.has_said_idle = False
-        self.freed_meanwhile = False  # names of the crawl, during the last commit
+        self.start_ended = asyncio.Event()  # `start()` has nothing more
+        self.ended = asyncio.Event()  # nothing is left to do, or the crawl failed
         self.failure: str | None = None
-        self.ended = asyncio.Event()
-        # The scheduler's, the claiming's and the discoveries' ears.
-        self.on_fetched: Callable[[Leg], None] = lambda _: None
-        self.on_count: Callable[[], int] = lambda: 0  # of the requests that the engine has
-        self.on_news: Callable[[], None] = lambda: None
-        self.on_applied: Callable[[Execution, Applied], Coroutine[Any, Any, None]] = nothing
-        self.on_yielded: Callable[[Request, Leg], None] = lambda *_: None
-        self.on_expired: Callable[[Leg, Exception], None] = lambda *_: None
-        self.on_blocked: Callable[[Limiter], None] = lambda _: None
-        self.on_closing: Callable[[], Coroutine[Any, Any, None]] = nothing
-        # The feeds'.
-        self.before_commit: Callable[[], Coroutine[Any, Any, None]] = nothing
-        self.before_closing: Callable[[], Coroutine[Any, Any, None]] = nothing
-        slots = LocalSlots(crawler)
-        self.limiters = Limiters(slots.terms, slots.delay)
-        self.autothrottle = AutoThrottle(crawler.settings)
-        self.feedback = SiteFeedback(
-            self.limiters,
-            self.autothrottle,
-            agent=crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"],
-            longest=self.settings.max_retry_after,
-            learns_delays=self.settings.learn_delays,
-            on_block=self._blocked,
-        )
-        self.gate = Gate(self.limiters, slots.adopt, self)
-        self.handing = ReadyRequests(
-            working=lambda: self.working,
-            running=lambda: self.on_count(),  # noqa: PLW0108 - set later
-            places_of=self._places_of,
-            concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
-            most_ahead=self.settings.claim_batch,
-        )
-        self.settling = asyncio.Lock()  # one at a time takes limits and gives them up
-        self._is_cut_off = False
-        self._graph: WorkerGraph | None = None
-        self._checks: Checks | None = None
         self.jars = Jars(crawler)
-        self._state: State | None = None
-        self._unregistered: dict[str, Task] = {}
+        self._news = asyncio.Event()  # there may be work where there was none
+        self._graph: WorkerGraph | None = None
+        self._autothrottle = AutoThrottle(crawler.settings)
+        self._is_cut_off = False
+        self._before_commit: list[Callable[[], Awaitable[None]]] = []
+        self._before_closing: list[Callable[[], Awaitable[None]]] = []
         self._duties: list[asyncio.Task[None]] = []
         self._commits: asyncio.Task[None] | None = None
-        self.committer = Committer(
-            self._commit,
-            stats=crawler.stats,
-            batch=self.settings.commit_batch,
-            interval=self.settings.commit_interval,
-            is_quiet=lambda: not self.under_way,
-            on_commit=lambda _: self.on_news(),
-        )
 
     @property
     def spider(self) -> Spider:
@@ -139,59 +118,71 @@ class Worker:
         assert self._graph is not None
         return self._graph
 
-    @property
-    def checks(self) -> Checks:
-        """What checks the spider's operations; there once the graph is open."""
-        assert self._checks is not None
-        return self._checks
+    def before_commit(self, hook: Callable[[], Awaitable[None]]) -> None:
+        """Have something awaited before each transaction that commits executions."""
+        self._before_commit.append(hook)
 
-    @property
-    def under_way(self) -> Collection[Execution]:
-        """The executions that may go on now: not those that wait while something runs alone."""
-        if self.handing.is_holding:
-            return self.executions - self.handing.untouched
-        return self.executions
+    def before_closing(self, hook: Callable[[], Awaitable[None]]) -> None:
+        """Have something awaited at the end, when all is committed and the graph still open."""
+        self._before_closing.append(hook)
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing is under way in this process."""
-        return not self.executions and not self.committer.pending
+    # Opening
 
-    # Opening and closing
-
-    async def open(self, *duties: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Open the graph and start the duties; on an error say so, and let the spider not run."""
-        self._state = State(self.spider)
+    async def open(self, identities: Identities) -> None:
+        """Open the graph and start the parts; on an error say so, and let the spider not run."""
+        state = State(self.spider)
         try:
-            classes.load_modules(self.settings.allowed_modules)
-            self.tasks = tasks.discover(type(self.spider))
-            for name, options in self.settings.callbacks.items():
-                tasks.of_callback(name, options)
-            request_builder.warn_of_no_callbacks(self.settings.callbacks, self.spider)
-            self._graph = await WorkerGraph.open(
-                self.settings,
-                crawl=request_builder.crawl_name(self.settings.crawl, self.spider),
-                spider=self.spider.name,
-                tasks=self.tasks,
-                of_callback=self.task_of_callback,
-                has_callback=self._has_callback,
-                callback_names=methods.callback_names(type(self.spider)),
-                arguments=request_builder.digests(request_builder.spider_arguments(self.spider)),
-                job=getattr(self.spider, "_job", None),
-                source_of=self._source_of,
-            )
+            callbacks = self._read_spider()
+            self._graph = graph = await self._open_graph(callbacks)
             self._say_where()
             await self._say_what_is_resumed()
-            await self.refresh_state()
+            self.sessions = SessionSync(graph, self.jars, state)
+            await self.sessions.refresh_state()
         except ItemGraphError as error:
             self.fail(str(error))
             return
-        self._checks = Checks(self.tasks, self.graph.callbacks)
+        self._build(graph, callbacks, identities)
+        assert self.crawler.engine is not None
         self.gate.stand_before(self.crawler.engine.downloader)
-        self.graph.on_replaced = self.limiters.lose
-        self._commits = asyncio.create_task(self._guarded(self.committer.run()))
-        duties = (*duties, self._tell_of_starved)
-        self._duties += [asyncio.create_task(self._guarded(duty())) for duty in duties]
+        graph.on_replaced = self.limiters.lose
+        self.is_open = True
+        self._commits = self.start_duty(self.committer.run())
+        self._duties += [
+            self.start_duty(duty)
+            for duty in (
+                self._claim(),
+                self.claimer.listen(),
+                self.limit_sync.run(),
+                self.maintenance.run(),
+                self.redirects.run(),
+                self.logins.run(),
+                self.committer.tell_of_starved(),
+            )
+        ]
+
+    def _read_spider(self) -> CallbackTasks:
+        """Take the tasks that the spider declares; return those of its plain callbacks."""
+        classes.load_modules(self.settings.allowed_modules)
+        self.tasks = tasks.discover(type(self.spider))
+        for name, options in self.settings.callbacks.items():
+            tasks.of_callback(name, options)
+        request_builder.warn_of_no_callbacks(self.settings.callbacks, self.spider)
+        return CallbackTasks(self.spider, self.tasks, self.settings.callbacks)
+
+    async def _open_graph(self, callbacks: CallbackTasks) -> WorkerGraph:
+        spider = self.spider
+        return await WorkerGraph.open(
+            self.settings,
+            crawl=request_builder.crawl_name(self.settings.crawl, spider),
+            spider=spider.name,
+            tasks=self.tasks,
+            of_callback=callbacks.task_of,
+            has_callback=callbacks.has,
+            callback_names=methods.callback_names(type(spider)),
+            arguments=request_builder.digests(request_builder.spider_arguments(spider)),
+            job=getattr(spider, "_job", None),
+            source_of=callbacks.source_of,
+        )
 
     def _say_where(self) -> None:
         """Say where an embedded graph is when no project says it: an egg, or runspider."""
@@ -211,9 +202,166 @@ class Worker:
         if line is not None:
             logger.info("%s", line, extra={"action": "resuming"})
 
+    def _build(self, graph: WorkerGraph, callbacks: CallbackTasks, identities: Identities) -> None:
+        """Build the parts in order, each from what it needs."""
+        settling = asyncio.Lock()  # one at a time takes limits and gives them up
+        self._build_queue()
+        self._build_spider_parts(graph, callbacks, identities)
+        self.committer = Committer(
+            graph,
+            self.outbox,
+            self.active,
+            self.ready,
+            sessions=self.sessions,
+            callbacks=callbacks,
+            enqueuer=self.enqueuer,
+            news=self._news,
+            stats=self.crawler.stats,
+            interval=self.settings.commit_interval,
+            before_commit=self._before_commit,
+        )
+        self.claimer = Claimer(
+            graph,
+            self.active,
+            self.ready,
+            self.queue,
+            crawler=self.crawler,
+            outbox=self.outbox,
+            limiters=self.limiters,
+            gate=self.gate,
+            sessions=self.sessions,
+            callbacks=callbacks,
+            tasks=self.tasks,
+            settings=self.settings,
+            settling=settling,
+            start_ended=self.start_ended,
+            news=self._news,
+            ended=self.ended,
+        )
+        self._build_upkeep(graph, settling)
+
+    def _build_queue(self) -> None:
+        """Build what holds limits, executions and requests in memory."""
+        given = self.crawler.settings
+        slots = LocalSlots(self.crawler)
+        self.limiters = Limiters(slots.terms, slots.delay)
+        self.feedback = SiteFeedback(
+            self.limiters,
+            self._autothrottle,
+            agent=given["ROBOTSTXT_USER_AGENT"] or given["USER_AGENT"],
+            longest=self.settings.max_retry_after,
+            learns_delays=self.settings.learn_delays,
+            on_block=self._blocked,
+        )
+        self.gate = Gate(self.limiters, slots.adopt, self)
+        working: set[Execution] = set()
+        running: set[Leg] = set()
+        self.ready = ReadyRequests(
+            working=working,
+            running=running,
+            places_of=lambda slot: _places_of(self.limiters, slot),
+            concurrency=given.getint("CONCURRENT_REQUESTS"),
+            most_ahead=self.settings.claim_batch,
+            wake_engine=lambda: request_builder.wake_engine(self.crawler),
+        )
+        self.outbox = Outbox(self.settings.commit_batch)
+        self.active = ActiveExecutions(
+            self.spider.name,
+            working=working,
+            ready=self.ready,
+            outbox=self.outbox,
+            news=self._news,
+            most_operations=self.settings.max_operations,
+        )
+        self.queue = RequestQueue(
+            self.crawler, self.gate, self.limiters, self.ready, running=running
+        )
+
+    def _build_spider_parts(
+        self, graph: WorkerGraph, callbacks: CallbackTasks, identities: Identities
+    ) -> None:
+        """Build what takes in what the spider yields."""
+        duplicates = Duplicates(self.crawler, identities.dupefilter)
+        self.checks = Checks(self.tasks, graph.callbacks)
+        self.redirects = Redirects(
+            graph,
+            self.active,
+            self.queue,
+            spider=self.spider,
+            identities=identities,
+            duplicates=duplicates,
+            sessions=self.sessions,
+        )
+        self.enqueuer = Enqueuer(
+            graph,
+            self.active,
+            self.redirects,
+            spider=self.spider,
+            identities=identities,
+            duplicates=duplicates,
+            callbacks=callbacks,
+            stats=self.crawler.stats,
+            most_held=self.settings.held_requests,
+        )
+        self.logins = Logins(
+            graph,
+            self.active,
+            self.queue,
+            crawler=self.crawler,
+            sessions=self.sessions,
+            news=self._news,
+        )
+        self.spider_output = SpiderOutput(
+            self.crawler,
+            self.active,
+            self.queue,
+            gate=self.gate,
+            checks=self.checks,
+            failures=FailurePolicy(
+                self.crawler.settings, max_retry_after=self.settings.max_retry_after
+            ),
+            enqueuer=self.enqueuer,
+            logins=self.logins,
+            has_tasks=bool(self.tasks),
+            callbacks=self.settings.callbacks,
+        )
+
+    def _build_upkeep(self, graph: WorkerGraph, settling: asyncio.Lock) -> None:
+        """Build what keeps limits and the crawl in order beside its work."""
+        self.limit_sync = LimitSync(
+            graph,
+            self.limiters,
+            self.active,
+            self.queue,
+            gate=self.gate,
+            feedback=self.feedback,
+            settling=settling,
+            news=self._news,
+        )
+        self.maintenance = Maintenance(
+            graph,
+            self.active,
+            crawler=self.crawler,
+            sessions=self.sessions,
+            start_ended=self.start_ended,
+            news=self._news,
+        )
+
+    async def _claim(self) -> None:
+        await seeds.sow(self.spider, self.graph, self.checks)
+        await self.claimer.run()
+
+    # Closing
+
+    def start_has_ended(self) -> None:
+        """Take note that `start()` has nothing more."""
+        self.start_ended.set()
+        self._news.set()
+
     def stopping(self) -> None:
         """Take note that nothing new begins any more; what is under way comes to its end."""
-        self.gate.close()
+        if self.is_open:
+            self.gate.close()
         if self._graph is not None:
             self._graph.hurry()
 
@@ -225,33 +373,38 @@ class Worker:
         if self._graph is None:
             return
         try:
-            for execution in list(self.executions):
-                execution.release()
-                for leg in list(execution.legs):
-                    leg.close()
-            self.committer.stop()
-            if self._commits is not None:
-                await self._commits
-            if not self._is_cut_off:
-                await self.committer.flush()
-                await self.save_session()
-                await self.before_closing()
-                await self.on_closing()
-            self.graph.last_uses = self.limiters.final_uses()
-            if self.failure is None and (self.claimed or not self.has_said_idle):
-                await self.log_summary()
+            if self.is_open:
+                await self._finish(self._graph)
         except ItemGraphError as error:
             self.fail(f"at the end of the crawl: {error}")
         finally:
             await self._close_graph(reason)
 
+    async def _finish(self, graph: WorkerGraph) -> None:
+        self.active.close()
+        self.outbox.stop()
+        if self._commits is not None:
+            await self._commits
+        if not self._is_cut_off:
+            await self.committer.flush()
+            await self.sessions.save()
+            for hook in self._before_closing:
+                await hook()
+            await self.limit_sync.save()
+        graph.last_uses = self.limiters.final_uses()
+        if self.failure is None and (self.claimer.claimed or not self.claimer.has_said_idle):
+            await log_summary(graph)
+
     async def _close_graph(self, reason: str) -> None:
         graph, self._graph = self.graph, None
-        self.gate.abandon()
+        if self.is_open:
+            self.gate.abandon()
         try:
             await graph.close(reason)
         except ItemGraphError as error:  # what is claimed waits for the lease, or the next run
             self.fail(f"at the end of the crawl: {error}")
+
+    # What ends the crawl
 
     def fail(self, message: str) -> None:
         """Close the spider because of an error that it cannot go on with."""
@@ -285,11 +438,6 @@ class Worker:
             reason = GONE_REASON if self._is_cut_off else ERROR_REASON
             self._closing = asyncio.ensure_future(engine.close_spider_async(reason=reason))
 
-    async def log_summary(self) -> None:
-        """Log what the crawl has and what is left, and why."""
-        for line in (await self.graph.summary()).lines():
-            logger.info("%s", line, extra={"action": "summary"})
-
     # What the gate asks and tells
 
     @property
@@ -301,11 +449,11 @@ class Worker:
 
     def more_may_start(self) -> None:
         """Have the engine ask the scheduler for more requests."""
-        self.handing.on_ready()
+        self.queue.limits_changed()
 
     def turned_away(self) -> None:
         """Give back all work: what it relies on may have failed for no fault of its own."""
-        self._release()
+        self.active.release()
 
     def starting(self, request: Request) -> None:
         """Take note that a request is at the gate."""
@@ -318,7 +466,7 @@ class Worker:
     def _blocked(self, limiter: Limiter, seconds: float) -> None:
         self.crawler.stats.inc_value("itemgraph/blocked")
         if seconds > SHORT_BLOCK:
-            self.on_blocked(limiter)
+            self.queue.give_back(limiter)
 
     # Limits
 
@@ -335,216 +483,17 @@ class Worker:
                 number,
                 (limit.kind, limit.name),
                 limit.terms,
-                first_delay=self.autothrottle.first if limit.throttles else None,
+                first_delay=self._autothrottle.first if limit.throttles else None,
             )
         return numbers
 
-    def unbegun(self) -> Counter[Limiter]:
-        """Count the requests in hand that have not started, by what they keep to."""
-        return Counter(
-            one
-            for execution in self.executions
-            for leg in execution.legs
-            if not leg.has_started
-            for one in leg.lane
-        )
 
-    # Tasks of plain callbacks
-
-    def task_of_callback(self, name: str) -> Task:
-        """Return the task of a plain callback."""
-        options = self.settings.callbacks.get(name.removeprefix(tasks.SET_ASIDE), {})
-        return tasks.of_callback(name, options)
-
-    def _source_of(self, name: str) -> UUID | None:
-        """Return a digest of the code of a task or plain callback, as far as there is one."""
-        declared = self.tasks.get(name)
-        method = declared.method if declared else name.removeprefix(tasks.SET_ASIDE)
-        return methods.source_of(self.spider, method)
-
-    def _has_callback(self, name: str) -> bool:
-        return requests.has_method(self.spider, name.removeprefix(tasks.SET_ASIDE))
-
-    def meet_callback(self, name: str) -> str:
-        """Return the name of a plain callback's task, which will be there at the next commit."""
-        aside = tasks.SET_ASIDE + name
-        if name in self.tasks or aside in self.graph.callbacks:
-            name = aside
-        if name not in self.graph.callbacks and name not in self._unregistered:
-            self._unregistered[name] = self.task_of_callback(name)
-        return name
-
-    # Executions
-
-    def begin(
-        self, *, claim: Claim | None = None, task: Task | None = None, url: str = ""
-    ) -> Execution:
-        """Start an execution: of a claim, or of a request that belongs to none."""
-        if claim is None:
-            where = f"spider {self.spider.name}, {url or 'start()'}"
-        elif task is not None and task.is_callback:
-            shown = values.page(*values.page_of(claim.item.data)) or claim.item.id
-            where = f"spider {self.spider.name}, callback {claim.task}, {shown}"
-        else:
-            shown = values.label(claim.item.id, claim.item.data)
-            where = f"spider {self.spider.name}, task {claim.task}, item {shown}"
-        where = wording.one_line(where)  # it stands in log lines and errors
-        execution = Execution(
-            where=where,
-            claim=claim,
-            task=task,
-            on_end=self._ended,
-            most=self.settings.max_operations,
-        )
-        self.executions.add(execution)
-        if claim is not None:
-            self.working.add(execution)
-        self.is_over = False
-        return execution
-
-    def _release(self) -> None:
-        """Give back all work: what it relies on may have failed for no fault of its own."""
-        for execution in list(self.working):
-            execution.release()
-
-    def start_ended(self) -> None:
-        """Take note that `start()` has nothing more."""
-        self.has_started = True
-        self.on_news()
-
-    def forget(self, execution: Execution) -> None:
-        """Have nothing more to do with an execution."""
-        self.executions.discard(execution)
-        self.working.discard(execution)
-
-    def error_of(
-        self, execution: Execution, error: BaseException, *, kind: str | None = None, url: str = ""
-    ) -> dict[str, Any]:
-        """Return an error as it is recorded with the execution's attempt."""
-        where = {"spider": self.spider.name}
-        if execution.claim is not None:
-            where |= {"task": execution.claim.task, "item": execution.claim.item.id}
-        return request_builder.describe(error, where, kind=kind, url=url)
-
-    def apply(
-        self, changes: Sequence[Operation], where: str, *, scraped: Sequence[Scraped] = ()
-    ) -> None:
-        """Commit operations and scraped items that belong to no execution."""
-        if changes or scraped:
-            self.is_over = False
-            changeset = Changeset(
-                operations=tuple(changes), outcome=Outcome.OK, scraped=tuple(scraped)
-            )
-            self.committer.add(changeset, where)
-
-    def _ended(self, execution: Execution) -> None:
-        self.forget(execution)
-        if execution.claim is not None or execution.has_changes:
-            self.committer.add(
-                execution.changeset(),
-                execution.where,
-                lambda applied: self.on_applied(execution, applied),
-            )
-        else:
-            self.committer.nudge()
-        self.on_news()
-
-    async def _commit(self, changesets: Sequence[Changeset]) -> list[Applied]:
-        if self._unregistered:
-            new = dict(self._unregistered)
-            await self.graph.register_callbacks(new.values())
-            for name in new:
-                del self._unregistered[name]
-        await self.before_commit()
-        cookies, state = self.jars.unsaved(), self.state.changed()
-        freed = self.graph.names_freed
-        handing = self.handing.next()
-        try:
-            applied = await self.graph.commit(
-                changesets, cookies=cookies, state=state, handing=handing
-            )
-        finally:
-            self.handing.settle(handing)
-        self.freed_meanwhile = self.graph.names_freed != freed
-        self.jars.saved(cookies)
-        self.state.saved(state)
-        return applied
-
-    # What the engine gets
-
-    def _places_of(self, slot: str) -> int:
-        """Return how many requests of a slot may start, though it was got only just now."""
-        limiter = self.limiters.slot(slot)
-        if limiter is None:
-            return MANY
-        if limiter.units:
-            return limiter.places(time.monotonic())
-        terms = limiter.terms_of()
-        return 1 if terms.is_exclusive else terms.concurrency or MANY
-
-    async def _tell_of_starved(self) -> None:
-        """Tell the database what starts next where no other transaction did so in time."""
-        while True:
-            await self.handing.wanted.wait()
-            self.handing.wanted.clear()
-            handing = self.handing.next(is_starved=True)
-            if handing is None:
-                continue
-            try:
-                await self.graph.hand(handing)
-            finally:
-                self.handing.settle(handing)
-
-    # Sessions
-
-    @property
-    def state(self) -> State:
-        """What is kept of `spider.state`."""
-        assert self._state is not None
-        return self._state
-
-    async def save_session(self) -> None:
-        """Save cookies and state that no commit has saved yet."""
-        cookies, state = self.jars.unsaved(), self.state.changed(is_last=True)
-        if cookies or state:
-            await self.graph.commit([], cookies=cookies, state=state)
-            self.jars.saved(cookies)
-            self.state.saved(state)
-
-    async def refresh_cookies(self, requests: Iterable[Request]) -> None:
-        """Take over what other processes have saved of the cookies that requests may send."""
-        if not self.graph.has_cookies:
-            return
-        read = self.jars.wanted(requests)
-        if read.pairs:
-            found, read_at = await self.graph.sessions.load_cookies(read.pairs)
-            self.jars.merge(read, found, read_at)
-
-    async def refresh_state(self) -> None:
-        """Take over the state that other processes have saved."""
-        read = self.state.reading()
-        self.state.merge(read, await self.graph.sessions.load_state())
-
-
-async def nothing(*_: Any) -> None:
-    """Do nothing."""
-
-
-async def either(event: asyncio.Event, other: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-    """Wait until an event is set or something else ends, which is cancelled otherwise.
-
-    It may end as it is cancelled; then its result counts as well.
-    """
-    own, others = asyncio.ensure_future(event.wait()), asyncio.ensure_future(other)
-    try:
-        await asyncio.wait({own, others}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await cancelled([own, others])
-    return others
-
-
-async def cancelled(running: Sequence[asyncio.Future[Any]]) -> None:
-    """Cancel tasks, and wait until they have ended."""
-    for one in running:
-        one.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+def _places_of(limiters: Limiters, slot: str) -> int:
+    """Return how many requests of a slot may start, though it was got only just now."""
+    limiter = limiters.slot(slot)
+    if limiter is None:
+        return MANY
+    if limiter.units:
+        return limiter.places(time.monotonic())
+    terms = limiter.terms_of()
+    return 1 if terms.is_exclusive else terms.concurrency or MANY

@@ -569,11 +569,11 @@ def test_many_start_requests_do_not_pile_up_in_memory(project):
         name = "s"
 
         async def start(self):
-            crawl = workers.of(self.crawler)
+            worker = workers.of(self.crawler)
             most = 0
             for n in range(5000):
                 yield scrapy.Request(f"{SITE}/page/{n}")
-                most = max(most, crawl.committer.pending)
+                most = max(most, worker.outbox.pending)
             self.logger.info(f"MOST {most}.")
             raise CloseSpider("enough")
 

@@ -18,6 +18,7 @@ from scrapy_itemgraph.graph import liveness
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.types import Claim, ItemSnapshot
 from scrapy_itemgraph.throttle import local_slots
+from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.spider import request_builder
@@ -47,7 +48,7 @@ def test_news_that_come_with_our_own_are_not_lost(turns):
 
     async def run() -> None:
         own, news = asyncio.Event(), asyncio.Event()
-        waiting = asyncio.ensure_future(workers.either(own, liveness._happens(news, 3600)))
+        waiting = asyncio.ensure_future(async_tools.either(own, liveness._happens(news, 3600)))
         await asyncio.sleep(0.01)
         own.set()
         for _ in range(turns):

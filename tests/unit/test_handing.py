@@ -33,13 +33,14 @@ class Crawl:
 
     def __init__(self, *, concurrency: int = 2, places: int = 100) -> None:
         self.working: set[Execution] = set()
-        self.running = 0
+        self.running: list[object] = []
         self.handing = ReadyRequests(
-            working=lambda: self.working,
-            running=lambda: self.running,
+            working=self.working,
+            running=self.running,
             places_of=lambda _: places,
             concurrency=concurrency,
             most_ahead=25,
+            wake_engine=lambda: None,
         )
 
     def begin(self, *claims: Claim) -> None:
@@ -65,7 +66,7 @@ class Crawl:
         found = []
         while (request := self.handing.pop(lambda _: True)) is not None:
             found.append(request)
-            self.running += 1
+            self.running.append(request)
         return found
 
 
@@ -142,7 +143,7 @@ def test_what_ended_is_known_no_longer():
     ended = next(one for one in crawl.working if one.claim.item_id == 1)
     for leg in list(ended.legs):
         leg.close()
-    crawl.running -= 1
+    crawl.running.pop()
 
     assert 1 not in crawl.tell()
 
@@ -165,7 +166,7 @@ def test_what_runs_alone_is_all_that_is_known(is_under_way):
     assert known == {(9, 1)}
     assert crawl.popped() == [9]
     assert crawl.handing.next() is None
-    crawl.running = 0
+    crawl.running.clear()
     crawl.handing.go_on()
     assert crawl.popped() == []
     crawl.tell()

@@ -32,22 +32,24 @@ class ReadyRequests:
     def __init__(
         self,
         *,
-        working: Callable[[], Iterable[Execution]],
-        running: Callable[[], int],
+        working: Collection[Execution],
+        running: Collection[Any],
         places_of: Callable[[str], int],
         concurrency: int,
         most_ahead: int,
+        wake_engine: Callable[[], None],
     ) -> None:
-        """Take what tells the executions of claims, and how many a slot lets start now.
+        """Take the executions of claims and the legs that the engine fetches, as others keep them.
 
-        `running` is how many requests the engine has of the `concurrency` that it may have;
-        `most_ahead` is how many at most it may have beside that.
+        `places_of` says how many requests a slot lets start now. The engine may have `concurrency`
+        requests, and up to `most_ahead` ready for it beside; `wake_engine` has it ask again.
         """
         self._working = working
         self._running = running
         self._places_of = places_of
         self._concurrency = concurrency
         self._most_ahead = most_ahead
+        self._wake_engine = wake_engine
         self._waiting: Buffer[Lane, tuple[Any, Leg]] = Buffer()  # the database does not know
         self._ready: Buffer[Lane, tuple[Any, Leg]] = Buffer()
         self._alone: Buffer[Lane, tuple[Any, Leg]] = Buffer()  # to run with nothing else
@@ -57,7 +59,6 @@ class ReadyRequests:
         self.handed_out = 0
         self.is_holding = False
         self.wanted = asyncio.Event()
-        self.on_ready: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._ready) + len(self._alone) + len(self._picked)
@@ -126,7 +127,7 @@ class ReadyRequests:
     def go_on(self) -> None:
         """Hand out again what need not run alone."""
         self.is_holding = False
-        self.on_ready()
+        self._tell_engine()
 
     # What the database is told
 
@@ -153,7 +154,7 @@ class ReadyRequests:
                 self.push(request, leg)
         if handing.is_told:
             self._since = 0
-        self.on_ready()
+        self._tell_engine()
 
     def of_claims(self, claims: Sequence[Claim]) -> Collection[Pair] | None:
         """Return what is known with new claims: of these, those that may start at once.
@@ -186,14 +187,18 @@ class ReadyRequests:
         """Take note that the executions of new claims have begun."""
         self._chosen = None
 
+    def _tell_engine(self) -> None:
+        if self:
+            self._wake_engine()
+
     def _known(self, more: Iterable[Execution] = ()) -> set[Pair]:
-        known = [one for one in self._working() if one.is_told]
+        known = [one for one in self._working if one.is_told]
         claims = [one.claim for one in (*known, *more) if one.claim is not None]
         return {_pair(one) for one in claims}
 
     def _free(self) -> int:
         """Return how many more requests the engine takes now."""
-        return max(0, self._concurrency - self._running())
+        return max(0, self._concurrency - len(self._running))
 
     def _pick(self, free: int) -> list[tuple[Any, Leg]]:
         """Take out what may start now, and ahead as much as started since the last time."""

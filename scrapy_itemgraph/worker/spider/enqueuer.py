@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy import Request, signals
+from scrapy import Request
 
 from scrapy_itemgraph.exceptions import ItemGraphError, UnstorableError
 from scrapy_itemgraph.model import tasks
@@ -19,12 +19,17 @@ from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.spider.request_builder import START
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from scrapy import Spider
+    from scrapy.statscollectors import StatsCollector
 
+    from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.model.types import Applied
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.executions import Execution, Leg
+    from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.duplicates import Duplicates
+    from scrapy_itemgraph.worker.spider.redirects import Redirects
     from scrapy_itemgraph.worker.spider.request_ids import Identities, Identity
-    from scrapy_itemgraph.worker.worker import Worker
 
 logger = logs.logger(__name__)
 
@@ -46,17 +51,34 @@ class Discovery:
 class Enqueuer:
     """Makes requests items; what cannot be stored its parent's execution carries."""
 
-    def __init__(self, worker: Worker, identities: Identities) -> None:
-        self._worker = worker
+    def __init__(
+        self,
+        graph: WorkerGraph,
+        active: ActiveExecutions,
+        redirects: Redirects,
+        *,
+        spider: Spider,
+        identities: Identities,
+        duplicates: Duplicates,
+        callbacks: CallbackTasks,
+        stats: StatsCollector,
+        most_held: int,
+    ) -> None:
+        """Take who lets a request go on that cannot be stored, of which `most_held` are carried."""
+        self._graph = graph
+        self._active = active
+        self._redirects = redirects
+        self._spider = spider
         self._identities = identities
-        self.carry: Callable[[Request, Leg, str | None], None] = lambda *_: None  # the redirects'
+        self._duplicates = duplicates
+        self._callbacks = callbacks
+        self._stats = stats
+        self._most_held = most_held
         self._known: OrderedDict[str, None] = OrderedDict()  # names that are committed
         self._freed = 0  # how often names had been freed when these were known
         self._carried: set[Leg] = set()
         self._carried_starts: set[str] = set()
         self._places: set[str] = set()
-        worker.on_applied = self._applied
-        worker.on_yielded = self.take
 
     def take(self, request: Request, leg: Leg) -> None:
         """Look at a request as it is yielded: what it is known by, and what is to be stored."""
@@ -72,13 +94,13 @@ class Enqueuer:
         except Exception as error:
             # What Scrapy would make of it is a task whose exception nobody retrieves.
             logger.exception("%s: cannot take %s", execution.where, request)
-            execution.fail(self._worker.error_of(execution, error, url=request.url))
+            execution.fail(self._active.error_of(execution, error, url=request.url))
             leg.discovery = None
 
     def enqueue(self, request: Request, leg: Leg | None) -> bool:
         """Make a request part of the execution that yielded it, unless it is a duplicate."""
         if leg is None:
-            leg = self._worker.begin(url=request.url).open_leg(is_discovery=True)
+            leg = self._active.begin(url=request.url).open_leg(is_discovery=True)
             self.take(request, leg)
         request.meta.pop(LEG, None)
         discovery: Discovery | None = leg.discovery
@@ -89,7 +111,7 @@ class Enqueuer:
         if discovery.is_known or (
             discovery.identity.is_filtered and discovery.identity.name in execution.discovered
         ):
-            self._identities.dupefilter.log(request, self._worker.spider)
+            self._duplicates.filtered(request)
             leg.close()
             return False
         if discovery.error is not None:
@@ -104,23 +126,15 @@ class Enqueuer:
 
     def _identify(self, request: Request, execution: Execution) -> Identity:
         if request.meta.pop(START, False):
-            run = self._worker.graph.run_started_at
-            return self._identities.of_start(request, self._worker.spider, run)
+            run = self._graph.run_started_at
+            return self._identities.of_start(request, self._spider, run)
         return self._identities.of_child(request, execution)
-
-    def drop(self, request: Request) -> None:
-        """Say that a request turned out to be a duplicate."""
-        self._worker.crawler.stats.inc_value("scheduler/enqueued", -1)
-        self._identities.dupefilter.log(request, self._worker.spider)
-        self._worker.crawler.signals.send_catch_log(
-            signals.request_dropped, request=request, spider=self._worker.spider
-        )
 
     def _is_known(self, identity: Identity, execution: Execution) -> bool:
         if not identity.is_filtered:
             return False
-        if self._freed != self._worker.graph.names_freed:  # maybe by others
-            self._freed = self._worker.graph.names_freed
+        if self._freed != self._graph.names_freed:  # maybe by others
+            self._freed = self._graph.names_freed
             self._known.clear()
         if identity.name in self._known:
             self._known.move_to_end(identity.name)
@@ -128,8 +142,10 @@ class Enqueuer:
         return identity.name in execution.discovered
 
     def _operation(self, request: Request, identity: Identity) -> EnqueueRequest:
-        data = request_builder.request_data(request, self._worker.spider)
-        task = self._worker.meet_callback(requests.callback_name(request, self._worker.spider))
+        data = request_builder.request_data(request, self._spider)
+        task = self._callbacks.meet(
+            requests.callback_name(request, self._spider), self._graph.callbacks
+        )
         return EnqueueRequest(
             id=identity.name,
             tags=(tasks.callback_tag(task),),
@@ -145,14 +161,14 @@ class Enqueuer:
     ) -> bool:
         self._carried = {one for one in self._carried if one.is_open}
         execution = leg.execution
-        limit = self._worker.settings.held_requests
+        limit = self._most_held
         if len(self._carried) >= limit:
             why = ItemGraphError(
                 f"{request}: {error}; and {limit:,} requests that cannot be stored are carried in "
                 "memory already: give it what can be stored, or raise ITEMGRAPH_HELD_REQUESTS"
             )
             execution.fail(
-                self._worker.error_of(
+                self._active.error_of(
                     execution, why, kind="too many carried requests", url=request.url
                 )
             )
@@ -160,18 +176,18 @@ class Enqueuer:
             return False
         if identity.is_filtered and execution.claim is None:
             if identity.name in self._carried_starts:
-                self._identities.dupefilter.log(request, self._worker.spider)
+                self._duplicates.filtered(request)
                 leg.close()
                 return False
             self._carried_starts.add(identity.name)
         self._carried.add(leg)
-        self._worker.crawler.stats.inc_value("itemgraph/held")
+        self._stats.inc_value("itemgraph/held")
         self._say_once(execution, error)
         leg.is_discovery = False
         name = identity.name if identity.is_filtered else None
         if name is not None:
             execution.discovered[name] = request
-        self.carry(request, leg, name)
+        self._redirects.carry(request, leg, name)
         return True
 
     def _say_once(self, execution: Execution, error: UnstorableError) -> None:
@@ -192,16 +208,19 @@ class Enqueuer:
         if isinstance(found, EnqueueRequest):
             data = found.data
             try:
-                found = requests.load({"url": data["url"], **data["request"]}, self._worker.spider)
+                found = requests.load({"url": data["url"], **data["request"]}, self._spider)
             except ItemGraphError:
-                self._worker.crawler.stats.inc_value("scheduler/enqueued", -1)
+                self._duplicates.uncount()
                 return
-        self.drop(found)
+        self._duplicates.dropped(found)
 
     # Commits
 
-    async def _applied(self, execution: Execution, applied: Applied) -> None:
-        """Take note of what is known now, and drop what was known before."""
+    async def applied(self, execution: Execution, applied: Applied, *, has_freed: bool) -> None:
+        """Take note of what a commit made known, and drop what was known before.
+
+        `has_freed` tells that names were freed meanwhile, so that these may be free as well.
+        """
         turns = Turns()
         for note in applied.notes:
             if note.label in _FREE_NAMES:
@@ -211,7 +230,7 @@ class Enqueuer:
             found = execution.discovered.get(note.text)
             if found is None or (isinstance(found, Request) and found.dont_filter):
                 continue
-            if not self._worker.freed_meanwhile:
+            if not has_freed:
                 self._known[note.text] = None
             if note.label == "known":
                 self._drop_known(found)

@@ -12,14 +12,18 @@ from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.worker.executions.executions import LEG
-from scrapy_itemgraph.worker.spider.request_builder import iterate, login_of, wake_engine
-from scrapy_itemgraph.worker.spider.spider_output import foreign
+from scrapy_itemgraph.worker.spider.request_builder import iterate, login_of
+from scrapy_itemgraph.worker.spider.validation import foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
 
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.executions import Execution, Leg
-    from scrapy_itemgraph.worker.worker import Worker
+    from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+    from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 logger = logs.logger(__name__)
 
@@ -30,14 +34,32 @@ _POLL = 1.0
 class Logins:
     """Gives the work of an expired session back, has the spider log in once, and lets it go on."""
 
-    def __init__(self, worker: Worker, waiting: Callable[[], Iterable[Request]]) -> None:
-        self._worker = worker
-        self._waiting = waiting
+    def __init__(
+        self,
+        graph: WorkerGraph,
+        active: ActiveExecutions,
+        queue: RequestQueue,
+        *,
+        crawler: Crawler,
+        sessions: SessionSync,
+        news: asyncio.Event,
+    ) -> None:
+        """Take the event that is set when work goes on after a login."""
+        self._graph = graph
+        self._active = active
+        self._queue = queue
+        self._crawler = crawler
+        self._sessions = sessions
+        self._news = news
         self._generation = 0
         self._expired = asyncio.Event()
         self._logins: Counter[tuple[int, int]] = Counter()  # by work that finds itself logged out
         self.is_under_way = False
-        worker.on_expired = self.expired
+
+    @property
+    def _spider(self) -> Spider:
+        assert self._crawler.spider is not None
+        return self._crawler.spider
 
     def begin(self, leg: Leg) -> None:
         """Note with which login a request goes out; its redirects are the answer to that one."""
@@ -52,7 +74,7 @@ class Logins:
         why = self._hopeless(execution, leg)
         if why is not None:
             hopeless = ItemGraphError(f"{type(error).__name__} was raised, but {why}")
-            execution.fail(self._worker.error_of(execution, hopeless, kind="session expired"))
+            execution.fail(self._active.error_of(execution, hopeless, kind="session expired"))
             return
         execution.release()
         if self._is_news(leg):
@@ -60,7 +82,7 @@ class Logins:
             self._expired.set()
 
     def _hopeless(self, execution: Execution, leg: Leg) -> str | None:
-        spider = self._worker.spider
+        spider = self._spider
         if login_of(spider) is None:
             return f"the spider {spider.name} has no login(), which would yield Requests"
         claim = execution.claim
@@ -83,56 +105,56 @@ class Logins:
             self._expired.clear()
             if await self._is_renewed():
                 self.is_under_way = False
-                self._worker.on_news()
-                wake_engine(self._worker.crawler)
+                self._news.set()
+                self._queue.wake_engine()
             else:
                 await asyncio.sleep(_POLL)
                 self._expired.set()
 
     async def _is_renewed(self) -> bool:
-        is_mine, current = await self._worker.graph.sessions.begin_login(self._generation)
+        is_mine, current = await self._graph.sessions.begin_login(self._generation)
         if is_mine:
             await self._log_in()
             return True
         is_renewed = current != self._generation
         if is_renewed:
             self._generation = current
-            self._worker.graph.has_cookies = True
-            await self._worker.refresh_cookies(self._waiting())
-            await self._worker.refresh_state()
+            self._graph.has_cookies = True
+            await self._sessions.refresh_cookies(self._queue)
+            await self._sessions.refresh_state()
         return is_renewed
 
     async def _log_in(self) -> None:
-        name = self._worker.spider.name
+        name = self._spider.name
         logger.info("spider %s: the session has expired; logging in", name)
         error = await self._run_login()
-        await self._worker.save_session()
-        self._generation = await self._worker.graph.sessions.end_login(renewed=error is None)
+        await self._sessions.save()
+        self._generation = await self._graph.sessions.end_login(renewed=error is None)
         if error is not None:
             raise ItemGraphError(
                 f"spider {name}: login() failed: {error.get('type')}: {error.get('message')}. "
                 "The work was given back; start the crawl again to go on"
             )
-        self._worker.crawler.stats.inc_value("itemgraph/logins")
+        self._crawler.stats.inc_value("itemgraph/logins")
 
     async def _run_login(self) -> dict[str, Any] | None:
         """Run the spider's login to the end of its last callback; return its error, if any."""
         ended = asyncio.Event()
-        execution = self._worker.begin(url="login()")
+        execution = self._active.begin(url="login()")
         execution.is_login = True
         execution.on_settled = ended.set
         leg = execution.open_leg()
         try:
-            login = login_of(self._worker.spider)
+            login = login_of(self._spider)
             assert login is not None
             async for output in iterate(login()):
                 if not isinstance(output, Request):
                     raise foreign(output, f"{execution.where}, which yields Requests")  # noqa: TRY301
                 output.meta[LEG] = leg.open_child()
-                self._worker.crawler.engine.crawl(output)
+                self._crawler.engine.crawl(output)
         except Exception as error:
-            logger.exception("spider %s: login() raised an error", self._worker.spider.name)
-            execution.fail(self._worker.error_of(execution, error))
+            logger.exception("spider %s: login() raised an error", self._spider.name)
+            execution.fail(self._active.error_of(execution, error))
         leg.close()
         await ended.wait()
         if execution.outcome is Outcome.OK:

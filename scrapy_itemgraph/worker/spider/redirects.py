@@ -14,13 +14,15 @@ from scrapy_itemgraph.worker.executions.executions import LegState
 from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from scrapy import Request, Spider
 
-    from scrapy import Request
-
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.executions import Leg
+    from scrapy_itemgraph.worker.spider.duplicates import Duplicates
     from scrapy_itemgraph.worker.spider.request_ids import Identities
-    from scrapy_itemgraph.worker.worker import Worker
+    from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+    from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 
 class Redirects:
@@ -28,15 +30,22 @@ class Redirects:
 
     def __init__(
         self,
-        worker: Worker,
+        graph: WorkerGraph,
+        active: ActiveExecutions,
+        queue: RequestQueue,
+        *,
+        spider: Spider,
         identities: Identities,
-        push: Callable[[Request, Leg], None],
-        drop: Callable[[Request], None],
+        duplicates: Duplicates,
+        sessions: SessionSync,
     ) -> None:
-        self._worker = worker
+        self._graph = graph
+        self._active = active
+        self._queue = queue
+        self._spider = spider
         self._identities = identities
-        self._push = push
-        self._drop = drop
+        self._duplicates = duplicates
+        self._sessions = sessions
         self._waiting: list[tuple[Request, Leg, Redirect]] = []
         self._added = asyncio.Event()
 
@@ -46,14 +55,14 @@ class Redirects:
         assert claim is not None
         request.errback = request_builder.unwrapped(request.errback)
         if self._is_about_sessions(request, leg):
-            self._push(request, leg)
+            self._queue.push_follow_up(request, leg)
             return True
         name = self._identities.of_target(request)
         if claim.invalidated_at is not None:
             name = None  # fetched again, wherever that leads by now
         if name is not None:
             if name == claim.item.id or name in leg.execution.discovered:
-                self._identities.dupefilter.log(request, self._worker.spider)
+                self._duplicates.filtered(request)
                 leg.close()
                 return False
             leg.execution.discovered[name] = request
@@ -63,10 +72,7 @@ class Redirects:
 
     def _is_about_sessions(self, request: Request, leg: Leg) -> bool:
         """Tell whether it may lead to a login page, which is nobody's, and not where to go on."""
-        return (
-            request_builder.login_of(self._worker.spider) is not None
-            and request.url != leg.request.url
-        )
+        return request_builder.login_of(self._spider) is not None and request.url != leg.request.url
 
     def carry(self, request: Request, leg: Leg, name: str | None) -> None:
         """Let a request that cannot be stored go on unless it was fetched already.
@@ -75,7 +81,7 @@ class Redirects:
         """
         claim = leg.execution.claim
         if name is None or claim is None:
-            self._push(request, leg)
+            self._queue.push_follow_up(request, leg)
             return
         leg.execution.add(CreateAlias(name))
         self._add(request, leg, Redirect(claim=claim, name=name, request=None, takes_name=False))
@@ -86,16 +92,16 @@ class Redirects:
             await self._added.wait()
             self._added.clear()
             batch, self._waiting = self._waiting, []
-            answers = await self._worker.graph.move([move for *_, move in batch])
-            await self._worker.refresh_cookies([request for request, *_ in batch])
+            answers = await self._graph.move([move for *_, move in batch])
+            await self._sessions.refresh_cookies([request for request, *_ in batch])
             for (request, leg, _), answer in zip(batch, answers, strict=True):
                 try:
                     self._go_on(request, leg, answer)
                 except Exception as error:  # noqa: BLE001 - a slot or a filter of the user's
-                    described = self._worker.error_of(leg.execution, error, url=request.url)
+                    described = self._active.error_of(leg.execution, error, url=request.url)
                     leg.execution.fail(described)
                     leg.close()
-            request_builder.wake_engine(self._worker.crawler)
+            self._queue.wake_engine()
 
     def _add(self, request: Request, leg: Leg, move: Redirect) -> None:
         leg.state = LegState.QUEUED
@@ -104,7 +110,7 @@ class Redirects:
 
     def _stored(self, request: Request) -> str | None:
         try:
-            return json.dumps(requests.dump(request, self._worker.spider))
+            return json.dumps(requests.dump(request, self._spider))
         except UnstorableError:  # after a crash it begins where it was yielded
             return None
 
@@ -112,9 +118,9 @@ class Redirects:
         if not leg.is_open:
             return
         if answer is RedirectAnswer.ON:
-            self._push(request, leg)
+            self._queue.push_follow_up(request, leg)
         elif answer is RedirectAnswer.TAKEN:
-            self._drop(request)
+            self._duplicates.dropped(request)
             leg.close()
         else:
             leg.execution.release()

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import random
 import re
-import traceback
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from scrapy import Request, Spider
-from scrapy.exceptions import IgnoreRequest
-from scrapy.spidermiddlewares.httperror import HttpError
-from scrapy.utils.misc import load_object
 from scrapy.utils.spider import iterate_spider_output
 
 from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError
 from scrapy_itemgraph.model import slots, tasks
-from scrapy_itemgraph.model.types import Outcome
 from scrapy_itemgraph.serialize import requests
-from scrapy_itemgraph.throttle import feedback
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD, slot_of
 from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.executions.executions import LEG
@@ -34,7 +25,6 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-    from scrapy.settings import BaseSettings
 
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.types import Claim
@@ -44,9 +34,6 @@ logger = logs.logger(__name__)
 
 _SCHEMES = {"http", "https"}  # that may be fetched because data says so
 START = "_itemgraph_start"
-_MAX_TRACEBACK = 8000
-_MAX_MESSAGE = 2000
-_JITTER = 0.25
 _SECRET = re.compile(r"passw|secret|token|keys?$|(^|_)(pass|pwd|o?auth)(_|$)", re.IGNORECASE)
 
 
@@ -307,88 +294,3 @@ def _call_request(spider: Spider, task: Task, item: ItemContext) -> Any:
     if inspect.isfunction(given) and inspect.getattr_static(type(spider), name, None) is given:
         return getattr(spider, name)(item)
     return given(item)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a download that brought no page to its callback means for the work."""
-
-    outcome: Outcome
-    kind: str
-    delay: timedelta | None = None
-
-
-class Judge:
-    """Tells errors that are retried from refusals and failures, as the project's settings say."""
-
-    def __init__(self, settings: BaseSettings, *, max_retry_after: timedelta) -> None:
-        enabled = settings.getbool("RETRY_ENABLED")
-        self._codes = {int(c) for c in settings.getlist("RETRY_HTTP_CODES")} if enabled else set()
-        self._exceptions = (
-            tuple(load_object(e) for e in settings.getlist("RETRY_EXCEPTIONS")) if enabled else ()
-        )
-        self._max_retry_after = max_retry_after.total_seconds()
-
-    def judge(self, error: BaseException, task: Task | None, attempt: int) -> Verdict:
-        """Judge the error that a request's errback gets; `task` is None when it has no retry."""
-        asked = None
-        if isinstance(error, HttpError):
-            kind = f"http {error.response.status}"
-            is_retryable = error.response.status in self._codes
-            seconds = feedback.retry_after(error.response, self._max_retry_after)
-            asked = None if seconds is None else timedelta(seconds=max(seconds, 0.001))
-        elif isinstance(error, IgnoreRequest):
-            return Verdict(Outcome.REFUSED, type_name(error))
-        else:
-            kind = type_name(error)
-            is_retryable = isinstance(error, self._exceptions)
-        if not is_retryable or task is None or attempt >= task.max_attempts:
-            return Verdict(Outcome.FAILED, kind)
-        delay = asked or jittered(task.retry_delay(attempt))
-        return Verdict(Outcome.RETRY, kind, delay)
-
-
-def jittered(delay: timedelta) -> timedelta:
-    """Return a delay a quarter shorter to a quarter longer."""
-    return delay * random.uniform(1 - _JITTER, 1 + _JITTER)
-
-
-def type_name(error: BaseException) -> str:
-    """Return the name of an error's class, with its module unless that is built in."""
-    cls = type(error)
-    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-
-
-def describe(
-    error: BaseException, where: Mapping[str, Any], *, kind: str | None = None, url: str = ""
-) -> dict[str, Any]:
-    """Return an error as it is recorded with a failed attempt."""
-    frames = ""
-    if kind is None:
-        frames = "".join(traceback.format_exception(error, limit=-10))[-_MAX_TRACEBACK:]
-    return {
-        "type": kind or type_name(error),
-        "message": _shortened(_clean(_message(error))),
-        "traceback": _clean(frames),
-        "url": _clean(url),
-        **where,
-    }
-
-
-def _shortened(message: str) -> str:
-    """Leave out the middle of a long message: what the cause is stands at one of its ends."""
-    if len(message) <= _MAX_MESSAGE:
-        return message
-    start = _MAX_MESSAGE // 4
-    return f"{message[:start]} […] {message[start - _MAX_MESSAGE :]}"
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as raised:  # noqa: BLE001 - a user's exception may do anything
-        return f"{type_name(error)}, whose message cannot be read ({type_name(raised)})"
-
-
-def _clean(text: str) -> str:
-    return text.replace("\0", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()

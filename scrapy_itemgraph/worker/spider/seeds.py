@@ -11,51 +11,54 @@ from scrapy_itemgraph.tools.progress import Progress
 from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
-    from scrapy_itemgraph.worker.worker import Worker
+    from scrapy import Spider
+
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.worker.spider.validation import Checks
 
 logger = logs.logger(__name__)
 
 _CHUNK = 500
 
 
-async def sow(worker: Worker) -> None:
+async def sow(spider: Spider, graph: WorkerGraph, checks: Checks) -> None:
     """Apply what the spider's `seeds()` yields, a transaction for every few hundred.
 
     Raises:
         ItemGraphError: naming the spider and what is wrong with its seeds.
 
     """
-    seeds = getattr(worker.spider, "seeds", None)
+    seeds = getattr(spider, "seeds", None)
     if not callable(seeds):
         return
     try:
-        await _apply(worker, seeds())
+        await _apply(spider, graph, checks, seeds())
     except ItemGraphError:
         raise
     except Exception as error:
-        logger.exception("spider %s: seeds raised an error", worker.spider.name)
+        logger.exception("spider %s: seeds raised an error", spider.name)
         raise ItemGraphError(
-            f"spider {worker.spider.name}: seeds: {type(error).__name__}: {error}"
+            f"spider {spider.name}: seeds: {type(error).__name__}: {error}"
         ) from None
 
 
-async def _apply(worker: Worker, seeds: Any) -> None:
+async def _apply(spider: Spider, graph: WorkerGraph, checks: Checks, seeds: Any) -> None:
     chunk: list[Operation] = []
     count = 0
     progress = Progress("Sowing seeds", "operations", lambda line: logger.info("%s", line))
     async for seed in request_builder.iterate(seeds, each=lambda given: given or ()):
-        chunk.append(_checked(worker, seed))
+        chunk.append(_checked(spider, checks, seed))
         if len(chunk) == _CHUNK:
-            await worker.graph.seed(chunk)
+            await graph.seed(chunk)
             count += len(chunk)
             progress.reach(count)
             chunk = []
     if chunk:
-        await worker.graph.seed(chunk)
+        await graph.seed(chunk)
 
 
-def _checked(worker: Worker, seed: Any) -> Operation:
-    where = f"spider {worker.spider.name}, seeds"
+def _checked(spider: Spider, checks: Checks, seed: Any) -> Operation:
+    where = f"spider {spider.name}, seeds"
     if not isinstance(seed, Operation):
         raise ForeignOutputError(
             f"{where}: yielded {type(seed).__name__} {seed!r:.80}; seeds are operations"
@@ -64,4 +67,4 @@ def _checked(worker: Worker, seed: Any) -> Operation:
         raise OperationError(
             f"{where}: CreateItem without an id would be a new item at every start; give it one"
         )
-    return worker.checks.checked(seed, None, where)
+    return checks.checked(seed, None, where)

@@ -26,12 +26,21 @@ from scrapy_itemgraph.tools.turns import Turns
 from scrapy_itemgraph.worker.executions.executions import LEG, Execution, Leg, current_leg
 from scrapy_itemgraph.worker.spider import methods, request_builder
 from scrapy_itemgraph.worker.spider.request_builder import START
-from scrapy_itemgraph.worker.spider.validation import check_ttl
+from scrapy_itemgraph.worker.spider.validation import check_ttl, foreign
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
-    from scrapy_itemgraph.worker.worker import Worker
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+
+    from scrapy_itemgraph.throttle.download_gate import Gate
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
+    from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
+    from scrapy_itemgraph.worker.spider.logins import Logins
+    from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+    from scrapy_itemgraph.worker.spider.validation import Checks
 
 _NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")
 
@@ -53,8 +62,36 @@ class Errback:
 class SpiderOutput:
     """Sorts what one crawl's callbacks give back."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(
+        self,
+        crawler: Crawler,
+        active: ActiveExecutions,
+        queue: RequestQueue,
+        *,
+        gate: Gate,
+        checks: Checks,
+        failures: FailurePolicy,
+        enqueuer: Enqueuer,
+        logins: Logins,
+        has_tasks: bool,
+        callbacks: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Take what ITEMGRAPH_CALLBACKS says of callbacks and errbacks, by name."""
+        self._crawler = crawler
+        self._active = active
+        self._queue = queue
+        self._gate = gate
+        self._checks = checks
+        self._failures = failures
+        self._enqueuer = enqueuer
+        self._logins = logins
+        self._has_tasks = has_tasks
+        self._callbacks = callbacks
+
+    @property
+    def _spider(self) -> Spider:
+        assert self._crawler.spider is not None
+        return self._crawler.spider
 
     # Scrapes
 
@@ -70,14 +107,14 @@ class SpiderOutput:
         if task in leg.scrapes:
             return True
         leg.scrapes.add(task)
-        self._worker.on_fetched(leg)  # another middleware may have kept the fetch from ours
+        self._queue.fetched(leg)  # another middleware may have kept the fetch from ours
         task.add_done_callback(lambda task: self._scraped(leg, task))
         return False
 
     def _scraped(self, leg: Leg, task: asyncio.Task[Any]) -> None:
         """Close a leg whose scrape has ended; one that was cancelled has not succeeded."""
         if task.cancelled():
-            if self._worker.crawler.engine.running:  # what the callback awaited was cancelled
+            if self._crawler.engine.running:  # what the callback awaited was cancelled
                 self.broke(leg, asyncio.CancelledError("what it awaited was cancelled"))
             else:
                 leg.execution.release()
@@ -122,7 +159,7 @@ class SpiderOutput:
         async for output in result:
             if turns.is_due:
                 await turns.give()
-                if self._worker.gate.is_closed:  # it may never end
+                if self._gate.is_closed:  # it may never end
                     execution.release()
                     return
             yield output
@@ -133,9 +170,9 @@ class SpiderOutput:
         if isinstance(error, CloseSpider | DatabaseUnavailableError):
             execution.release()
         elif isinstance(error, SessionExpired):
-            self._worker.on_expired(leg, error)
+            self._logins.expired(leg, error)
         elif execution.error is None:
-            execution.fail(self._worker.error_of(execution, error, url=url))
+            execution.fail(self._active.error_of(execution, error, url=url))
 
     def _take(self, execution: Execution, output: Any, *, is_owner: bool, callback: Any) -> Any:
         where = execution.where
@@ -143,7 +180,7 @@ class SpiderOutput:
             return None
         execution.count_output()
         if isinstance(output, Operation):
-            execution.add(self._worker.checks.checked(output, execution, where))
+            execution.add(self._checks.checked(output, execution, where))
             return None
         if isinstance(output, Request):
             check_ttl(output.meta, where)
@@ -155,7 +192,7 @@ class SpiderOutput:
         raise foreign(output, f"{where}: {_name(callback)}")
 
     def _check_target(self, request: Request, where: str) -> None:
-        task = request_builder.task_of(request_builder.callback_of(request, self._worker.spider))
+        task = request_builder.task_of(request_builder.callback_of(request, self._spider))
         if task is not None:
             raise ForeignOutputError(
                 f"{where}: a Request to the task {task.name!r} ({request.url}); a task runs when "
@@ -169,10 +206,10 @@ class SpiderOutput:
         request = _cleared(output)
         child = leg.open_child(is_discovery=not continues)
         if not continues:
-            self._worker.on_yielded(request, child)
+            self._enqueuer.take(request, child)
         request.meta[LEG] = child
         if continues:
-            callback = request_builder.callback_of(request, self._worker.spider)
+            callback = request_builder.callback_of(request, self._spider)
             if leg.execution.is_of_task and request_builder.takes_item(callback):
                 request.cb_kwargs.setdefault("item", leg.execution.item)
         return request
@@ -190,8 +227,8 @@ class SpiderOutput:
         if isinstance(reason, PutOffError):
             execution.release()
             return []
-        verdict = self._worker.judge.judge(reason, task, claim.attempt if claim else 1)
-        error = self._worker.error_of(execution, reason, kind=verdict.kind, url=_url(leg))
+        verdict = self._failures.judge(reason, task, claim.attempt if claim else 1)
+        error = self._active.error_of(execution, reason, kind=verdict.kind, url=_url(leg))
         if verdict.outcome is Outcome.RETRY:
             assert verdict.delay is not None
             execution.retry(error, verdict.delay)
@@ -213,12 +250,12 @@ class SpiderOutput:
 
     def _recovers(self, leg: Leg, errback: Callable[..., Any]) -> bool:
         """Tell whether the settings say of an errback that what it returns undoes the failure."""
-        options = self._worker.settings.callbacks
-        names = methods.errback_names(leg.request, errback, self._worker.spider)
+        options = self._callbacks
+        names = methods.errback_names(leg.request, errback, self._spider)
         return any(options.get(name, {}).get("recovers", False) for name in names)
 
     def _taken_from_errback(self, leg: Leg, result: Any) -> Any:
-        callback = request_builder.callback_of(leg.request, self._worker.spider)
+        callback = request_builder.callback_of(leg.request, self._spider)
         if inspect.iscoroutine(result):
 
             async def awaited() -> AsyncIterator[Any]:
@@ -245,16 +282,16 @@ class SpiderOutput:
 
     def from_start(self, output: Any) -> Any:
         """Pass on an item or a request of `start()`; an operation is committed by itself."""
-        where = f"spider {self._worker.spider.name}, start()"
+        where = f"spider {self._spider.name}, start()"
         if isinstance(output, Operation):
-            self._worker.apply([self._worker.checks.checked(output, None, where)], where)
+            self._active.apply([self._checks.checked(output, None, where)], where)
             return None
         if isinstance(output, Request):
             check_ttl(output.meta, where)
             self._check_target(output, where)
             output.meta[START] = True
             return output
-        if self._worker.tasks and output is not None and not is_item(output):
+        if self._has_tasks and output is not None and not is_item(output):
             raise foreign(output, where)
         return output
 
@@ -269,14 +306,6 @@ def _as_error(raised: BaseException) -> Exception:
     error = ItemGraphError("what the callback awaited was cancelled")
     error.__cause__ = raised
     return error
-
-
-def foreign(output: Any, where: str) -> ForeignOutputError:
-    """Return the error for something that no callback may yield."""
-    return ForeignOutputError(
-        f"{where}: yielded {type(output).__name__} {output!r:.80}; a callback yields operations, "
-        "Requests, items (dict, scrapy.Item, dataclass, attrs, pydantic) or None"
-    )
 
 
 def _continues(callback: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.exceptions import ForeignOutputError, OperationError
 from scrapy_itemgraph.model import operations, values
 from scrapy_itemgraph.model.operations import CreateItem, Operation
 from scrapy_itemgraph.tools import logs, wording
@@ -81,6 +81,14 @@ def check_ttl(meta: Mapping[str, Any], where: str) -> None:
             values.parse_ttl(meta[TTL], f"meta[{TTL!r}]")
     except ValueError as error:
         raise OperationError(f"{where}: {error}") from None
+
+
+def foreign(output: Any, where: str) -> ForeignOutputError:
+    """Return the error for something that no callback may yield."""
+    return ForeignOutputError(
+        f"{where}: yielded {type(output).__name__} {output!r:.80}; a callback yields operations, "
+        "Requests, items (dict, scrapy.Item, dataclass, attrs, pydantic) or None"
+    )
 
 
 def _check_names(operation: Operation, where: str) -> None:

@@ -1,0 +1,145 @@
+"""The executions that are under way in this process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.tools import wording
+from scrapy_itemgraph.worker.executions import error_records
+from scrapy_itemgraph.worker.executions.executions import Execution
+from scrapy_itemgraph.worker.executions.outbox import Entry
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Collection, Sequence
+
+    from scrapy_itemgraph.model.operations import Operation
+    from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.types import Claim, Scraped
+    from scrapy_itemgraph.throttle.limiter import Limiter
+    from scrapy_itemgraph.worker.executions.outbox import Outbox
+    from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
+
+
+class ActiveExecutions:
+    """Begins executions, and puts what they leave into the outbox when they end."""
+
+    def __init__(
+        self,
+        spider: str,
+        *,
+        working: set[Execution],
+        ready: ReadyRequests,
+        outbox: Outbox,
+        news: asyncio.Event,
+        most_operations: int,
+    ) -> None:
+        """Take the spider's name, and the set that is to have the executions of claims.
+
+        `news` is set whenever one ends; none may have more than `most_operations`.
+        """
+        self.executions: set[Execution] = set()
+        self.working = working
+        self.is_over = False  # the run: found to be, and nothing has begun since
+        self._spider = spider
+        self._ready = ready
+        self._outbox = outbox
+        self._news = news
+        self._most_operations = most_operations
+
+    @property
+    def under_way(self) -> Collection[Execution]:
+        """The executions that may go on now: not those that wait while something runs alone."""
+        if self._ready.is_holding:
+            return self.executions - self._ready.untouched
+        return self.executions
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way in this process, and nothing is left to commit."""
+        return not self.executions and not self._outbox.pending
+
+    def begin(
+        self, *, claim: Claim | None = None, task: Task | None = None, url: str = ""
+    ) -> Execution:
+        """Start an execution: of a claim, or of a request that belongs to none."""
+        if claim is None:
+            where = f"spider {self._spider}, {url or 'start()'}"
+        elif task is not None and task.is_callback:
+            shown = values.page(*values.page_of(claim.item.data)) or claim.item.id
+            where = f"spider {self._spider}, callback {claim.task}, {shown}"
+        else:
+            shown = values.label(claim.item.id, claim.item.data)
+            where = f"spider {self._spider}, task {claim.task}, item {shown}"
+        execution = Execution(
+            where=wording.one_line(where),  # it stands in log lines and errors
+            claim=claim,
+            task=task,
+            on_end=self._ended,
+            most=self._most_operations,
+        )
+        self.executions.add(execution)
+        if claim is not None:
+            self.working.add(execution)
+        self.is_over = False
+        return execution
+
+    def forget(self, execution: Execution) -> None:
+        """Have nothing more to do with an execution."""
+        self.executions.discard(execution)
+        self.working.discard(execution)
+
+    def release(self) -> None:
+        """Give back all claimed work: what it relies on failed, and not by its own fault."""
+        for execution in list(self.working):
+            execution.release()
+
+    def close(self) -> None:
+        """End all executions; what is claimed is given back."""
+        for execution in list(self.executions):
+            execution.release()
+            for leg in list(execution.legs):
+                leg.close()
+
+    def apply(
+        self, changes: Sequence[Operation], where: str, *, scraped: Sequence[Scraped] = ()
+    ) -> None:
+        """Commit operations and scraped items that belong to no execution."""
+        if changes or scraped:
+            self.is_over = False
+            changeset = Changeset(
+                operations=tuple(changes), outcome=Outcome.OK, scraped=tuple(scraped)
+            )
+            self._outbox.put(Entry(changeset, where), is_last=not self.under_way)
+
+    def error_of(
+        self, execution: Execution, error: BaseException, *, kind: str | None = None, url: str = ""
+    ) -> dict[str, Any]:
+        """Return an error as it is recorded with the execution's attempt."""
+        where = {"spider": self._spider}
+        if execution.claim is not None:
+            where |= {"task": execution.claim.task, "item": execution.claim.item.id}
+        return error_records.describe(error, where, kind=kind, url=url)
+
+    def unbegun(self) -> Counter[Limiter]:
+        """Count the requests in hand that have not started, by what they keep to."""
+        return Counter(
+            limiter
+            for execution in self.executions
+            for leg in execution.legs
+            if not leg.has_started
+            for limiter in leg.lane
+        )
+
+    def _ended(self, execution: Execution) -> None:
+        self.forget(execution)
+        if execution.claim is not None or execution.has_changes:
+            entry = Entry(execution.changeset(), execution.where, execution)
+            self._outbox.put(entry, is_last=not self.under_way)
+        elif not self.under_way:
+            self._outbox.hurry()
+        self._news.set()

@@ -1,0 +1,53 @@
+"""Errors as they are recorded with failed attempts."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MAX_TRACEBACK = 8000  # characters
+_MAX_MESSAGE = 2000  # characters
+
+
+def type_name(error: BaseException) -> str:
+    """Return the name of an error's class, with its module unless that is built in."""
+    cls = type(error)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def describe(
+    error: BaseException, where: Mapping[str, Any], *, kind: str | None = None, url: str = ""
+) -> dict[str, Any]:
+    """Return an error as it is recorded with a failed attempt."""
+    frames = ""
+    if kind is None:
+        frames = "".join(traceback.format_exception(error, limit=-10))[-_MAX_TRACEBACK:]
+    return {
+        "type": kind or type_name(error),
+        "message": _shortened(_clean(_message(error))),
+        "traceback": _clean(frames),
+        "url": _clean(url),
+        **where,
+    }
+
+
+def _shortened(message: str) -> str:
+    """Leave out the middle of a long message: what the cause is stands at one of its ends."""
+    if len(message) <= _MAX_MESSAGE:
+        return message
+    start = _MAX_MESSAGE // 4
+    return f"{message[:start]} […] {message[start - _MAX_MESSAGE :]}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as raised:  # noqa: BLE001 - a user's exception may do anything
+        return f"{type_name(error)}, whose message cannot be read ({type_name(raised)})"
+
+
+def _clean(text: str) -> str:
+    return text.replace("\0", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()

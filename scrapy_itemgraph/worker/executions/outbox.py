@@ -1,0 +1,96 @@
+"""Changesets of executions that ended, on their way to the committer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.model.operations import Changeset
+    from scrapy_itemgraph.worker.executions.executions import Execution
+
+_MOST_WAITING = 1000  # changesets, before whoever makes more of them is to wait
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A changeset to commit; `where` names its work in the log, `execution` has none outside."""
+
+    changeset: Changeset
+    where: str
+    execution: Execution | None = None
+
+
+class Outbox:
+    """Changesets that wait for a commit, first come first served.
+
+    `added` is set while some wait; `hurried` when they are not to wait for more of them: a batch is
+    there, or nothing else is under way.
+    """
+
+    def __init__(self, batch: int) -> None:
+        """Take how many changesets at most are committed together."""
+        self.added = asyncio.Event()
+        self.hurried = asyncio.Event()
+        self.is_stopping = False
+        self._batch = batch
+        self._waiting: deque[Entry] = deque()
+        self._taken = 0
+        self._drained = asyncio.Event()
+
+    @property
+    def pending(self) -> int:
+        """How many changesets are not committed yet."""
+        return len(self._waiting) + self._taken
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether as many wait as are committed together."""
+        return len(self._waiting) >= self._batch
+
+    def __bool__(self) -> bool:
+        """Whether some wait that nobody has taken."""
+        return bool(self._waiting)
+
+    def put(self, entry: Entry, *, is_last: bool) -> None:
+        """Add a changeset; after the last one nothing is under way that could bring others."""
+        self._waiting.append(entry)
+        self.added.set()
+        if is_last or self.has_batch:
+            self.hurried.set()
+
+    def hurry(self) -> None:
+        """Have what waits committed at once."""
+        if self._waiting:
+            self.hurried.set()
+
+    def take(self) -> list[Entry]:
+        """Take out the next batch; `settle` is to be called once it is known what became of it."""
+        batch = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
+        if not self._waiting:
+            self.added.clear()
+        self._taken = len(batch)
+        return batch
+
+    def settle(self, *, back: list[Entry]) -> None:
+        """Take note that a batch is committed, or have it `back`, in its place, as it is not."""
+        if back:
+            self._waiting.extendleft(reversed(back))
+            self.added.set()
+        self._taken = 0
+        self._drained.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait while a great many changesets wait, so that their maker does not run ahead."""
+        while len(self._waiting) >= _MOST_WAITING and not self.is_stopping:
+            self._drained.clear()
+            await self._drained.wait()
+
+    def stop(self) -> None:
+        """Let nobody wait any more."""
+        self.is_stopping = True
+        self._drained.set()
+        self.added.set()
+        self.hurried.set()

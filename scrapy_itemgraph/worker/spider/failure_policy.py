@@ -1,0 +1,67 @@
+"""What a failed download means for its work: another attempt, a refusal or a failure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from scrapy.exceptions import IgnoreRequest
+from scrapy.spidermiddlewares.httperror import HttpError
+from scrapy.utils.misc import load_object
+
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.throttle import feedback
+from scrapy_itemgraph.worker.executions import error_records
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+    from scrapy_itemgraph.model.tasks import Task
+
+_JITTER = 0.25  # of a delay, up and down
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a download that brought no page to its callback means for the work."""
+
+    outcome: Outcome
+    kind: str
+    delay: timedelta | None = None
+
+
+class FailurePolicy:
+    """Tells errors that are retried from refusals and failures, as the project's settings say."""
+
+    def __init__(self, settings: BaseSettings, *, max_retry_after: timedelta) -> None:
+        enabled = settings.getbool("RETRY_ENABLED")
+        self._codes = {int(c) for c in settings.getlist("RETRY_HTTP_CODES")} if enabled else set()
+        self._exceptions = (
+            tuple(load_object(e) for e in settings.getlist("RETRY_EXCEPTIONS")) if enabled else ()
+        )
+        self._max_retry_after = max_retry_after.total_seconds()
+
+    def judge(self, error: BaseException, task: Task | None, attempt: int) -> Verdict:
+        """Judge the error that a request's errback gets; `task` is None when it has no retry."""
+        asked = None
+        if isinstance(error, HttpError):
+            kind = f"http {error.response.status}"
+            is_retryable = error.response.status in self._codes
+            seconds = feedback.retry_after(error.response, self._max_retry_after)
+            asked = None if seconds is None else timedelta(seconds=max(seconds, 0.001))
+        elif isinstance(error, IgnoreRequest):
+            return Verdict(Outcome.REFUSED, error_records.type_name(error))
+        else:
+            kind = error_records.type_name(error)
+            is_retryable = isinstance(error, self._exceptions)
+        if not is_retryable or task is None or attempt >= task.max_attempts:
+            return Verdict(Outcome.FAILED, kind)
+        delay = asked or jittered(task.retry_delay(attempt))
+        return Verdict(Outcome.RETRY, kind, delay)
+
+
+def jittered(delay: timedelta) -> timedelta:
+    """Return a delay a quarter shorter to a quarter longer."""
+    return delay * random.uniform(1 - _JITTER, 1 + _JITTER)

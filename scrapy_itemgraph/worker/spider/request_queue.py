@@ -1,0 +1,140 @@
+"""Requests of this process on their way to Scrapy's engine, and those that the engine has."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.throttle import local_slots
+from scrapy_itemgraph.worker.executions.buffers import Buffer
+from scrapy_itemgraph.worker.executions.executions import LEG, LegState
+from scrapy_itemgraph.worker.spider.request_builder import wake_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+    from scrapy_itemgraph.throttle.download_gate import Gate
+    from scrapy_itemgraph.throttle.limiter import Lane, Limiter
+    from scrapy_itemgraph.throttle.limiter_set import Limiters
+    from scrapy_itemgraph.worker.executions.executions import Leg
+    from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
+
+
+class RequestQueue:
+    """Claimed requests and follow-ups that wait until their limits let them start."""
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        gate: Gate,
+        limiters: Limiters,
+        ready: ReadyRequests,
+        *,
+        running: set[Leg],
+    ) -> None:
+        """Take the set that is to have the legs whose requests the engine fetches."""
+        self._crawler = crawler
+        self._gate = gate
+        self._limiters = limiters
+        self._ready = ready
+        self.running = running
+        self._follow_ups: Buffer[Lane, Request] = Buffer()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._follow_ups) + len(self._ready)
+
+    def __iter__(self) -> Iterator[Request]:
+        """Go over the requests that have not started, in no order."""
+        return iter([*self._follow_ups, *self._ready])
+
+    @property
+    def unhanded(self) -> int:
+        """How many claimed requests wait."""
+        return len(self._ready)
+
+    # In
+
+    def push_claimed(self, request: Request, leg: Leg) -> None:
+        """Add a claim's own request."""
+        self._queue(leg, request)
+        self._ready.push(request, leg)
+        self.wake_engine()
+
+    def push_follow_up(self, request: Request, leg: Leg) -> None:
+        """Add a request with which an execution goes on."""
+        self._queue(leg, request)
+        request.meta[LEG] = leg
+        self._follow_ups.push(leg.lane, request, priority=request.priority)
+        if not all(limiter.units for limiter in leg.lane):
+            self._limiters.wanted.set()
+
+    def _queue(self, leg: Leg, request: Request) -> None:
+        leg.state = LegState.QUEUED
+        leg.has_started = False
+        leg.lane = self._gate.lane(local_slots.slot_of(request), leg)
+
+    # Out
+
+    def pop_follow_up(self, now: float) -> Request | None:
+        """Take the next follow-up that its limits let start by `now` (`time.monotonic()`)."""
+        return self._follow_ups.pop(lambda lane: all(limiter.admits(now) for limiter in lane))
+
+    def pop_claimed(self, now: float) -> Request | None:
+        """Take the next claimed request that its limits let start by `now`."""
+        popped: Request | None = self._ready.pop(
+            lambda lane: all(limiter.admits(now) for limiter in lane)
+        )
+        return popped
+
+    def look_again(self, now: float) -> None:
+        """Have the engine ask again when the next request that waits here may start."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        lanes = {*self._follow_ups.lanes, *self._ready.lanes} - {()}
+        soonest = min((max(one.admits_at() for one in lane) for lane in lanes), default=math.inf)
+        if now < soonest < math.inf:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(soonest - now, self.limits_changed)
+
+    def wake_engine(self) -> None:
+        """Have the engine ask at once."""
+        wake_engine(self._crawler)
+
+    def limits_changed(self) -> None:
+        """Have the engine ask at once, if anything waits."""
+        if self:
+            self.wake_engine()
+
+    def started(self, leg: Leg, request: Request) -> None:
+        """Take note that the engine gets a request."""
+        leg.state = LegState.RUNNING
+        leg.request = request
+        leg.fetch = None
+        leg.on_close = self.fetched
+        self.running.add(leg)
+        self._gate.occupy(leg)
+
+    def fetched(self, leg: Leg) -> None:
+        """Give back the leg's place in its slot; a request that it led to was refused if unseen."""
+        self.running.discard(leg)
+        self._gate.leave(leg)
+
+    def give_back(self, limiter: Limiter) -> None:
+        """Give back the work that waits for a limit whose turn will not come soon."""
+        for request in (
+            *self._ready.drop(lambda lane: limiter in lane),
+            *self._follow_ups.drop(lambda lane: limiter in lane),
+        ):
+            leg: Leg = request.meta[LEG]
+            if leg.execution.claim is None:  # there is nowhere to give it back to
+                self._follow_ups.push(leg.lane, request, priority=request.priority)
+            else:
+                leg.give_back(leg.lane)
+                leg.close()
+        self._gate.put_off(limiter)
