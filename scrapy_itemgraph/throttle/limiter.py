@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.limits import Grant
 
 SLOT = "slot"
-# A limit that others wait for changes hands after so long, and after so many starts.
+# A limit that others wait for is kept for so many seconds, or so many starts if that is longer.
 _WINDOW = 1.0
 _WINDOW_STARTS = 20
-_LONGEST_WINDOW = 30.0
-# A limit that has no use here is kept for so long, in case it gets one.
+_LONGEST_WINDOW = 30.0  # seconds
+# A limit that has no use here is kept for so many seconds, in case it gets one.
 _LINGER = 1.0
-# A request is handed to the engine so long before it may start.
+# A request is handed to the engine so many seconds before it may start.
 _AHEAD = 0.05
-_FADING = 0.9
+_FADING = 0.9  # of the longest latency, with each answer
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -92,7 +92,7 @@ class Limiter:
         return self.floor if self.is_set else max(self.floor, self.terms_of().gap)
 
     def take(self, grant: Grant, asked_at: float) -> None:
-        """Take note of what the database gave, or left, when it was asked."""
+        """Take note of what the database gave or left; `asked_at` is when it was asked."""
         now = time.monotonic()
         had, self.units = self.units, grant.units
         self.terms, self.floor, self.is_set = grant.terms, grant.floor, grant.is_set
@@ -134,7 +134,7 @@ class Limiter:
         return self.units if most is None else min(self.units, most)
 
     def room(self, now: float, unbegun: int) -> int:
-        """Return how many more requests are of use; `unbegun` are in hand and have not started."""
+        """Return how many more requests to claim; `unbegun` are in hand and have not started."""
         if self.is_yielding or self.blocked_until - now > LOOKAHEAD:
             return 0
         if not self.terms.is_exclusive:
@@ -145,7 +145,7 @@ class Limiter:
         return max(0, min(within, cap - self.running) - unbegun)
 
     def room_in(self, now: float, unbegun: int) -> float:
-        """Return in how many seconds there will be room for another request, by time alone."""
+        """Return in how many seconds there is room for another request; inf if never by itself."""
         cap = self.terms.concurrency
         is_full = cap is not None and self.running + unbegun > cap
         if not self.units or self.is_yielding or self.pacer.unsent or is_full:
@@ -157,7 +157,7 @@ class Limiter:
         return soonest if soonest > 0 else math.inf
 
     def ready_at(self, now: float) -> float:
-        """Return when the next request may start; never, as long as something else must end."""
+        """Return when the next request may start; inf while another one must end or leave first."""
         if not self._is_usable:
             return math.inf
         if self.terms.is_exclusive:
@@ -190,7 +190,7 @@ class Limiter:
         return 1 if self.terms.is_exclusive else self._cap + 1 - self.occupied
 
     def admits_at(self) -> float:
-        """Return when to ask `admits` again, where time alone makes a difference."""
+        """Return when to ask `admits` again; inf where time alone makes no difference."""
         if not self._is_usable or self.ahead or self.pacer.unsent:
             return math.inf
         return max(self.pacer.due, self.blocked_until) - _AHEAD
@@ -208,14 +208,14 @@ class Limiter:
         self._used = now
 
     def end(self, now: float, took: float) -> None:
-        """Take note that a download ended."""
+        """Take note that a download ended that took so many seconds."""
         self.running -= 1
         self.latency = max(took, (self.latency or 0.0) * _FADING)
         self._used = now
         self.pacer.answered(now)
 
     def block(self, until: float) -> None:
-        """Let nothing start before a moment."""
+        """Let nothing start before `until`."""
         self.blocked_until = max(self.blocked_until, until)
         self._blocked_at = time.monotonic()
 
@@ -249,8 +249,8 @@ class Limiter:
             latency=self.latency,
         )
 
-    def settles_at(self, interest: int) -> float:
-        """Return when there is something to tell or ask, apart from the ticking of the clock."""
+    def renews_at(self, interest: int) -> float:
+        """Return when the database is to be told or asked next; -inf if now, inf if not by time."""
         if not self.units:
             return self.again_at if interest + self.waiting else math.inf
         if self.others_ask and not self.is_yielding:

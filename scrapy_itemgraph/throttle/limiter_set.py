@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.limits import Grant, Use
     from scrapy_itemgraph.throttle.limiter import Lane
 
-_TICK = 1.0
+# Seconds between two renewals of what this process has of limits.
+_SHORTEST = 0.02
+_LONGEST = 1.0
 
 
 def _throttled(terms: Terms, delay: float | None) -> Terms:
@@ -171,11 +173,11 @@ class Limiters:
             for one in interest
         )
 
-    def next_settling(self, interest: Mapping[Limiter, int]) -> float:
-        """Return in how many seconds something is to be told or asked, at most a second."""
+    def next_renewal(self, interest: Mapping[Limiter, int]) -> float:
+        """Return in how many seconds the database is to be told or asked next, at most one."""
         now = time.monotonic()
-        moments = [one.settles_at(interest.get(one, 0)) for one in self]
-        return min(max(0.02, min(moments, default=math.inf) - now), _TICK)
+        moments = [one.renews_at(interest.get(one, 0)) for one in self]
+        return min(max(_SHORTEST, min(moments, default=math.inf) - now), _LONGEST)
 
     def _forget(self, one: Limiter) -> None:
         """Forget a slot that has no use any more."""

@@ -84,7 +84,7 @@ class LimitSync:
 
     async def _pause(self) -> None:
         """Wait until something is needed here, somebody tells this worker, or it is time."""
-        longest = self._limiters.next_settling(self._active.unbegun())
+        longest = self._limiters.next_renewal(self._active.unbegun())
         others = await either(self._limiters.wanted, self._graph.wait_for_own_news(longest))
         if not others.cancelled() and others.result():
             self._news.set()

@@ -316,7 +316,7 @@ def test_a_limit_that_others_ask_for_goes_after_its_window(clock):
     one.begin(clock.wait(0.9))
     one.pacer.sent(clock.now)
     assert one.use(clock.now, 5).wants == 6
-    assert one.settles_at(5) == pytest.approx(clock.now + 0.1)
+    assert one.renews_at(5) == pytest.approx(clock.now + 0.1)
 
     assert one.use(clock.wait(0.2), 5).wants == 6
 
@@ -324,7 +324,7 @@ def test_a_limit_that_others_ask_for_goes_after_its_window(clock):
     assert one.ready_at(clock.now) == math.inf
     assert not one.admits(clock.now)
     one.end(clock.wait(0.1), 0.3)
-    assert one.settles_at(5) == -math.inf
+    assert one.renews_at(5) == -math.inf
     assert one.use(clock.now, 5).wants == 0
     one.take(grant(units=0, again_in=1.0), clock.now)
     assert not one.is_yielding
@@ -336,7 +336,7 @@ def test_a_window_has_room_for_some_starts(clock, gap, window):
     """How long a holder keeps what others ask for goes with the gap, within bounds."""
     one = limiter(clock, Terms(gap=gap), others_ask=True)
 
-    assert one.settles_at(5) == pytest.approx(clock.now + window)
+    assert one.renews_at(5) == pytest.approx(clock.now + window)
 
 
 def test_a_limit_that_cannot_be_used_goes_to_who_asks(clock):
@@ -504,18 +504,18 @@ def test_a_refused_limit_is_remembered_until_asking_helps(clock):
     assert list(all_) == []
 
 
-def test_settling_is_due_when_there_is_something_to_say(clock):
-    """The next settling is in a second at most, or when asking again may help."""
+def test_a_renewal_is_due_when_there_is_something_to_say(clock):
+    """The next renewal is in a second at most, or when asking again may help."""
     all_ = known()
     one = all_.slot(HOST)
     all_.identify({HOST: NUMBER})
-    assert all_.next_settling({one: 1}) == pytest.approx(0.02)
+    assert all_.next_renewal({one: 1}) == pytest.approx(0.02)
 
     one.take(grant(units=0, again_in=0.4), clock.now)
-    assert all_.next_settling({one: 1}) == pytest.approx(0.4)
-    assert all_.next_settling({}) == 1.0
+    assert all_.next_renewal({one: 1}) == pytest.approx(0.4)
+    assert all_.next_renewal({}) == 1.0
     one.take(grant(), clock.now)
-    assert all_.next_settling({one: 1}) == 1.0
+    assert all_.next_renewal({one: 1}) == 1.0
 
 
 def test_what_lacks_units_is_seen(clock):
@@ -537,7 +537,7 @@ def test_losing_all_forgets_what_is_in_hand(clock):
     all_.lose()
 
     assert all_.rooms({}) == {}
-    assert all_.next_settling({all_.slot(HOST): 1}) == pytest.approx(0.02)
+    assert all_.next_renewal({all_.slot(HOST): 1}) == pytest.approx(0.02)
 
 
 def test_the_last_starts_are_told_at_the_end(clock):
