@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.settings import SETTINGS_PRIORITIES
 
-from scrapy_itemgraph.commands.command import command
+from scrapy_itemgraph.commands.command import argument, command
 from scrapy_itemgraph.tools import url_secrets
 
 if TYPE_CHECKING:
@@ -37,15 +37,16 @@ def init(call: Call) -> None:
 @command(
     "migrate",
     "Bring the database's schema up to date",
+    argument("--force", action="store_true", help="also while workers run: they will fail"),
     notes="Stop the crawls first: older code does not work with a newer schema.",
 )
 def migrate(call: Call) -> None:
     """Bring the schema up to date."""
-    made = _migrate(call)
+    made = _migrate(call, force=call.given.force)
     call.write(_document(made), _lines(made))
 
 
-def _migrate(call: Call) -> Migrated:
+def _migrate(call: Call, *, force: bool = False) -> Migrated:
     # SQLAlchemy, which runs need not.
     from scrapy_itemgraph.graph import ItemGraph, Patience  # noqa: PLC0415
 
@@ -55,6 +56,7 @@ def _migrate(call: Call) -> Migrated:
             data_dir=call.settings.data_dir,
             patience=Patience(call.note),
             reached=lambda done, total: progress.reach(done, total=total),
+            force=force,
         )
 
 

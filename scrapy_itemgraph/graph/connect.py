@@ -7,16 +7,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors, migrate, urls
 from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+from scrapy_itemgraph.store.registry import workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
     from pathlib import Path
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
     from scrapy_itemgraph.graph.patience import Patience
 
@@ -56,10 +58,16 @@ def migrated(
     data_dir: Path,
     patience: Patience | None,
     reached: Callable[[int, int], None] | None,
+    *,
+    force: bool = False,
 ) -> Migrated:
     """Make the schema at `url`, or in the embedded server, or bring it up to date.
 
     `reached` hears after each version how many of how many are made.
+
+    Raises:
+        OperationError: while a worker lives, which could not go on; not with `force`.
+
     """
     with (
         connected(url, data_dir, patience) as (engine, _),
@@ -68,10 +76,21 @@ def migrated(
     ):
         engines.check_version(connection)
         before = migrate.current(connection)
+        if before not in {None, migrate.head()} and not force:
+            _refuse_workers(connection)
         migrate.upgrade(connection, reached)
         return Migrated(
             location=urls.location(engine.url, is_embedded=url is None),
             is_embedded=url is None,
             before=before,
             after=migrate.head(),
+        )
+
+
+def _refuse_workers(connection: Connection) -> None:
+    """Refuse to change the schema that workers of an older version work with."""
+    for one in workers.living(connection):
+        raise OperationError(
+            f"worker {one.id} (process {one.process_id} on {one.host}) runs, and its code does not "
+            "work with a newer schema; stop it first, or migrate with --force"
         )

@@ -92,12 +92,17 @@ class ItemGraph:
         data_dir: str | Path = ".scrapy/itemgraph",
         patience: Patience | None = None,
         reached: Callable[[int, int], None] | None = None,
+        force: bool = False,
     ) -> connect.Migrated:
         """Make the schema at `url`, or in the embedded server, or bring it up to date.
 
         `reached` hears after each version how many of how many are made.
+
+        Raises:
+            OperationError: while a worker lives, unless with `force`.
+
         """
-        return connect.migrated(url, Path(data_dir), patience, reached)
+        return connect.migrated(url, Path(data_dir), patience, reached, force=force)
 
     def announce(self, what: str, done: int, total: int | None = None) -> None:
         """Let `status` show how far long work is, while the next calls' transactions last."""

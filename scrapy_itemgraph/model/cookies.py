@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-# What a primary key of cookies or states may have: an index of PostgreSQL takes 2,704 bytes a row.
+# What a primary key of cookies or spider_state may have: an index takes 2,704 bytes a row.
 MAX_KEY_BYTES = 2000
 
 _IPV4 = re.compile(r"\.\d+$", re.ASCII)  # as http.cookiejar tells an address from a name

@@ -1,4 +1,4 @@
-"""Answers: that a commit was made, should its answer be lost on the way and nothing else tell.
+"""Tokens of commits: that one was made, should its answer be lost and nothing else tell of it.
 
 That is so of what no claim fences, and of claims whose item the commit itself took away.
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-TAKE = text("INSERT INTO answers (token) VALUES (:token) ON CONFLICT DO NOTHING RETURNING token")
+TAKE = text("""
+    INSERT INTO commit_tokens (token) VALUES (:token) ON CONFLICT DO NOTHING RETURNING token
+""")
 
-NOTE = text("INSERT INTO answers (token) SELECT unnest(CAST(:tokens AS uuid[]))")
+NOTE = text("INSERT INTO commit_tokens (token) SELECT unnest(CAST(:tokens AS uuid[]))")
 
-NOTED = text("SELECT token FROM answers WHERE token = ANY(CAST(:tokens AS uuid[]))")
+NOTED = text("SELECT token FROM commit_tokens WHERE token = ANY(CAST(:tokens AS uuid[]))")
 
 
 def take(connection: Connection, token: uuid.UUID) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 SAVE = text("""
-    INSERT INTO states (crawl_id, key, value, changed_at)
+    INSERT INTO spider_state (crawl_id, key, value, changed_at)
     SELECT :crawl, key, CAST(value AS json), clock_timestamp()
     FROM unnest(CAST(:keys AS text[]), CAST(:values AS text[])) AS changed(key, value)
     ON CONFLICT (crawl_id, key)
@@ -26,7 +26,7 @@ SAVE = text("""
 
 # What changed since, and a minute before: who wrote then may have committed later.
 CHANGED = text("""
-    SELECT key, CAST(value AS text) AS value, changed_at FROM states
+    SELECT key, CAST(value AS text) AS value, changed_at FROM spider_state
     WHERE crawl_id = :crawl AND (CAST(:since AS timestamptz) IS NULL
         OR changed_at > CAST(:since AS timestamptz) - interval '1 minute')
 """)

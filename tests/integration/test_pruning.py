@@ -53,16 +53,16 @@ def test_cookies_and_states_that_are_over_go_after_a_day(crawl):
     execute(
         crawl,
         """
-        INSERT INTO states (crawl_id, key, value, changed_at) VALUES
+        INSERT INTO spider_state (crawl_id, key, value, changed_at) VALUES
             (:crawl, 'deleted', NULL, ago('25 hours')), (:crawl, 'old', '1', ago('25 hours')),
             (:crawl, 'just deleted', NULL, ago('1 hour'))
         """,
     )
 
     assert prune(crawl.connection, RULE["cookies"]) == 2
-    assert prune(crawl.connection, RULE["states"]) == 1
+    assert prune(crawl.connection, RULE["spider_state"]) == 1
     assert names(crawl, "cookies") == ["just expired", "of the session"]
-    assert names(crawl, "states", "key") == ["just deleted", "old"]
+    assert names(crawl, "spider_state", "key") == ["just deleted", "old"]
 
 
 def test_more_cookies_of_a_domain_than_are_read_go(crawl, monkeypatch):
@@ -89,13 +89,13 @@ def test_tokens_of_commits_go_after_a_day(crawl):
     execute(
         crawl,
         """
-        INSERT INTO answers (token, committed_at) VALUES
+        INSERT INTO commit_tokens (token, committed_at) VALUES
             (gen_random_uuid(), ago('25 hours')), (gen_random_uuid(), ago('23 hours'))
         """,
     )
 
-    assert prune(crawl.connection, RULE["answers"]) == 1
-    assert len(names(crawl, "answers", "token")) == 1
+    assert prune(crawl.connection, RULE["commit_tokens"]) == 1
+    assert len(names(crawl, "commit_tokens", "token")) == 1
 
 
 def test_handled_failures_go_after_a_month(crawl):
@@ -196,11 +196,11 @@ def test_a_step_is_a_thousand_rows(crawl):
     """However much is old, one transaction deletes little, and the next one the rest."""
     execute(
         crawl,
-        "INSERT INTO answers (token, committed_at) SELECT gen_random_uuid(), ago('2 days') "
+        "INSERT INTO commit_tokens (token, committed_at) SELECT gen_random_uuid(), ago('2 days') "
         "FROM generate_series(1, 1500)",
     )
 
-    assert [prune(crawl.connection, RULE["answers"]) for _ in range(3)] == [STEP, 500, 0]
+    assert [prune(crawl.connection, RULE["commit_tokens"]) for _ in range(3)] == [STEP, 500, 0]
 
 
 # Several workers
@@ -216,8 +216,8 @@ def old_answers(engine):
         execute(crawl, "UPDATE queues SET is_live = false, next_at = ago('31 days')")
         execute(
             crawl,
-            "INSERT INTO answers (token, committed_at) SELECT gen_random_uuid(), ago('2 days') "
-            "FROM generate_series(1, 3)",
+            "INSERT INTO commit_tokens (token, committed_at) "
+            "SELECT gen_random_uuid(), ago('2 days') FROM generate_series(1, 3)",
         )
     return crawl.id
 
@@ -225,8 +225,8 @@ def old_answers(engine):
 def test_one_worker_prunes_at_a_time(engine, old_answers):
     """Who finds another one pruning leaves it to that one, and does not wait."""
     with engine.begin() as first, engine.begin() as second:
-        assert prune(first, RULE["answers"]) == 3
-        assert prune(second, RULE["answers"]) == 0
+        assert prune(first, RULE["commit_tokens"]) == 3
+        assert prune(second, RULE["commit_tokens"]) == 0
         assert pruning.prune_surplus(second) == 0
         assert pruning.prune_queues(second, old_answers) == 0
 
@@ -234,11 +234,11 @@ def test_one_worker_prunes_at_a_time(engine, old_answers):
 def test_what_others_have_locked_is_left(engine, old_answers):
     """Pruning waits for nobody: a row that somebody holds is deleted the next time."""
     with engine.begin() as holder, engine.begin() as pruner:
-        holder.execute(sa.text("SELECT token FROM answers LIMIT 1 FOR UPDATE")).all()
+        holder.execute(sa.text("SELECT token FROM commit_tokens LIMIT 1 FOR UPDATE")).all()
         pruner.execute(sa.text("SET LOCAL lock_timeout = 1"))
-        assert prune(pruner, RULE["answers"]) == 2
+        assert prune(pruner, RULE["commit_tokens"]) == 2
     with engine.begin() as pruner:
-        assert prune(pruner, RULE["answers"]) == 1
+        assert prune(pruner, RULE["commit_tokens"]) == 1
 
 
 def test_no_queue_is_deleted_while_a_commit_may_put_work_there(engine, old_answers):

@@ -12,7 +12,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from scrapy_itemgraph.exceptions import DatabaseError, SchemaVersionError
+from scrapy_itemgraph.exceptions import DatabaseError, OperationError, SchemaVersionError
+from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate, tables
 
@@ -218,6 +219,39 @@ def test_when_cookies_expire_is_read_from_those_that_are_there(empty_engine):
         "far": 32503680000,
         "odd": None,
     }
+
+
+def test_renamed_tables_keep_what_is_in_them(empty_engine):
+    """Tokens of commits and `spider.state` of the version before are found where they are now."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0008")
+        connection.exec_driver_sql("INSERT INTO crawls (name) VALUES ('books')")
+        connection.exec_driver_sql("INSERT INTO answers (token) VALUES (gen_random_uuid())")
+        connection.exec_driver_sql(
+            "INSERT INTO states (crawl_id, key, value) SELECT id, '\"page\"', '7' FROM crawls"
+        )
+        migrate.upgrade(connection)
+
+        tokens = connection.exec_driver_sql("SELECT count(*) FROM commit_tokens").scalar_one()
+        rows = connection.exec_driver_sql("SELECT key, value FROM spider_state").all()
+    assert tokens == 1
+    assert rows == [('"page"', 7)]
+
+
+def test_a_schema_is_not_migrated_under_workers_that_live(empty_engine, empty_database):
+    """`migrate` names the worker that would fail; with `force`, or after its end, it goes on."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0008")
+        connection.exec_driver_sql("INSERT INTO crawls (name) VALUES ('books')")
+        connection.exec_driver_sql(
+            "INSERT INTO workers (crawl_id, spider, host, process_id, lease_until) "
+            "SELECT id, 'books', 'here', 7, now() + interval '1 minute' FROM crawls"
+        )
+
+    with pytest.raises(OperationError, match=r"process 7 on here.*--force"):
+        ItemGraph.migrate(empty_database)
+    assert ItemGraph.migrate(empty_database, force=True).before == "0008"
+    assert ItemGraph.migrate(empty_database).before == migrate.head()
 
 
 def test_tables_of_other_origin_are_named(empty_engine):

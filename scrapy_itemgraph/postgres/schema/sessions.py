@@ -38,8 +38,8 @@ cookies = Table(
 )
 
 
-states = Table(
-    "states",
+spider_state = Table(
+    "spider_state",
     metadata,
     Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
     Column("key", Text, nullable=False, comment="a key of spider.state as JSON"),

@@ -161,8 +161,8 @@ attempts = Table(
 )
 
 
-answers = Table(
-    "answers",
+commit_tokens = Table(
+    "commit_tokens",
     metadata,
     Column("token", Uuid, primary_key=True),
     moment("committed_at", now=True),

@@ -43,7 +43,7 @@ OF_CRAWL = {
     "marks of feeds": "feed_items WHERE feed_id IN (SELECT id FROM feeds WHERE crawl_id = :crawl)",
     "feeds": "feeds WHERE crawl_id = :crawl",
     "cookies": "cookies WHERE crawl_id = :crawl",
-    "keys of the state": "states WHERE crawl_id = :crawl",
+    "keys of the state": "spider_state WHERE crawl_id = :crawl",
     "logins": "logins WHERE crawl_id = :crawl",
     "callbacks": "tasks WHERE crawl_id = :crawl AND is_callback",
 }

@@ -46,17 +46,17 @@ SURPLUS = text(f"""
         FOR UPDATE SKIP LOCKED))
 """)  # noqa: S608 - our own order
 
-STATES = text("""
-    DELETE FROM states WHERE ctid = ANY (ARRAY(
-        SELECT s.ctid FROM states s
+SPIDER_STATE = text("""
+    DELETE FROM spider_state WHERE ctid = ANY (ARRAY(
+        SELECT s.ctid FROM spider_state s
         WHERE s.value IS NULL AND s.changed_at < (SELECT clock_timestamp()) - interval '1 day'
         LIMIT :limit
         FOR UPDATE SKIP LOCKED))
 """)
 
-ANSWERS = text("""
-    DELETE FROM answers WHERE ctid = ANY (ARRAY(
-        SELECT a.ctid FROM answers a
+COMMIT_TOKENS = text("""
+    DELETE FROM commit_tokens WHERE ctid = ANY (ARRAY(
+        SELECT a.ctid FROM commit_tokens a
         WHERE a.committed_at < (SELECT clock_timestamp()) - interval '1 day'
         LIMIT :limit
         FOR UPDATE SKIP LOCKED))
@@ -136,8 +136,8 @@ class Rule:
 
 RULES = (
     Rule("cookies", COOKIES),
-    Rule("states", STATES),
-    Rule("answers", ANSWERS),
+    Rule("spider_state", SPIDER_STATE),
+    Rule("commit_tokens", COMMIT_TOKENS),
     Rule("failures", FAILURES),
     Rule("holdings", HOLDINGS),
     Rule("workers", WORKERS),

@@ -6,7 +6,7 @@ All functions take a connection and never commit.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 
 # So many workers in a row that died, or stalled, on work that they ran alone make it a failure.
 MOST_ALONE = 3
+
+
+class LivingWorker(NamedTuple):
+    """A worker that lives: its number, and the process."""
+
+    id: int
+    process_id: int
+    host: str
+
 
 REGISTER_WORKER = text("""
     INSERT INTO workers (crawl_id, spider, host, process_id, job, lease_until)
@@ -54,6 +63,11 @@ LOST_WORKERS = text(f"""
     WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND w.id <> :worker AND {IS_DEAD}
     FOR NO KEY UPDATE OF w SKIP LOCKED
 """)  # noqa: S608 - our own conditions
+
+LIVING_WORKERS = text(f"""
+    SELECT w.id, w.process_id, w.host FROM workers w
+    WHERE w.stopped_at IS NULL AND NOT {IS_DEAD} ORDER BY w.id
+""")  # noqa: S608 - our own condition
 
 END_LEASES = text("""
     UPDATE workers SET lease_until = clock_timestamp()
@@ -128,6 +142,12 @@ def register(
             "lease": lease,
         },
     ).one()
+
+
+def living(connection: Connection) -> list[LivingWorker]:
+    """Return the workers of all crawls that live; the schema may be of any version."""
+    rows = connection.execute(LIVING_WORKERS)
+    return [LivingWorker(row.id, row.process_id, row.host) for row in rows]
 
 
 def heartbeat(connection: Connection, worker_id: int, lease: timedelta) -> bool:
