@@ -77,7 +77,7 @@ def apply(
     endings = {id(c): _run(connection, state, c, spider) for c in running}
     frees_names = flush(connection, state)
     _record(connection, running, endings, state, worker_id)
-    refresh.refresh(connection, {*state.items, *state.new, *freed_items})
+    refresh.refresh(connection, {*state.items, *freed_items}, new=state.new)
     queues.wake(connection, [row.queue_id for row in freed])
     journal.append(connection, crawl_id, _kept(running, endings))
     if frees_names:

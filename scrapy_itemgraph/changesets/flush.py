@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.changesets.ahead import Ahead
 from scrapy_itemgraph.changesets.state import TOMBSTONE
 from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.operations import tag_values
-from scrapy_itemgraph.postgres.engine import rest, slices
+from scrapy_itemgraph.postgres.engine import SLICE, WIDE, rest, slices
 from scrapy_itemgraph.store import failures, notify
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import slots as stored_slots
@@ -70,6 +71,14 @@ SET_TAGS = text("""
     FROM unnest(CAST(:items AS bigint[]), CAST(:tags AS text[]), CAST(:values AS text[]))
         AS new(item_id, tag_name, value)
     ON CONFLICT (item_id, tag_name) DO UPDATE SET value = excluded.value
+""")
+
+# Of items that this transaction made, each tag once.
+ADD_TAGS = text("""
+    INSERT INTO tags (item_id, tag_name, crawl_id, value)
+    SELECT item_id, tag_name, :crawl, CAST(value AS json)
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tags AS text[]), CAST(:values AS text[]))
+        AS new(item_id, tag_name, value)
 """)
 
 DROP_TAGS = text("""
@@ -173,17 +182,14 @@ def _write_items(connection: Connection, state: State, living: Sequence[Item]) -
     if not changed:
         return
     slot_ids = stored_slots.intern_slots(connection, [item.slot for item in changed])
-    _insert_items(
-        connection,
-        state,
-        slot_ids,
-        [
-            (item.id, item.slot, item.name, item.created_by, item.nice, item.not_before, text)
-            for item in changed
-            if item.is_new
-            for text in [_json(item.data)]
-        ],
-    )
+    rows = [
+        (item.id, item.slot, item.name, item.created_by, item.nice, item.not_before, text)
+        for item in changed
+        if item.is_new
+        for text in [_json(item.data)]
+    ]
+    if rows:
+        connection.execute(INSERT_ITEMS, _new_items(state, slot_ids, rows))
     old = [item for item in changed if not item.is_new]
     if old:
         columns = _item_columns(old, slot_ids)
@@ -192,53 +198,51 @@ def _write_items(connection: Connection, state: State, living: Sequence[Item]) -
 
 def _write_new(connection: Connection, state: State) -> None:
     """Write the items that were created and not looked at since, with their tags."""
-    slot_ids: dict[str, int] = {}
-    for part in slices(connection, list(state.new.items())):
-        slot_ids |= stored_slots.intern_slots(
-            connection, {new.slot for _, new in part} - slot_ids.keys()
-        )
-        rows = [
-            (
-                number,
-                new.slot,
-                new.operation.id,
-                new.created_by,
-                new.operation.nice,
-                new.not_before,
-                new.text,
-            )
-            for number, new in part
-        ]
-        _insert_items(connection, state, slot_ids, rows)
-        tags = [
-            (number, tag, value)
-            for number, new in part
-            for tag, value in sorted(tag_values(new.operation.tags).items())
-        ]
-        _insert_tags(connection, state, tags)
+    slots: set[str] = set()
+    for some in slices(connection, list(state.new.values()), WIDE):
+        slots.update(new.slot for new in some)
+    slot_ids = stored_slots.intern_slots(connection, slots)
+    made = list(state.new.items())
+    with Ahead(connection, len(made)) as ahead:
+        for at in range(0, len(made), SLICE):
+            part = made[at : at + SLICE]
+            rows = [
+                (
+                    number,
+                    new.slot,
+                    new.operation.id,
+                    new.created_by,
+                    new.operation.nice,
+                    new.not_before,
+                    new.text,
+                )
+                for number, new in part
+            ]
+            ahead.execute(INSERT_ITEMS, _new_items(state, slot_ids, rows))
+            tags = [
+                (number, tag, value)
+                for number, new in part
+                for tag, value in sorted(tag_values(new.operation.tags).items())
+            ]
+            if tags:
+                ahead.execute(ADD_TAGS, _tags(state, tags))
 
 
-def _insert_items(
-    connection: Connection, state: State, slot_ids: dict[str, int], rows: Sequence[_Row]
-) -> None:
-    if not rows:
-        return
+def _new_items(state: State, slot_ids: dict[str, int], rows: Sequence[_Row]) -> dict[str, Any]:
+    """Return what INSERT_ITEMS is given."""
     numbers, slots, names, created_by, nice, not_before, texts = zip(*rows, strict=True)
-    connection.execute(
-        INSERT_ITEMS,
-        {
-            "crawl": state.crawl_id,
-            "now": state.now,
-            "items": list(numbers),
-            "slots": [slot_ids[slot] for slot in slots],
-            "names": list(names),
-            "created_by": list(created_by),
-            "nice": list(nice),
-            "not_before": list(not_before),
-            # One document: quotes in the elements of an array would each be escaped once more.
-            "data": f"[{','.join(texts)}]",
-        },
-    )
+    return {
+        "crawl": state.crawl_id,
+        "now": state.now,
+        "items": values.number_array(numbers),
+        "slots": values.number_array([slot_ids[slot] for slot in slots]),
+        "names": values.text_array(names),
+        "created_by": values.text_array(created_by),
+        "nice": values.number_array(nice),
+        "not_before": list(not_before),
+        # One document: quotes in the elements of an array would each be escaped once more.
+        "data": f"[{','.join(texts)}]",
+    }
 
 
 def _item_columns(items: Sequence[Item], slot_ids: dict[str, int]) -> dict[str, list[Any]]:
@@ -258,18 +262,19 @@ def _write_names(connection: Connection, state: State) -> bool:
     dropped: list[str] = []
     added: list[str] = []
     changed: list[str] = []
-    rest(connection, len(state.owners))
-    names = list({**state.stored_owners, **state.reserved, **state.owners})
-    rest(connection, len(names))
-    for part in slices(connection, names):
-        for name in part:
-            there = state.stored_owners.get(name)
-            if name in state.reserved:
-                there = state.reserved[name] or TOMBSTONE
-            owner = state.owners.get(name)
-            if owner == there:
-                continue
-            (dropped if owner is None else added if there is None else changed).append(name)
+    stored, reserved = state.stored_owners, state.reserved
+    for names in (stored, reserved, state.owners):
+        rest(connection, len(names))
+        for part in slices(connection, list(names), WIDE):
+            for name in part:
+                there = stored.get(name)
+                if name in reserved:
+                    there = reserved[name] or TOMBSTONE
+                owner = state.owners.get(name)
+                is_seen = names is state.owners and (name in stored or name in reserved)
+                if owner == there or is_seen:
+                    continue
+                (dropped if owner is None else added if there is None else changed).append(name)
     if dropped:
         connection.execute(
             stored_items.DROP_NAMES, {"crawl": state.crawl_id, "keys": _keys(dropped)}
@@ -304,22 +309,20 @@ def _write_tags(connection: Connection, state: State, living: Sequence[Item]) ->
             {"items": [item_id for item_id, _ in dropped], "tags": [tag for _, tag in dropped]},
         )
     rows = [(item.id, tag, item.tags[tag]) for item in living for tag in sorted(item.set_tags)]
-    _insert_tags(connection, state, rows)
-
-
-def _insert_tags(
-    connection: Connection, state: State, rows: Sequence[tuple[int, str, Any]]
-) -> None:
     if rows:
-        connection.execute(
-            SET_TAGS,
-            {
-                "crawl": state.crawl_id,
-                "items": [item_id for item_id, _, _ in rows],
-                "tags": [tag for _, tag, _ in rows],
-                "values": [None if value is None else _json(value) for *_, value in rows],
-            },
-        )
+        connection.execute(SET_TAGS, _tags(state, rows))
+
+
+def _tags(state: State, rows: Sequence[tuple[int, str, Any]]) -> dict[str, Any]:
+    """Return what SET_TAGS and ADD_TAGS are given."""
+    return {
+        "crawl": state.crawl_id,
+        "items": values.number_array([item_id for item_id, _, _ in rows]),
+        "tags": values.text_array([tag for _, tag, _ in rows]),
+        "values": values.text_array(
+            [None if value is None else _json(value) for *_, value in rows]
+        ),
+    }
 
 
 def _write_results(connection: Connection, living: Sequence[Item]) -> None:

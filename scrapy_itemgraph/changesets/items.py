@@ -84,9 +84,12 @@ class ChangesetRun:
         self, operation: ops.Operation, label: str, *parts: Item | ops.CreateItem | str
     ) -> None:
         """Note what an operation did, in words and the items that they are about."""
+        if isinstance(operation, ops.EnqueueRequest):  # a page may yield a great many
+            self.notes.append(Note(operation.verb, label, operation.id, operation.shown))
+            return
         text = " ".join(one if isinstance(one, str) else _name(one) for one in parts)
         shown = " ".join(one if isinstance(one, str) else _label(one) for one in parts)
-        self.notes.append(Note(operation=operation.verb, label=label, text=text, shown=shown))
+        self.notes.append(Note(operation.verb, label, text, shown))
 
     def item(self, name: str | None) -> Item:
         """Return the item of a name, or the item under work."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.changesets.ahead import Ahead
 from scrapy_itemgraph.changesets.state import TOMBSTONE, Item, Pair, Result, State, TaskRow
 from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.model import values
@@ -15,16 +16,17 @@ from scrapy_itemgraph.model.operations import (
     CreateItem,
     DeleteAlias,
     DeleteItem,
+    EnqueueRequest,
     Expire,
     UpdateData,
 )
-from scrapy_itemgraph.postgres.engine import SLICE, rest, slices
+from scrapy_itemgraph.postgres.engine import SLICE, WIDE, rest, slices
 from scrapy_itemgraph.store import items as stored_items
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
-    from uuid import UUID
 
     from sqlalchemy import Connection
 
@@ -36,7 +38,8 @@ TASKS = text("""
 
 RESOLVE = text("""
     SELECT a.key, a.name, a.item_id FROM unnest(CAST(:keys AS uuid[])) AS wanted(key)
-    JOIN aliases a ON a.crawl_id = :crawl AND a.key = wanted.key
+    CROSS JOIN LATERAL (
+        SELECT * FROM aliases WHERE crawl_id = :crawl AND aliases.key = wanted.key OFFSET 0) AS a
 """)
 
 NEXT_IDS = text("SELECT nextval('items_id_seq') FROM generate_series(1, :count)")
@@ -94,10 +97,10 @@ class MovedNamesError(Exception):
 class Mentioned:
     """The names that a batch's operations speak of."""
 
-    existing: frozenset[str]
-    takeable: frozenset[str]
+    existing: AbstractSet[str]
+    takeable: AbstractSet[str]
     created: Mapping[str, str]
-    creations: tuple[str, ...]
+    creations: Sequence[str]
     frees_names: bool
 
     @classmethod
@@ -112,6 +115,13 @@ class Mentioned:
         creations: list[str] = []
         frees_names = False
         for operation in chain.from_iterable(parts):
+            if isinstance(operation, EnqueueRequest):  # a page may yield a great many
+                takeable.add(operation.id)
+                creations.append(operation.id)
+                created.setdefault(operation.id, operation.id)
+                if operation.again_before is not None:
+                    existing.add(operation.id)
+                continue
             existing |= operation.named()
             takeable |= operation.claimed_names()
             if isinstance(operation, CreateItem):
@@ -122,7 +132,7 @@ class Mentioned:
                 creations.append(operation.id)
                 created.setdefault(operation.id, operation.id)
             frees_names = frees_names or isinstance(operation, (DeleteItem, DeleteAlias))
-        return cls(frozenset(existing), frozenset(takeable), created, tuple(creations), frees_names)
+        return cls(existing, takeable, created, creations, frees_names)
 
 
 def load(
@@ -143,6 +153,7 @@ def load(
     state = State(crawl_id=crawl_id, now=now, tasks=tasks)
     mentioned = Mentioned.by(slices(connection, operations))
     keys = _keyed(connection, mentioned.existing | mentioned.takeable)
+    rest(connection, len(keys))
     names = list(keys)
     rest(connection, len(names))
     if names:
@@ -155,7 +166,7 @@ def load(
     existing = [name for name in names if name in mentioned.existing] if mentioned.existing else []
     tombstones = [name for name in existing if state.owners.get(name) == TOMBSTONE]
     if tombstones:
-        wanted_keys = [keys[name] for name in tombstones]
+        wanted_keys = values.text_array(keys[name] for name in tombstones)
         connection.execute(LOCK_TOMBSTONES, {"crawl": crawl_id, "keys": wanted_keys})
     _load_items(connection, state, sorted(wanted))
     if existing and (owned or tombstones):
@@ -172,67 +183,75 @@ def _claimed_pairs(connection: Connection, items: list[int]) -> set[Pair]:
     return {(row.item_id, row.task_id) for row in connection.execute(WORK, given)} - free
 
 
-def _keyed(connection: Connection, names: Collection[str]) -> dict[str, UUID]:
+def _keyed(connection: Connection, names: Collection[str]) -> dict[str, str]:
     """Return names with their keys, in the order of their keys, as all sort them everywhere."""
-    buckets: list[list[tuple[int, UUID, str]]] = [[] for _ in range(len(names) // SLICE + 1)]
-    for part in slices(connection, list(names)):
+    buckets: list[list[tuple[str, str]]] = [[] for _ in range(len(names) // WIDE + 1)]
+    for part in slices(connection, list(names), WIDE):
         for name in part:
-            key = values.name_key(name)
-            buckets[key.int * len(buckets) >> 128].append((key.int, key, name))
-    keys: dict[str, UUID] = {}
+            key = values.hex_key(name)
+            buckets[int(key[:8], 16) * len(buckets) >> 32].append((key, name))
+    keys: dict[str, str] = {}
     for (bucket,) in slices(connection, buckets, 1):
-        keys.update((name, key) for _, key, name in sorted(bucket))
+        keys.update((name, key) for key, name in sorted(bucket))
+        bucket.clear()  # not all at once in the end
     return keys
 
 
 def _resolve(
-    connection: Connection, crawl_id: int, keys: Mapping[str, UUID], names: Sequence[str]
+    connection: Connection, crawl_id: int, keys: Mapping[str, str], names: Sequence[str]
 ) -> dict[str, int | None]:
     owners: dict[str, int | None] = {}
-    for part in slices(connection, names):
-        by_key = {keys[name]: name for name in part}
-        for row in connection.execute(RESOLVE, {"crawl": crawl_id, "keys": list(by_key)}).all():
-            if by_key[row.key] != row.name:
+    for part in slices(connection, names, WIDE):
+        wanted = values.text_array([keys[name] for name in part])
+        found = connection.execute(RESOLVE, {"crawl": crawl_id, "keys": wanted}).all()
+        by_key = {keys[name]: name for name in part} if found else {}
+        for row in found:
+            if (other := by_key[row.key.hex]) != row.name:
                 raise DatabaseError(
-                    f"the ids {by_key[row.key]!r} and {row.name!r} have the same key; "
-                    "rename one of them"
+                    f"the ids {other!r} and {row.name!r} have the same key; rename one of them"
                 )
             owners[row.name] = TOMBSTONE if row.item_id is None else row.item_id
     return owners
 
 
 def _take_names(
-    connection: Connection, state: State, mentioned: Mentioned, keys: Mapping[str, UUID]
+    connection: Connection, state: State, mentioned: Mentioned, keys: Mapping[str, str]
 ) -> None:
     """Take the names that are free, each for the item that would be created with it."""
     takeable = [name for name in keys if name in mentioned.takeable]
-    free = [name for name in takeable if name not in state.stored_owners]
     rest(connection, len(takeable))
+    free = [name for name in takeable if name not in state.stored_owners]
+    rest(connection, len(free))
     may_be_created = set(takeable if mentioned.frees_names else free)
+    rest(connection, len(may_be_created))
     mains = [name for name in dict.fromkeys(mentioned.creations) if name in may_be_created]
+    rest(connection, len(mains))
     # A name that is freed may be created more than once, each time as another item.
     spares = len(mentioned.creations) if mentioned.frees_names else 0
     numbers: list[int] = []
-    for drawn in slices(connection, range(len(mains) + spares)):
+    for drawn in slices(connection, range(len(mains) + spares), WIDE):
         numbers += connection.execute(NEXT_IDS, {"count": len(drawn)}).scalars()
     state.candidates = dict(zip(mains, numbers, strict=False))
     state.spares = numbers[len(mains) :]
     rest(connection, len(mains))
     # Ours until the transaction ends, but nobody's until an operation gives them.
-    for part in slices(connection, free):
-        owners = [state.candidates.get(mentioned.created.get(name, "")) for name in part]
-        taken = connection.execute(
-            stored_items.TAKE_NAMES,
-            {
+    late: list[str] = []
+    with Ahead(connection, len(free)) as ahead:
+        for at in range(0, len(free), SLICE):
+            part = free[at : at + SLICE]
+            owners = [state.candidates.get(mentioned.created.get(name, "")) for name in part]
+            given = {
                 "crawl": state.crawl_id,
-                "keys": [keys[name] for name in part],
-                "names": part,
-                "items": owners,
-            },
-        )
-        state.reserved.update((row.name, row.item_id) for row in taken.all())
-    rest(connection, len(free))
-    late = [name for name in free if name not in state.reserved]
+                "keys": values.text_array([keys[name] for name in part]),
+                "names": values.text_array(part),
+                "items": values.number_array(owners),
+            }
+            state.reserved.update(zip(part, owners, strict=True))
+            ahead.execute(
+                stored_items.TAKE_NAMES, given, then=lambda lost: late.extend(lost.scalars())
+            )
+    for name in late:
+        del state.reserved[name]
     if late:
         state.stored_owners |= _resolve(connection, state.crawl_id, keys, late)
 

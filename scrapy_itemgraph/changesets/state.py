@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.operations import EnqueueRequest, tag_values
@@ -102,8 +102,7 @@ class Item:
             self.dropped_tags.add(tag)
 
 
-@dataclass(frozen=True, slots=True)
-class New:
+class New(NamedTuple):
     """An item to be created that nothing has looked at since: little more than its operation."""
 
     operation: CreateItem
@@ -278,10 +277,11 @@ class Draft:
 
     def new_number(self, name: str) -> int:
         """Return the number of the item that is created under a name."""
-        number = self.state.candidates[name]
-        used = (self._items, self._new, self.state.items, self.state.new)
-        is_used = any(number in numbers for numbers in used)
-        return self.state.spares.pop() if is_used else number
+        state = self.state
+        number = state.candidates[name]
+        is_used = number in self._new or number in self._items
+        is_used = is_used or number in state.new or number in state.items
+        return state.spares.pop() if is_used else number
 
     def add(self, number: int, new: New) -> None:
         """Add a new item."""

@@ -7,7 +7,6 @@ import stat
 import sys
 import textwrap
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,7 +190,7 @@ class _JsonAnswer:
             self._begin()
             comma = ",\n" if self._has_notes else "\n"
             self._has_notes = True
-            dumped = textwrap.indent(printing.dump(asdict(note), sys.stdout), "    ")
+            dumped = textwrap.indent(printing.dump(note._asdict(), sys.stdout), "    ")
             sys.stdout.write(comma + dumped)
 
     def end(self, count: int) -> None:

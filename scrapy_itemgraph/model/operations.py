@@ -22,6 +22,7 @@ Tags = Iterable[str] | Mapping[str, Any]
 
 
 _TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False)
+_URL = '{"url": '  # how the data of a request begins
 
 
 def _snake(name: str) -> str:
@@ -261,6 +262,33 @@ class EnqueueRequest(CreateItem):
     def named(self) -> set[str]:
         """Return the item's name when it may be fetched again."""
         return set() if self.again_before is None else {self.id}
+
+
+class Pattern:
+    """Makes the operations for requests that are like a first one, and differ in their URL."""
+
+    __slots__ = ("_first", "_method", "_rest", "_slot")
+
+    def __init__(self, first: EnqueueRequest) -> None:
+        data = first.data
+        _, self._method = values.page_of(data)
+        self._first = first
+        self._slot = first.slot if "download_slot" in data else None
+        self._rest = first.text.removeprefix(_URL + _TEXT.encode(data["url"]))
+
+    def operation(self, name: str, url: str, again_before: datetime | None) -> EnqueueRequest:
+        """Return the operation for a URL, which must be ASCII without NUL."""
+        first = self._first
+        operation = object.__new__(EnqueueRequest)
+        keep = object.__setattr__
+        keep(operation, "id", name)
+        keep(operation, "tags", first.tags)
+        keep(operation, "text", f"{_URL}{_TEXT.encode(url)}{self._rest}")
+        keep(operation, "slot", slots.of_url(url) if self._slot is None else self._slot)
+        keep(operation, "shown", values.label_of(name, url, self._method))
+        keep(operation, "nice", first.nice)
+        keep(operation, "again_before", again_before)
+        return operation
 
 
 CLASSES: dict[str, type[Operation]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
 
 NONE = ""
 MAX_BYTES = 255
+
+
+_MOST_ORIGINS = 1000
 
 
 def slot_of(data: Mapping[str, Any]) -> str:
@@ -25,9 +29,24 @@ def is_usable(slot: Any) -> bool:
     return isinstance(slot, str) and len(slot.encode()) <= MAX_BYTES
 
 
+def of_url(url: str) -> str:
+    """Return the slot of an item that has this URL, and no download slot."""
+    host = _host(url)
+    return host if is_usable(host) else NONE
+
+
 def _host(url: Any) -> str:
+    """Return the host of a URL, which stands before the first slash after `://`."""
+    if not isinstance(url, str):
+        return NONE
+    scheme, _, rest = url.partition("://")
+    return _host_of(f"{scheme}://{rest.partition('/')[0]}") if rest else _host_of(url)
+
+
+@lru_cache(maxsize=_MOST_ORIGINS)
+def _host_of(url: str) -> str:
     try:
-        return normal_host((isinstance(url, str) and urlsplit(url).hostname) or NONE)
+        return normal_host(urlsplit(url).hostname or NONE)
     except ValueError:
         return NONE
 

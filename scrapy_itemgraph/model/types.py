@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -100,8 +100,7 @@ class ResultSnapshot:
     state: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Note(NamedTuple):
     """One thing that an operation did, for the log and the stats: `[new] URL:…`.
 
     `text` begins with the item's id; `shown` has the URL of a request in the place of that.

@@ -8,9 +8,12 @@ import math
 import re
 import uuid
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_ID_BYTES = 8192
 MAX_TAG_BYTES = 1000
@@ -26,6 +29,29 @@ _PERIOD_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 def name_key(name: str) -> uuid.UUID:
     """Return the key of a name: the first 16 bytes of its SHA-256."""
     return uuid.UUID(bytes=hashlib.sha256(name.encode()).digest()[:16])
+
+
+def hex_key(name: str) -> str:
+    """Return the key of a name as PostgreSQL reads it, and in an order that is the keys'."""
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+
+def number_array(given: Iterable[int | None]) -> str:
+    """Return numbers as PostgreSQL writes an array: one text costs less than a list to send."""
+    return f"{{{','.join(['NULL' if one is None else str(one) for one in given])}}}"
+
+
+def text_array(given: Iterable[str | None]) -> str:
+    """Return text as PostgreSQL writes an array."""
+    return f"{{{','.join([_element(one) for one in given])}}}"
+
+
+def _element(text: str | None) -> str:
+    if text is None:
+        return "NULL"
+    if '"' in text or "\\" in text:
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
 
 
 def page_of(data: Any) -> tuple[str | None, str | None]:

@@ -30,6 +30,7 @@ logger = logs.logger(__name__)
 T = TypeVar("T")
 
 SLICE = 1000  # rows that one statement of a large batch has at most
+WIDE = 4 * SLICE  # where each row is little work
 
 OLDEST, NEWEST = 15, 18
 POOL_SIZE = 3
@@ -62,8 +63,7 @@ SELECT clock_timestamp(),
     set_config('enable_hashjoin', 'off', true),
     set_config('enable_mergejoin', 'off', true),
     set_config('enable_sort', 'off', true),
-    set_config('jit', 'off', true),
-    set_config('plan_cache_mode', 'force_custom_plan', true)"""
+    set_config('jit', 'off', true)"""
 
 
 COMMAND_PATIENCE = 30  # seconds that a command waits for a server that is starting or stopping,

@@ -47,6 +47,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "cb_kwargs": (dict,),
     "extra": (dict,),
 }
+_PLAIN = frozenset({str, int, bool, type(None)})  # equal of one type, they are the same for ever
 _ASSIGNED = ("method", "cookies", "priority", "dont_filter", "callback", "errback", "flags")
 
 
@@ -64,6 +65,34 @@ def dump(request: Request, spider: Spider) -> dict[str, Any]:
         return _dump(request, spider)
     except UnstorableError as error:
         raise UnstorableError(f"the request {request} cannot be stored: {error}") from None
+
+
+def likeness(request: Request) -> tuple[Any, ...] | None:
+    """Return what decides all that `dump` returns but the URL; None where that takes a look.
+
+    Of two requests of one page that are alike only the URL has to be looked at: most that a page
+    yields are like the one before.
+    """
+    if type(request) is not Request or type(request.headers) is not Headers:
+        return None
+    if request.body or request.cookies or request.cb_kwargs or request.flags:
+        return None
+    parts: list[Any] = [
+        request.callback,
+        request.errback,
+        request.method,
+        request.encoding,
+        request.priority,
+        request.dont_filter,
+    ]
+    for name, values in dict.items(request.headers):
+        parts.append((name, *values))
+    for name, value in request.meta.items():
+        kind = type(value)
+        if kind not in _PLAIN or type(name) is not str:
+            return None
+        parts.append((name, kind, value))
+    return tuple(parts)
 
 
 def load(stored: Mapping[str, Any], spider: Spider) -> Request:

@@ -39,13 +39,18 @@ ITEM_IDS = text("""
 """)
 
 
-# Names are taken sorted by key: unsorted, writers of the same names deadlock.
+# Names are taken sorted by key: unsorted, writers of the same names deadlock. Returns those that
+# others have.
 TAKE_NAMES = text("""
-    INSERT INTO aliases (crawl_id, key, name, item_id)
-    SELECT :crawl, * FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]),
-        CAST(:items AS bigint[]))
-    ON CONFLICT DO NOTHING
-    RETURNING name, item_id
+    WITH wanted AS MATERIALIZED (
+        SELECT * FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]),
+            CAST(:items AS bigint[])) AS wanted(key, name, item_id)),
+    taken AS (
+        INSERT INTO aliases (crawl_id, key, name, item_id)
+        SELECT :crawl, key, name, item_id FROM wanted
+        ON CONFLICT DO NOTHING
+        RETURNING name)
+    SELECT name FROM wanted EXCEPT SELECT name FROM taken
 """)
 
 DROP_NAMES = text("""

@@ -14,6 +14,7 @@ from scrapy_itemgraph import AddTag, CreateAlias, DeleteItem, RenameItem, Update
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import EnqueueRequest
 from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 if TYPE_CHECKING:
@@ -83,6 +84,35 @@ def test_a_new_request_is_work(crawl):
     assert crawl.worklist() == ["A parse"]
     ((created_by, nice),) = crawl.rows("SELECT created_by, nice FROM items WHERE name = 'A'")
     assert (created_by, nice) == ("PARENT", -3)
+
+
+def test_foreign_keys_of_new_items_are_looked_up_by_index(crawl):
+    """However small a table is known to be, checking what refers to it does not read it whole."""
+    enqueue(crawl, request())
+    scans = sa.text("SELECT sum(seq_scan) FROM pg_stat_xact_user_tables WHERE relname = 'items'")
+    crawl.connection.execute(sa.text("ANALYZE items"))
+    engines.hot_path(crawl.connection)
+    before = crawl.connection.scalar(scans)
+
+    enqueue(crawl, *(request(f"B{n}", n) for n in range(20)))
+    crawl.connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+
+    assert crawl.connection.scalar(scans) == before
+
+
+def test_new_items_get_work_in_queues_and_of_kinds_that_are_not_there_yet(crawl):
+    """Where a page's links lead to hosts old and new, each gets its work in one commit."""
+    enqueue(crawl, request())
+    elsewhere = EnqueueRequest(
+        id="C",
+        tags=(tasks.callback_tag("parse"),),
+        data={"url": "http://elsewhere.test/1", "request": {"callback": "parse"}},
+    )
+
+    labels = enqueue(crawl, request("B"), elsewhere)
+
+    assert labels == ["new", "new"]
+    assert sorted(crawl.worklist()) == ["A parse", "B parse", "C parse"]
 
 
 def test_a_request_outside_of_work_has_no_creator(crawl):

@@ -34,6 +34,10 @@ from scrapy_itemgraph.worker.spider import request_builder
         " http://a.example/",
         "http://user:word@[::1]:80/",
         "http://a..b/",
+        "http://a.example?b=http://c.example/d",
+        "http://a.example#b/c",
+        "http:///a/b",
+        "data:,x://y/z",
         f"http://{'ü' * 70}.de/",
     ],
 )

@@ -17,7 +17,9 @@ from scrapy.spiders import CrawlSpider, Rule
 from scrapy.utils.request import request_from_dict
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, UnstorableError
+from scrapy_itemgraph.model.operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.worker.spider import request_builder
 
 URL = "http://shop.example/1"
 
@@ -191,6 +193,67 @@ def test_what_was_changed_after_the_constructor_is_kept(spider):
     plain.method = "get"
     for changed in (request, plain):
         assert facts(round_trip(changed, spider)) == facts(changed)
+
+
+ALIKE = [
+    lambda s, url: Request(url),
+    lambda s, url: Request(url, callback=s.parse_item),
+    lambda s, url: Request(url, callback=s.parse_item, errback=s.failed),
+    lambda s, url: Request(url, method="POST"),
+    lambda s, url: Request(url, priority=5),
+    lambda s, url: Request(url, priority=True),
+    lambda s, url: Request(url, dont_filter=True),
+    lambda s, url: Request(url, encoding="latin-1"),
+    lambda s, url: Request(url, headers={"A": "1", "B": "2"}),
+    lambda s, url: Request(url, headers={"A": ["1", "B", "2"]}),
+    lambda s, url: Request(url, headers={"A": "1", "B": "2", "depth": "1"}),
+    lambda s, url: Request(url, meta={"depth": 1}),
+    lambda s, url: Request(url, meta={"depth": True}),
+    lambda s, url: Request(url, meta={"depth": 1.0}),
+    lambda s, url: Request(url, meta={"depth": "1"}),
+    lambda s, url: Request(url, meta={"depth": 1, "link_text": "é"}),
+    lambda s, url: Request(url, meta={"links": [1]}),
+    lambda s, url: Request(url, meta={"download_slot": "other"}),
+    lambda s, url: Request(url, meta={1: 1}),
+    lambda s, url: Request(url, meta={True: 1}),
+    lambda s, url: Request(url, cookies={"a": "b"}),
+    lambda s, url: Request(url, cb_kwargs={"page": 1}),
+    lambda s, url: Request(url, flags=["x"]),
+    lambda s, url: Request(url, body="x"),
+    lambda s, url: JsonRequest(url, data=[1]),
+    lambda s, url: Request("data:,x"),
+]
+
+
+def enqueuing(request, spider, name):
+    """Return the operation for a request, made of nothing but itself."""
+    data = request_builder.request_data(request, spider)
+    return EnqueueRequest(id=name, tags=("callback:x",), data=data, nice=-request.priority)
+
+
+def kept(operation):
+    """Return all that an operation for a request holds."""
+    return {
+        name: getattr(operation, name)
+        for name in ("id", "tags", "text", "slot", "shown", "nice", "again_before", "data")
+    }
+
+
+@pytest.mark.parametrize("make", ALIKE)
+def test_what_a_request_shares_with_the_one_before_is_stored_as_if_it_were_alone(spider, make):
+    """For whatever follows whatever: an operation by a pattern is the one without a pattern."""
+    first = make(spider, "http://shop.example/1?a=b")
+    like = requests.likeness(first)
+
+    for other in ALIKE:
+        for url in ("http://shop.example/2#é", 'http://user@münchen.example:81/"\\'):
+            request = other(spider, url)
+            if like is not None and requests.likeness(request) == like:
+                pattern = Pattern(enqueuing(first, spider, "REQ:1"))
+                made = pattern.operation("REQ:2", request.url, None)
+                assert kept(made) == kept(enqueuing(request, spider, "REQ:2"))
+            else:
+                assert other is not make or like is None
 
 
 def test_only_what_differs_from_the_defaults_is_stored(spider):

@@ -178,3 +178,16 @@ def test_a_ttl_that_means_nothing_is_refused(given):
 def test_periods_are_written_for_people(seconds, text):
     """A number of seconds is written in its two largest units."""
     assert wording.format_period(seconds) == text
+
+
+@pytest.mark.parametrize("name", ["a", "é", "REQ:0", "x" * 8192])
+def test_a_key_is_the_same_as_hexadecimal_digits(name):
+    """Whichever form of a name's key is sent, PostgreSQL reads the same one."""
+    assert values.hex_key(name) == values.name_key(name).hex
+
+
+def test_keys_are_in_one_order_in_both_forms():
+    """Names are locked in the order of their keys, whoever sorts them."""
+    names = [str(number) for number in range(100)]
+
+    assert sorted(names, key=values.hex_key) == sorted(names, key=values.name_key)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.postgres.engine import slices
+from scrapy_itemgraph.model import values
+from scrapy_itemgraph.postgres.engine import WIDE, slices
 from scrapy_itemgraph.store.conditions import is_stale
 from scrapy_itemgraph.store.queues import find_or_make, wake
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-# The outstanding pairs of some items, with the queue that each belongs into (null: not made yet).
-WANTED = text(f"""
+# The outstanding pairs of some items, with the queue and kind of each (null: not made yet).
+_WANTED = f"""
     WITH called AS (
         SELECT DISTINCT i.id AS item_id, tt.task_id
         FROM unnest(CAST(:items AS bigint[])) AS touched(id)
@@ -58,7 +59,25 @@ WANTED = text(f"""
                 AND (dr.completed_at IS NULL
                     OR dr.is_held
                     OR {is_stale("dr", "dt")}))
-""")  # noqa: S608 - our own conditions
+"""  # noqa: S608 - our own conditions
+WANTED = text(_WANTED)
+
+# The same for new items, which have no work yet, made work of where queue and kind are there: the
+# queues that got some, and the items of which some pair lacks one.
+ENQUEUE = text(f"""
+    WITH wanted AS MATERIALIZED ({_WANTED}),
+    made AS (
+        INSERT INTO work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before)
+        SELECT item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before
+        FROM wanted
+        WHERE queue_id IS NOT NULL AND kind_id IS NOT NULL
+        RETURNING queue_id
+    )
+    SELECT DISTINCT queue_id, CAST(NULL AS bigint) AS item_id FROM made
+    UNION ALL
+    SELECT DISTINCT CAST(NULL AS int), item_id FROM wanted
+    WHERE queue_id IS NULL OR kind_id IS NULL
+""")  # noqa: S608 - of our own texts
 
 # The work that stands of some items.
 STANDING = text("""
@@ -123,12 +142,29 @@ MOVE_WORK = text("""
 """)
 
 
-def refresh(connection: Connection, item_ids: Iterable[int]) -> None:
-    """Make the work of these (locked) items what is outstanding of them."""
+def refresh(connection: Connection, item_ids: Iterable[int], *, new: Collection[int] = ()) -> None:
+    """Make the work of these (locked) items what is outstanding of them.
+
+    Args:
+        connection: The caller's transaction.
+        item_ids: Items that may have work.
+        new: Items that this transaction made, and which have none.
+
+    """
     awake: set[int] = set()
+    for part in slices(connection, sorted(new), WIDE):
+        awake |= _enqueue(connection, list(part))
     for part in slices(connection, sorted(set(item_ids))):
         awake |= _refresh(connection, list(part))
     wake(connection, awake)
+
+
+def _enqueue(connection: Connection, items: list[int]) -> set[int]:
+    """Make work of new items; return the queues that got some."""
+    rows = connection.execute(ENQUEUE, {"items": values.number_array(items)}).all()
+    incomplete = [row.item_id for row in rows if row.item_id is not None]
+    awake = {row.queue_id for row in rows if row.queue_id is not None}
+    return awake | _refresh(connection, sorted(incomplete)) if incomplete else awake
 
 
 def _refresh(connection: Connection, items: list[int]) -> set[int]:

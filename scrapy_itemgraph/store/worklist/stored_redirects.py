@@ -5,7 +5,7 @@ All functions take a connection and never commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
@@ -16,7 +16,7 @@ from scrapy_itemgraph.store.items import DROP_NAMES, TAKE_NAMES, lock_items
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.types import Redirect
 
@@ -106,15 +106,15 @@ def _take(
     for one in moves:
         if one.name is not None and one.takes_name:
             wanted.setdefault(one.name, one.claim.item_id)
-    taken: Sequence[Row[Any]] = []
     if wanted:
         names = sorted((values.name_key(name), name, item) for name, item in wanted.items())
         keys, texts, items = zip(*names, strict=True)
         given = {"keys": list(keys), "names": list(texts), "items": list(items)}
-        taken = connection.execute(TAKE_NAMES, {"crawl": crawl_id, **given}).all()
+        for lost in connection.execute(TAKE_NAMES, {"crawl": crawl_id, **given}).scalars():
+            del wanted[lost]
     concerned = {one.claim.item_id for one in moves}
     gone = concerned - set(lock_items(connection, concerned))
-    orphaned = [values.name_key(row.name) for row in taken if row.item_id in gone]
+    orphaned = [values.name_key(name) for name, item_id in wanted.items() if item_id in gone]
     if orphaned:
         connection.execute(DROP_NAMES, {"crawl": crawl_id, "keys": orphaned})
     asked = [values.name_key(one.name) for one in moves if one.name is not None]

@@ -167,6 +167,7 @@ class Execution:
         self.limits: tuple[int, ...] = ()  # those of its task, by number
         self.copies: Counter[str] = Counter()  # of requests that are not filtered
         self.discovered: dict[str, Any] = {}  # the requests that become work, by name
+        self.pattern: Any = None  # how requests are stored that are like the last one
         self.legs: set[Leg] = set()
         self._on_end = on_end
         self._outputs = 0

@@ -10,7 +10,7 @@ from scrapy import Request
 
 from scrapy_itemgraph.exceptions import ItemGraphError, UnstorableError
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.operations import EnqueueRequest
+from scrapy_itemgraph.model.operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.turns import Turns
@@ -88,7 +88,7 @@ class Enqueuer:
             is_known = identity.again_before is None and self._is_known(identity, execution)
             leg.discovery = Discovery(identity, is_known=is_known)
             if not is_known:
-                leg.discovery.operation = self._operation(request, identity)
+                leg.discovery.operation = self._operation(request, identity, execution)
         except UnstorableError as error:
             leg.discovery = Discovery(identity, is_known=False, error=error)
         except Exception as error:
@@ -141,7 +141,21 @@ class Enqueuer:
             return True
         return identity.name in execution.discovered
 
-    def _operation(self, request: Request, identity: Identity) -> EnqueueRequest:
+    def _operation(
+        self, request: Request, identity: Identity, execution: Execution
+    ) -> EnqueueRequest:
+        """Return what stores a request, by the pattern of the one before it where it is alike."""
+        url, like = request.url, requests.likeness(request)
+        if like is None or not url.isascii() or "\0" in url:
+            return self._first_operation(request, identity)
+        if execution.pattern is not None and execution.pattern[0] == like:
+            pattern: Pattern = execution.pattern[1]
+            return pattern.operation(identity.name, url, identity.again_before)
+        operation = self._first_operation(request, identity)
+        execution.pattern = like, Pattern(operation)
+        return operation
+
+    def _first_operation(self, request: Request, identity: Identity) -> EnqueueRequest:
         data = request_builder.request_data(request, self._spider)
         task = self._callbacks.meet(
             requests.callback_name(request, self._spider), self._graph.callbacks

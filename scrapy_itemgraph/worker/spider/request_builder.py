@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import re
 from functools import lru_cache
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -104,6 +105,8 @@ class WithoutResponse:
 
 def unwrapped(callback: Any) -> Any:
     """Return the user's own callback or errback."""
+    if callback is None or type(callback) is MethodType:  # nearly all: at once
+        return callback
     while isinstance(callback, WithoutResponse) or hasattr(callback, "itemgraph_wrapped"):
         callback = (
             callback.callback
