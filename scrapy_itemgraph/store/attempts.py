@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,18 +103,21 @@ def record(connection: Connection, ended: Sequence[Attempt]) -> None:
     """Write attempts, and forget all but the last ten of each pair."""
     if not ended:
         return
-    pairs = {"items": [one.item_id for one in ended], "tasks": [one.task_id for one in ended]}
+    pairs = columns(ended, items="item_id", tasks="task_id")
     connection.execute(
         RECORD_ATTEMPTS,
         {
             **pairs,
-            "workers": [one.worker_id for one in ended],
-            "tokens": [one.token for one in ended],
-            "versions": [one.version for one in ended],
-            "numbers": [one.number for one in ended],
+            **columns(
+                ended,
+                workers="worker_id",
+                tokens="token",
+                versions="version",
+                numbers="number",
+                errors="error",
+                started="started_at",
+            ),
             "outcomes": [str(one.outcome) for one in ended],
-            "errors": [one.error for one in ended],
-            "started": [one.started_at for one in ended],
         },
     )
     connection.execute(PRUNE_ATTEMPTS, pairs)
@@ -129,9 +133,7 @@ def recorded(
         RECORDED,
         {
             "crawl": crawl_id,
-            "items": [one.item_id for one in claims],
-            "tasks": [one.task_id for one in claims],
-            "tokens": [one.token for one in claims],
+            **columns(claims, items="item_id", tasks="task_id", tokens="token"),
             "keys": [values.name_key(one.item.id) for one in claims],
         },
     )

@@ -15,6 +15,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.limits import Grant
 from scrapy_itemgraph.store import conditions, queues
+from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.conditions import IS_DEAD
 from scrapy_itemgraph.store.limits import allocation
 from scrapy_itemgraph.store.notify import TELL
@@ -243,11 +244,7 @@ def save_feedback(connection: Connection, worker_id: int, answers: Sequence[Slot
     )
     blocks = list({one.slot: one for one in longest}.values())
     if blocks:
-        given = {
-            "slots": [one.slot for one in blocks],
-            "seconds": [one.blocked_for for one in blocks],
-            "reasons": [one.blocked_by for one in blocks],
-        }
+        given = columns(blocks, slots="slot", seconds="blocked_for", reasons="blocked_by")
         changed += connection.execute(BLOCK, given).scalars()
     delays = {one.slot: one.crawl_delay for one in answers if one.crawl_delay is not None}
     if delays:
@@ -343,12 +340,9 @@ def _decide(
 
 def _note(connection: Connection, uses: Sequence[Use]) -> None:
     if uses:
-        used = {
-            "limits": [use.limit_id for use in uses],
-            "last_ago": [use.last_ago for use in uses],
-            "throttles": [use.throttle for use in uses],
-            "latencies": [use.latency for use in uses],
-        }
+        used = columns(
+            uses, limits="limit_id", last_ago="last_ago", throttles="throttle", latencies="latency"
+        )
         connection.execute(USED, used)
 
 
@@ -369,7 +363,7 @@ def _clear(connection: Connection, rows: Sequence[Row[Any]]) -> None:
         if (row.free_in is not None and row.free_in <= 0) or (row.is_gone and not row.units)
     ]
     if over:
-        gone = {"limits": [row.id for row in over], "workers": [row.worker_id for row in over]}
+        gone = columns(over, limits="id", workers="worker_id")
         connection.execute(FREE, gone)
 
 

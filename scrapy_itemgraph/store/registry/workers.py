@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.types import GivenUp, Outcome, TakenOver
 from scrapy_itemgraph.store import attempts, failures, handed_work, logins
+from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.conditions import IS_DEAD, IS_READY_ALONE, LOCK_IS_FREE
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
@@ -278,4 +279,4 @@ def _end(row: Row[Any]) -> attempts.Attempt:
 
 
 def _pairs(rows: Sequence[Row[Any]]) -> dict[str, list[int]]:
-    return {"items": [row.item_id for row in rows], "tasks": [row.task_id for row in rows]}
+    return columns(rows, items="item_id", tasks="task_id")

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.types import Claim, Outcome
 from scrapy_itemgraph.store import attempts, conditions, handed_work
+from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.conditions import IS_STOPPED
 from scrapy_itemgraph.store.items import lock_items, snapshots
 from scrapy_itemgraph.store.queues import wake
@@ -179,16 +180,14 @@ def _take(
 ) -> list[Claim]:
     if not found:
         return []
-    pairs = {"items": [r.item_id for r in found], "tasks": [r.task_id for r in found]}
+    pairs = columns(found, items="item_id", tasks="task_id")
     given = {"tokens": list(tokens[: len(found)]), "worker": worker_id, **pairs}
     rows = connection.execute(TAKE, given).all()
     taken = {(row.item_id, row.task_id): row for row in rows}
     items = snapshots(connection, pairs["items"])
     gone = [row for row in found if row.item_id not in items]
     if gone:
-        connection.execute(
-            DROP, {"items": [r.item_id for r in gone], "tasks": [r.task_id for r in gone]}
-        )
+        connection.execute(DROP, columns(gone, items="item_id", tasks="task_id"))
     return [
         Claim(
             item_id=row.item_id,
@@ -249,11 +248,14 @@ def give_back(
     rows = connection.execute(
         GIVE_BACK,
         {
-            "items": [one.claim.item_id for one in returns],
-            "tasks": [one.claim.task_id for one in returns],
-            "tokens": [one.claim.token for one in returns],
+            **columns(
+                returns,
+                items="claim.item_id",
+                tasks="claim.task_id",
+                tokens="claim.token",
+                not_before="not_before",
+            ),
             "tries": [int(one.outcome is Outcome.RETRY) for one in returns],
-            "not_before": [one.not_before for one in returns],
         },
     ).all()
     ours = {(row.item_id, row.task_id) for row in rows}

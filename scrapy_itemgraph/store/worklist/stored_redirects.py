@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model import values
 from scrapy_itemgraph.model.types import RedirectAnswer
+from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.items import DROP_NAMES, TAKE_NAMES, lock_items
 
 if TYPE_CHECKING:
@@ -53,11 +54,7 @@ def move(connection: Connection, crawl_id: int, moves: Sequence[Redirect]) -> li
         (row.item_id, row.task_id)
         for row in connection.execute(
             LOCK_CLAIMS,
-            {
-                "items": [one.claim.item_id for one in moves],
-                "tasks": [one.claim.task_id for one in moves],
-                "tokens": [one.claim.token for one in moves],
-            },
+            columns(moves, items="claim.item_id", tasks="claim.task_id", tokens="claim.token"),
         )
     }
     owners, gone = _take(connection, crawl_id, [one for one in moves if _pair(one) in ours])
@@ -71,12 +68,13 @@ def move(connection: Connection, crawl_id: int, moves: Sequence[Redirect]) -> li
     if stored:
         connection.execute(
             STORE,
-            {
-                "items": [one.claim.item_id for one in stored],
-                "tasks": [one.claim.task_id for one in stored],
-                "tokens": [one.claim.token for one in stored],
-                "requests": [one.request for one in stored],
-            },
+            columns(
+                stored,
+                items="claim.item_id",
+                tasks="claim.task_id",
+                tokens="claim.token",
+                requests="request",
+            ),
         )
     return answers
 

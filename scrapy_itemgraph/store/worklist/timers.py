@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.queues import wake
 from scrapy_itemgraph.store.worklist import refresh
@@ -60,7 +61,7 @@ def stage_timers(connection: Connection, crawl_id: int, limit: int = STEP) -> in
         queues = sorted({row.queue_id for row in rows})
         connection.execute(
             CLEAR_TIMERS,
-            {"items": [row.item_id for row in rows], "tasks": [row.task_id for row in rows]},
+            columns(rows, items="item_id", tasks="task_id"),
         )
         wake(connection, queues)
     return len(rows)
