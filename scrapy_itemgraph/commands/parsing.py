@@ -134,22 +134,52 @@ def count(text: str) -> int:
     return number
 
 
-def period(text: str) -> Any:
+def period(text: str) -> timedelta:
     """Read a period: "90s", "1d12h", or a number of seconds."""
+    return _period(text)
+
+
+def delay(text: str) -> float | None:
+    """Read a number of seconds, or a period; or "none", which is None."""
+    return None if text == "none" else _period(text, '; or "none"').total_seconds()
+
+
+def ttl(text: str) -> Any:
+    """Read a time to live: a period, "never", or "default" for the task's own, which is None."""
+    if text in {"never", "default"}:
+        return None if text == "default" else text
+    return _period(text, '; or "never" or "default"')
+
+
+def _period(text: str, or_else: str = "") -> timedelta:
     try:
         return values.parse_period(_number(text), "it")
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise argparse.ArgumentTypeError(f"{error}{or_else}") from None
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def point(text: str) -> datetime:
+    """Read a moment, in UTC unless it says otherwise."""
+    read = _moment(text)
+    if read is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no moment; write one such as 2026-11-21T10:00Z"
+        )
+    return read
 
 
 def moment(text: str) -> datetime | timedelta:
     """Read a moment, in UTC unless it says otherwise, or a period that lasts until now."""
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    else:
-        return read if read.tzinfo else read.replace(tzinfo=UTC)
+    read = _moment(text)
+    if read is not None:
+        return read
     try:
         return values.parse_period(text, "it")
     except ValueError:
@@ -158,39 +188,9 @@ def moment(text: str) -> datetime | timedelta:
         ) from None
 
 
-def point(text: str) -> datetime:
-    """Read a moment, in UTC unless it says otherwise."""
+def _moment(text: str) -> datetime | None:
     try:
         read = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no moment; write one such as 2026-11-21T10:00Z"
-        ) from None
-    return read if read.tzinfo else read.replace(tzinfo=UTC)
-
-
-def delay(text: str) -> float | None:
-    """Read a number of seconds, or a period; or "none", which is None."""
-    if text == "none":
         return None
-    try:
-        return values.parse_period(_number(text), "it").total_seconds()
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f'{error}; or "none"') from None
-
-
-def ttl(text: str) -> Any:
-    """Read a time to live: a period, "never", or "default" for the task's own, which is None."""
-    if text in {"never", "default"}:
-        return None if text == "default" else text
-    try:
-        return values.parse_period(_number(text), "it")
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f'{error}; or "never" or "default"') from None
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
