@@ -1,0 +1,178 @@
+"""The parts of a worker that stand in memory, and a graph that answers what a test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import scrapy
+from scrapy.crawler import Crawler
+from scrapy.dupefilters import RFPDupeFilter
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.request import RequestFingerprinter
+
+from scrapy_itemgraph.model.types import Applied, Claim, ItemSnapshot
+from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.throttle.download_gate import Gate
+from scrapy_itemgraph.throttle.limiter_set import Limiters
+from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+from scrapy_itemgraph.worker.executions.executions import leg_of
+from scrapy_itemgraph.worker.executions.outbox import Outbox
+from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
+from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+from scrapy_itemgraph.worker.spider.cookies import Jars, State
+from scrapy_itemgraph.worker.spider.duplicates import Duplicates
+from scrapy_itemgraph.worker.spider.request_ids import Identities
+from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+from scrapy_itemgraph.worker.spider.session_sync import SessionSync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+URL = "http://a.example/page"
+
+
+class Spider(scrapy.Spider):
+    """A spider with a plain callback."""
+
+    name = "s"
+
+    def parse(self, response):
+        """Yield nothing."""
+
+
+class Graph:
+    """Keeps what it is told, and answers what a test says; nothing of PostgreSQL is played."""
+
+    def __init__(self) -> None:
+        self.commits: list[tuple[Any, ...]] = []
+        self.error: Exception | None = None
+        self.applied: list[Applied] = []
+        self.names_freed = 0
+        self.has_cookies = False
+        self.callbacks: set[str] = set()
+        self.registered: list[str] = []
+        self.run_started_at = datetime.now(UTC)
+        self.redirected: list[Any] = []
+        self.answers: list[Any] = []
+
+    async def commit(self, changesets: Sequence[Any], **more: Any) -> list[Applied]:
+        """Note what is committed."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        self.commits.append(tuple(changesets))
+        return [
+            self.applied.pop(0) if self.applied else Applied(outcome=one.outcome)
+            for one in changesets
+        ]
+
+    async def register_callbacks(self, tasks: Sequence[Any]) -> None:
+        """Note plain callbacks."""
+        self.registered += [one.name for one in tasks]
+
+    async def move(self, redirects: Sequence[Any]) -> list[Any]:
+        """Note redirects."""
+        self.redirected += redirects
+        return [self.answers.pop(0) for _ in redirects]
+
+
+class Parts:
+    """What stands in memory of a worker whose spider is `Spider`; to be made on a running loop."""
+
+    is_alive = True
+    leg_of = staticmethod(leg_of)
+
+    def __init__(self, spider: type[scrapy.Spider] = Spider, **settings: Any) -> None:
+        self.settings = Settings()
+        self.crawler = crawler = Crawler(spider, {"LOG_ENABLED": False, **settings})
+        crawler.stats = MemoryStatsCollector(crawler)
+        crawler.request_fingerprinter = RequestFingerprinter(crawler)
+        crawler.spider = self.spider = spider.from_crawler(crawler)
+        self.sent: list[scrapy.Request] = []
+        crawler.engine = SimpleNamespace(
+            running=True, spider=self.spider, crawl=self.sent.append, _slot=None
+        )
+        self.graph = Graph()
+        self.news = asyncio.Event()
+        working, running = set(), set()
+        self.limiters = Limiters(lambda _: None, lambda _: None)
+        self.limiters.lane = lambda *_: ()
+        self.gate = Gate(self.limiters, lambda _: None, self)
+        self.ready = ReadyRequests(
+            working=working,
+            running=running,
+            places_of=lambda _: 100,
+            concurrency=16,
+            most_ahead=25,
+            wake_engine=lambda: None,
+        )
+        self.outbox = Outbox(batch=3)
+        self.active = ActiveExecutions(
+            "s",
+            working=working,
+            ready=self.ready,
+            outbox=self.outbox,
+            news=self.news,
+            most_operations=1000,
+        )
+        self.queue = RequestQueue(crawler, self.gate, self.limiters, self.ready, running=running)
+        self.sessions = SessionSync(self.graph, Jars(crawler), State(self.spider))
+        self.callbacks = CallbackTasks(self.spider, {}, {})
+        self.identities = Identities(crawler)
+        self.dropped: list[str] = []
+        self.duplicates = Duplicates(crawler, RFPDupeFilter.from_crawler(crawler))
+
+    def limits_of(self, leg: Any) -> tuple[int, ...]:
+        """Return no limits."""
+        return ()
+
+    def more_may_start(self) -> None:
+        """Do nothing: there is no engine."""
+
+    def claimed(self, number: int = 1) -> Any:
+        """Begin the execution of a claim of the item of that number."""
+        return self.active.begin(claim=a_claim(number))
+
+    def stat(self, name: str) -> Any:
+        """Return a number that was counted."""
+        return self.crawler.stats.get_value(name, 0)
+
+
+def a_claim(number: int = 1) -> Claim:
+    """Return a claim of the item of that number."""
+    return Claim(
+        item_id=number,
+        task_id=1,
+        task="parse",
+        version="1",
+        token=uuid4(),
+        attempt=1,
+        claimed_at=datetime.now(UTC),
+        slot="a.example",
+        is_alone=False,
+        item=ItemSnapshot(id=str(number), aliases=(), tags={}, data={"url": URL}),
+    )
+
+
+@contextmanager
+def running(*duties: Any) -> Iterator[None]:
+    """Have duties run meanwhile."""
+    tasks = [asyncio.ensure_future(one) for one in duties]
+    try:
+        yield
+    finally:
+        for one in tasks:
+            if one.done():
+                one.result()
+            one.cancel()
+
+
+async def turns(count: int = 10) -> None:
+    """Let the loop turn."""
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -1,0 +1,269 @@
+"""Limit sync, maintenance, logins and the claimer, alone: what each does when something is news."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+from parts import URL, Parts, running, turns
+from parts import Spider as Plain
+from scrapy import Request
+
+from scrapy_itemgraph.exceptions import SessionExpired
+from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.worker.executions.executions import LEG
+from scrapy_itemgraph.worker.limit_sync import LimitSync
+from scrapy_itemgraph.worker.maintenance import Maintenance
+from scrapy_itemgraph.worker.spider.logins import Logins
+
+
+class Limiters:
+    """No limits, and an event that says that one is wanted."""
+
+    unidentified = ()
+
+    def __init__(self) -> None:
+        self.wanted = asyncio.Event()
+
+    def __iter__(self):
+        return iter(())
+
+    def uses(self, _: Any) -> list[Any]:
+        """Return nothing to tell."""
+        return []
+
+    def take(self, *_: Any, **__: Any) -> None:
+        """Take nothing."""
+
+    def next_settling(self, _: Any) -> float:
+        """Return that nothing is due."""
+        return math.inf
+
+
+class Feedback:
+    """What sites answered."""
+
+    def __init__(self) -> None:
+        self.unsaved = ["slow down"]
+
+
+class Limiting:
+    """Counts how often the database is asked, and has what it was taught."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.saved: list[Any] = []
+
+    async def renew(self, _: Any) -> dict[int, Any]:
+        """Give nothing."""
+        self.asked += 1
+        return {}
+
+    async def save_feedback(self, answers: Any) -> None:
+        """Note answers."""
+        self.saved += answers
+
+
+async def never(_: float) -> bool:
+    """Wait for news that do not come."""
+    await asyncio.sleep(3600)
+    return False
+
+
+def limit_sync(parts: Parts) -> LimitSync:
+    """Return the sync of some parts that have no limits."""
+    parts.limiters = Limiters()
+    parts.feedback = Feedback()
+    parts.graph.limiting = Limiting()
+    parts.graph.wait_for_own_news = never
+    return LimitSync(
+        parts.graph,
+        parts.limiters,
+        parts.active,
+        parts.queue,
+        gate=parts.gate,
+        feedback=parts.feedback,
+        settling=asyncio.Lock(),
+        news=parts.news,
+    )
+
+
+def test_limits_are_asked_for_as_soon_as_one_is_wanted():
+    """It asks once at the start, and again when somebody wants a limit that is not in hand."""
+
+    async def run() -> list[int]:
+        parts = Parts()
+        sync = limit_sync(parts)
+        with running(sync.run()):
+            await turns(30)
+            first = parts.graph.limiting.asked
+            parts.limiters.wanted.set()
+            await turns(30)
+            return [first, parts.graph.limiting.asked]
+
+    assert asyncio.run(run()) == [1, 2]
+
+
+def test_what_sites_answered_is_saved_once():
+    """At the end what no other transaction has saved is saved, and then no more."""
+
+    async def run() -> list[Any]:
+        parts = Parts()
+        sync = limit_sync(parts)
+        await sync.save()
+        await sync.save()
+        return parts.graph.limiting.saved
+
+    assert asyncio.run(run()) == ["slow down"]
+
+
+class Pruning:
+    """Has nothing to prune."""
+
+    async def step(self) -> bool:
+        """Return that there is no more."""
+        return False
+
+
+class Sessions:
+    """Counts what is saved and taken over."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    async def save(self) -> None:
+        """Note it."""
+        self.calls.append("saved")
+
+    async def refresh_state(self) -> None:
+        """Note it."""
+        self.calls.append("state")
+
+    async def refresh_cookies(self, _: Any) -> None:
+        """Note it."""
+        self.calls.append("cookies")
+
+
+def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
+    """While steps bring something it goes on at once, and sets the news."""
+
+    async def run() -> tuple[bool, int]:
+        parts = Parts()
+        marks = 0
+        more = [True, False]
+
+        async def mark_started() -> None:
+            nonlocal marks
+            marks += 1
+
+        async def tend() -> bool:
+            return more.pop(0) if more else False
+
+        async def learn_callbacks() -> bool:
+            return False
+
+        graph = parts.graph
+        graph.mark_started, graph.tend, graph.learn_callbacks = mark_started, tend, learn_callbacks
+        graph.staged, graph.is_sweeping, graph.pruning = 0, False, Pruning()
+        started = asyncio.Event()
+        started.set()
+        maintenance = Maintenance(
+            graph,
+            parts.active,
+            crawler=parts.crawler,
+            sessions=Sessions(),
+            start_ended=started,
+            news=parts.news,
+        )
+        with running(maintenance.run()):
+            await turns()
+        return parts.news.is_set(), marks
+
+    assert asyncio.run(run()) == (True, 1)
+
+
+class Members(Plain):
+    """A spider that can log in."""
+
+    def login(self):
+        """Yield a request that logs in."""
+        yield Request(f"{URL}/login")
+
+
+class LoginTable:
+    """Says that this worker is to log in, and counts logins."""
+
+    def __init__(self) -> None:
+        self.renewed: list[bool] = []
+
+    async def begin_login(self, generation: int) -> tuple[bool, int]:
+        """Let this worker log in."""
+        return True, generation
+
+    async def end_login(self, *, renewed: bool) -> int:
+        """Note how it went."""
+        self.renewed.append(renewed)
+        return 1
+
+
+def test_an_expired_session_gives_work_back_and_one_login_renews_it():
+    """Several pages that find the session expired are given back, and the spider logs in once."""
+
+    async def run() -> tuple[Any, ...]:
+        parts, sessions = Parts(Members), Sessions()
+        parts.graph.sessions = table = LoginTable()
+
+        def crawl(request: Request) -> None:
+            parts.queue.push_follow_up(request, request.meta[LEG])
+
+        parts.crawler.engine.crawl = crawl
+        logins = Logins(
+            parts.graph,
+            parts.active,
+            parts.queue,
+            crawler=parts.crawler,
+            sessions=sessions,
+            news=parts.news,
+        )
+        legs = [parts.claimed(number).open_leg(is_own=True) for number in (1, 2)]
+        for leg in legs:
+            logins.begin(leg)
+            leg.request = Request(URL)
+        for leg in legs:
+            logins.expired(leg, SessionExpired())
+        with running(logins.run()):
+            await turns()
+            is_waiting = logins.is_under_way
+            (request,) = parts.queue
+            request.meta[LEG].close()
+            await turns()
+        outcomes = [leg.execution.outcome for leg in legs]
+        return outcomes, is_waiting, logins.is_under_way, table.renewed, sessions.calls
+
+    assert asyncio.run(run()) == ([Outcome.RELEASED] * 2, True, False, [True], ["saved"])
+
+
+def test_without_a_login_an_expired_session_fails_the_work():
+    """The record of the error says what the spider lacks."""
+
+    async def run() -> tuple[Outcome, str]:
+        parts = Parts()
+        logins = Logins(
+            parts.graph,
+            parts.active,
+            parts.queue,
+            crawler=parts.crawler,
+            sessions=Sessions(),
+            news=parts.news,
+        )
+        leg = parts.claimed().open_leg(is_own=True)
+        logins.begin(leg)
+        leg.request = Request(URL)
+        logins.expired(leg, SessionExpired())
+        return leg.execution.outcome, leg.execution.error["message"]
+
+    outcome, message = asyncio.run(run())
+
+    assert outcome is Outcome.FAILED
+    assert "no login()" in message
