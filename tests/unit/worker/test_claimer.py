@@ -1,0 +1,152 @@
+"""The claimer, alone: when it asks for work, and how it finds that nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from types import SimpleNamespace
+from typing import Any
+
+from parts import Parts, a_claim, running, turns
+
+from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.worker.claimer import Claimer
+
+
+class Limiters:
+    """No limits."""
+
+    shared = frozenset()
+    slot_terms = None
+
+    def __init__(self) -> None:
+        self.wanted = asyncio.Event()
+
+    def rooms(self, _: Any) -> dict[int, int]:
+        """Return no limits in hand."""
+        return {}
+
+    def take(self, *_: Any) -> None:
+        """Take nothing."""
+
+    def lacks(self, _: Any) -> bool:
+        """Tell that nothing is lacking."""
+        return False
+
+    def soonest_room(self, _: Any) -> float:
+        """Return that no limit will have room."""
+        return math.inf
+
+
+class Work:
+    """Gives out claims, a list for each time that it is asked, and then none."""
+
+    def __init__(self, parts: Parts, *given: list[Any]) -> None:
+        self.given = list(given)
+        self.asked: list[int] = []
+        graph = parts.graph
+        graph.claim, graph.wait, graph.remaining = self.claim, self.wait, self.remaining
+        graph.learn_callbacks, graph.mark_started = self.learn_callbacks, self.note
+        graph.finish_run, graph.suspects_wait = self.note, False
+        graph.limiting = SimpleNamespace(of_claim=lambda _: ())
+
+    async def claim(self, most: int, *, alone: bool, **_: Any) -> Any:
+        """Give out the next claims."""
+        if alone:
+            return []
+        self.asked.append(most)
+        return self.given.pop(0) if self.given else []
+
+    async def wait(self, _: float) -> None:
+        """Wait for news of others that do not come."""
+        await asyncio.sleep(3600)
+
+    async def remaining(self) -> Any:
+        """Return that nothing is left."""
+        return SimpleNamespace(has_some=True, is_over=True, next_retry=None)
+
+    async def learn_callbacks(self) -> bool:
+        """Return that no callback is new."""
+        return False
+
+    async def note(self) -> None:
+        """Do nothing."""
+
+
+def claimer(parts: Parts, *, has_started: bool = False) -> Claimer:
+    """Return the claimer of some parts, and the event that says that all is done."""
+    parts.started, parts.ended = asyncio.Event(), asyncio.Event()
+    if has_started:
+        parts.started.set()
+    parse = tasks.of_callback("parse", {})
+    return Claimer(
+        parts.graph,
+        parts.active,
+        parts.ready,
+        parts.queue,
+        crawler=parts.crawler,
+        outbox=parts.outbox,
+        limiters=Limiters(),
+        gate=SimpleNamespace(held_up=0),
+        sessions=parts.sessions,
+        callbacks=parts.callbacks,
+        tasks={"parse": parse},
+        settings=parts.settings,
+        settling=asyncio.Lock(),
+        start_ended=parts.started,
+        news=parts.news,
+        ended=parts.ended,
+    )
+
+
+def test_news_have_it_ask_again_where_there_was_no_work():
+    """It does not ask while it knows of none; whoever sets the news has it ask once more."""
+
+    async def run() -> tuple[int, int]:
+        parts = Parts()
+        work, made = Work(parts), claimer(parts)
+        with running(made.listen(), made.run()):
+            await turns(20)
+            before = len(work.asked)
+            parts.news.set()
+            await turns(20)
+            return before, len(work.asked)
+
+    assert asyncio.run(run()) == (1, 2)
+
+
+def test_a_claim_whose_request_cannot_be_built_fails_alone():
+    """Its execution ends as a failure that says what is missing; the claimer goes on."""
+
+    async def run() -> tuple[int, str]:
+        parts = Parts()
+        Work(parts, [a_claim()])
+        made = claimer(parts)
+        with running(made.run()):
+            await turns(20)
+            (entry,) = parts.outbox.take()
+            return made.claimed, entry.changeset.error["message"]
+
+    claimed, message = asyncio.run(run())
+
+    assert claimed == 1
+    assert "has no request in its data" in message
+
+
+def test_the_end_is_found_only_after_start_and_with_nothing_under_way():
+    """When `start()` has ended, all is committed and the graph has nothing left, it says so."""
+
+    async def run() -> list[bool]:
+        found = []
+        for has_started, is_busy in ((False, False), (True, True), (True, False)):
+            parts = Parts()
+            Work(parts)
+            made = claimer(parts, has_started=has_started)
+            if is_busy:
+                parts.active.begin().open_leg()
+            with running(made.run()):
+                await turns(20)
+                found.append(parts.ended.is_set())
+        return found
+
+    assert asyncio.run(run()) == [False, False, True]
