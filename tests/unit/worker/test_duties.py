@@ -36,7 +36,7 @@ class Limiters:
     def take(self, *_: Any, **__: Any) -> None:
         """Take nothing."""
 
-    def next_settling(self, _: Any) -> float:
+    def next_renewal(self, _: Any) -> float:
         """Return that nothing is due."""
         return math.inf
 
