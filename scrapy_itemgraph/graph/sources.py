@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.model.types import Outdated
+    from scrapy_itemgraph.model.types import Outdated, RegisteredTask
 
 
 class Sources:
@@ -23,8 +23,8 @@ class Sources:
         self._call = transactions.call
         self._source_of = source_of
 
-    async def note(self, tasks: Mapping[int, tuple[str, str, uuid.UUID]]) -> Sequence[Outdated]:
+    async def note(self, tasks: Mapping[int, RegisteredTask]) -> Sequence[Outdated]:
         """Remember what code tasks run now; return what of their fresh results is older."""
-        found = {number: self._source_of(name) for number, (name, _, _) in tasks.items()}
+        found = {number: self._source_of(one.name) for number, one in tasks.items()}
         digests = {number: one for number, one in found.items() if one is not None}
         return await self._call(code_changes.note, digests) if digests else ()

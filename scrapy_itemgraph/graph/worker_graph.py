@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Note,
         Redirect,
         RedirectAnswer,
+        RegisteredTask,
         Remaining,
     )
     from scrapy_itemgraph.settings import Settings
@@ -251,19 +252,19 @@ class WorkerGraph:
             await self._call(stored_tasks.known_callbacks, self._crawl_id, self._spider, hot=True)
         )
 
-    async def _take_callbacks(self, known: Mapping[int, tuple[str, str, uuid.UUID]]) -> bool:
+    async def _take_callbacks(self, known: Mapping[int, RegisteredTask]) -> bool:
         tasks = self._registration.tasks
         new = {
             number: one
             for number, one in known.items()
-            if number not in tasks and self._has_callback(one[0])
+            if number not in tasks and self._has_callback(one.name)
         }
         if self._of_callback is not None:
-            limited = {number: self._of_callback(name) for number, (name, _, _) in new.items()}
+            limited = {number: self._of_callback(one.name) for number, one in new.items()}
             await self.limiting.register(limited)
         await self._sources.note(new)
         tasks |= new
-        self.callbacks |= {name for name, _, _ in known.values()}
+        self.callbacks |= {one.name for one in known.values()}
         return bool(new)
 
     async def move(self, gone: Sequence[Redirect]) -> list[RedirectAnswer]:

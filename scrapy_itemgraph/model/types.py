@@ -26,6 +26,14 @@ class Outcome(StrEnum):
     STALLED = "stalled"
 
 
+class RegisteredTask(NamedTuple):
+    """A task as a worker registered it; `definition` digests all that its code declares of it."""
+
+    name: str
+    version: str
+    definition: UUID
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemSnapshot:
     """An item as it was committed when it was read."""

@@ -15,6 +15,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.model.types import RegisteredTask
 from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits.declared import TaskLimits
 from scrapy_itemgraph.store.queues import wake_crawl
@@ -89,7 +90,7 @@ REDEFINED = text("""
 class Registration:
     """What registering a spider's tasks gave: ids by name, and what a person should know."""
 
-    tasks: dict[int, tuple[str, str, uuid.UUID]]
+    tasks: dict[int, RegisteredTask]
     limits: TaskLimits = field(default_factory=TaskLimits)
     callbacks: frozenset[str] = frozenset()
     changed: tuple[str, ...] = ()
@@ -136,19 +137,19 @@ def register_tasks(
         tasks = {**tasks, **{name: of_callback(name) for name in sorted(callbacks)}}
     pinned = [_slot(one) for one in tasks.values()]
     slot_ids = intern_slots(connection, [slot for slot in pinned if slot is not None])
-    registered: dict[int, tuple[str, str, uuid.UUID]] = {}
+    registered: dict[int, RegisteredTask] = {}
     kept = {name: limits_of(one) for name, one in tasks.items()}
     changed: list[str] = []
     for one in _dependencies_first(tasks):
         definition = define(one, spider, default_ttl)
         before = known.get(one.name)
         if before is not None and before.definition == definition and before.is_registered:
-            registered[before.id] = (one.name, one.version, definition)
+            registered[before.id] = RegisteredTask(one.name, one.version, definition)
             continue
         columns = _columns(one, default_ttl, slot_ids)
         columns |= {"crawl": crawl_id, "spider": spider, "definition": definition}
         task_id = connection.execute(SAVE_TASK, columns).scalar_one()
-        registered[task_id] = (one.name, one.version, definition)
+        registered[task_id] = RegisteredTask(one.name, one.version, definition)
         _connect(connection, crawl_id, task_id, one, registered)
         _sweep_change(connection, crawl_id, task_id, one, before)
         changed.append(one.name)
@@ -160,7 +161,7 @@ def register_tasks(
                 vanished.append(row.name)
     if changed or vanished:
         wake_crawl(connection, crawl_id)
-    declared = {task_id: kept[name] for task_id, (name, _, _) in registered.items()}
+    declared = {task_id: kept[one.name] for task_id, one in registered.items()}
     return Registration(
         tasks=registered,
         limits=declared_limits.register(connection, declared, of_all=of_all),
@@ -189,7 +190,7 @@ def register_callbacks(
     spider: str,
     tasks: Iterable[Task],
     default_ttl: timedelta | None,
-) -> dict[int, tuple[str, str, uuid.UUID]]:
+) -> dict[int, RegisteredTask]:
     """Register plain callbacks met for the first time; what a worker registered before stays.
 
     Raises:
@@ -220,10 +221,10 @@ def register_callbacks(
 
 def known_callbacks(
     connection: Connection, crawl_id: int, spider: str
-) -> dict[int, tuple[str, str, uuid.UUID]]:
+) -> dict[int, RegisteredTask]:
     """Return the plain callbacks of a spider that have had requests, as they are registered."""
     return {
-        row.id: (row.name, row.version, row.definition)
+        row.id: RegisteredTask(row.name, row.version, row.definition)
         for row in known_tasks(connection, crawl_id)
         if row.is_callback and row.is_registered and row.spider == spider
     }
@@ -293,9 +294,9 @@ def _connect(
     crawl_id: int,
     task_id: int,
     one: Task,
-    registered: Mapping[int, tuple[str, str, uuid.UUID]],
+    registered: Mapping[int, RegisteredTask],
 ) -> None:
-    ids = {name: known_id for known_id, (name, _, _) in registered.items()}
+    ids = {one.name: known_id for known_id, one in registered.items()}
     connection.execute(DROP_TAGS, {"task": task_id})
     connection.execute(ADD_TAGS, {"crawl": crawl_id, "task": task_id, "tags": list(one.tags)})
     connection.execute(DROP_DEPENDENCIES, {"task": task_id})
@@ -323,8 +324,8 @@ def _unregister(connection: Connection, crawl_id: int, row: Row[Any]) -> None:
     open_sweep(connection, crawl_id, row.id)
 
 
-def redefined(connection: Connection, tasks: Mapping[int, tuple[str, str, uuid.UUID]]) -> set[str]:
+def redefined(connection: Connection, tasks: Mapping[int, RegisteredTask]) -> set[str]:
     """Return the names of tasks that a later start declares otherwise than this worker."""
-    definitions = [definition for _, _, definition in tasks.values()]
+    definitions = [one.definition for one in tasks.values()]
     given = {"tasks": list(tasks), "definitions": definitions}
     return set(connection.execute(REDEFINED, given).scalars())

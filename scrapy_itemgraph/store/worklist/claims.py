@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
+    from scrapy_itemgraph.model.types import RegisteredTask
+
 # What this worker may claim now: kinds of its tasks, declared as it knows them, not stopped.
 OPEN_KINDS = text(f"""
     SELECT k.id, k.task_id, k.limit_ids,
@@ -112,7 +114,7 @@ def claim(
     *,
     crawl_id: int,
     worker_id: int,
-    tasks: Mapping[int, tuple[str, str, uuid.UUID]],
+    tasks: Mapping[int, RegisteredTask],
     limit: int,
     tokens: Sequence[uuid.UUID] = (),
     alone: bool = False,
@@ -121,7 +123,7 @@ def claim(
 ) -> list[Claim]:
     """Claim up to `limit` pieces of work, round robin over the crawl's queues.
 
-    `tasks` maps the ids of the worker's tasks to (name, version, definition). With `alone`, one
+    `tasks` has the worker's tasks by number. With `alone`, one
     piece that two workers died or stalled on. `tokens` are new ones for each call, one for each
     claim that it may make; left out they are drawn here. Without `admission` nothing is limited.
     `hands` returns the pairs that the worker may have begun once this is committed, None to leave
@@ -163,10 +165,10 @@ def unclaim(connection: Connection, tokens: Sequence[uuid.UUID], worker_id: int)
 
 
 def open_kinds(
-    connection: Connection, crawl_id: int, tasks: Mapping[int, tuple[str, str, uuid.UUID]]
+    connection: Connection, crawl_id: int, tasks: Mapping[int, RegisteredTask]
 ) -> Sequence[Row[Any]]:
     """Return the kinds of work that a worker with these tasks may claim now."""
-    definitions = [definition for _, _, definition in tasks.values()]
+    definitions = [one.definition for one in tasks.values()]
     given = {"crawl": crawl_id, "tasks": list(tasks), "definitions": definitions}
     return connection.execute(OPEN_KINDS, given).all()
 
@@ -176,7 +178,7 @@ def _take(
     found: Sequence[Row[Any]],
     worker_id: int,
     tokens: Sequence[uuid.UUID],
-    tasks: Mapping[int, tuple[str, str, uuid.UUID]],
+    tasks: Mapping[int, RegisteredTask],
 ) -> list[Claim]:
     if not found:
         return []
@@ -192,8 +194,8 @@ def _take(
         Claim(
             item_id=row.item_id,
             task_id=row.task_id,
-            task=tasks[row.task_id][0],
-            version=tasks[row.task_id][1],
+            task=tasks[row.task_id].name,
+            version=tasks[row.task_id].version,
             token=taken[row.item_id, row.task_id].token,
             attempt=row.tries + 1,
             claimed_at=taken[row.item_id, row.task_id].claimed_at,
