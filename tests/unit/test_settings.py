@@ -8,10 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from scrapy.settings import Settings as ScrapySettings
 
 from scrapy_itemgraph import RateLimit
 from scrapy_itemgraph.exceptions import ConfigurationError
-from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.settings import Settings, project_directory
 
 # `Settings.read` lets InvalidIdError through, which is no ValueError.
 
@@ -143,3 +144,15 @@ def test_importing_the_package_imports_neither_a_reactor_nor_sqlalchemy():
     )
 
     assert done.stdout.strip() == "[]"
+
+
+def test_the_data_directory_stands_beside_the_scrapy_cfg_above(tmp_path, monkeypatch):
+    """Commands in any directory of a project mean the same graph; without a project it is here."""
+    inside = tmp_path / "shop" / "spiders"
+    inside.mkdir(parents=True)
+    monkeypatch.chdir(inside)
+    assert Settings.of_project(ScrapySettings()).data_dir == inside / ".scrapy/itemgraph"
+
+    (tmp_path / "scrapy.cfg").touch()
+    assert project_directory() == tmp_path
+    assert Settings.of_project(ScrapySettings()).data_dir == tmp_path / ".scrapy/itemgraph"
