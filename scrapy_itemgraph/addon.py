@@ -17,7 +17,6 @@ from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.extensions import ItemGraphExtension
 from scrapy_itemgraph.feeds.exporter import FeedExporter
 from scrapy_itemgraph.feeds.journal_exporter import JournalExporter
-from scrapy_itemgraph.looking import show_operations
 from scrapy_itemgraph.model.rates import LONGEST_GAP
 from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
 from scrapy_itemgraph.scheduler import Scheduler
@@ -26,6 +25,7 @@ from scrapy_itemgraph.spidermiddlewares import (
     ItemGraphSpiderMiddleware,
     LastSpiderMiddleware,
     PreviewSpiderMiddleware,
+    show_operations,
 )
 from scrapy_itemgraph.tools import logs, wording
 
