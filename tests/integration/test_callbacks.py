@@ -15,6 +15,7 @@ from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import EnqueueRequest
+from scrapy_itemgraph.model.types import RegisteredTask
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store.registry import runs, workers
@@ -402,7 +403,10 @@ def test_a_worker_leaves_callbacks_to_newer_code(crawl):
     graph._has_callback = lambda name: name == "parse"
     token = uuid.uuid4()
 
-    known = {1: ("parse", "1", token), 2: ("parse_new", "1", token)}
+    known = {
+        1: RegisteredTask("parse", "1", token),
+        2: RegisteredTask("parse_new", "1", token),
+    }
     has_new = asyncio.run(graph._take_callbacks(known))
 
     assert has_new
