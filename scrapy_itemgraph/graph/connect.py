@@ -87,10 +87,29 @@ def migrated(
         )
 
 
+def ensure_schema(connection: Connection, *, auto: bool, alone_since: datetime | None) -> None:
+    """Make sure that the schema is this code's; migrate if `auto`, or if the database is empty.
+
+    `alone_since` is when the embedded server started with nobody else: workers of before are dead.
+
+    Raises:
+        OperationError: while a worker of an older version lives.
+        SchemaVersionError: it is another one, and stays as it is.
+
+    """
+    if auto and migrate.is_behind(connection):
+        if alone_since is not None:
+            workers.end_leases(connection, alone_since)
+        _refuse_workers(connection)
+    migrate.ensure(connection, auto=auto)
+    if alone_since is not None:
+        workers.end_leases(connection, alone_since)
+
+
 def _refuse_workers(connection: Connection) -> None:
     """Refuse to change the schema that workers of an older version work with."""
     for one in workers.living(connection):
         raise OperationError(
             f"worker {one.id} (process {one.process_id} on {one.host}) runs, and its code does not "
-            "work with a newer schema; stop it first, or migrate with --force"
+            "work with a newer schema; stop it first, or run `scrapy itemgraph migrate --force`"
         )

@@ -16,7 +16,7 @@ from scrapy_itemgraph.graph.transactions import BlockingTransactions
 from scrapy_itemgraph.model import operations
 from scrapy_itemgraph.model.types import Kept, Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import errors, migrate
+from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store import failures, journal, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, explain, limits_report, status
@@ -80,9 +80,7 @@ class ItemGraph:
             automatic = url is None if auto_migrate is None else auto_migrate
             with errors.all_translated(engine.url), engine.begin() as connection:
                 engines.check_version(connection)
-                migrate.ensure(connection, auto=automatic)
-                if alone_since is not None:
-                    workers.end_leases(connection, alone_since)
+                connect.ensure_schema(connection, auto=automatic, alone_since=alone_since)
             yield cls(engine, crawl)
 
     @staticmethod

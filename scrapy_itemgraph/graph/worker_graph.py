@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import liveness, startup_report
 from scrapy_itemgraph.graph.commits import Commits
+from scrapy_itemgraph.graph.connect import ensure_schema
 from scrapy_itemgraph.graph.feeds import Feeds
 from scrapy_itemgraph.graph.pruning import Pruning
 from scrapy_itemgraph.graph.sessions import Sessions
@@ -19,7 +20,7 @@ from scrapy_itemgraph.graph.worker_limits import Limiting
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.types import Outcome
-from scrapy_itemgraph.postgres import engine, errors, migrate
+from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.postgres.embedded import EmbeddedServer
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
@@ -157,9 +158,8 @@ class WorkerGraph:
         await self._transactions.when_up(engine.check_version)
         allowed = self.settings.auto_migrate
         automatic = self._server is not None if allowed is None else allowed
-        await self._transactions.once(migrate.ensure, auto=automatic)
-        if self._server is not None and self._server.alone_since is not None:
-            await self._call(workers.end_leases, self._server.alone_since)
+        alone_since = None if self._server is None else self._server.alone_since
+        await self._transactions.once(ensure_schema, auto=automatic, alone_since=alone_since)
         renamed = await self._call(sweeps.rename_tags, self.settings.tag_renames)
         self._crawl_id, other = await self._call(crawls.make_crawl, crawl, arguments)
         self._transactions.crawl_id = self._crawl_id

@@ -63,6 +63,12 @@ def upgrade(connection: sa.Connection, reached: Callable[[int, int], None] | Non
     command.upgrade(made, "head")
 
 
+def is_behind(connection: sa.Connection) -> bool:
+    """Tell whether the database has the schema of an older version of this code."""
+    found = current(connection)
+    return found is not None and found != head() and _is_known(found)
+
+
 def ensure(connection: sa.Connection, *, auto: bool) -> None:
     """Make sure that the schema is this code's; migrate if `auto`, or if the database is empty.
 

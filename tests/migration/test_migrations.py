@@ -250,6 +250,11 @@ def test_a_schema_is_not_migrated_under_workers_that_live(empty_engine, empty_da
 
     with pytest.raises(OperationError, match=r"process 7 on here.*--force"):
         ItemGraph.migrate(empty_database)
+    with (
+        pytest.raises(OperationError, match=r"process 7 on here.*--force"),
+        ItemGraph.open(empty_database, "books", auto_migrate=True),
+    ):
+        pass
     assert ItemGraph.migrate(empty_database, force=True).before == "0008"
     assert ItemGraph.migrate(empty_database).before == migrate.head()
 
