@@ -468,7 +468,7 @@ class ItemGraph:
             if dry_run:
                 return crawl_reports.holds(connection, crawl_id)
             crawls.own_crawl(connection, crawl_id)
-            _refuse_workers(connection, crawl_id)
+            crawl_reports.refuse_workers(connection, crawl_id)
             return crawl_reports.restart(connection, crawl_id, reached)
 
         return self._of_crawl(run)
@@ -490,14 +490,3 @@ class ItemGraph:
         if task not in ids:
             raise NotFoundError(f"there is no task {task!r}{closest(task, ids)}")
         return int(ids[task])
-
-
-def _refuse_workers(connection: Connection, crawl_id: int) -> None:
-    """Refuse what cannot be done while a worker of the crawl lives."""
-    dead = workers.lost(connection, crawl_id)
-    for row in connection.execute(status.WORKERS, {"crawl": crawl_id}):
-        if row.id not in dead:
-            raise OperationError(
-                f"worker {row.id} (process {row.process_id} on {row.host}) runs this crawl; "
-                "stop it first"
-            )

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.admin.status import WORKERS
 from scrapy_itemgraph.store.items import item_ids
+from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.store.registry.crawls import own_crawl
 from scrapy_itemgraph.store.registry.sweeps import open_sweep
 
@@ -137,3 +140,19 @@ def age(connection: Connection, crawl_id: int, period: timedelta) -> None:
         moved = ", ".join(f"{column} = {column} - :period" for column in columns)
         statement = text(f"UPDATE {table} SET {moved} WHERE {where}")  # noqa: S608
         connection.execute(statement, {"crawl": crawl_id, "period": period})
+
+
+def refuse_workers(connection: Connection, crawl_id: int) -> None:
+    """Refuse what cannot be done while a worker of the crawl lives.
+
+    Raises:
+        OperationError: naming the worker.
+
+    """
+    dead = workers.lost(connection, crawl_id)
+    for row in connection.execute(WORKERS, {"crawl": crawl_id}):
+        if row.id not in dead:
+            raise OperationError(
+                f"worker {row.id} (process {row.process_id} on {row.host}) runs this crawl; "
+                "stop it first"
+            )
