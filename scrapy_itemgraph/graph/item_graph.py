@@ -20,7 +20,7 @@ from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store import failures, journal, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, explain, limits_report, status
-from scrapy_itemgraph.store.registry import crawls, workers
+from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.tools.wording import closest
