@@ -33,8 +33,8 @@ import sites
 from conftest import new_database
 from projects import Project
 
-from scrapy_itemgraph import database as databases
-from scrapy_itemgraph import migrate
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import migrate
 
 LINKS = 100_000
 ROUNDS = 3
@@ -203,7 +203,7 @@ def main() -> None:
         site = held.enter_context(sites.site(Links))
         path = held.enter_context(tempfile.TemporaryDirectory())
         template = held.enter_context(new_database(url))
-        engine = databases.sync_engine(template)
+        engine = engines.sync_engine(template)
         with engine.begin() as connection:
             migrate.ensure(connection, auto=True)
         engine.dispose()
