@@ -1,6 +1,6 @@
 """How Alembic runs our migrations: on the connection that `postgres.migrate` hands over.
 
-To write one, change `scrapy_itemgraph/postgres/schema/` and run `tests/migration/draft.py`.
+To write one, change `scrapy_itemgraph/postgres/tables/` and run `tests/migration/draft.py`.
 """
 
 from __future__ import annotations

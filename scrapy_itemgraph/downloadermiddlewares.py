@@ -12,7 +12,7 @@ from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.throttle import feedback
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker import worker as workers
-from scrapy_itemgraph.worker.executions.executions import LEG, Leg, LegState
+from scrapy_itemgraph.worker.executions.execution import LEG, Leg, LegState
 
 if TYPE_CHECKING:
     from typing import Self

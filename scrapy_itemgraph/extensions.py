@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scrapy import signals
 
 from scrapy_itemgraph.worker import worker as workers
-from scrapy_itemgraph.worker.executions.executions import current_leg
+from scrapy_itemgraph.worker.executions.execution import current_leg
 
 if TYPE_CHECKING:
     from typing import Self

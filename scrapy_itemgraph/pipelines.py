@@ -14,11 +14,11 @@ from itemadapter import ItemAdapter
 from scrapy.utils.misc import load_object
 
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError, UnstorableError
+from scrapy_itemgraph.model.feeds import Scraped
 from scrapy_itemgraph.model.operations import CreateItem, Operation, UpdateData
-from scrapy_itemgraph.model.types import Scraped
 from scrapy_itemgraph.serialize import json_values
 from scrapy_itemgraph.worker import worker as workers
-from scrapy_itemgraph.worker.executions.executions import current_leg
+from scrapy_itemgraph.worker.executions.execution import current_leg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,9 +11,9 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.worker import worker as workers
-from scrapy_itemgraph.worker.executions.executions import LEG, Leg, LegState
+from scrapy_itemgraph.worker.executions.execution import LEG, Leg, LegState
 from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.request_ids import Identities
+from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 from scrapy_itemgraph.worker.spider.spider_output import Errback
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Scheduler(BaseScheduler):
         self._worker = worker
         self._stats = worker.crawler.stats
         self._fingerprint = worker.crawler.request_fingerprinter.fingerprint
-        self._identities = Identities(worker.crawler)
+        self._identities = RequestIds(worker.crawler)
         self._dupefilter = self._identities.dupefilter
 
     @classmethod

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scrapy_itemgraph.exceptions import ConfigurationError, InvalidIdError
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.tools import logs
 
@@ -136,7 +136,7 @@ def _kept(value: Any) -> bool | timedelta:
     try:
         return _boolean(value)
     except ValueError:
-        return values.parse_period(_number(value), "it")
+        return input_checks.parse_period(_number(value), "it")
 
 
 def _integer(value: Any) -> int:
@@ -147,7 +147,7 @@ def _integer(value: Any) -> int:
 
 
 def _seconds(value: Any) -> float:
-    return values.parse_period(_number(value), "it").total_seconds()
+    return input_checks.parse_period(_number(value), "it").total_seconds()
 
 
 def _number(value: Any) -> Any:
@@ -159,11 +159,11 @@ def _number(value: Any) -> Any:
 
 
 def _period(value: Any) -> timedelta:
-    return values.parse_period(_number(value), "it")
+    return input_checks.parse_period(_number(value), "it")
 
 
 def _ttl(value: Any) -> timedelta | None:
-    return values.parse_ttl(_number(value), "it")
+    return input_checks.parse_ttl(_number(value), "it")
 
 
 def _idle(value: Any) -> str:
@@ -175,7 +175,7 @@ def _idle(value: Any) -> str:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"write a text, not {value!r}")
-    return values.check_text(value, "it", error=ValueError)
+    return input_checks.check_text(value, "it", error=ValueError)
 
 
 def _url(value: Any) -> str:
@@ -184,7 +184,7 @@ def _url(value: Any) -> str:
         what = "an empty one" if isinstance(value, str) else f"a {type(value).__name__}"
         raise ValueError(f"write a text, not {what}")
     try:
-        return values.check_text(value, "it", error=ValueError)
+        return input_checks.check_text(value, "it", error=ValueError)
     except ValueError:
         raise ValueError("it has a NUL character or a lone surrogate, as no URL has") from None
 
@@ -213,7 +213,7 @@ def _renames(value: Any) -> dict[str, str]:
     names = [name for pair in _mapping(value).items() for name in pair]
     try:
         for name in names:
-            values.check_id(name, "a tag")
+            input_checks.check_id(name, "a tag")
     except InvalidIdError as error:
         raise ValueError(str(error)) from None
     return _mapping(value)
@@ -227,7 +227,7 @@ def _rate_groups(value: Any) -> dict[str, RateLimit]:
     groups = _mapping(value)
     try:
         for name in groups:
-            values.check_tag(name, "the name of a group")
+            input_checks.check_tag(name, "the name of a group")
     except InvalidIdError as error:
         raise ValueError(
             f'{error}; write names of tasks, with * for any text, such as {{"shop:*": "1/s"}}'

@@ -17,12 +17,12 @@ from scrapy.utils.asyncgen import as_async_generator
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, SessionExpired
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import Operation
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.tools.turns import Turns
+from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.context import ItemContext
-from scrapy_itemgraph.worker.executions.executions import LEG, Leg, current_leg
+from scrapy_itemgraph.worker.executions.execution import LEG, Leg, current_leg
 from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:

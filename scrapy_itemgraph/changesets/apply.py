@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets import items, results
+from scrapy_itemgraph.changesets import item_operations, result_operations
 from scrapy_itemgraph.changesets.flush import flush, tell_freed
 from scrapy_itemgraph.changesets.load import MovedNamesError, load
 from scrapy_itemgraph.changesets.state import Draft, Moved
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
-from scrapy_itemgraph.model.types import Applied, Outcome
+from scrapy_itemgraph.model.work import Applied, Outcome
 from scrapy_itemgraph.postgres.engine import rest, slices
-from scrapy_itemgraph.store import attempts, commit_tokens, failures, journal, queues
+from scrapy_itemgraph.store import attempts, commit_tokens, failures, item_journal, queues
 from scrapy_itemgraph.store.worklist import claims, refresh
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.changesets.state import Item, State
     from scrapy_itemgraph.model.operations import Changeset
-    from scrapy_itemgraph.model.types import Claim, Note
+    from scrapy_itemgraph.model.work import Claim, Note
 
 __all__ = ["MovedNamesError", "answered", "apply"]
 
@@ -79,7 +79,7 @@ def apply(
     _record(connection, running, endings, state, worker_id)
     refresh.refresh(connection, {*state.items, *freed_items}, new=state.new)
     queues.wake(connection, [row.queue_id for row in freed])
-    journal.append(connection, crawl_id, _kept(running, endings))
+    item_journal.append(connection, crawl_id, _kept(running, endings))
     if frees_names:
         tell_freed(connection, crawl_id)
     ours = ended | {(row.item_id, row.task_id) for row in freed if row.item_id in state.items}
@@ -178,9 +178,13 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
         if claim.item_id not in state.items or _is_gone(state, claim):
             return _Ending(None)
     draft = Draft(state)
-    run = items.ChangesetRun(draft=draft, claim=claim, current=claim.item_id if claim else None)
+    run = item_operations.ChangesetRun(
+        draft=draft, claim=claim, current=claim.item_id if claim else None
+    )
     ending = _Ending(changeset.outcome, changeset.error)
-    is_expired = claim is not None and results.is_expired_since(state.items[claim.item_id], claim)
+    is_expired = claim is not None and result_operations.is_expired_since(
+        state.items[claim.item_id], claim
+    )
     at = 0
     try:
         if _applies(changeset):
@@ -190,7 +194,9 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
                     at += 1
             if changeset.outcome is not Outcome.REFUSED:
                 is_failed = changeset.outcome is Outcome.FAILED
-                results.end_own(run, is_failed=is_failed, is_held=is_failed and not is_expired)
+                result_operations.end_own(
+                    run, is_failed=is_failed, is_held=is_failed and not is_expired
+                )
         rest(connection, len(run.notes))
         draft.keep()
         rest(connection, len(run.notes))
@@ -217,12 +223,12 @@ def _keep_requests(
 ) -> None:
     """Let the requests of a plain callback go on although an operation of it cannot be."""
     draft = Draft(state)
-    run = items.ChangesetRun(draft=draft, claim=claim, current=claim.item_id)
+    run = item_operations.ChangesetRun(draft=draft, claim=claim, current=claim.item_id)
     for part in slices(connection, changeset.operations):
         for operation in part:
             if isinstance(operation, EnqueueRequest):
                 run.apply(operation)
-    results.end_own(run, is_failed=True, is_held=is_held)
+    result_operations.end_own(run, is_failed=True, is_held=is_held)
     draft.keep()
     ending.notes = tuple(run.notes)
 
@@ -287,15 +293,15 @@ def _drops_names(changeset: Changeset) -> bool:
     return any(isinstance(operation, DeleteAlias) for operation in changeset.operations)
 
 
-def _kept(running: Sequence[Changeset], endings: dict[int, _Ending]) -> list[journal.Entry]:
+def _kept(running: Sequence[Changeset], endings: dict[int, _Ending]) -> list[item_journal.Entry]:
     """Return the scraped items of the changesets whose operations were carried out."""
-    kept: list[journal.Entry] = []
+    kept: list[item_journal.Entry] = []
     for changeset in running:
         ending, claim = endings[id(changeset)], changeset.claim
         is_done = ending.outcome is not None and ending.error is changeset.error
         if changeset.scraped and is_done and _applies(changeset):
             task_id = None if claim is None else claim.task_id
-            kept += [journal.Entry(one, ending.item_id, task_id) for one in changeset.scraped]
+            kept += [item_journal.Entry(one, ending.item_id, task_id) for one in changeset.scraped]
     return kept
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets.ahead import Ahead
+from scrapy_itemgraph.changesets.pipelining import Pipeline
 from scrapy_itemgraph.changesets.state import TOMBSTONE
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE, rest, slices
 from scrapy_itemgraph.store import failures, notify
@@ -203,7 +203,7 @@ def _write_new(connection: Connection, state: State) -> None:
         slots.update(new.slot for new in some)
     slot_ids = stored_slots.intern_slots(connection, slots)
     made = list(state.new.items())
-    with Ahead(connection, len(made)) as ahead:
+    with Pipeline(connection, len(made)) as ahead:
         for at in range(0, len(made), SLICE):
             part = made[at : at + SLICE]
             rows = [
@@ -234,11 +234,11 @@ def _new_items(state: State, slot_ids: dict[str, int], rows: Sequence[_Row]) -> 
     return {
         "crawl": state.crawl_id,
         "now": state.now,
-        "items": values.number_array(numbers),
-        "slots": values.number_array([slot_ids[slot] for slot in slots]),
-        "names": values.text_array(names),
-        "created_by": values.text_array(created_by),
-        "nice": values.number_array(nice),
+        "items": input_checks.number_array(numbers),
+        "slots": input_checks.number_array([slot_ids[slot] for slot in slots]),
+        "names": input_checks.text_array(names),
+        "created_by": input_checks.text_array(created_by),
+        "nice": input_checks.number_array(nice),
         "not_before": list(not_before),
         # One document: quotes in the elements of an array would each be escaped once more.
         "data": f"[{','.join(texts)}]",
@@ -298,7 +298,7 @@ def _write_names(connection: Connection, state: State) -> bool:
 
 
 def _keys(names: Iterable[str]) -> list[Any]:
-    return [values.name_key(name) for name in names]
+    return [item_names.name_key(name) for name in names]
 
 
 def _write_tags(connection: Connection, state: State, living: Sequence[Item]) -> None:
@@ -317,9 +317,9 @@ def _tags(state: State, rows: Sequence[tuple[int, str, Any]]) -> dict[str, Any]:
     """Return what SET_TAGS and ADD_TAGS are given."""
     return {
         "crawl": state.crawl_id,
-        "items": values.number_array([item_id for item_id, _, _ in rows]),
-        "tags": values.text_array([tag for _, tag, _ in rows]),
-        "values": values.text_array(
+        "items": input_checks.number_array([item_id for item_id, _, _ in rows]),
+        "tags": input_checks.text_array([tag for _, tag, _ in rows]),
+        "values": input_checks.text_array(
             [None if value is None else _json(value) for *_, value in rows]
         ),
     }
@@ -354,6 +354,6 @@ def _write_results(connection: Connection, living: Sequence[Item]) -> None:
 
 
 def _json(value: Any) -> str:
-    if isinstance(value, values.Unreadable):
+    if isinstance(value, input_checks.Unreadable):
         return value  # as it was
     return json.dumps(value, ensure_ascii=False)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets.ahead import Ahead
+from scrapy_itemgraph.changesets.pipelining import Pipeline
 from scrapy_itemgraph.changesets.state import TOMBSTONE, Item, Pair, Result, State, TaskRow
 from scrapy_itemgraph.exceptions import DatabaseError
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.model.operations import (
     CreateItem,
     DeleteAlias,
@@ -166,7 +166,7 @@ def load(
     existing = [name for name in names if name in mentioned.existing] if mentioned.existing else []
     tombstones = [name for name in existing if state.owners.get(name) == TOMBSTONE]
     if tombstones:
-        wanted_keys = values.text_array(keys[name] for name in tombstones)
+        wanted_keys = input_checks.text_array(keys[name] for name in tombstones)
         connection.execute(LOCK_TOMBSTONES, {"crawl": crawl_id, "keys": wanted_keys})
     _load_items(connection, state, sorted(wanted))
     if existing and (owned or tombstones):
@@ -188,7 +188,7 @@ def _keyed(connection: Connection, names: Collection[str]) -> dict[str, str]:
     buckets: list[list[tuple[str, str]]] = [[] for _ in range(len(names) // WIDE + 1)]
     for part in slices(connection, list(names), WIDE):
         for name in part:
-            key = values.hex_key(name)
+            key = item_names.hex_key(name)
             buckets[int(key[:8], 16) * len(buckets) >> 32].append((key, name))
     keys: dict[str, str] = {}
     for (bucket,) in slices(connection, buckets, 1):
@@ -202,7 +202,7 @@ def _resolve(
 ) -> dict[str, int | None]:
     owners: dict[str, int | None] = {}
     for part in slices(connection, names, WIDE):
-        wanted = values.text_array([keys[name] for name in part])
+        wanted = input_checks.text_array([keys[name] for name in part])
         found = connection.execute(RESOLVE, {"crawl": crawl_id, "keys": wanted}).all()
         by_key = {keys[name]: name for name in part} if found else {}
         for row in found:
@@ -236,15 +236,15 @@ def _take_names(
     rest(connection, len(mains))
     # Ours until the transaction ends, but nobody's until an operation gives them.
     late: list[str] = []
-    with Ahead(connection, len(free)) as ahead:
+    with Pipeline(connection, len(free)) as ahead:
         for at in range(0, len(free), SLICE):
             part = free[at : at + SLICE]
             owners = [state.candidates.get(mentioned.created.get(name, "")) for name in part]
             given = {
                 "crawl": state.crawl_id,
-                "keys": values.text_array([keys[name] for name in part]),
-                "names": values.text_array(part),
-                "items": values.number_array(owners),
+                "keys": input_checks.text_array([keys[name] for name in part]),
+                "names": input_checks.text_array(part),
+                "items": input_checks.number_array(owners),
             }
             state.reserved.update(zip(part, owners, strict=True))
             ahead.execute(

@@ -16,8 +16,8 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.commands.feeds import crawler_of
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import values
-from scrapy_itemgraph.postgres import places
+from scrapy_itemgraph.model import input_checks, item_names
+from scrapy_itemgraph.postgres import data_directory
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.tools import progress
 
@@ -152,7 +152,7 @@ def item_id(call: Call) -> str:
         NotFoundError: when several requests have the URL.
 
     """
-    given = values.check_id(call.given.id)
+    given = input_checks.check_id(call.given.id)
     if "://" not in given:
         return given
     with call.graph() as graph:
@@ -165,7 +165,7 @@ def _of_url(graph: ItemGraph, given: str) -> str | None:
     """Return the id of the one request that tables show so."""
     url = given.partition(" ")[2] if _WITH_METHOD.match(given) else given
     rows = graph.of_url(url)
-    rows = [row for row in rows if values.page(row.url, row.method) == given] or rows
+    rows = [row for row in rows if item_names.page(row.url, row.method) == given] or rows
     if len(rows) > 1:
         listed = ", ".join(f"{row.item} ({row.method or 'no request'})" for row in rows)
         raise NotFoundError(f"several items have this URL; say which is meant by its id: {listed}")
@@ -193,6 +193,6 @@ def misuse(message: str) -> UsageError:
 
 def _has_cluster(directory: Path) -> bool:
     try:
-        return places.has_cluster(directory.expanduser())
+        return data_directory.has_cluster(directory.expanduser())
     except OSError:
         return True  # the server says better what is wrong

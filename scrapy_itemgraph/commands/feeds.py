@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from scrapy.exporters import BaseItemExporter
     from scrapy.settings import BaseSettings, Settings
 
-    from scrapy_itemgraph.model.types import Kept
+    from scrapy_itemgraph.model.feeds import Kept
 
 logger = logs.logger(__name__)
 

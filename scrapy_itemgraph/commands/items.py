@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.commands import parsing, printing, streams
 from scrapy_itemgraph.commands.command import argument, command, item_id, misuse
 from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError, OperationError
-from scrapy_itemgraph.model import operations, values
+from scrapy_itemgraph.model import input_checks, item_names, operations
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
-    from scrapy_itemgraph.model.types import ResultSnapshot
+    from scrapy_itemgraph.model.snapshots import ResultSnapshot
 
 _LEFT_OUT = object()  # None is what "default" means
 
@@ -52,8 +52,8 @@ def _shown(graph: ItemGraph, name: str) -> dict[str, Any]:
     if item is None:
         raise NotFoundError(f"the item {name!r} has just been deleted")
     creator = None if item.created_by is None else graph.get(item.created_by)
-    url, method = values.page_of(item.data)
-    created_by = values.page_of(None if creator is None else creator.data)
+    url, method = item_names.page_of(item.data)
+    created_by = item_names.page_of(None if creator is None else creator.data)
     return {
         **asdict(item),
         "url": url,
@@ -71,8 +71,8 @@ def _item_lines(item: dict[str, Any]) -> Iterator[str]:
     if by is not None and creator != by:
         by += " (no such item any more)" if creator is None else f" (now {creator})"
     elif by is not None:
-        by = values.label_of(by, item["created_by_url"], item["created_by_method"])
-    shown = values.label_of(item["id"], item["url"], item["method"])
+        by = item_names.label_of(by, item["created_by_url"], item["created_by_method"])
+    shown = item_names.label_of(item["id"], item["url"], item["method"])
     yield from printing.fields(
         [
             ("request", shown if shown != item["id"] else None),
@@ -286,7 +286,7 @@ def _operation(where: str, line: bytes) -> operations.Operation:
     try:
         read = operations.from_json(json.loads(line.decode()))
     except RecursionError:
-        raise OperationError(f"{where}: {values.too_deep('it')}") from None
+        raise OperationError(f"{where}: {input_checks.too_deep('it')}") from None
     except (ItemGraphError, ValueError) as error:
         raise OperationError(f"{where}: {error}") from None
     return operations.checked(read, where)

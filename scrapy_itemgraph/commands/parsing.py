@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scrapy_itemgraph.commands.command import misuse
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import input_checks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -96,7 +96,7 @@ def json_value(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
-        raise argparse.ArgumentTypeError(values.too_deep("it")) from None
+        raise argparse.ArgumentTypeError(input_checks.too_deep("it")) from None
     except ValueError as error:
         raise argparse.ArgumentTypeError(
             f"{text!r:.80} is not JSON ({error}); text needs double quotes"
@@ -153,7 +153,7 @@ def ttl(text: str) -> Any:
 
 def _period(text: str, or_else: str = "") -> timedelta:
     try:
-        return values.parse_period(_number(text), "it")
+        return input_checks.parse_period(_number(text), "it")
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{error}{or_else}") from None
 
@@ -181,7 +181,7 @@ def moment(text: str) -> datetime | timedelta:
     if read is not None:
         return read
     try:
-        return values.parse_period(text, "it")
+        return input_checks.parse_period(text, "it")
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no moment; write one such as 2026-11-21T10:00Z, or a period such as 1d12h"

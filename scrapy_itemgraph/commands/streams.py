@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.operations import Operation
-    from scrapy_itemgraph.model.types import Note
+    from scrapy_itemgraph.model.work import Note
 
 # A transaction has so many operations, or fewer where their lines are long.
 STEP = 1000

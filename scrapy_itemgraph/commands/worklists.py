@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import argument, command, item_id, misuse
 from scrapy_itemgraph.commands.items import ID
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import item_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ def _work_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
         ("ITEM", "TASK", "STATE", "NICE", "TRIES", "DEATHS", "STALLS", "NOT BEFORE", "SLOT"),
         (
             (
-                values.label_of(row.item, row.url, row.method),
+                item_names.label_of(row.item, row.url, row.method),
                 row.task,
                 "stale" if row.is_stale else "never run",
                 row.nice,
@@ -70,10 +70,10 @@ def explain(call: Call) -> None:
         explained = graph.explain(name, call.given.task)
         item = graph.get(name)
     found = name if item is None else item.id
-    url, method = values.page_of(None if item is None else item.data)
+    url, method = item_names.page_of(None if item is None else item.data)
     call.write(
         [{"item": found, "url": url, "method": method, **asdict(one)} for one in explained],
-        _explained_lines(explained, found, values.label_of(found, url, method)),
+        _explained_lines(explained, found, item_names.label_of(found, url, method)),
     )
 
 
@@ -116,7 +116,7 @@ def _failure_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
                 row.task,
                 printing.moment(row.occurred_at),
                 "refused" if row.is_refusal else "",
-                values.label_of(row.item, row.url, row.method),
+                item_names.label_of(row.item, row.url, row.method),
             )
             for row in rows
         ),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy.extensions.feedexport import FeedSlot
 
     from scrapy_itemgraph.feeds.line_files import Mended
-    from scrapy_itemgraph.graph.feeds import Feeds
+    from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
 
 logger = logs.logger(__name__)
 
@@ -145,7 +145,7 @@ def filled(template: str, params: dict[str, Any]) -> str:
     return str(template % params if apply is None else apply(template, params))
 
 
-async def warn_of_fresh(graph: Feeds, slots: Sequence[FeedSlot]) -> None:
+async def warn_of_fresh(graph: WorkerFeeds, slots: Sequence[FeedSlot]) -> None:
     """Warn of files that will be overwritten with less than what the crawl has."""
     paths = [
         shown(slot.uri)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from scrapy.extensions.feedexport import FeedSlot
 
-    from scrapy_itemgraph.graph.feeds import Feeds
-    from scrapy_itemgraph.model.types import FeedState
+    from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
+    from scrapy_itemgraph.model.feeds import FeedState
 
 logger = logs.logger(__name__)
 
@@ -58,7 +58,9 @@ def goes_on(slot: FeedSlot) -> bool:
 class Writer(ABC):
     """Writes one feed."""
 
-    def __init__(self, exporter: Exporter, graph: Feeds, feed_id: int, slot: FeedSlot) -> None:
+    def __init__(
+        self, exporter: Exporter, graph: WorkerFeeds, feed_id: int, slot: FeedSlot
+    ) -> None:
         self.id = feed_id
         self.has_failed = False
         self.is_broken = False

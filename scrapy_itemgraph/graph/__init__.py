@@ -7,8 +7,8 @@ and `commands` import it.
 
 from __future__ import annotations
 
+from scrapy_itemgraph.graph.command_watchdog import Patience
 from scrapy_itemgraph.graph.item_graph import ItemGraph
-from scrapy_itemgraph.graph.patience import Patience
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 
 __all__ = ["ItemGraph", "Patience", "WorkerGraph"]

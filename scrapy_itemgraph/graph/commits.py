@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.types import Applied, Outcome
+from scrapy_itemgraph.model.work import Applied, Outcome
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import commit_tokens, handed_work, spider_state
+from scrapy_itemgraph.store import commit_tokens, engine_work, spider_state
 from scrapy_itemgraph.store import cookies as stored_cookies
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph.transactions import Transactions
     from scrapy_itemgraph.model.cookies import Cookie
-    from scrapy_itemgraph.model.types import Handing
+    from scrapy_itemgraph.model.work import Handing
 
 logger = logs.logger(__name__)
 
@@ -78,7 +78,7 @@ class Commits:
 
     async def hand(self, handing: Handing) -> None:
         """Note what the engine may get next, in a transaction of its own."""
-        await self._transactions.call(handed_work.write_alone, self.worker_id, handing.pairs)
+        await self._transactions.call(engine_work.write_alone, self.worker_id, handing.pairs)
         handing.is_told = True
 
     async def _save_session(
@@ -120,7 +120,7 @@ class Commits:
             )
             _save_session(connection, crawl_id, cookies, state or {})
             if handing is not None:
-                handed_work.write(connection, self.worker_id, handing.pairs)
+                engine_work.write(connection, self.worker_id, handing.pairs)
             return applied
 
         done = await self._transactions.numbered(commit)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors, migrate, urls
-from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
 from scrapy_itemgraph.store.registry import workers
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-    from scrapy_itemgraph.graph.patience import Patience
+    from scrapy_itemgraph.graph.command_watchdog import Patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,11 @@ from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationE
 from scrapy_itemgraph.graph import connect
 from scrapy_itemgraph.graph.transactions import BlockingTransactions
 from scrapy_itemgraph.model import operations
-from scrapy_itemgraph.model.types import Kept, Outcome
+from scrapy_itemgraph.model.feeds import Kept
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors
-from scrapy_itemgraph.store import failures, journal, queues
+from scrapy_itemgraph.store import failures, item_journal, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, explain, limits_report, status
 from scrapy_itemgraph.store.registry import crawls
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, Row
 
-    from scrapy_itemgraph.graph.patience import Patience
+    from scrapy_itemgraph.graph.command_watchdog import Patience
     from scrapy_itemgraph.model.rates import RateLimit
-    from scrapy_itemgraph.model.types import ItemSnapshot, Note, ResultSnapshot
+    from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
+    from scrapy_itemgraph.model.work import Note
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -221,7 +223,7 @@ class ItemGraph:
         """
 
         def check(connection: Connection, crawl_id: int) -> int:
-            known = journal.classes(connection, crawl_id) if item_classes else {}
+            known = item_journal.classes(connection, crawl_id) if item_classes else {}
             for name in item_classes:
                 if name not in known:
                     raise NotFoundError(
@@ -240,7 +242,7 @@ class ItemGraph:
         item_classes: Sequence[str],
     ) -> Iterator[Kept]:
         read = partial(
-            journal.read,
+            item_journal.read,
             crawl_id=crawl_id,
             limit=_PAGE,
             since=since,
@@ -264,7 +266,7 @@ class ItemGraph:
 
     def kept(self) -> int:
         """Count the scraped items that were kept."""
-        return self._of_crawl(journal.count)
+        return self._of_crawl(item_journal.count)
 
     def settled(self) -> datetime:
         """Wait for the commits under way to end, and return the moment at which they had.

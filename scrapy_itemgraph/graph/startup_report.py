@@ -1,4 +1,4 @@
-"""Notices: what a start found, in the log."""
+"""What a start found, in the log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scrapy_itemgraph.tools import logs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.types import GivenUp, Outdated
+    from scrapy_itemgraph.model.tasks import Outdated, Task
+    from scrapy_itemgraph.model.work import GivenUp
 
 logger = logs.logger(__name__)
 

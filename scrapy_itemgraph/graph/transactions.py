@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
-from scrapy_itemgraph.graph.waiting import Waiting
+from scrapy_itemgraph.graph.worker_watchdog import WorkerWatchdog
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store.registry import crawls
@@ -53,7 +53,7 @@ class Transactions:
         self._answers = asyncio.Event()
         # Whoever waits for a connection waits here and not in the pool, which has a time-out.
         self._room = asyncio.Semaphore(engines.POOL_SIZE)
-        self._waiting = Waiting(engine, self._patience)
+        self._waiting = WorkerWatchdog(engine, self._patience)
         self._is_ending = False
         self._given_up: DatabaseUnavailableError | None = None
 

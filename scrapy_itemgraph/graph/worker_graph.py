@@ -11,17 +11,17 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import liveness, startup_report
 from scrapy_itemgraph.graph.commits import Commits
 from scrapy_itemgraph.graph.connect import ensure_schema
-from scrapy_itemgraph.graph.feeds import Feeds
-from scrapy_itemgraph.graph.pruning import Pruning
-from scrapy_itemgraph.graph.sessions import Sessions
-from scrapy_itemgraph.graph.sources import Sources
 from scrapy_itemgraph.graph.transactions import Transactions
-from scrapy_itemgraph.graph.worker_limits import Limiting
+from scrapy_itemgraph.graph.worker_code import WorkerCode
+from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
+from scrapy_itemgraph.graph.worker_limits import WorkerLimits
+from scrapy_itemgraph.graph.worker_pruning import WorkerPruning
+from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine, errors
-from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
@@ -43,19 +43,17 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from scrapy_itemgraph.model.cookies import Cookie
-    from scrapy_itemgraph.model.limits import Use
+    from scrapy_itemgraph.model.limits import Hand, Use
     from scrapy_itemgraph.model.operations import Operation
-    from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.types import (
+    from scrapy_itemgraph.model.snapshots import ItemSnapshot
+    from scrapy_itemgraph.model.tasks import RegisteredTask, Task
+    from scrapy_itemgraph.model.work import (
         Applied,
         Claim,
-        Hand,
         Handing,
-        ItemSnapshot,
         Note,
         Redirect,
         RedirectAnswer,
-        RegisteredTask,
         Remaining,
     )
     from scrapy_itemgraph.settings import Settings
@@ -89,7 +87,7 @@ class WorkerGraph:
         self.on_replaced: Callable[[], None] = lambda: None  # given up for dead, and begun anew
         self._transactions = Transactions(engine, settings.patience)
         self._call = self._transactions.call
-        self._sources = Sources(self._transactions, lambda _: None)
+        self._sources = WorkerCode(self._transactions, lambda _: None)
 
     @classmethod
     async def open(
@@ -124,7 +122,7 @@ class WorkerGraph:
         idle = settings.lease.total_seconds() / 2  # the beat gets its row in time
         graph = cls(settings, engine.async_engine(url, longest_idle=idle), server)
         graph._has_callback = has_callback
-        graph._sources = Sources(graph._transactions, source_of)
+        graph._sources = WorkerCode(graph._transactions, source_of)
         try:
             with errors.all_translated(graph._engine.url):
                 await graph._register(
@@ -163,10 +161,10 @@ class WorkerGraph:
         renamed = await self._call(sweeps.rename_tags, self.settings.tag_renames)
         self._crawl_id, other = await self._call(crawls.make_crawl, crawl, arguments)
         self._transactions.crawl_id = self._crawl_id
-        self.sessions = Sessions(self._transactions, self._crawl_id)
-        self.pruning = Pruning(self._transactions, self._crawl_id, self.settings)
-        self.feeds = Feeds(self._transactions, self._crawl_id)
-        self.limiting = Limiting(self._transactions, self.settings, spider=spider)
+        self.sessions = WorkerSessions(self._transactions, self._crawl_id)
+        self.pruning = WorkerPruning(self._transactions, self._crawl_id, self.settings)
+        self.feeds = WorkerFeeds(self._transactions, self._crawl_id)
+        self.limits = WorkerLimits(self._transactions, self.settings, spider=spider)
         self._registration = await self._call(
             stored_tasks.register_tasks,
             self._crawl_id,
@@ -174,10 +172,10 @@ class WorkerGraph:
             tasks,
             self.settings.default_ttl,
             of_callback=of_callback,
-            limits_of=self.limiting.of_task,
-            of_all=self.limiting.of_all,
+            limits_of=self.limits.of_task,
+            of_all=self.limits.of_all,
         )
-        self.limiting.learn(self._registration.limits)
+        self.limits.learn(self._registration.limits)
         self.callbacks = set(self._registration.callbacks)
         worker = await self._register_worker(joins_run=True)
         self._started_at: datetime = worker.started_at
@@ -196,7 +194,7 @@ class WorkerGraph:
             renamed=renamed,
             other_arguments=other,
             vanished=self._registration.vanished,
-            stray_groups=await self.limiting.stray_groups({*tasks, *callback_names}),
+            stray_groups=await self.limits.stray_groups({*tasks, *callback_names}),
             outdated=await self._sources.note(self._registration.tasks),
         )
 
@@ -216,7 +214,7 @@ class WorkerGraph:
 
         worker = await self._call(register)
         self.worker_id = self._commits.worker_id = worker.id
-        self.sessions.worker_id = self.limiting.worker_id = worker.id
+        self.sessions.worker_id = self.limits.worker_id = worker.id
         return worker
 
     async def seed(self, operations: Sequence[Operation]) -> tuple[Note, ...]:
@@ -261,15 +259,15 @@ class WorkerGraph:
         }
         if self._of_callback is not None:
             limited = {number: self._of_callback(one.name) for number, one in new.items()}
-            await self.limiting.register(limited)
+            await self.limits.register(limited)
         await self._sources.note(new)
         tasks |= new
         self.callbacks |= {one.name for one in known.values()}
         return bool(new)
 
-    async def move(self, gone: Sequence[Redirect]) -> list[RedirectAnswer]:
+    async def redirect(self, gone: Sequence[Redirect]) -> list[RedirectAnswer]:
         """Note where claims' requests went; for each, whether it may go on there."""
-        return await self._call(stored_redirects.move, self._crawl_id, gone, hot=True)
+        return await self._call(stored_redirects.redirect, self._crawl_id, gone, hot=True)
 
     # Runs
 
@@ -311,7 +309,7 @@ class WorkerGraph:
             self._commits.see_freed(freed)
             if others_log_in:
                 return []
-            admission = None if hand is None else self.limiting.admission(hand)
+            admission = None if hand is None else self.limits.admission(hand)
             claims = stored_claims.claim(
                 connection,
                 crawl_id=self._crawl_id,

@@ -1,4 +1,4 @@
-"""Limiting: which limits a worker's work keeps to, and what it has of them in the database."""
+"""Limits of a worker: which a worker's work keeps to, and what it has of them in the database."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.model.limits import Grant, Limit, SlotFeedback, Use
+    from scrapy_itemgraph.model.limits import Grant, Hand, Limit, SlotFeedback, Use
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.types import Claim, Hand
+    from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.settings import Settings
 
 
-class Limiting:
+class WorkerLimits:
     """The limits of one worker; `worker_id` follows the worker when it registers anew."""
 
     def __init__(self, transactions: Transactions, settings: Settings, *, spider: str) -> None:

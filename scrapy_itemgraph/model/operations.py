@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, OperationError
-from scrapy_itemgraph.model import slots, values
+from scrapy_itemgraph.model import input_checks, item_names, slots
 
 if TYPE_CHECKING:
-    from scrapy_itemgraph.model.types import Claim, Outcome, Scraped
+    from scrapy_itemgraph.model.feeds import Scraped
+    from scrapy_itemgraph.model.work import Claim, Outcome
 
 Merge = Callable[[dict[str, Any]], Mapping[str, Any]] | Mapping[str, Any]
 MergePair = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
@@ -243,7 +244,7 @@ class EnqueueRequest(CreateItem):
         keep(self, "tags", tags)
         keep(self, "text", _TEXT.encode(data))
         keep(self, "slot", slots.slot_of(data))
-        keep(self, "shown", values.label(id, data))
+        keep(self, "shown", item_names.label(id, data))
         keep(self, "nice", nice)
         keep(self, "again_before", again_before)
 
@@ -271,7 +272,7 @@ class Pattern:
 
     def __init__(self, first: EnqueueRequest) -> None:
         data = first.data
-        _, self._method = values.page_of(data)
+        _, self._method = item_names.page_of(data)
         self._first = first
         self._slot = first.slot if "download_slot" in data else None
         self._rest = first.text.removeprefix(_URL + _TEXT.encode(data["url"]))
@@ -285,7 +286,7 @@ class Pattern:
         keep(operation, "tags", first.tags)
         keep(operation, "text", f"{_URL}{_TEXT.encode(url)}{self._rest}")
         keep(operation, "slot", slots.of_url(url) if self._slot is None else self._slot)
-        keep(operation, "shown", values.label_of(name, url, self._method))
+        keep(operation, "shown", item_names.label_of(name, url, self._method))
         keep(operation, "nice", first.nice)
         keep(operation, "again_before", again_before)
         return operation
@@ -381,7 +382,7 @@ def _checked_plain(operation: Operation) -> Operation:
         if one.name in _NAMES:
             value = getattr(operation, one.name)
             if value is not None or one.default is not None:
-                check = values.check_tag if one.name == "tag" else values.check_id
+                check = input_checks.check_tag if one.name == "tag" else input_checks.check_id
                 check(value, one.name)
     return operation
 
@@ -389,12 +390,12 @@ def _checked_plain(operation: Operation) -> Operation:
 def _checked_create(operation: CreateItem) -> Operation:
     if operation.prefix is not None and not operation.is_id_drawn:
         raise OperationError("give id or prefix, not both")
-    values.check_id(operation.id)
+    input_checks.check_id(operation.id)
     if isinstance(operation.aliases, str):
         raise OperationError(f"aliases must be a list of ids, not the string {operation.aliases!r}")
-    aliases = tuple(values.check_id(alias, "alias") for alias in operation.aliases)
+    aliases = tuple(input_checks.check_id(alias, "alias") for alias in operation.aliases)
     if operation.created_by is not None:
-        values.check_id(operation.created_by, "created_by")
+        input_checks.check_id(operation.created_by, "created_by")
     if operation.nice is not None:
         _check_nice(operation.nice)
     _check_not_before(operation.not_before)
@@ -403,7 +404,7 @@ def _checked_create(operation: CreateItem) -> Operation:
         prefix=None,
         aliases=aliases,
         tags=_checked_tags(operation.tags),
-        data=values.copy_mapping(operation.data, "data"),
+        data=input_checks.copy_mapping(operation.data, "data"),
     )
     object.__setattr__(copy, "is_id_drawn", operation.is_id_drawn)
     return copy
@@ -427,14 +428,14 @@ def _checked_tags(tags: Tags) -> dict[str, Any]:
     if isinstance(tags, str):
         raise OperationError(f"tags must be a list or a mapping, not the string {tags!r}")
     return {
-        values.check_tag(tag): values.copy_json(value, f"tag {tag!r}")
+        input_checks.check_tag(tag): input_checks.copy_json(value, f"tag {tag!r}")
         for tag, value in tag_values(tags).items()
     }
 
 
 def _checked_tag(operation: AddTag) -> Operation:
     _checked_plain(operation)
-    return replace(operation, value=values.copy_json(operation.value, "value"))
+    return replace(operation, value=input_checks.copy_json(operation.value, "value"))
 
 
 def _checked_merge(operation: Any) -> Operation:
@@ -445,7 +446,7 @@ def _checked_merge(operation: Any) -> Operation:
         raise InvalidDataError(
             f"merge must be a mapping or a callable on the old value, not {operation.merge!r:.80}"
         )
-    merged = values.copy_mapping(dict(operation.merge), "merge")
+    merged = input_checks.copy_mapping(dict(operation.merge), "merge")
     return replace(operation, merge=merged)  # type: ignore[no-any-return]
 
 
@@ -464,14 +465,14 @@ def _checked_merger(operation: Any) -> Operation:
 
 def _checked_result(operation: StoreResult) -> Operation:
     _checked_plain(operation)
-    metadata = values.copy_mapping(dict(operation.metadata), "metadata")
+    metadata = input_checks.copy_mapping(dict(operation.metadata), "metadata")
     return replace(operation, metadata=metadata)
 
 
 def _checked_ttl(operation: SetTTL) -> Operation:
     _checked_plain(operation)
     if operation.ttl is not None:
-        values.parse_ttl(operation.ttl)
+        input_checks.parse_ttl(operation.ttl)
     return operation
 
 

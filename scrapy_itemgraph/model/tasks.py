@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
-from scrapy_itemgraph.model import rates, values
+from scrapy_itemgraph.model import input_checks, rates
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.tools.wording import closest
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 MARK = "__itemgraph_task__"
 SET_ASIDE = "callback."
@@ -275,18 +278,18 @@ def _check_dependencies(spider: str, tasks: Mapping[str, Task]) -> None:
 def _names(given: Iterable[str], what: str) -> tuple[str, ...]:
     if isinstance(given, str):
         raise TaskDefinitionError(f"{what} is a list: write {what}=[{given!r}]")
-    return tuple(dict.fromkeys(values.check_id(name, f"a name in {what}") for name in given))
+    return tuple(dict.fromkeys(input_checks.check_id(name, f"a name in {what}") for name in given))
 
 
 def _ttl(given: Any) -> timedelta | Literal["never"] | None:
-    return None if given is None else values.parse_ttl(given) or "never"
+    return None if given is None else input_checks.parse_ttl(given) or "never"
 
 
 def _backoff(given: Any) -> tuple[timedelta, ...]:
     if given is None:
         return ()
     steps = given if isinstance(given, (list, tuple)) else [given]
-    return tuple(values.parse_period(step, "backoff") for step in steps)
+    return tuple(input_checks.parse_period(step, "backoff") for step in steps)
 
 
 def _rate_limit(given: Any) -> RateLimit | None:
@@ -315,13 +318,13 @@ def _by_tag(given: Any) -> dict[tuple[str, ...], RateLimit]:
 def _tags_together(key: Any) -> tuple[str, ...]:
     what = "a tag in rate_limit_by_tag"
     if not isinstance(key, tuple):
-        return (values.check_tag(key, what),)
+        return (input_checks.check_tag(key, what),)
     if not key:
         raise TaskDefinitionError(
             "rate_limit_by_tag has a tuple without a tag; a limit for all items is rate_limit="
         )
-    tags = tuple(sorted({values.check_tag(tag, what) for tag in key}))
-    values.check_tag(",".join(tags), "a tuple of tags in rate_limit_by_tag")
+    tags = tuple(sorted({input_checks.check_tag(tag, what) for tag in key}))
+    input_checks.check_tag(",".join(tags), "a tuple of tags in rate_limit_by_tag")
     return tags
 
 
@@ -335,7 +338,7 @@ def _check(options: Task) -> None:
         raise TaskDefinitionError("tags is empty, so nothing would ever call for this task")
     if not isinstance(options.version, str) or not options.version:
         raise TaskDefinitionError(f"version must be a non-empty string, not {options.version!r}")
-    values.check_text(options.version, "version")
+    input_checks.check_text(options.version, "version")
     if options.exclusive not in ("pair", "item"):
         raise TaskDefinitionError(f'exclusive is "pair" or "item", not {options.exclusive!r}')
     if options.request is not None and not (
@@ -372,3 +375,24 @@ def _check_limits(options: Task) -> None:
 def _check_integer(value: Any, what: str, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
         raise TaskDefinitionError(f"{what} must be an integer from {least}, not {value!r}")
+
+
+class RegisteredTask(NamedTuple):
+    """A task as a worker registered it; `definition` digests all that its code declares of it."""
+
+    name: str
+    version: str
+    definition: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outdated:
+    """A task whose code has changed since `made` of its fresh results were made.
+
+    They are counted up to a thousand. `is_news` says that the code had not been seen before.
+    """
+
+    task: str
+    is_callback: bool
+    made: int
+    is_news: bool

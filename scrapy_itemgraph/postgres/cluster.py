@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from scrapy_itemgraph import exceptions
-from scrapy_itemgraph.postgres import places, programs, system_user
+from scrapy_itemgraph.postgres import data_directory, programs, system_user
 from scrapy_itemgraph.tools import locks, logs
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Cluster:
                 home.mkdir(mode=0o700, parents=True, exist_ok=True)
                 home.chmod(0o711 if account else 0o700)
             system_user.check_owner(home, os.geteuid())
-            cluster = cls(places.choose(home, account), installed, account)
+            cluster = cls(data_directory.choose(home, account), installed, account)
             if cluster.data.exists():
                 system_user.check_owner(cluster.data, cluster.owner)
         except OSError as error:

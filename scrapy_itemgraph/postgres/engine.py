@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from scrapy_itemgraph import exceptions
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.postgres import errors, urls
 from scrapy_itemgraph.tools import logs
 
@@ -192,7 +192,7 @@ def _engine_options(url: sa.URL, **connect: Any) -> dict[str, Any]:
         # Prepared statements break behind older PgBouncers, and get generic plans.
         "connect_args": {**arguments, "prepare_threshold": None},
         "isolation_level": "READ COMMITTED",
-        "json_deserializer": values.load_json,
+        "json_deserializer": input_checks.load_json,
         "pool_pre_ping": True,
     }
 

@@ -1,4 +1,4 @@
-"""Accounts and file modes: who PostgreSQL runs as, and what that account may reach."""
+"""System accounts and file modes: who PostgreSQL runs as, and what that account may reach."""
 
 from __future__ import annotations
 

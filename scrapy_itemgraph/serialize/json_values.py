@@ -31,7 +31,7 @@ from zoneinfo import ZoneInfo
 from scrapy.utils.trackref import object_ref
 
 from scrapy_itemgraph.exceptions import InvalidDataError, UnstorableError
-from scrapy_itemgraph.model.values import MAX_DEPTH
+from scrapy_itemgraph.model.input_checks import MAX_DEPTH
 from scrapy_itemgraph.serialize import classes
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import values
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.model.work import Claim
 
 RECORD_ATTEMPTS = text("""
     INSERT INTO attempts
@@ -134,7 +134,7 @@ def recorded(
         {
             "crawl": crawl_id,
             **columns(claims, items="item_id", tasks="task_id", tokens="token"),
-            "keys": [values.name_key(one.item.id) for one in claims],
+            "keys": [item_names.name_key(one.item.id) for one in claims],
         },
     )
     return {(row.item_id, row.task_id): Outcome(row.outcome) for row in rows}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.types import FeedState
+from scrapy_itemgraph.model.feeds import FeedState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

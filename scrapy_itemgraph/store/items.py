@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import values
-from scrapy_itemgraph.model.types import ItemSnapshot
+from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.model.snapshots import ItemSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,13 +90,13 @@ def named(connection: Connection, crawl_id: int, name: str) -> ItemSnapshot | No
 
 def resolve(connection: Connection, crawl_id: int, name: str) -> int | None:
     """Return the number of the item that has a name; None for an unknown or deleted one."""
-    row = connection.execute(RESOLVE, {"crawl": crawl_id, "key": values.name_key(name)}).first()
+    row = connection.execute(RESOLVE, {"crawl": crawl_id, "key": item_names.name_key(name)}).first()
     return row.item_id if row is not None and row.name == name else None
 
 
 def is_taken(connection: Connection, crawl_id: int, name: str) -> bool:
     """Whether a name is taken, be it by a deleted item."""
-    key = {"crawl": crawl_id, "key": values.name_key(name)}
+    key = {"crawl": crawl_id, "key": item_names.name_key(name)}
     return connection.execute(RESOLVE, key).first() is not None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store.conditions import IS_DEAD
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Collection

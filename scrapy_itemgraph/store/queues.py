@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store.conditions import IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.store.notify import notify
+from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -37,7 +37,7 @@ _WORTH_SAYING = 5.0
 logger = logs.logger(__name__)
 
 
-class PutOffError(IgnoreRequest):
+class PostponedError(IgnoreRequest):
     """The request's turn will not come soon: its work is given back, and nothing has failed.
 
     Only what is some work's own request is put off. Whoever asked for another one, a pipeline for
@@ -207,7 +207,7 @@ class Gate:
         """Wait for a request's turn.
 
         Raises:
-            PutOffError: when it will not come soon, and the request's work may be given back.
+            PostponedError: when it will not come soon, and the request's work may be given back.
 
         """
         leg = self._listener.leg_of(request)
@@ -332,7 +332,7 @@ class Gate:
     def _turn_away(self, waiter: _Waiter) -> None:
         self._waiting.remove(waiter)
         if not waiter.future.done():
-            waiter.future.set_exception(PutOffError(f"{waiter.request} has no turn soon"))
+            waiter.future.set_exception(PostponedError(f"{waiter.request} has no turn soon"))
 
     def close(self) -> None:
         """Give back what would wait for long, from now on: the spider closes."""
@@ -355,7 +355,7 @@ class Gate:
 
 def _refuse_given_back(leg: Leg | None) -> None:
     if leg is not None and not leg.is_startable:
-        raise PutOffError(f"{leg.request} is of work that was given back")
+        raise PostponedError(f"{leg.request} is of work that was given back")
 
 
 def _reserve(lane: Lane, now: float) -> None:

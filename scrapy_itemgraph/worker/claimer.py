@@ -8,14 +8,14 @@ import time
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.model.limits import Hand
 from scrapy_itemgraph.model.operations import SetTTL
-from scrapy_itemgraph.model.types import Hand
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import either
 from scrapy_itemgraph.worker.executions.context import ItemContext
-from scrapy_itemgraph.worker.executions.executions import LEG, LegState
+from scrapy_itemgraph.worker.executions.execution import LEG, LegState
 from scrapy_itemgraph.worker.spider import request_builder, validation
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.throttle.limiter_set import Limiters
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.executions.executions import Execution, Leg
+    from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
-    from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 logger = logs.logger(__name__)
@@ -103,7 +103,7 @@ class Claimer:
         graph: WorkerGraph,
         active: ActiveExecutions,
         ready: ReadyRequests,
-        queue: RequestQueue,
+        queue: EngineRequests,
         *,
         crawler: Crawler,
         outbox: Outbox,
@@ -113,16 +113,16 @@ class Claimer:
         callbacks: CallbackTasks,
         tasks: Mapping[str, Task],
         settings: Settings,
-        settling: asyncio.Lock,
+        limits_lock: asyncio.Lock,
         start_ended: asyncio.Event,
         news: asyncio.Event,
         ended: asyncio.Event,
     ) -> None:
         """Take what claims depend on, and the events that this sets and waits for.
 
-        `settling` is the lock under which limits are taken. `start_ended` says that `start()` has
-        nothing more, `news` that there may be work where there was none; `ended` is set when
-        nothing is left to do.
+        Limits are taken under `limits_lock`. `start_ended` says that `start()` has nothing
+        more, `news` that there may be work where there was none; `ended` is set when nothing is
+        left to do.
         """
         self._crawler = crawler
         self._graph = graph
@@ -136,7 +136,7 @@ class Claimer:
         self._callbacks = callbacks
         self._tasks = tasks
         self._settings = settings
-        self._settling = settling
+        self._limits_lock = limits_lock
         self._start_ended = start_ended
         self._news = news
         self._ended = ended
@@ -262,7 +262,7 @@ class Claimer:
 
     async def _take(self, most: int, *, alone: bool = False) -> list[Claim]:
         """Claim what the limits in hand, and those that can be had, let start soon."""
-        async with self._settling:
+        async with self._limits_lock:
             limiters = self._limiters
             # Beside what runs alone nothing starts, whatever waits.
             hand = Hand(
@@ -291,7 +291,7 @@ class Claimer:
         execution.is_told = self._ready.is_chosen(claim)
         leg = execution.open_leg(is_own=True)
         try:
-            execution.limits = self._graph.limiting.of_claim(claim)
+            execution.limits = self._graph.limits.of_claim(claim)
             if task.is_callback:
                 request = request_builder.stored_request(self._spider, claim)
             else:
@@ -299,7 +299,7 @@ class Claimer:
                 request = request_builder.build_request(self._spider, task, execution.item)
             local_slots.slot_of(request)  # which some URLs do not have
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
-            self._spoil(leg, error, values.page_of(claim.item.data)[0] or "")
+            self._spoil(leg, error, item_names.page_of(claim.item.data)[0] or "")
             return None
         return request, leg
 

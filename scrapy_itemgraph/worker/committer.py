@@ -8,9 +8,9 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.tools.turns import Turns
+from scrapy_itemgraph.tools.async_tools import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.model.operations import Changeset
-    from scrapy_itemgraph.model.types import Applied
+    from scrapy_itemgraph.model.work import Applied
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.throttle.feedback import SiteFeedback
     from scrapy_itemgraph.throttle.limiter_set import Limiters
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
 
 
 class LimitSync:
@@ -27,11 +27,11 @@ class LimitSync:
         graph: WorkerGraph,
         limiters: Limiters,
         active: ActiveExecutions,
-        queue: RequestQueue,
+        queue: EngineRequests,
         *,
         gate: Gate,
         feedback: SiteFeedback,
-        settling: asyncio.Lock,
+        limits_lock: asyncio.Lock,
         news: asyncio.Event,
     ) -> None:
         """Take the lock under which limits are taken and given up, and what sites answered.
@@ -44,7 +44,7 @@ class LimitSync:
         self._queue = queue
         self._gate = gate
         self._feedback = feedback
-        self._settling = settling
+        self._limits_lock = limits_lock
         self._news = news
 
     async def run(self) -> None:
@@ -56,15 +56,15 @@ class LimitSync:
 
     async def _settle(self) -> None:
         limiters = self._limiters
-        async with self._settling:
+        async with self._limits_lock:
             await self._save_feedback()
             unknown = limiters.unidentified
             if unknown:
                 names = [name for _, name in unknown]
-                limiters.identify(await self._graph.limiting.number_slots(names))
+                limiters.identify(await self._graph.limits.number_slots(names))
             uses = limiters.uses(self._active.unbegun())
             asked_at = time.monotonic()
-            grants = await self._graph.limiting.renew(uses)
+            grants = await self._graph.limits.renew(uses)
             limiters.take(grants.values(), asked_at, asked=uses)
         for one in list(limiters):
             if one.blocked_until - asked_at > SHORT_BLOCK:
@@ -73,13 +73,13 @@ class LimitSync:
 
     async def save(self) -> None:
         """Save what was learned just before the end."""
-        async with self._settling:
+        async with self._limits_lock:
             await self._save_feedback()
 
     async def _save_feedback(self) -> None:
         answers = list(self._feedback.unsaved)
         if answers:
-            await self._graph.limiting.save_feedback(answers)
+            await self._graph.limits.save_feedback(answers)
             del self._feedback.unsaved[: len(answers)]
 
     async def _pause(self) -> None:

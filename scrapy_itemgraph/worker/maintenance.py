@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.progress import Progress
-from scrapy_itemgraph.worker.executions.executions import LegState
+from scrapy_itemgraph.worker.executions.execution import LegState
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.executions.executions import Leg
+    from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 logger = logs.logger(__name__)

@@ -21,7 +21,7 @@ from scrapy_itemgraph.tools.async_tools import cancelled
 from scrapy_itemgraph.worker.claimer import Claimer, log_summary
 from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-from scrapy_itemgraph.worker.executions.executions import leg_of
+from scrapy_itemgraph.worker.executions.execution import leg_of
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.limit_sync import LimitSync
@@ -30,11 +30,11 @@ from scrapy_itemgraph.worker.spider import methods, request_builder, seeds
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
+from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
 from scrapy_itemgraph.worker.spider.logins import Logins
 from scrapy_itemgraph.worker.spider.redirects import Redirects
-from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
 from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
-    from scrapy_itemgraph.worker.executions.executions import Execution, Leg
-    from scrapy_itemgraph.worker.spider.request_ids import Identities
+    from scrapy_itemgraph.worker.executions.execution import Execution, Leg
+    from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 
 logger = logs.logger(__name__)
 
@@ -77,7 +77,7 @@ class Worker:
     active: ActiveExecutions
     outbox: Outbox
     ready: ReadyRequests
-    queue: RequestQueue
+    queue: EngineRequests
     sessions: SessionSync
     redirects: Redirects
     enqueuer: Enqueuer
@@ -128,7 +128,7 @@ class Worker:
 
     # Opening
 
-    async def open(self, identities: Identities) -> None:
+    async def open(self, identities: RequestIds) -> None:
         """Open the graph and start the parts; on an error say so, and let the spider not run."""
         state = State(self.spider)
         try:
@@ -202,9 +202,9 @@ class Worker:
         if line is not None:
             logger.info("%s", line, extra={"action": "resuming"})
 
-    def _build(self, graph: WorkerGraph, callbacks: CallbackTasks, identities: Identities) -> None:
+    def _build(self, graph: WorkerGraph, callbacks: CallbackTasks, identities: RequestIds) -> None:
         """Build the parts in order, each from what it needs."""
-        settling = asyncio.Lock()  # one at a time takes limits and gives them up
+        limits_lock = asyncio.Lock()  # one at a time takes limits and gives them up
         self._build_queue()
         self._build_spider_parts(graph, callbacks, identities)
         self.committer = Committer(
@@ -233,12 +233,12 @@ class Worker:
             callbacks=callbacks,
             tasks=self.tasks,
             settings=self.settings,
-            settling=settling,
+            limits_lock=limits_lock,
             start_ended=self.start_ended,
             news=self._news,
             ended=self.ended,
         )
-        self._build_upkeep(graph, settling)
+        self._build_upkeep(graph, limits_lock)
 
     def _build_queue(self) -> None:
         """Build what holds limits, executions and requests in memory."""
@@ -273,12 +273,12 @@ class Worker:
             news=self._news,
             most_operations=self.settings.max_operations,
         )
-        self.queue = RequestQueue(
+        self.queue = EngineRequests(
             self.crawler, self.gate, self.limiters, self.ready, running=running
         )
 
     def _build_spider_parts(
-        self, graph: WorkerGraph, callbacks: CallbackTasks, identities: Identities
+        self, graph: WorkerGraph, callbacks: CallbackTasks, identities: RequestIds
     ) -> None:
         """Build what takes in what the spider yields."""
         duplicates = Duplicates(self.crawler, identities.dupefilter)
@@ -326,7 +326,7 @@ class Worker:
             callbacks=self.settings.callbacks,
         )
 
-    def _build_upkeep(self, graph: WorkerGraph, settling: asyncio.Lock) -> None:
+    def _build_upkeep(self, graph: WorkerGraph, limits_lock: asyncio.Lock) -> None:
         """Build what keeps limits and the crawl in order beside its work."""
         self.limit_sync = LimitSync(
             graph,
@@ -335,7 +335,7 @@ class Worker:
             self.queue,
             gate=self.gate,
             feedback=self.feedback,
-            settling=settling,
+            limits_lock=limits_lock,
             news=self._news,
         )
         self.maintenance = Maintenance(
@@ -474,7 +474,7 @@ class Worker:
         """Return the numbers of the limits that a request keeps to, beside its slot."""
         if self._graph is None:
             return ()
-        limiting = self._graph.limiting
+        limiting = self._graph.limits
         is_claimed = leg is not None and leg.execution.claim is not None
         numbers = leg.execution.limits if leg is not None and is_claimed else limiting.of_strays
         for number in numbers:

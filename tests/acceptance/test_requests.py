@@ -10,7 +10,7 @@ from scrapy.utils.request import fingerprint
 
 from scrapy_itemgraph import DeleteItem
 from scrapy_itemgraph.graph import ItemGraph
-from scrapy_itemgraph.model.values import name_key
+from scrapy_itemgraph.model.item_names import name_key
 
 
 class Scripted(sites.Site):

@@ -29,7 +29,7 @@ from scrapy_itemgraph.postgres import migrate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.model.work import Claim
 
 SMALL, LARGE = 10_000, 1_000_000
 BATCH = 25

@@ -35,7 +35,7 @@ from scrapy_itemgraph.throttle.limiter_set import Limiters
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.model.work import Claim
 
 SLOTS = (10, 1_000, 100_000)
 PIECES = 200_000

@@ -14,10 +14,9 @@ from graphs import Crawl, committed, spider
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model import limits, tasks
-from scrapy_itemgraph.model.limits import LOOKAHEAD, MANY, SlotFeedback, Terms, Use
+from scrapy_itemgraph.model.limits import LOOKAHEAD, MANY, Hand, SlotFeedback, Terms, Use
 from scrapy_itemgraph.model.operations import AddTag, CreateItem, RemoveTag
 from scrapy_itemgraph.model.rates import RateLimit
-from scrapy_itemgraph.model.types import Hand
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store import queues

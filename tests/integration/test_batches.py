@@ -24,7 +24,7 @@ from scrapy_itemgraph import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 
 pytestmark = pytest.mark.server
 

@@ -15,7 +15,7 @@ from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import EnqueueRequest
-from scrapy_itemgraph.model.types import RegisteredTask
+from scrapy_itemgraph.model.tasks import RegisteredTask
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store.registry import runs, workers

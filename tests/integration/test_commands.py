@@ -25,7 +25,7 @@ from scrapy.settings import Settings
 
 from scrapy_itemgraph.commands import COMMANDS, parsing, printing
 from scrapy_itemgraph.model.operations import Expire, RenameItem, SetTTL, UpdateMetadata
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.registry import crawls, workers
 from scrapy_itemgraph.tools import url_secrets

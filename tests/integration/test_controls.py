@@ -20,7 +20,7 @@ from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import limits
 from scrapy_itemgraph.model.limits import SlotFeedback, Terms, Use
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import explain, limits_report, status

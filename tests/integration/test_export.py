@@ -20,8 +20,9 @@ from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.settings import Settings
 
 from scrapy_itemgraph.graph import item_graph
+from scrapy_itemgraph.model.feeds import Scraped
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.types import Outcome, Scraped
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.serialize import json_values
 
 ITEMS = """

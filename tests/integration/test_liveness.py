@@ -23,7 +23,7 @@ from scrapy_itemgraph import task
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.tasks import discover
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store import notify
 

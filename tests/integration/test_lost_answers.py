@@ -21,7 +21,7 @@ from scrapy_itemgraph.model.operations import (
     UpdateData,
 )
 from scrapy_itemgraph.model.tasks import discover
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store import attempts, commit_tokens
 

@@ -19,7 +19,7 @@ from scrapy_itemgraph import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.store.registry import crawls
 
 

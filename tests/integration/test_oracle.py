@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from scrapy_itemgraph.model import operations as ops
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.registry import sweeps

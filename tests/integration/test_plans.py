@@ -32,7 +32,7 @@ from scrapy_itemgraph.model.operations import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import queues as slot_queues
 from scrapy_itemgraph.store.limits import holdings

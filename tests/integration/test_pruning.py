@@ -9,8 +9,9 @@ import sqlalchemy as sa
 from graphs import Crawl
 
 from scrapy_itemgraph import CreateItem
-from scrapy_itemgraph.store.admin import pruning, status
-from scrapy_itemgraph.store.admin.pruning import RULES, STEP, prune
+from scrapy_itemgraph.store import pruning
+from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.pruning import RULES, STEP, prune
 from scrapy_itemgraph.store.registry import crawls
 
 pytestmark = pytest.mark.server

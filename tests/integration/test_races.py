@@ -22,6 +22,7 @@ from races import Crawl, actors, ended
 from scrapy_itemgraph import task
 from scrapy_itemgraph.changesets.apply import MovedNamesError
 from scrapy_itemgraph.graph import liveness
+from scrapy_itemgraph.model.item_names import name_key
 from scrapy_itemgraph.model.operations import (
     AddTag,
     CreateItem,
@@ -33,11 +34,10 @@ from scrapy_itemgraph.model.operations import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.model.types import Outcome
-from scrapy_itemgraph.model.values import name_key
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres.embedded import EmbeddedServer
-from scrapy_itemgraph.store import conditions, queues
+from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.store import queues, sql_conditions
 from scrapy_itemgraph.store.registry import crawls, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
@@ -349,7 +349,7 @@ def test_a_worker_given_up_for_dead_claims_nothing(crawl, zombie, monkeypatch, c
     worker, _ = zombie
     crawl.taken_over()
     if not cured:
-        monkeypatch.setattr(conditions, "LIVES", sa.text("SELECT CAST(:worker AS int)"))
+        monkeypatch.setattr(sql_conditions, "LIVES", sa.text("SELECT CAST(:worker AS int)"))
 
     claims = crawl.claimed(worker)
 

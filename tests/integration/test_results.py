@@ -17,7 +17,7 @@ from scrapy_itemgraph import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 
 DAY = timedelta(days=1)
 

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
-from scrapy_itemgraph.graph import transactions, waiting
+from scrapy_itemgraph.graph import transactions, worker_watchdog
 from scrapy_itemgraph.graph.transactions import Transactions
 from scrapy_itemgraph.postgres import engine as engines
 
@@ -76,7 +76,7 @@ def test_what_waits_for_a_connection_waits_for_the_patience(database, engine, mo
 
 def test_after_the_patience_the_lock_is_named_and_nothing_is_left(database, engine, monkeypatch):
     """Who gives up is told who holds what; neither connection nor place in the queue is lost."""
-    monkeypatch.setattr(waiting, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
 
     async def scenario(one):
         def read(connection):
@@ -94,7 +94,7 @@ def test_after_the_patience_the_lock_is_named_and_nothing_is_left(database, engi
 
 def test_what_the_server_works_on_is_not_given_up(database, monkeypatch):
     """A statement that takes longer than the patience is waited for while the server is at it."""
-    monkeypatch.setattr(waiting, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.1)
     slow = sa.text("SELECT count(*) FROM generate_series(1, 8000000) n")
 
     async def scenario(one):

@@ -9,9 +9,9 @@ import oracle
 import pytest
 
 from scrapy_itemgraph import AddTag, CreateItem, Expire, RemoveTag, SetTTL, UpdateData
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import handed_work
+from scrapy_itemgraph.store import engine_work
 from scrapy_itemgraph.store.admin import crawl_reports, status
 from scrapy_itemgraph.store.registry import sweeps
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
@@ -806,7 +806,7 @@ def test_what_was_not_handed_out_is_not_suspect(crawl):
     claims = crawl.claim(worker=dying)
     first = claims[0]
 
-    handed_work.write(crawl.connection, dying, [(first.item_id, first.task_id)])
+    engine_work.write(crawl.connection, dying, [(first.item_id, first.task_id)])
     assert crawl.take_over() == 3
 
     deaths = {row.item: row.deaths for row in crawl.rows(DEATHS)}

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.model import operations, tasks
 from scrapy_itemgraph.model.operations import Changeset, CreateItem
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store import items as stored_items
@@ -24,7 +24,8 @@ from scrapy_itemgraph.store.worklist import refresh, timers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_itemgraph.model.types import Applied, Claim, ItemSnapshot, ResultSnapshot
+    from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
+    from scrapy_itemgraph.model.work import Applied, Claim
 
 LEASE = timedelta(seconds=60)
 SLOT = "a.example"

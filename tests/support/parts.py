@@ -15,19 +15,20 @@ from scrapy.dupefilters import RFPDupeFilter
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.request import RequestFingerprinter
 
-from scrapy_itemgraph.model.types import Applied, Claim, ItemSnapshot
+from scrapy_itemgraph.model.snapshots import ItemSnapshot
+from scrapy_itemgraph.model.work import Applied, Claim
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.throttle.download_gate import Gate
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-from scrapy_itemgraph.worker.executions.executions import leg_of
+from scrapy_itemgraph.worker.executions.execution import leg_of
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
-from scrapy_itemgraph.worker.spider.request_ids import Identities
-from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
+from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Graph:
         """Note plain callbacks."""
         self.registered += [one.name for one in tasks]
 
-    async def move(self, redirects: Sequence[Any]) -> list[Any]:
+    async def redirect(self, redirects: Sequence[Any]) -> list[Any]:
         """Note redirects."""
         self.redirected += redirects
         return [self.answers.pop(0) for _ in redirects]
@@ -120,10 +121,10 @@ class Parts:
             news=self.news,
             most_operations=1000,
         )
-        self.queue = RequestQueue(crawler, self.gate, self.limiters, self.ready, running=running)
+        self.queue = EngineRequests(crawler, self.gate, self.limiters, self.ready, running=running)
         self.sessions = SessionSync(self.graph, Jars(crawler), State(self.spider))
         self.callbacks = CallbackTasks(self.spider, {}, {})
-        self.identities = Identities(crawler)
+        self.identities = RequestIds(crawler)
         self.dropped: list[str] = []
         self.duplicates = Duplicates(crawler, RFPDupeFilter.from_crawler(crawler))
 

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.model import tasks as task_options
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import crawls, sweeps, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
@@ -28,7 +28,7 @@ from scrapy_itemgraph.store.worklist import claims
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_itemgraph.model.types import Applied, Claim
+    from scrapy_itemgraph.model.work import Applied, Claim
 
 PATIENCE = 60.0
 HOUR = timedelta(hours=1)

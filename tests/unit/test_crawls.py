@@ -16,7 +16,8 @@ from scrapy.statscollectors import MemoryStatsCollector
 
 from scrapy_itemgraph.graph import liveness
 from scrapy_itemgraph.model import slots
-from scrapy_itemgraph.model.types import Claim, ItemSnapshot
+from scrapy_itemgraph.model.snapshots import ItemSnapshot
+from scrapy_itemgraph.model.work import Claim
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker import worker as workers

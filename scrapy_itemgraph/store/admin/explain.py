@@ -10,8 +10,8 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Terms
 from scrapy_itemgraph.store.admin.limits_report import limit_name
-from scrapy_itemgraph.store.conditions import COUNTED_FAILURES
 from scrapy_itemgraph.store.limits import allocation
+from scrapy_itemgraph.store.sql_conditions import COUNTED_FAILURES
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:

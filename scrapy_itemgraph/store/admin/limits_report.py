@@ -1,4 +1,4 @@
-"""Controls: what people see of limits, and what they set of them.
+"""What people see of limits, and what they set of them.
 
 A change reaches the workers that have the limit, and those that would use it. All functions take a
 connection and never commit.
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import slots, values
+from scrapy_itemgraph.model import input_checks, slots
 from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit
 from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin import status
-from scrapy_itemgraph.store.conditions import IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.store.limits import allocation, holdings
 from scrapy_itemgraph.store.notify import notify
 from scrapy_itemgraph.store.slots import intern_slots
+from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
@@ -367,7 +367,7 @@ def _end(connection: Connection, until: datetime | None, for_: timedelta | None)
     now: datetime = connection.execute(NOW).scalar_one()
     if for_ is not None:
         try:
-            return now + values.parse_period(for_, "the period")
+            return now + input_checks.parse_period(for_, "the period")
         except ValueError as error:
             raise OperationError(str(error)) from None
     if not isinstance(until, datetime) or until.tzinfo is None:
@@ -377,7 +377,7 @@ def _end(connection: Connection, until: datetime | None, for_: timedelta | None)
             f"{until:%Y-%m-%d %H:%M:%S %Z} is past: the database has {now:%Y-%m-%d %H:%M:%S %Z}; "
             "to end a block use unblock"
         )
-    if until - now > values.MAX_TTL:
+    if until - now > input_checks.MAX_TTL:
         raise OperationError(f"{until:%Y-%m-%d} is more than a hundred years away")
     return until
 
@@ -437,7 +437,7 @@ def _split(written: str) -> tuple[str, str]:
     """Return the kind and the name of a limit."""
     if not isinstance(written, str):
         raise OperationError(f"a limit's name is text, not {written!r:.80}")
-    values.check_text(written, "the name", error=OperationError)
+    input_checks.check_text(written, "the name", error=OperationError)
     if written == "global":
         return "global", ""
     prefixed = _PREFIXED.fullmatch(written)

@@ -1,4 +1,4 @@
-"""Following: how far long work of any process is; reads that lock and change nothing."""
+"""How far long work of any process is; reads that lock and change nothing."""
 
 from __future__ import annotations
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.types import ResultSnapshot
+from scrapy_itemgraph.model.snapshots import ResultSnapshot
 from scrapy_itemgraph.store.admin import progress_reports
-from scrapy_itemgraph.store.conditions import (
+from scrapy_itemgraph.store.failures import PAGE
+from scrapy_itemgraph.store.sql_conditions import (
     IS_FRESH,
     IS_READY,
     IS_READY_ALONE,
@@ -18,7 +19,6 @@ from scrapy_itemgraph.store.conditions import (
     STANDS,
     is_stale,
 )
-from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:

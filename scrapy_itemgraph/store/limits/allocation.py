@@ -1,4 +1,4 @@
-"""Shares: what a worker gets of a limit, beside the others who have it or ask for it. No I/O."""
+"""Allocation: what a worker gets of a limit, beside its other holders. No I/O."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.limits import Grant
-from scrapy_itemgraph.store import conditions, queues
+from scrapy_itemgraph.store import queues, sql_conditions
 from scrapy_itemgraph.store.columns import columns
-from scrapy_itemgraph.store.conditions import IS_DEAD
 from scrapy_itemgraph.store.limits import allocation
 from scrapy_itemgraph.store.notify import TELL
 from scrapy_itemgraph.store.slots import LOCK_LIMITS, intern_slots, lock_limits
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -206,7 +206,7 @@ def renew(
     What the database has under the worker's name beside that is let go. A worker that was given up
     for dead gets nothing.
     """
-    if not conditions.lives(connection, worker_id):
+    if not sql_conditions.lives(connection, worker_id):
         return {}
     known = {use.limit_id: use for use in uses}
     given = {"worker": worker_id, "limits": list(known)}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.types import Outdated
-from scrapy_itemgraph.store.conditions import IS_FRESH
+from scrapy_itemgraph.model.tasks import Outdated
+from scrapy_itemgraph.store.sql_conditions import IS_FRESH
 
 if TYPE_CHECKING:
     import uuid

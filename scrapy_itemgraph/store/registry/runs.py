@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.types import Remaining
+from scrapy_itemgraph.model.work import Remaining
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.conditions import IS_DEAD, IS_READY_ALONE, IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.store.registry.crawls import HAS_WORK
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_READY_ALONE, IS_READY_BESIDE_OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.model import slots
-from scrapy_itemgraph.model.types import RegisteredTask
+from scrapy_itemgraph.model.tasks import RegisteredTask
 from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits.declared import TaskLimits
 from scrapy_itemgraph.store.queues import wake_crawl

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.types import GivenUp, Outcome, TakenOver
-from scrapy_itemgraph.store import attempts, failures, handed_work, logins
+from scrapy_itemgraph.model.work import GivenUp, Outcome, TakenOver
+from scrapy_itemgraph.store import attempts, engine_work, failures, logins
 from scrapy_itemgraph.store.columns import columns
-from scrapy_itemgraph.store.conditions import IS_DEAD, IS_READY_ALONE, LOCK_IS_FREE
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_READY_ALONE, LOCK_IS_FREE
 from scrapy_itemgraph.store.worklist import claims
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def stop(connection: Connection, worker_id: int, reason: str) -> None:
     """Note that a worker ended, and why."""
     connection.execute(STOP_WORKER, {"worker": worker_id, "reason": reason})
     logins.free(connection, [worker_id])
-    handed_work.forget(connection, [worker_id])
+    engine_work.forget(connection, [worker_id])
 
 
 def end_leases(connection: Connection, since: datetime) -> None:
@@ -197,7 +197,7 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     connection.execute(BURY_WORKERS, given)
     logins.free(connection, numbers)
     orphans = connection.execute(ORPHANS, given).all()
-    handed_work.forget(connection, numbers)
+    engine_work.forget(connection, numbers)
     fatal = [row for row in orphans if _is_fatal(row)]
     freed = [row for row in orphans if not _is_fatal(row)]
     if fatal:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.types import Claim, Outcome
-from scrapy_itemgraph.store import attempts, conditions, handed_work
+from scrapy_itemgraph.model.work import Claim, Outcome
+from scrapy_itemgraph.store import attempts, engine_work, sql_conditions
 from scrapy_itemgraph.store.columns import columns
-from scrapy_itemgraph.store.conditions import IS_STOPPED
 from scrapy_itemgraph.store.items import lock_items, snapshots
 from scrapy_itemgraph.store.queues import wake
+from scrapy_itemgraph.store.sql_conditions import IS_STOPPED
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.store.worklist.admission import Admission
 from scrapy_itemgraph.store.worklist.search import WorkSearch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-    from scrapy_itemgraph.model.types import RegisteredTask
+    from scrapy_itemgraph.model.tasks import RegisteredTask
 
 # What this worker may claim now: kinds of its tasks, declared as it knows them, not stopped.
 OPEN_KINDS = text(f"""
@@ -129,7 +129,7 @@ def claim(
     `hands` returns the pairs that the worker may have begun once this is committed, None to leave
     that for later; without it these are added, all of them.
     """
-    if not conditions.lives(connection, worker_id):
+    if not sql_conditions.lives(connection, worker_id):
         return []
     admission = admission or Admission()
     kinds = [
@@ -143,11 +143,11 @@ def claim(
     found = search.suspect() if alone else search.find(limit)
     claims = _take(connection, found, worker_id, tokens or new_tokens(len(found)), tasks)
     if hands is None:
-        handed_work.add(connection, worker_id, [(one.item_id, one.task_id) for one in claims])
+        engine_work.add(connection, worker_id, [(one.item_id, one.task_id) for one in claims])
     else:
         begun = hands(claims)
         if begun is not None:
-            handed_work.write(connection, worker_id, begun)
+            engine_work.write(connection, worker_id, begun)
     return claims
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.postgres.engine import WIDE, slices
-from scrapy_itemgraph.store.conditions import is_stale
 from scrapy_itemgraph.store.queues import find_or_make, wake
+from scrapy_itemgraph.store.sql_conditions import is_stale
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -161,7 +161,7 @@ def refresh(connection: Connection, item_ids: Iterable[int], *, new: Collection[
 
 def _enqueue(connection: Connection, items: list[int]) -> set[int]:
     """Make work of new items; return the queues that got some."""
-    rows = connection.execute(ENQUEUE, {"items": values.number_array(items)}).all()
+    rows = connection.execute(ENQUEUE, {"items": input_checks.number_array(items)}).all()
     incomplete = [row.item_id for row in rows if row.item_id is not None]
     awake = {row.queue_id for row in rows if row.queue_id is not None}
     return awake | _refresh(connection, sorted(incomplete)) if incomplete else awake

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.conditions import IS_READY_ALONE, IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.store.queues import MOVE_TURNS, OWN_TURNS, TURNS, park
+from scrapy_itemgraph.store.sql_conditions import IS_READY_ALONE, IS_READY_BESIDE_OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Moves: where redirects and retries take the request of a claim, noted before it goes on.
+"""Where redirects and retries take the request of a claim, noted before it goes on.
 
 All functions take a connection and never commit.
 """
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import values
-from scrapy_itemgraph.model.types import RedirectAnswer
+from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.model.work import RedirectAnswer
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.items import DROP_NAMES, TAKE_NAMES, lock_items
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.model.types import Redirect
+    from scrapy_itemgraph.model.work import Redirect
 
 # Claims that are still ours; they stay so until the transaction ends.
 LOCK_CLAIMS = text("""
@@ -44,7 +44,9 @@ STORE = text("""
 """)
 
 
-def move(connection: Connection, crawl_id: int, moves: Sequence[Redirect]) -> list[RedirectAnswer]:
+def redirect(
+    connection: Connection, crawl_id: int, moves: Sequence[Redirect]
+) -> list[RedirectAnswer]:
     """Note where claims' requests went; return for each whether it may go on there.
 
     The name of where it goes becomes an alias of the claim's item, unless it is only looked at; if
@@ -105,16 +107,16 @@ def _take(
         if one.name is not None and one.takes_name:
             wanted.setdefault(one.name, one.claim.item_id)
     if wanted:
-        names = sorted((values.name_key(name), name, item) for name, item in wanted.items())
+        names = sorted((item_names.name_key(name), name, item) for name, item in wanted.items())
         keys, texts, items = zip(*names, strict=True)
         given = {"keys": list(keys), "names": list(texts), "items": list(items)}
         for lost in connection.execute(TAKE_NAMES, {"crawl": crawl_id, **given}).scalars():
             del wanted[lost]
     concerned = {one.claim.item_id for one in moves}
     gone = concerned - set(lock_items(connection, concerned))
-    orphaned = [values.name_key(name) for name, item_id in wanted.items() if item_id in gone]
+    orphaned = [item_names.name_key(name) for name, item_id in wanted.items() if item_id in gone]
     if orphaned:
         connection.execute(DROP_NAMES, {"crawl": crawl_id, "keys": orphaned})
-    asked = [values.name_key(one.name) for one in moves if one.name is not None]
+    asked = [item_names.name_key(one.name) for one in moves if one.name is not None]
     rows = connection.execute(OWNERS, {"crawl": crawl_id, "keys": asked}).all() if asked else []
     return {row.name: row.item_id for row in rows}, gone

@@ -1,4 +1,4 @@
-"""Staging: what time makes outstanding, a hundred rows at a time.
+"""Timers: what time makes outstanding, a hundred rows at a time.
 
 All functions take a connection and never commit.
 """

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import wording
 from scrapy_itemgraph.worker.executions import error_records
-from scrapy_itemgraph.worker.executions.executions import Execution
+from scrapy_itemgraph.worker.executions.execution import Execution
 from scrapy_itemgraph.worker.executions.outbox import Entry
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection, Sequence
 
+    from scrapy_itemgraph.model.feeds import Scraped
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.types import Claim, Scraped
+    from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.throttle.limiter import Limiter
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
@@ -70,10 +71,10 @@ class ActiveExecutions:
         if claim is None:
             where = f"spider {self._spider}, {url or 'start()'}"
         elif task is not None and task.is_callback:
-            shown = values.page(*values.page_of(claim.item.data)) or claim.item.id
+            shown = item_names.page(*item_names.page_of(claim.item.data)) or claim.item.id
             where = f"spider {self._spider}, callback {claim.task}, {shown}"
         else:
-            shown = values.label(claim.item.id, claim.item.data)
+            shown = item_names.label(claim.item.id, claim.item.data)
             where = f"spider {self._spider}, task {claim.task}, item {shown}"
         execution = Execution(
             where=wording.one_line(where),  # it stands in log lines and errors

@@ -7,13 +7,14 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scrapy_itemgraph.exceptions import InvalidDataError
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_itemgraph.model.types import Claim, ItemSnapshot
+    from scrapy_itemgraph.model.snapshots import ItemSnapshot
+    from scrapy_itemgraph.model.work import Claim
 
 logger = logs.logger(__name__)
 
@@ -98,7 +99,7 @@ class ItemContext:
             LEVELS.get(category, logging.DEBUG),
             "[%s] %s (%s): %s",
             category,
-            values.label(self.id, self.data),
+            item_names.label(self.id, self.data),
             self.task,
             message,
             extra={"action": "item_log", "item": self.id, "task": self.task, "category": category},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.model.operations import Changeset
-    from scrapy_itemgraph.worker.executions.executions import Execution
+    from scrapy_itemgraph.worker.executions.execution import Execution
 
 _MOST_WAITING = 1000  # changesets, before whoever makes more of them is to wait
 

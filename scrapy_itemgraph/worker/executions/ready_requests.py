@@ -1,4 +1,4 @@
-"""Handing out: claimed requests that wait for the engine, and which of them it may get.
+"""Claimed requests that wait for the engine, and which of them it may get.
 
 It gets only work of which the database knows it: should the process die, that work is suspect, and
 no other. So that no request waits for a transaction of its own, those that a crawl has anyway tell
@@ -13,15 +13,15 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.model.types import Handing
-from scrapy_itemgraph.worker.executions.buffers import Buffer
+from scrapy_itemgraph.model.work import Handing
+from scrapy_itemgraph.worker.executions.lane_queues import LaneQueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
-    from scrapy_itemgraph.worker.executions.executions import Execution, Leg
+    from scrapy_itemgraph.worker.executions.execution import Execution, Leg
 
 Pair = tuple[int, int]
 
@@ -50,9 +50,11 @@ class ReadyRequests:
         self._concurrency = concurrency
         self._most_ahead = most_ahead
         self._wake_engine = wake_engine
-        self._waiting: Buffer[Lane, tuple[Any, Leg]] = Buffer()  # the database does not know
-        self._ready: Buffer[Lane, tuple[Any, Leg]] = Buffer()
-        self._alone: Buffer[Lane, tuple[Any, Leg]] = Buffer()  # to run with nothing else
+        self._waiting: LaneQueues[Lane, tuple[Any, Leg]] = (
+            LaneQueues()
+        )  # the database does not know
+        self._ready: LaneQueues[Lane, tuple[Any, Leg]] = LaneQueues()
+        self._alone: LaneQueues[Lane, tuple[Any, Leg]] = LaneQueues()  # to run with nothing else
         self._picked: list[tuple[Any, Leg]] = []  # the database is told of them just now
         self._chosen: set[Pair] | None = None  # of the claim under way
         self._since = 0  # handed out since the database was told
@@ -214,7 +216,7 @@ def _pair(claim: Claim) -> Pair:
 
 
 def _take(
-    buffer: Buffer[Lane, tuple[Any, Leg]], most: int, places: Callable[[Limiter], int]
+    buffer: LaneQueues[Lane, tuple[Any, Leg]], most: int, places: Callable[[Limiter], int]
 ) -> list[tuple[Any, Leg]]:
     """Take out in turn what lanes have places for."""
     left: dict[Limiter, int] = {}
@@ -233,7 +235,7 @@ def _take(
     return taken
 
 
-def _take_soonest(buffer: Buffer[Lane, tuple[Any, Leg]], most: int) -> list[tuple[Any, Leg]]:
+def _take_soonest(buffer: LaneQueues[Lane, tuple[Any, Leg]], most: int) -> list[tuple[Any, Leg]]:
     """Take out what is next, first in the lanes that let something go the soonest."""
     lanes = sorted(buffer.lanes, key=lambda lane: max((o.admits_at() for o in lane), default=0.0))
     which = [*(lane.__eq__ for lane in lanes), *[_any] * most]

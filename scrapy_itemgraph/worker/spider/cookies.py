@@ -18,7 +18,7 @@ from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.cookies import MAX_KEY_BYTES, Cookie, domains
 from scrapy_itemgraph.serialize import json_values
 from scrapy_itemgraph.tools import logs
@@ -237,7 +237,7 @@ class Jars:
         if jar is None:
             return
         try:
-            values.check_text(domain + path + name, "A cookie's name")
+            input_checks.check_text(domain + path + name, "A cookie's name")
             changed = Cookie(
                 jar=jar,
                 domain=domain,

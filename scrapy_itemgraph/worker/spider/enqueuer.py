@@ -13,8 +13,8 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.tools.turns import Turns
-from scrapy_itemgraph.worker.executions.executions import LEG
+from scrapy_itemgraph.tools.async_tools import Turns
+from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.spider.request_builder import START
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
     from scrapy_itemgraph.graph import WorkerGraph
-    from scrapy_itemgraph.model.types import Applied
+    from scrapy_itemgraph.model.work import Applied
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.executions.executions import Execution, Leg
+    from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
     from scrapy_itemgraph.worker.spider.duplicates import Duplicates
     from scrapy_itemgraph.worker.spider.redirects import Redirects
-    from scrapy_itemgraph.worker.spider.request_ids import Identities, Identity
+    from scrapy_itemgraph.worker.spider.request_ids import Identity, RequestIds
 
 logger = logs.logger(__name__)
 
@@ -58,7 +58,7 @@ class Enqueuer:
         redirects: Redirects,
         *,
         spider: Spider,
-        identities: Identities,
+        identities: RequestIds,
         duplicates: Duplicates,
         callbacks: CallbackTasks,
         stats: StatsCollector,

@@ -11,7 +11,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.misc import load_object
 
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.throttle import feedback
 from scrapy_itemgraph.worker.executions import error_records
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.worker.executions.executions import LEG
+from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.spider.request_builder import iterate, login_of
 from scrapy_itemgraph.worker.spider.validation import foreign
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.executions.executions import Execution, Leg
-    from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+    from scrapy_itemgraph.worker.executions.execution import Execution, Leg
+    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 logger = logs.logger(__name__)
@@ -38,7 +38,7 @@ class Logins:
         self,
         graph: WorkerGraph,
         active: ActiveExecutions,
-        queue: RequestQueue,
+        queue: EngineRequests,
         *,
         crawler: Crawler,
         sessions: SessionSync,

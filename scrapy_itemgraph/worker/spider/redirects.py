@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model.operations import CreateAlias
-from scrapy_itemgraph.model.types import Redirect, RedirectAnswer
+from scrapy_itemgraph.model.work import Redirect, RedirectAnswer
 from scrapy_itemgraph.serialize import requests
-from scrapy_itemgraph.worker.executions.executions import LegState
+from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.executions.executions import Leg
+    from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.spider.duplicates import Duplicates
-    from scrapy_itemgraph.worker.spider.request_ids import Identities
-    from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
+    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
+    from scrapy_itemgraph.worker.spider.request_ids import RequestIds
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 
@@ -32,10 +32,10 @@ class Redirects:
         self,
         graph: WorkerGraph,
         active: ActiveExecutions,
-        queue: RequestQueue,
+        queue: EngineRequests,
         *,
         spider: Spider,
-        identities: Identities,
+        identities: RequestIds,
         duplicates: Duplicates,
         sessions: SessionSync,
     ) -> None:
@@ -92,7 +92,7 @@ class Redirects:
             await self._added.wait()
             self._added.clear()
             batch, self._waiting = self._waiting, []
-            answers = await self._graph.move([move for *_, move in batch])
+            answers = await self._graph.redirect([move for *_, move in batch])
             await self._sessions.refresh_cookies([request for request, *_ in batch])
             for (request, leg, _), answer in zip(batch, answers, strict=True):
                 try:

@@ -1,4 +1,4 @@
-"""Between work and Scrapy: requests from claims, and what a failed download means."""
+"""Requests from claims, and what a failed download means."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scrapy_itemgraph.model import slots, tasks
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD, slot_of
 from scrapy_itemgraph.tools import logs, wording
-from scrapy_itemgraph.worker.executions.executions import LEG
+from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.spider import methods
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.worker.executions.context import ItemContext
 
 logger = logs.logger(__name__)

@@ -1,4 +1,4 @@
-"""Identities: by what names requests are known, as Scrapy's duplicates filter knows them."""
+"""Request ids: by what names requests are known, as Scrapy's duplicates filter knows them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_itemgraph.exceptions import UnstorableError
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.serialize import requests
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
 
-    from scrapy_itemgraph.worker.executions.executions import Execution
+    from scrapy_itemgraph.worker.executions.execution import Execution
 
 _FOR_EVER = datetime.max.replace(tzinfo=UTC)
 _LONGEST_FINGERPRINT = 64
@@ -34,7 +34,7 @@ class Identity:
     again_before: datetime | None = None
 
 
-class Identities:
+class RequestIds:
     """Names requests: those that are filtered by their fingerprint, others each by its place."""
 
     def __init__(self, crawler: Crawler) -> None:
@@ -65,14 +65,14 @@ class Identities:
             return Identity(self.name(request), is_filtered=True)
         if parent is None or parent.claim is None:
             return Identity(f"{self.name(request)}:{uuid.uuid4().hex}", is_filtered=False)
-        name = f"{self.name(request)}:{values.name_key(parent.claim.item.id).hex}"
+        name = f"{self.name(request)}:{item_names.name_key(parent.claim.item.id).hex}"
         parent.copies[name] += 1
         name = f"{name}:{parent.copies[name]}"
         return Identity(name, is_filtered=False, again_before=_FOR_EVER)
 
     def of_target(self, request: Request) -> str | None:
         """Return the name that where a redirect leads is known by; None if it is not filtered."""
-        return values.check_id(self.name(request)) if self._is_filtered(request) else None
+        return input_checks.check_id(self.name(request)) if self._is_filtered(request) else None
 
     def name(self, request: Request) -> str:
         """Return what a filtered request is known by."""
@@ -86,5 +86,5 @@ class Identities:
             return self.dupefilter.request_fingerprint(request)
         fingerprint = self._fingerprinter.fingerprint(request)
         if len(fingerprint) > _LONGEST_FINGERPRINT:
-            return values.name_key(fingerprint.hex()).hex
+            return item_names.name_key(fingerprint.hex()).hex
         return fingerprint.hex()

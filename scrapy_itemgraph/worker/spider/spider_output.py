@@ -19,11 +19,11 @@ from scrapy_itemgraph.exceptions import (
     SessionExpired,
 )
 from scrapy_itemgraph.model.operations import Operation
-from scrapy_itemgraph.model.types import Outcome
-from scrapy_itemgraph.throttle.download_gate import PutOffError
+from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.throttle.download_gate import PostponedError
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
-from scrapy_itemgraph.tools.turns import Turns
-from scrapy_itemgraph.worker.executions.executions import LEG, Execution, Leg, current_leg
+from scrapy_itemgraph.tools.async_tools import Turns
+from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg, current_leg
 from scrapy_itemgraph.worker.spider import methods, request_builder
 from scrapy_itemgraph.worker.spider.request_builder import START
 from scrapy_itemgraph.worker.spider.validation import check_ttl, foreign
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
     from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
     from scrapy_itemgraph.worker.spider.logins import Logins
-    from scrapy_itemgraph.worker.spider.request_queue import RequestQueue
     from scrapy_itemgraph.worker.spider.validation import Checks
 
 _NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")
@@ -66,7 +66,7 @@ class SpiderOutput:
         self,
         crawler: Crawler,
         active: ActiveExecutions,
-        queue: RequestQueue,
+        queue: EngineRequests,
         *,
         gate: Gate,
         checks: Checks,
@@ -224,7 +224,7 @@ class SpiderOutput:
         task = execution.task if leg.is_retryable else None
         reason = failure.value
         assert reason is not None
-        if isinstance(reason, PutOffError):
+        if isinstance(reason, PostponedError):
             execution.release()
             return []
         verdict = self._failures.judge(reason, task, claim.attempt if claim else 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import ForeignOutputError, OperationError
-from scrapy_itemgraph.model import operations, values
+from scrapy_itemgraph.model import input_checks, operations
 from scrapy_itemgraph.model.operations import CreateItem, Operation
 from scrapy_itemgraph.tools import logs, wording
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.worker.executions.executions import Execution
+    from scrapy_itemgraph.worker.executions.execution import Execution
 
 logger = logs.logger(__name__)
 
@@ -78,7 +78,7 @@ def check_ttl(meta: Mapping[str, Any], where: str) -> None:
     """Check the time to live that a request's meta asks for."""
     try:
         if meta.get(TTL) is not None:
-            values.parse_ttl(meta[TTL], f"meta[{TTL!r}]")
+            input_checks.parse_ttl(meta[TTL], f"meta[{TTL!r}]")
     except ValueError as error:
         raise OperationError(f"{where}: {error}") from None
 

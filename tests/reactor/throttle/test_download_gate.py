@@ -12,7 +12,7 @@ from scrapy.utils.defer import deferred_f_from_coro_f
 from scrapy.utils.test import get_crawler
 
 from scrapy_itemgraph.model.limits import Grant, Terms
-from scrapy_itemgraph.throttle.download_gate import Gate, PutOffError
+from scrapy_itemgraph.throttle.download_gate import Gate, PostponedError
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 
 GAP = 0.1
@@ -132,7 +132,7 @@ async def test_nothing_waits_any_more_once_the_graph_is_closed(way, site):
     fetched = way.fetch(site.url)
     await asyncio.sleep(0)
     way.gate.abandon()
-    with pytest.raises(PutOffError):
+    with pytest.raises(PostponedError):
         await fetched
 
     await way.fetch(site.url)

@@ -17,11 +17,12 @@ from scrapy.settings import Settings
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.limits import Grant, Terms
-from scrapy_itemgraph.model.types import Claim, ItemSnapshot, Outcome
-from scrapy_itemgraph.throttle.download_gate import Gate, PutOffError
+from scrapy_itemgraph.model.snapshots import ItemSnapshot
+from scrapy_itemgraph.model.work import Claim, Outcome
+from scrapy_itemgraph.throttle.download_gate import Gate, PostponedError
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.throttle.local_slots import LocalSlots
-from scrapy_itemgraph.worker.executions.executions import LEG, Execution, leg_of
+from scrapy_itemgraph.worker.executions.execution import LEG, Execution, leg_of
 
 GAP = 0.1
 PAGE, FILE = "http://a.example/page", "http://b.example/file"
@@ -249,7 +250,7 @@ def test_all_is_given_back_before_a_file_fails_at_the_end():
         await turns()
         gateway.gate.close()
         await asyncio.wait([fetched])
-        assert isinstance(fetched.exception(), PutOffError)
+        assert isinstance(fetched.exception(), PostponedError)
         await turns()
         return told
 
@@ -264,7 +265,7 @@ def test_nothing_starts_for_work_that_was_given_back():
         execution = work()
         request = own(PAGE, execution)
         execution.release()
-        with pytest.raises(PutOffError):
+        with pytest.raises(PostponedError):
             await gateway.fetch(request)
         return gateway.handlers
 
@@ -286,7 +287,7 @@ def test_all_that_wait_are_put_off_when_the_server_is_gone_at_the_end():
         await asyncio.wait(fetched)
         return [one.exception() for one in fetched]
 
-    assert [type(one) for one in asyncio.run(run())] == [PutOffError] * 4
+    assert [type(one) for one in asyncio.run(run())] == [PostponedError] * 4
 
 
 @pytest.mark.parametrize(
@@ -307,7 +308,7 @@ def test_what_becomes_of_work_whose_request_is_blocked(of_task, url, outcome):
         gateway.block(url.split("/")[2])
         await turns()
         gateway.gate.put_off(gateway.limiters.slot(url.split("/")[2]))
-        with pytest.raises(PutOffError):
+        with pytest.raises(PostponedError):
             await fetched
         return execution
 

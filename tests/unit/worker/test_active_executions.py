@@ -7,7 +7,7 @@ import asyncio
 from parts import Parts
 
 from scrapy_itemgraph.model.operations import CreateItem
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 
 
 def test_an_execution_without_anything_to_commit_leaves_nothing():

@@ -48,7 +48,7 @@ class Work:
         graph.claim, graph.wait, graph.remaining = self.claim, self.wait, self.remaining
         graph.learn_callbacks, graph.mark_started = self.learn_callbacks, self.note
         graph.finish_run, graph.suspects_wait = self.note, False
-        graph.limiting = SimpleNamespace(of_claim=lambda _: ())
+        graph.limits = SimpleNamespace(of_claim=lambda _: ())
 
     async def claim(self, most: int, *, alone: bool, **_: Any) -> Any:
         """Give out the next claims."""
@@ -92,7 +92,7 @@ def claimer(parts: Parts, *, has_started: bool = False) -> Claimer:
         callbacks=parts.callbacks,
         tasks={"parse": parse},
         settings=parts.settings,
-        settling=asyncio.Lock(),
+        limits_lock=asyncio.Lock(),
         start_ended=parts.started,
         news=parts.news,
         ended=parts.ended,

@@ -10,7 +10,7 @@ from parts import Parts, running, turns
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.model.operations import CreateItem
-from scrapy_itemgraph.model.types import Applied, Outcome
+from scrapy_itemgraph.model.work import Applied, Outcome
 from scrapy_itemgraph.worker.committer import Committer
 
 

@@ -11,8 +11,8 @@ from parts import Spider as Plain
 from scrapy import Request
 
 from scrapy_itemgraph.exceptions import SessionExpired
-from scrapy_itemgraph.model.types import Outcome
-from scrapy_itemgraph.worker.executions.executions import LEG
+from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
 from scrapy_itemgraph.worker.spider.logins import Logins
@@ -48,7 +48,7 @@ class Feedback:
         self.unsaved = ["slow down"]
 
 
-class Limiting:
+class WorkerLimits:
     """Counts how often the database is asked, and has what it was taught."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ def limit_sync(parts: Parts) -> LimitSync:
     """Return the sync of some parts that have no limits."""
     parts.limiters = Limiters()
     parts.feedback = Feedback()
-    parts.graph.limiting = Limiting()
+    parts.graph.limits = WorkerLimits()
     parts.graph.wait_for_own_news = never
     return LimitSync(
         parts.graph,
@@ -84,7 +84,7 @@ def limit_sync(parts: Parts) -> LimitSync:
         parts.queue,
         gate=parts.gate,
         feedback=parts.feedback,
-        settling=asyncio.Lock(),
+        limits_lock=asyncio.Lock(),
         news=parts.news,
     )
 
@@ -97,10 +97,10 @@ def test_limits_are_asked_for_as_soon_as_one_is_wanted():
         sync = limit_sync(parts)
         with running(sync.run()):
             await turns(30)
-            first = parts.graph.limiting.asked
+            first = parts.graph.limits.asked
             parts.limiters.wanted.set()
             await turns(30)
-            return [first, parts.graph.limiting.asked]
+            return [first, parts.graph.limits.asked]
 
     assert asyncio.run(run()) == [1, 2]
 
@@ -113,7 +113,7 @@ def test_what_sites_answered_is_saved_once():
         sync = limit_sync(parts)
         await sync.save()
         await sync.save()
-        return parts.graph.limiting.saved
+        return parts.graph.limits.saved
 
     assert asyncio.run(run()) == ["slow down"]
 

@@ -9,8 +9,8 @@ from parts import URL, Parts, running, turns
 from scrapy import Request, signals
 
 from scrapy_itemgraph.model.operations import EnqueueRequest
-from scrapy_itemgraph.model.types import Applied, Note, Outcome, RedirectAnswer
-from scrapy_itemgraph.worker.executions.executions import LegState
+from scrapy_itemgraph.model.work import Applied, Note, Outcome, RedirectAnswer
+from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 from scrapy_itemgraph.worker.spider.redirects import Redirects
 

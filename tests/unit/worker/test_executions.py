@@ -9,9 +9,10 @@ from uuid import uuid4
 import pytest
 
 from scrapy_itemgraph.model.operations import AllowFailure, UpdateData
+from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.tasks import Task
-from scrapy_itemgraph.model.types import Claim, ItemSnapshot, Outcome
-from scrapy_itemgraph.worker.executions.executions import Execution, LegState
+from scrapy_itemgraph.model.work import Claim, Outcome
+from scrapy_itemgraph.worker.executions.execution import Execution, LegState
 
 ERROR = {"type": "ValueError"}
 

@@ -12,7 +12,7 @@ from scrapy.settings import Settings
 from scrapy.spidermiddlewares.httperror import HttpError
 
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
 
 TASK = replace(tasks.of_callback("parse", {}), max_attempts=3)

@@ -7,8 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from scrapy_itemgraph.model.types import Claim, ItemSnapshot
-from scrapy_itemgraph.worker.executions.executions import Execution
+from scrapy_itemgraph.model.snapshots import ItemSnapshot
+from scrapy_itemgraph.model.work import Claim
+from scrapy_itemgraph.worker.executions.execution import Execution
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.store.admin import pruning
+from scrapy_itemgraph.store import pruning
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 logger = logs.logger(__name__)
 
 
-class Pruning:
+class WorkerPruning:
     """Prunes the whole database, and of queues those of one crawl."""
 
     def __init__(self, transactions: Transactions, crawl_id: int, settings: Settings) -> None:

@@ -11,14 +11,14 @@ import pytest
 from races import Crawl, ended, watched
 
 from scrapy_itemgraph import CreateAlias, CreateItem, DeleteItem, Expire, MergeItem, task
-from scrapy_itemgraph.model.types import Redirect, RedirectAnswer
+from scrapy_itemgraph.model.work import Redirect, RedirectAnswer
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.worklist import stored_redirects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.model.work import Claim
 
 pytestmark = pytest.mark.server
 
@@ -61,13 +61,13 @@ def to(claim: Claim, name: str | None, **stored: Any) -> Redirect:
 def moved(crawl: Crawl, *gone: Redirect) -> list[RedirectAnswer]:
     """Move and commit."""
     with crawl.engine.begin() as connection:
-        return move(connection, crawl, *gone)
+        return redirect(connection, crawl, *gone)
 
 
-def move(connection: Any, crawl: Crawl, *gone: Redirect) -> list[RedirectAnswer]:
+def redirect(connection: Any, crawl: Crawl, *gone: Redirect) -> list[RedirectAnswer]:
     """Move in the caller's transaction, as a worker does."""
     engines.hot_path(connection)
-    return stored_redirects.move(connection, crawl.id, gone)
+    return stored_redirects.redirect(connection, crawl.id, gone)
 
 
 def owner(crawl: Crawl, name: str) -> str | None:
@@ -224,8 +224,8 @@ def test_of_two_workers_on_the_way_to_one_place_one_goes_on(crawl, pair):
     worker = crawl.worker()
     first, second = claims(crawl, worker, "A", "B")
 
-    assert one.run(move, crawl, to(first, "REQ:target", url=HERE)) == [RedirectAnswer.ON]
-    answer = other.start(move, crawl, to(second, "REQ:target", url=HERE))
+    assert one.run(redirect, crawl, to(first, "REQ:target", url=HERE)) == [RedirectAnswer.ON]
+    answer = other.start(redirect, crawl, to(second, "REQ:target", url=HERE))
     other.until_blocked()
     one.commit()
 
@@ -240,8 +240,8 @@ def test_a_move_that_was_rolled_back_leaves_the_name_to_the_next(crawl, pair):
     one, other = pair
     first, second = claims(crawl, crawl.worker(), "A", "B")
 
-    one.run(move, crawl, to(first, "REQ:target", url=HERE))
-    answer = other.start(move, crawl, to(second, "REQ:target", url=HERE))
+    one.run(redirect, crawl, to(first, "REQ:target", url=HERE))
+    answer = other.start(redirect, crawl, to(second, "REQ:target", url=HERE))
     other.until_blocked()
     one.rollback()
 
@@ -256,8 +256,8 @@ def test_many_names_taken_crosswise_do_not_deadlock(crawl, pair):
     names = [f"T{n}" for n in range(6)]
     ours, theirs = claims(crawl, crawl.worker(), "A", "B")
 
-    one.run(move, crawl, *(to(ours, name) for name in names))
-    answer = other.start(move, crawl, *(to(theirs, name) for name in reversed(names)))
+    one.run(redirect, crawl, *(to(ours, name) for name in names))
+    answer = other.start(redirect, crawl, *(to(theirs, name) for name in reversed(names)))
     other.until_blocked()
     one.commit()
 
@@ -271,7 +271,7 @@ def test_a_name_that_a_commit_takes_meanwhile_is_a_duplicate(crawl, pair):
     (claim,) = claims(crawl, crawl.worker(), "A")
 
     one.run(lambda connection: crawl.operate(connection, page("REQ:target")))
-    answer = other.start(move, crawl, to(claim, "REQ:target", url=HERE))
+    answer = other.start(redirect, crawl, to(claim, "REQ:target", url=HERE))
     other.until_blocked()
     one.commit()
 
@@ -285,7 +285,7 @@ def test_a_page_that_a_redirect_goes_to_meanwhile_is_known(crawl, pair):
     one, other = pair
     (claim,) = claims(crawl, crawl.worker(), "A")
 
-    one.run(move, crawl, to(claim, "REQ:target", url=HERE))
+    one.run(redirect, crawl, to(claim, "REQ:target", url=HERE))
     applied = other.start(lambda connection: crawl.operate(connection, page("REQ:target")))
     other.until_blocked()
     one.commit()
@@ -303,7 +303,7 @@ def test_an_item_that_goes_while_its_request_moves_takes_the_name_along(crawl, p
     (claim,) = claims(crawl, crawl.worker(), "A")
     gone = DeleteItem("A") if how == "deleted" else MergeItem("INTO", id="A")
 
-    assert one.run(move, crawl, to(claim, "REQ:target", url=HERE)) == [RedirectAnswer.ON]
+    assert one.run(redirect, crawl, to(claim, "REQ:target", url=HERE)) == [RedirectAnswer.ON]
     applied = other.start(lambda connection: crawl.operate(connection, gone))
     other.until_blocked()
     one.commit()
@@ -325,7 +325,7 @@ def test_a_claim_that_is_taken_over_while_it_moves_stays_whole(crawl, pair):
     (claim,) = claims(crawl, dead, "A")
     crawl.expire_lease(dead)
 
-    one.run(move, crawl, to(claim, "REQ:target", url=HERE + "target"))
+    one.run(redirect, crawl, to(claim, "REQ:target", url=HERE + "target"))
     freed = other.start(crawl.take_over)
     other.until_blocked()
     one.commit()

@@ -1,4 +1,4 @@
-"""Waiting: what a crawl asked of the database and has no answer to, and for how long."""
+"""Watchdog of a worker: what a crawl asked of the database without an answer yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from sqlalchemy import event
 
-from scrapy_itemgraph.postgres import backends, engine
+from scrapy_itemgraph.postgres import backend_activity, engine
 from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
@@ -75,18 +75,18 @@ class Attempt:
     @property
     def is_waiting(self) -> bool:
         """Whether it is the server that it waits for."""
-        return self._connection is None or backends.is_waiting(self._connection)
+        return self._connection is None or backend_activity.is_waiting(self._connection)
 
     def cut(self) -> None:
         """Have whoever waits find the connection lost."""
         if self._connection is not None:
-            backends.cut(self._connection)
+            backend_activity.cut(self._connection)
         elif self.connecting is not None:
             # A connection that was cut under it is found lost before, without asking the server.
             self.connecting.reschedule(asyncio.get_running_loop().time() + 0.2)
 
 
-class Waiting:
+class WorkerWatchdog:
     """The attempts of one engine; looks after those that have no answer for long.
 
     What the server works on is let be, however long it takes. An attempt whose statement or answer
@@ -129,7 +129,7 @@ class Waiting:
 
     def sentence(self, attempt: Attempt) -> str:
         """Say what an attempt has been waiting for."""
-        return backends.sentence(self._engine.url, attempt.waited, attempt.lock)
+        return backend_activity.sentence(self._engine.url, attempt.waited, attempt.lock)
 
     def hurry(self, patience: float) -> None:
         """Wait no longer than that from now on."""
@@ -153,17 +153,19 @@ class Waiting:
             connect = engine.connect_arguments(self._engine)
             processes = [one.process for one in late if one.has_connection]
             within = min(_ANSWER_WITHIN, self._after)
-            found = await backends.look(connect, processes, within)
+            found = await backend_activity.look(connect, processes, within)
             self._judge([one for one in late if one in self._attempts and one.is_waiting], found)
             self._give_up()
             if self._lost:
                 lost, self._lost = self._lost, {}
-                await backends.end(connect, lost, within)
+                await backend_activity.end(connect, lost, within)
             await asyncio.sleep(min(LOOK_EVERY, self._after))
         if not self._attempts:
             self._has_said_silent = False
 
-    def _judge(self, late: Sequence[Attempt], found: dict[int, backends.Backend] | None) -> None:
+    def _judge(
+        self, late: Sequence[Attempt], found: dict[int, backend_activity.Backend] | None
+    ) -> None:
         """Take note of what the server says that it does for each attempt."""
         if found is None:
             for one in late:
@@ -174,7 +176,7 @@ class Waiting:
         for one in late:
             if not one.has_connection:
                 continue
-            backend = found.get(one.process, backends.Backend(is_idle=True))
+            backend = found.get(one.process, backend_activity.Backend(is_idle=True))
             one.lock = backend.lock
             if backend.lock is not None:
                 self._say_locked(one, backend.lock)
@@ -204,8 +206,8 @@ class Waiting:
         """Cut the connections that nobody has yet and that do not answer."""
         owned = {one.owns for one in self._attempts}
         for connection in list(self._opened):
-            if connection not in owned and backends.is_waiting(connection):
-                backends.cut(connection)
+            if connection not in owned and backend_activity.is_waiting(connection):
+                backend_activity.cut(connection)
 
     def _give_up(self) -> None:
         for one in list(self._attempts):

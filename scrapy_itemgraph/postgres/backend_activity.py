@@ -1,4 +1,4 @@
-"""Silence: what the server does while a statement of ours has no answer.
+"""What the server does while a statement of ours has no answer.
 
 It is asked on a connection of its own, so that a server at work, one where somebody holds a lock,
 and one that does not answer at all can be told apart.

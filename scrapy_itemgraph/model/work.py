@@ -1,4 +1,4 @@
-"""The nouns that pass between layers, as plain values."""
+"""Work: claims of it, how executions of it end, and what is left of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection
     from datetime import datetime
     from uuid import UUID
 
-    from scrapy_itemgraph.model.limits import Grant, Terms
+    from scrapy_itemgraph.model.snapshots import ItemSnapshot
 
 
 class Outcome(StrEnum):
@@ -24,27 +24,6 @@ class Outcome(StrEnum):
     RELEASED = "released"
     DIED = "died"
     STALLED = "stalled"
-
-
-class RegisteredTask(NamedTuple):
-    """A task as a worker registered it; `definition` digests all that its code declares of it."""
-
-    name: str
-    version: str
-    definition: UUID
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemSnapshot:
-    """An item as it was committed when it was read."""
-
-    id: str
-    aliases: tuple[str, ...]
-    tags: Mapping[str, Any]
-    data: dict[str, Any]
-    created_by: str | None = None
-    created_at: datetime | None = None
-    updated_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,21 +72,6 @@ class RedirectAnswer(StrEnum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultSnapshot:
-    """What an (item, task) pair last produced, and its state."""
-
-    task: str
-    version: str | None
-    metadata: dict[str, Any]
-    is_successful: bool | None
-    is_held: bool
-    is_invalidated: bool
-    completed_at: datetime | None
-    expires_at: datetime | None
-    state: str
-
-
 class Note(NamedTuple):
     """One thing that an operation did, for the log and the stats: `[new] URL:…`.
 
@@ -133,19 +97,6 @@ class Applied:
     error: dict[str, Any] | None = None
     notes: tuple[Note, ...] = ()
     failed_at: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outdated:
-    """A task whose code has changed since `made` of its fresh results were made.
-
-    They are counted up to a thousand. `is_news` says that the code had not been seen before.
-    """
-
-    task: str
-    is_callback: bool
-    made: int
-    is_news: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,63 +153,3 @@ class TakenOver:
     claims: int = 0
     given_up: tuple[GivenUp, ...] = ()
     suspects_wait: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Scraped:
-    """A scraped item as it is kept: the import path of its class, and its fields as JSON."""
-
-    item_class: str
-    fields: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedState:
-    """How far a feed has come.
-
-    `token` is its writer's. `uri` is where it is being written, without credentials, as batch no.
-    `batch` with `count` items; None while that has not begun. `size` are the bytes that stand,
-    before a place that is known by `mark`: synced and marked as written, or, where a feed is
-    written whole, there before it. `is_new` says that it begins with the run that it takes part in.
-    """
-
-    id: int
-    token: UUID | None = None
-    uri: str | None = None
-    batch: int = 1
-    count: int = 0
-    size: int | None = None
-    mark: int | None = None
-    is_new: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A scraped item of the journal.
-
-    `fields` are as they are stored; `json_values.load` makes Python's values of them. `item` and
-    `task` are None where the item under work is gone, or there was none.
-    """
-
-    number: int
-    item_class: str
-    fields: dict[str, Any]
-    item: str | None
-    task: str | None
-    kept_at: datetime
-
-
-@dataclass(slots=True, kw_only=True)
-class Hand:
-    """What a worker has in hand as it claims, and what the claim adds to it.
-
-    `rooms` says how many more requests each limit that it has is good for, `shared` which of these
-    others may have units of as well; the claim fills in `grants`, and in how many seconds it may
-    find more.
-    """
-
-    rooms: Mapping[int, int]
-    shared: Collection[int] = ()
-    slot_terms: Callable[[str], Terms]
-    grants: Sequence[Grant] = ()
-    again_in: float | None = None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-    from scrapy_itemgraph.model.types import Scraped
+    from scrapy_itemgraph.model.feeds import Scraped
 
 # In the order given, so that numbers follow the order in which items were scraped; each is marked
 # for the feeds that take part in the run, which have it to write.

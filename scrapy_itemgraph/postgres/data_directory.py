@@ -1,4 +1,4 @@
-"""Places: where an embedded server's cluster stands.
+"""Where an embedded server's cluster stands.
 
 That is the project's own directory. Where we are root, and the account that PostgreSQL runs as
 cannot pass to it, the cluster stands apart, and a pointer in the project's directory says where.

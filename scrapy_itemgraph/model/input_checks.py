@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
-import uuid
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +16,11 @@ if TYPE_CHECKING:
 MAX_ID_BYTES = 8192
 MAX_TAG_BYTES = 1000
 MAX_TTL = timedelta(days=36525)
-_REQUEST_NAMES = ("REQ:", "START:")  # which say nothing to a person
 MAX_DEPTH = 100
 _READABLE = 400  # levels: values of 100 have up to three of JSON each, and older ones may be deeper
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PERIOD = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _PERIOD_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-
-
-def name_key(name: str) -> uuid.UUID:
-    """Return the key of a name: the first 16 bytes of its SHA-256."""
-    return uuid.UUID(bytes=hashlib.sha256(name.encode()).digest()[:16])
-
-
-def hex_key(name: str) -> str:
-    """Return the key of a name as PostgreSQL reads it, and in an order that is the keys'."""
-    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def number_array(given: Iterable[int | None]) -> str:
@@ -52,34 +39,6 @@ def _element(text: str | None) -> str:
     if '"' in text or "\\" in text:
         text = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
-
-
-def page_of(data: Any) -> tuple[str | None, str | None]:
-    """Return the URL in an item's data, and the method when the item is a request's."""
-    if not isinstance(data, dict):
-        return None, None
-    url, request = data.get("url"), data.get("request")
-    method = request.get("method", "GET") if isinstance(request, dict) else None
-    return url if isinstance(url, str) else None, method if isinstance(method, str) else None
-
-
-def label(name: str, data: Any) -> str:
-    """Return what people read for an item: its id, or for a request's its URL.
-
-    The method stands before the URL unless it is GET.
-    """
-    return label_of(name, *page_of(data)) if name.startswith(_REQUEST_NAMES) else name
-
-
-def label_of(name: str, url: str | None, method: str | None) -> str:
-    """Return the same of what `page_of` returns."""
-    is_of_request = method is not None and name.startswith(_REQUEST_NAMES)
-    return (page(url, method) if is_of_request else None) or name
-
-
-def page(url: str | None, method: str | None) -> str | None:
-    """Return a URL with its method before it, unless that is GET."""
-    return url if url is None or method in {None, "GET"} else f"{method} {url}"
 
 
 def check_id(value: Any, what: str = "id") -> str:

@@ -7,8 +7,8 @@ import math
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.throttle import local_slots
-from scrapy_itemgraph.worker.executions.buffers import Buffer
-from scrapy_itemgraph.worker.executions.executions import LEG, LegState
+from scrapy_itemgraph.worker.executions.execution import LEG, LegState
+from scrapy_itemgraph.worker.executions.lane_queues import LaneQueues
 from scrapy_itemgraph.worker.spider.request_builder import wake_engine
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.throttle.limiter_set import Limiters
-    from scrapy_itemgraph.worker.executions.executions import Leg
+    from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 
 
-class RequestQueue:
+class EngineRequests:
     """Claimed requests and follow-ups that wait until their limits let them start."""
 
     def __init__(
@@ -42,7 +42,7 @@ class RequestQueue:
         self._limiters = limiters
         self._ready = ready
         self.running = running
-        self._follow_ups: Buffer[Lane, Request] = Buffer()
+        self._follow_ups: LaneQueues[Lane, Request] = LaneQueues()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:

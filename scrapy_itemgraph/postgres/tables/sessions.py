@@ -15,7 +15,7 @@ from sqlalchemy import (
     text,
 )
 
-from scrapy_itemgraph.postgres.schema.base import metadata, moment
+from scrapy_itemgraph.postgres.tables.base import metadata, moment
 
 cookies = Table(
     "cookies",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.cookies import Cookie
 
 
-class Sessions:
+class WorkerSessions:
     """The sessions of one crawl; `worker_id` follows the worker when it registers anew."""
 
     def __init__(self, transactions: Transactions, crawl_id: int) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TURNS = 4  # of the event loop, in which a statement of a thousand rows is sent
 
 
-class Ahead:
+class Pipeline:
     """Executes statements in order, each while its caller goes on; one is under way at a time.
 
     As a context manager it ends when all are done. Nothing else may use the connection meanwhile.

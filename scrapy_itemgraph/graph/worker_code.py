@@ -1,4 +1,4 @@
-"""Sources: the code that this worker's tasks run, as the database remembers it."""
+"""The code that this worker's tasks run, as the database remembers it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.model.types import Outdated, RegisteredTask
+    from scrapy_itemgraph.model.tasks import Outdated, RegisteredTask
 
 
-class Sources:
+class WorkerCode:
     """Knows the digests of tasks' code by their names, through `source_of`."""
 
     def __init__(

@@ -11,10 +11,10 @@ import sqlalchemy as sa
 
 from scrapy_itemgraph import CreateItem
 from scrapy_itemgraph.changesets import apply
-from scrapy_itemgraph.changesets.ahead import Ahead
+from scrapy_itemgraph.changesets.pipelining import Pipeline
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import Changeset, EnqueueRequest
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
@@ -48,7 +48,7 @@ def within(database):
 def numbered(connection, *statements):
     """Send statements ahead, and return what each gave, in the order in which they were done."""
     given = []
-    with Ahead(connection, MANY) as ahead:
+    with Pipeline(connection, MANY) as ahead:
         for number, statement in enumerate(statements):
             ahead.execute(statement, {"number": number}, lambda r: given.append(r.scalar_one()))
     return given
@@ -64,7 +64,7 @@ def test_statements_are_done_in_the_order_in_which_they_are_sent(within):
 
 def test_without_a_loop_each_is_done_at_once(engine):
     """Commands and tests run the same functions on connections that block."""
-    with engine.begin() as connection, Ahead(connection, MANY) as ahead:
+    with engine.begin() as connection, Pipeline(connection, MANY) as ahead:
         done = []
         ahead.execute(QUICK, {"number": 1}, lambda result: done.append(result.scalar_one()))
         assert done == [1]
@@ -75,7 +75,7 @@ def test_its_sender_goes_on_while_postgresql_works(within):
 
     def work(connection):
         done = []
-        with Ahead(connection, MANY) as ahead:
+        with Pipeline(connection, MANY) as ahead:
             ahead.execute(SLOW, {"number": 0}, lambda _: done.append("answer"))
             done.append("next")
         return done
@@ -88,7 +88,7 @@ def test_few_rows_are_not_sent_ahead(within):
 
     def work(connection):
         done = []
-        with Ahead(connection, engines.SLICE) as ahead:
+        with Pipeline(connection, engines.SLICE) as ahead:
             ahead.execute(QUICK, {"number": 0}, lambda _: done.append("answer"))
             done.append("next")
         return done

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import TooManyOperationsError
 from scrapy_itemgraph.model.operations import AllowFailure, Changeset, Operation
-from scrapy_itemgraph.model.types import Outcome
+from scrapy_itemgraph.model.work import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scrapy_itemgraph.model.feeds import Scraped
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.types import Claim, Scraped
+    from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.throttle.limiter import Lane
 
 

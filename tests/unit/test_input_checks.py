@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
-from scrapy_itemgraph.model import values
+from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.tools import wording
 
 
@@ -42,7 +42,7 @@ def deep(levels):
 def test_an_id_that_cannot_be_stored_is_refused(value, what_is_wrong):
     """An id is text of 1 to 8,192 bytes without NUL or lone surrogates, or the error says why."""
     with pytest.raises(InvalidIdError) as raised:
-        values.check_id(value, "alias")
+        input_checks.check_id(value, "alias")
 
     assert str(raised.value).startswith("alias ")
     assert what_is_wrong in str(raised.value)
@@ -51,12 +51,12 @@ def test_an_id_that_cannot_be_stored_is_refused(value, what_is_wrong):
 @pytest.mark.parametrize("value", ["A", "x" * 8192, "é" * 4096, "EAN: 1\n2", "\u00e9", "e\u0301"])
 def test_any_other_text_is_an_id_as_it_is(value):
     """SRAP-7: an id is any text, namespaced or not, and is never normalised."""
-    assert values.check_id(value) == value
+    assert input_checks.check_id(value) == value
 
 
 def test_ids_that_differ_in_a_byte_have_different_keys():
     """Ids are compared byte by byte: two spellings of é are two ids."""
-    assert values.name_key("\u00e9") != values.name_key("e\u0301")
+    assert item_names.name_key("\u00e9") != item_names.name_key("e\u0301")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_ids_that_differ_in_a_byte_have_different_keys():
 def test_data_that_is_not_json_is_refused_by_the_part_that_is_wrong(value, what_is_wrong):
     """Data that JSON or PostgreSQL cannot hold is an error that names the part and its type."""
     with pytest.raises(InvalidDataError) as raised:
-        values.copy_mapping(value, "data")
+        input_checks.copy_mapping(value, "data")
 
     assert what_is_wrong in str(raised.value)
 
@@ -92,7 +92,7 @@ def test_a_hundred_levels_are_not_too_deep():
     """The hundredth level, the data itself being the first, can be stored and read again."""
     given = {"a": deep(98)}
 
-    assert values.copy_mapping(given, "data") == given
+    assert input_checks.copy_mapping(given, "data") == given
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_a_hundred_levels_are_not_too_deep():
 )
 def test_stored_json_that_python_cannot_read_is_kept_as_it_is(text):
     """What cannot be read of one row raises nothing, for it would spoil the others."""
-    assert values.load_json(text) == text
-    assert isinstance(values.load_json(text.encode()), values.Unreadable)
+    assert input_checks.load_json(text) == text
+    assert isinstance(input_checks.load_json(text.encode()), input_checks.Unreadable)
 
 
 def test_json_is_copied_with_its_order_and_its_numbers():
     """A stored value is a private copy: keys in their order, numbers as they were."""
     given = {"b": [1, 2.5, 10**30], "a": {"é": None}, "quoted": "\\u0000", "yes": True}
 
-    copy = values.copy_mapping(given, "data")
+    copy = input_checks.copy_mapping(given, "data")
     given["b"].append("later")
 
     assert copy == {"b": [1, 2.5, 10**30], "a": {"é": None}, "quoted": "\\u0000", "yes": True}
@@ -131,7 +131,7 @@ def test_json_is_copied_with_its_order_and_its_numbers():
 )
 def test_a_ttl_is_a_timedelta_a_number_of_seconds_or_a_period(given, expected):
     """SRAP-23: a time to live is a timedelta, seconds above 0, text such as "1d12h", or never."""
-    assert values.parse_ttl(given) == expected
+    assert input_checks.parse_ttl(given) == expected
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_ttl_is_a_timedelta_a_number_of_seconds_or_a_period(given, expected):
 def test_a_ttl_that_means_nothing_is_refused(given):
     """Zero, negative, bool, NaN, over a hundred years, no period: an error that shows forms."""
     with pytest.raises(ValueError, match='"90s", "6h" or "1d12h"') as raised:
-        values.parse_ttl(given)
+        input_checks.parse_ttl(given)
 
     assert str(raised.value).startswith("ttl is ")
 
@@ -183,11 +183,11 @@ def test_periods_are_written_for_people(seconds, text):
 @pytest.mark.parametrize("name", ["a", "é", "REQ:0", "x" * 8192])
 def test_a_key_is_the_same_as_hexadecimal_digits(name):
     """Whichever form of a name's key is sent, PostgreSQL reads the same one."""
-    assert values.hex_key(name) == values.name_key(name).hex
+    assert item_names.hex_key(name) == item_names.name_key(name).hex
 
 
 def test_keys_are_in_one_order_in_both_forms():
     """Names are locked in the order of their keys, whoever sorts them."""
     names = [str(number) for number in range(100)]
 
-    assert sorted(names, key=values.hex_key) == sorted(names, key=values.name_key)
+    assert sorted(names, key=item_names.hex_key) == sorted(names, key=item_names.name_key)

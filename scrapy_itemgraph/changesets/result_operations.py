@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.changesets.items import applies, merged
+from scrapy_itemgraph.changesets.item_operations import applies, merged
 from scrapy_itemgraph.changesets.state import Handled, Result
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model import operations as ops
-from scrapy_itemgraph.model import values
 
 if TYPE_CHECKING:
-    from scrapy_itemgraph.changesets.items import ChangesetRun
+    from scrapy_itemgraph.changesets.item_operations import ChangesetRun
     from scrapy_itemgraph.changesets.state import Item, TaskRow
-    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.model.work import Claim
 
 
 @applies(ops.UpdateMetadata)
@@ -80,7 +80,7 @@ def set_ttl(run: ChangesetRun, operation: ops.SetTTL) -> None:
 
 def _set_expiry(result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
     assert result.completed_at is not None
-    ttl = task.ttl if operation.ttl is None else values.parse_ttl(operation.ttl)
+    ttl = task.ttl if operation.ttl is None else input_checks.parse_ttl(operation.ttl)
     moment = None if ttl is None else result.completed_at + ttl
     result.expire_at(moment, overridden=operation.ttl is not None)
 

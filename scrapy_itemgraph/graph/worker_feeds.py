@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.model.types import FeedState
+    from scrapy_itemgraph.model.feeds import FeedState
 
 # A transaction that goes on holds it, which works behind a transaction pooler, too.
 _BEGIN = """
@@ -32,7 +32,7 @@ _LOCK = "SELECT pg_try_advisory_xact_lock(CAST('feeds'::regclass::oid AS int), %
 _open: weakref.WeakSet[psycopg.AsyncConnection[Any]] = weakref.WeakSet()
 
 
-class Feeds:
+class WorkerFeeds:
     """The feeds of one crawl."""
 
     def __init__(self, transactions: Transactions, crawl_id: int) -> None:

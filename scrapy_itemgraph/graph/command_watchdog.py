@@ -1,4 +1,4 @@
-"""Patience: how long a command waits for the database, and what it says meanwhile."""
+"""Watchdog of a command: how long it waits for the database, and what it says meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import DatabaseError, DatabaseUnavailableError
-from scrapy_itemgraph.postgres import backends as server_backends
+from scrapy_itemgraph.postgres import backend_activity as server_backends
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.tools import wording
 

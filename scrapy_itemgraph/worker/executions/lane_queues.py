@@ -13,7 +13,7 @@ L = TypeVar("L")
 T = TypeVar("T")
 
 
-class Buffer(Generic[L, T]):
+class LaneQueues(Generic[L, T]):
     """A queue per lane, taken in turn; in a lane higher priority first, then first in first out.
 
     A lane is what requests have in common that decides when they may start.

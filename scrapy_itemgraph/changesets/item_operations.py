@@ -24,16 +24,16 @@ from scrapy_itemgraph.exceptions import (
     NameTakenError,
     OperationError,
 )
+from scrapy_itemgraph.model import input_checks, item_names, slots
 from scrapy_itemgraph.model import operations as ops
-from scrapy_itemgraph.model import slots, values
 from scrapy_itemgraph.model.tasks import callback_tag
-from scrapy_itemgraph.model.types import Note
+from scrapy_itemgraph.model.work import Note
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from scrapy_itemgraph.model.types import Claim
+    from scrapy_itemgraph.model.work import Claim
 
 O = TypeVar("O", bound=ops.Operation)  # noqa: E741 - the conventional name of the type of `o`
 _OF_REQUESTS = ("url", "request", "download_slot")
@@ -148,7 +148,9 @@ def _name(one: Item | ops.CreateItem) -> str:
 
 
 def _label(one: Item | ops.CreateItem) -> str:
-    return one.shown if isinstance(one, ops.EnqueueRequest) else values.label(_name(one), one.data)
+    return (
+        one.shown if isinstance(one, ops.EnqueueRequest) else item_names.label(_name(one), one.data)
+    )
 
 
 @applies(ops.CreateItem)
@@ -459,12 +461,12 @@ def merged(merge: Any, old: dict[str, Any]) -> dict[str, Any]:
 def _called(what: str, function: Callable[..., Any], *old: dict[str, Any]) -> dict[str, Any]:
     """Call a user's merger on copies, and check what it returns."""
     try:
-        new = function(*(values.copy_json(value, what) for value in old))
+        new = function(*(input_checks.copy_json(value, what) for value in old))
     except Exception as error:
         raise OperationError(f"{what} raised {_raised(error)}") from error
     if not isinstance(new, Mapping):
         raise InvalidDataError(f"{what} returned {new!r:.80}, not a mapping")
-    return values.copy_mapping(dict(new), f"what {what} returned")
+    return input_checks.copy_mapping(dict(new), f"what {what} returned")
 
 
 def _raised(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The schema, as SQLAlchemy metadata gathered from `postgres.schema`; `migrations/` creates it.
+"""The schema, as SQLAlchemy metadata gathered from `postgres.tables`; `migrations/` creates it.
 
 Hot and narrow stands apart from cold and wide: `work` holds outstanding work alone, with its claim
 as columns; `results`, `items` and `attempts` hold what was done. `work` and `attempts` have no
@@ -9,7 +9,7 @@ each check would take a share lock on the same row.
 
 from __future__ import annotations
 
-from scrapy_itemgraph.postgres.schema import crawls, feeds, items, limits, sessions, work
-from scrapy_itemgraph.postgres.schema.base import metadata
+from scrapy_itemgraph.postgres.tables import crawls, feeds, items, limits, sessions, work
+from scrapy_itemgraph.postgres.tables.base import metadata
 
 __all__ = ["crawls", "feeds", "items", "limits", "metadata", "sessions", "work"]

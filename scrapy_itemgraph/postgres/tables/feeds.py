@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-from scrapy_itemgraph.postgres.schema.base import metadata
+from scrapy_itemgraph.postgres.tables.base import metadata
 
 journal = Table(
     "journal",

@@ -15,9 +15,9 @@ import pytest
 import servers
 
 from scrapy_itemgraph.exceptions import EmbeddedServerError
-from scrapy_itemgraph.postgres import places, programs, system_user
+from scrapy_itemgraph.postgres import data_directory, programs, system_user
 from scrapy_itemgraph.postgres.cluster import Cluster
-from scrapy_itemgraph.postgres.embedded import EmbeddedServer
+from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 def apart(tmp_path, monkeypatch) -> Path:
     """Have places apart made below a directory of the test's own."""
     path = tmp_path / "apart"
-    monkeypatch.setattr(places, "APART", path)
+    monkeypatch.setattr(data_directory, "APART", path)
     return path
 
 
@@ -134,7 +134,7 @@ def test_a_cluster_whose_parents_are_closed_again_moves(made, private, apart):
 def test_a_cluster_moves_to_another_file_system(made, private, monkeypatch):
     """Where it cannot be renamed it is copied, with its owner, and then removed."""
     with servers.small_disk(400) as disk:
-        monkeypatch.setattr(places, "APART", disk / "apart")
+        monkeypatch.setattr(data_directory, "APART", disk / "apart")
         data_dir = copy(made, private / "data")
 
         directory, is_the_made = use(data_dir)
@@ -164,7 +164,7 @@ def test_a_move_that_was_killed_is_finished(made, private, apart):
     """The pointer stands first, so a graph is never taken for an empty one."""
     data_dir = copy(made, private / "data")
     account = system_user.system_account()
-    place = places._set_apart(data_dir, account)
+    place = data_directory._set_apart(data_dir, account)
 
     assert find(data_dir) == (place, True)
     assert not (data_dir / "cluster").exists()
@@ -172,7 +172,7 @@ def test_a_move_that_was_killed_is_finished(made, private, apart):
 
 def test_without_a_place_the_start_is_refused(private, tmp_path, monkeypatch):
     """Where no place will do the error names ITEMGRAPH_DATA_DIR, and nothing is left behind."""
-    monkeypatch.setattr(places, "APART", private / "apart")
+    monkeypatch.setattr(data_directory, "APART", private / "apart")
     data_dir = private / "data"
     before = modes(private)
 
