@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.work import Applied, Outcome
+from scrapy_itemgraph.model.work import Applied, CommitResult, Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import commit_tokens, engine_work, spider_state
 from scrapy_itemgraph.store import cookies as stored_cookies
@@ -17,13 +17,12 @@ from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.transactions import Transactions
     from scrapy_itemgraph.model.cookies import Cookie
-    from scrapy_itemgraph.model.work import Handing
 
 logger = logs.logger(__name__)
 
@@ -47,11 +46,16 @@ class Commits:
         *,
         cookies: Sequence[Cookie] = (),
         state: Mapping[str, str | None] | None = None,
-        handing: Handing | None = None,
-    ) -> list[Applied]:
-        """Apply changesets in one transaction; one that the database refuses fails alone."""
+        startable: Collection[tuple[int, int]] | None = None,
+    ) -> CommitResult:
+        """Apply changesets in one transaction; one that the database refuses fails alone.
+
+        Changed cookies, spider.state, and the (item, task) pairs that the engine has and gets next
+        are saved with them.
+        """
         try:
-            return await self._commit(changesets, cookies, state or {}, handing)
+            done = await self._commit(changesets, cookies, state or {}, startable)
+            return CommitResult(applied=done, is_told=startable is not None)
         except DatabaseUnavailableError:
             raise
         except Exception as error:
@@ -61,7 +65,8 @@ class Commits:
             if not changesets:
                 raise
             if len(changesets) > 1:
-                return [applied for one in changesets for applied in await self.commit([one])]
+                results = [await self.commit([one]) for one in changesets]
+                return CommitResult(applied=[one for result in results for one in result.applied])
             (refused,) = changesets
             has_more = refused.operations or refused.scraped
             if refused.outcome is Outcome.FAILED and not has_more:
@@ -69,17 +74,16 @@ class Commits:
             logger.exception("The database refused a commit", extra={"action": "commit_refused"})
             described = {"type": type(error).__name__, "message": str(error)}
             if refused.claim is None:
-                return [Applied(outcome=Outcome.FAILED, error=described)]
+                return CommitResult(applied=[Applied(outcome=Outcome.FAILED, error=described)])
             failed = Changeset(
                 operations=(), outcome=Outcome.FAILED, claim=refused.claim, error=described
             )
             (applied,) = await self._commit([failed])
-            return [replace(applied, error=described)]
+            return CommitResult(applied=[replace(applied, error=described)])
 
-    async def hand(self, handing: Handing) -> None:
-        """Note what the engine may get next, in a transaction of its own."""
-        await self._transactions.call(engine_work.write_alone, self.worker_id, handing.pairs)
-        handing.is_told = True
+    async def note_startable(self, pairs: Collection[tuple[int, int]]) -> None:
+        """Note what the engine has and gets next, in a transaction of its own."""
+        await self._transactions.call(engine_work.write_alone, self.worker_id, pairs)
 
     async def _save_session(
         self, cookies: Sequence[Cookie], state: Mapping[str, str | None]
@@ -97,7 +101,7 @@ class Commits:
         changesets: Sequence[Changeset],
         cookies: Sequence[Cookie] = (),
         state: Mapping[str, str | None] | None = None,
-        handing: Handing | None = None,
+        startable: Collection[tuple[int, int]] | None = None,
     ) -> list[Applied]:
         """Commit once, also when the answer to a commit was lost and it is asked for again."""
         token = uuid.uuid4()
@@ -119,14 +123,11 @@ class Commits:
                 is_again=before > 0,
             )
             _save_session(connection, crawl_id, cookies, state or {})
-            if handing is not None:
-                engine_work.write(connection, self.worker_id, handing.pairs)
+            if startable is not None:
+                engine_work.write(connection, self.worker_id, startable)
             return applied
 
-        done = await self._transactions.numbered(commit)
-        if handing is not None:
-            handing.is_told = True
-        return done
+        return await self._transactions.numbered(commit)
 
 
 def _save_session(

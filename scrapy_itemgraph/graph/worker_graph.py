@@ -19,7 +19,7 @@ from scrapy_itemgraph.graph.worker_pruning import WorkerPruning
 from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.model.work import ClaimResult, Outcome
 from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
 from scrapy_itemgraph.store import items as stored_items
@@ -42,15 +42,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from scrapy_itemgraph.model.cookies import Cookie
-    from scrapy_itemgraph.model.limits import Hand, Use
+    from scrapy_itemgraph.model.limits import Use
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
     from scrapy_itemgraph.model.tasks import RegisteredTask, Task
     from scrapy_itemgraph.model.work import (
-        Applied,
         Claim,
-        Handing,
+        ClaimBudget,
         Note,
         Redirect,
         RedirectAnswer,
@@ -152,7 +150,8 @@ class WorkerGraph:
     ) -> None:
         self._spider, self._job, self._of_callback = spider, job, of_callback
         self._commits = Commits(self._transactions, spider=spider)
-        self.hand = self._commits.hand
+        self.commit = self._commits.commit
+        self.note_startable = self._commits.note_startable
         await self._transactions.when_up(engine.check_version)
         allowed = self.settings.auto_migrate
         automatic = self._server is not None if allowed is None else allowed
@@ -225,7 +224,7 @@ class WorkerGraph:
 
         """
         seeds = Changeset(operations=tuple(operations), outcome=Outcome.OK)
-        (applied,) = await self.commit([seeds])
+        (applied,) = (await self.commit([seeds])).applied
         if applied.error is not None:
             raise OperationError(f"spider {self._spider}, seeds: {applied.error['message']}")
         return applied.notes
@@ -283,64 +282,41 @@ class WorkerGraph:
 
     async def claim(
         self,
-        limit: int,
+        budget: ClaimBudget,
         *,
-        alone: bool = False,
-        hand: Hand | None = None,
-        hands: Callable[[Sequence[Claim]], Collection[tuple[int, int]] | None] | None = None,
-    ) -> list[Claim]:
-        """Claim up to `limit` pieces of work; with `alone`, one that two workers died on.
+        startable_of: Callable[[Sequence[Claim]], Collection[tuple[int, int]] | None] | None = None,
+    ) -> ClaimResult:
+        """Claim work; `startable_of` returns what of it may start, see `claims.claim`."""
+        tokens = stored_claims.new_tokens(budget.most)
 
-        Without a hand nothing is limited. `hands` is told of the claims and returns the (item,
-        task) pairs that may begin; see `claims.claim`.
-        """
-        tokens = stored_claims.new_tokens(limit)
-
-        def claim(connection: Connection, before: int) -> list[Claim]:
+        def claim(connection: Connection, before: int) -> ClaimResult:
             engine.hot_path(connection)
             if before:
                 crawls.share_crawl(connection, self._crawl_id)
                 stored_claims.unclaim(connection, tokens, self.worker_id)
-                if hand is not None:
-                    holdings.keep_only(connection, self.worker_id, hand.rooms)
+                holdings.keep_only(connection, self.worker_id, budget.rooms)
             self.has_cookies, others_log_in, freed = stored_claims.before_claim(
                 connection, self._crawl_id, self.worker_id
             )
             self._commits.see_freed(freed)
             if others_log_in:
-                return []
-            admission = None if hand is None else self.limits.admission(hand)
+                return ClaimResult()
+            admission = self.limits.admission(budget)
             claims = stored_claims.claim(
                 connection,
                 crawl_id=self._crawl_id,
                 worker_id=self.worker_id,
                 tasks=self._registration.tasks,
                 tokens=tokens,
-                limit=limit,
-                alone=alone,
+                limit=budget.most,
+                alone=budget.alone,
                 admission=admission,
-                hands=hands,
+                startable_of=startable_of,
             )
-            if hand is not None and admission is not None:
-                hand.grants = tuple(admission.grants.values())
-                hand.again_in = admission.again_in
-            return claims
+            grants = tuple(admission.grants.values())
+            return ClaimResult(claims=claims, grants=grants, again_in=admission.again_in)
 
         return await self._transactions.numbered(claim)
-
-    async def commit(
-        self,
-        changesets: Sequence[Changeset],
-        *,
-        cookies: Sequence[Cookie] = (),
-        state: Mapping[str, str | None] | None = None,
-        handing: Handing | None = None,
-    ) -> list[Applied]:
-        """Apply changesets in one transaction; one that the database refuses fails alone.
-
-        Changed cookies, spider.state, and what the engine gets next are saved with them.
-        """
-        return await self._commits.commit(changesets, cookies=cookies, state=state, handing=handing)
 
     @property
     def names_freed(self) -> int:
@@ -362,7 +338,7 @@ class WorkerGraph:
             what = f"the request's slot is no text of up to {slots.MAX_BYTES} bytes: {slot!r:.80}"
             error = {"type": "OperationError", "message": what}
             failed = Changeset(operations=(), outcome=Outcome.FAILED, claim=claim, error=error)
-            (applied,) = await self.commit([failed])
+            (applied,) = (await self.commit([failed])).applied
             return applied.outcome is not None
 
         def refile(connection: Connection) -> bool:

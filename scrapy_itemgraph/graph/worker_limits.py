@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.model.limits import Grant, Hand, Limit, SlotFeedback, Use
+    from scrapy_itemgraph.model.limits import Grant, Limit, SlotFeedback, Use
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.work import Claim
+    from scrapy_itemgraph.model.work import Claim, ClaimBudget
     from scrapy_itemgraph.settings import Settings
 
 
@@ -84,14 +84,14 @@ class WorkerLimits:
         )
         return (*self._known.of_task.get(claim.task_id, ()), *of_tags)
 
-    def admission(self, hand: Hand) -> Admission:
+    def admission(self, budget: ClaimBudget) -> Admission:
         """Return what decides which work this worker may claim now."""
         return Admission(
-            rooms=dict(hand.rooms),
-            shared=hand.shared,
+            rooms=dict(budget.rooms),
+            shared=budget.shared,
             limits_of=self._known.of_task,
             terms={number: one.terms for number, one in self._known.declared.items()},
-            slot_terms=hand.slot_terms,
+            slot_terms=budget.slot_terms,
             learns=self._settings.learn_delays,
         )
 

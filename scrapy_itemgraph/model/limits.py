@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from scrapy_itemgraph.model.rates import RateLimit
     from scrapy_itemgraph.model.tasks import Task
@@ -238,19 +238,3 @@ def starts_within(gap: float, due_in: float) -> int:
     if due_in > LOOKAHEAD:
         return 0
     return int((LOOKAHEAD - due_in) / gap) + 1
-
-
-@dataclass(slots=True, kw_only=True)
-class Hand:
-    """What a worker has in hand as it claims, and what the claim adds to it.
-
-    `rooms` says how many more requests each limit that it has is good for, `shared` which of these
-    others may have units of as well; the claim fills in `grants`, and in how many seconds it may
-    find more.
-    """
-
-    rooms: Mapping[int, int]
-    shared: Collection[int] = ()
-    slot_terms: Callable[[str], Terms]
-    grants: Sequence[Grant] = ()
-    again_in: float | None = None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from scrapy_itemgraph.model.limits import Terms
+
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
+    from scrapy_itemgraph.model.limits import Grant
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
 
 
@@ -47,6 +50,30 @@ class Claim:
     invalidated_at: datetime | None = None
     is_refiled: bool = False
     request: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimBudget:
+    """How much a worker claims: `most` pieces of work; with `alone` one that two workers died on.
+
+    `rooms` says how many more requests each limit that it has is good for, by number, `shared`
+    which of these others may have units of as well; `slot_terms` how a slot is kept, by its name.
+    """
+
+    most: int
+    alone: bool = False
+    rooms: Mapping[int, int] = field(default_factory=dict)
+    shared: Collection[int] = ()
+    slot_terms: Callable[[str], Terms] = lambda _: Terms()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimResult:
+    """What a claim took: work, and limits; in `again_in` seconds it may find more."""
+
+    claims: Sequence[Claim] = ()
+    grants: Sequence[Grant] = ()
+    again_in: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +127,14 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """What became of each changeset, and whether the database knows what may start next."""
+
+    applied: Sequence[Applied]
+    is_told: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
     """What is left of a crawl's work, as a worker that finds nothing to claim sees it.
 
@@ -120,17 +155,6 @@ class Remaining:
     def is_over(self) -> bool:
         """Whether a run that closes when idle has reached its end."""
         return not self.has_some and self.next_retry is None
-
-
-@dataclass(slots=True, kw_only=True)
-class Handing:
-    """What a worker's engine has and gets next, as (item, task) pairs: all else of its work is not.
-
-    `is_told` once the database knows it.
-    """
-
-    pairs: Collection[tuple[int, int]]
-    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

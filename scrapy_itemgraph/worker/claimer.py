@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model import item_names
-from scrapy_itemgraph.model.limits import Hand
 from scrapy_itemgraph.model.operations import SetTTL
+from scrapy_itemgraph.model.work import ClaimBudget
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import either
@@ -260,24 +260,24 @@ class Claimer:
         """Return the executions under way, but for those that have not started."""
         return self._active.executions - self._ready.untouched
 
-    async def _take(self, most: int, *, alone: bool = False) -> list[Claim]:
+    async def _take(self, most: int, *, alone: bool = False) -> Sequence[Claim]:
         """Claim what the limits in hand, and those that can be had, let start soon."""
         async with self._limits_lock:
             limiters = self._limiters
             # Beside what runs alone nothing starts, whatever waits.
-            hand = Hand(
+            budget = ClaimBudget(
+                most=most,
+                alone=alone,
                 rooms=limiters.rooms({} if alone else self._active.unbegun()),
                 shared=limiters.shared,
                 slot_terms=limiters.slot_terms,
             )
             asked_at = time.monotonic()
-            claims = await self._graph.claim(
-                most, alone=alone, hand=hand, hands=self._ready.of_claims
-            )
-            limiters.take(hand.grants, asked_at)
-        if hand.again_in is not None:
-            self._again_in = min(self._again_in, hand.again_in)
-        return claims
+            result = await self._graph.claim(budget, startable_of=self._ready.of_claims)
+            limiters.take(result.grants, asked_at)
+        if result.again_in is not None:
+            self._again_in = min(self._again_in, result.again_in)
+        return result.claims
 
     def _begin(self, claim: Claim) -> tuple[Request, Leg] | None:
         """Build the request of a claim; None if its execution is over before it began.

@@ -94,13 +94,15 @@ class Committer:
         while True:
             await self._ready.wanted.wait()
             self._ready.wanted.clear()
-            handing = self._ready.next(is_starved=True)
-            if handing is None:
+            startable = self._ready.next(is_starved=True)
+            if startable is None:
                 continue
+            is_told = False
             try:
-                await self._graph.hand(handing)
+                await self._graph.note_startable(startable)
+                is_told = True
             finally:
-                self._ready.settle(handing)
+                self._ready.settle(is_told=is_told)
 
     async def _commit_next(self) -> None:
         batch = self._outbox.take()
@@ -122,7 +124,7 @@ class Committer:
                     logger.exception("%s: after the commit", entry.where)
         self._news.set()
 
-    async def _commit(self, changesets: Sequence[Changeset]) -> tuple[list[Applied], bool]:
+    async def _commit(self, changesets: Sequence[Changeset]) -> tuple[Sequence[Applied], bool]:
         """Commit in one transaction; return what came of each, and whether names were freed."""
         new = self._callbacks.unregistered()
         if new:
@@ -132,15 +134,18 @@ class Committer:
             await prepare()
         cookies, state = self._sessions.unsaved()
         freed = self._graph.names_freed
-        handing = self._ready.next()
+        startable = self._ready.next()
+        is_told = False
         try:
-            applied = await self._graph.commit(
-                changesets, cookies=cookies, state=state, handing=handing
+            result = await self._graph.commit(
+                changesets, cookies=cookies, state=state, startable=startable
             )
+            is_told = result.is_told
         finally:
-            self._ready.settle(handing)
+            if startable is not None:
+                self._ready.settle(is_told=is_told)
         self._sessions.saved(cookies, state)
-        return applied, self._graph.names_freed != freed
+        return result.applied, self._graph.names_freed != freed
 
     async def _report_notes(self, where: str, applied: Applied) -> None:
         """Count what each operation did, and log it; the loop turns between many of them."""

@@ -14,9 +14,10 @@ from graphs import Crawl, committed, spider
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model import limits, tasks
-from scrapy_itemgraph.model.limits import LOOKAHEAD, MANY, Hand, SlotFeedback, Terms, Use
+from scrapy_itemgraph.model.limits import LOOKAHEAD, MANY, SlotFeedback, Terms, Use
 from scrapy_itemgraph.model.operations import AddTag, CreateItem, RemoveTag
 from scrapy_itemgraph.model.rates import RateLimit
+from scrapy_itemgraph.model.work import ClaimBudget
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store import queues
@@ -337,10 +338,10 @@ def test_a_claim_whose_answer_was_lost_takes_its_work_and_limits_again(database,
         graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=found)
         try:
             await graph.seed([CreateItem("A", tags=["page"], data={"url": "http://a.example/"})])
-            hand = Hand(rooms={}, slot_terms=lambda _: terms)
+            budget = ClaimBudget(most=1, slot_terms=lambda _: terms)
             sa.event.listen(graph._transactions.engine.sync_engine, "commit", lose, once=True)
-            claims = await graph.claim(1, hand=hand)
-            return [one.item.id for one in claims], [one.units for one in hand.grants]
+            result = await graph.claim(budget)
+            return [one.item.id for one in result.claims], [one.units for one in result.grants]
         finally:
             await graph.close("finished")
 

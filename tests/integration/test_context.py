@@ -7,6 +7,7 @@ import logging
 
 import graphs
 import pytest
+from races import claimed
 
 from scrapy_itemgraph import CreateItem, Expire, StoreResult, UpdateData
 from scrapy_itemgraph.graph import ItemGraph, WorkerGraph
@@ -34,7 +35,7 @@ def ask(database):
                     CreateItem("B", {"rank": 2}, {"n": 2}, aliases=["b"]),
                 ]
                 await graph.seed([operations.checked(one, "seed") for one in seeds])
-                (claim,) = await graph.claim(10)
+                (claim,) = await claimed(graph, 10)
                 with ItemGraph.open(database, crawl="books") as outside:
                     outside.apply(given)
                 return await question(ItemContext.claimed(claim, graph))

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 import servers
 import sqlalchemy as sa
+from races import claimed
 
 from scrapy_itemgraph import AddTag, CreateItem, task
 from scrapy_itemgraph.exceptions import (
@@ -321,13 +322,14 @@ def test_a_value_that_an_index_refuses_fails_its_execution_alone(database):
     async def run():
         async with crawling(database) as graph:
             await graph.seed([CreateItem(name, tags=["book"]) for name in "ABC"])
-            claims = await graph.claim(3)
-            return await graph.commit(
+            claims = await claimed(graph, 3)
+            result = await graph.commit(
                 [
                     Changeset(operations=(AddTag(tag),), outcome=Outcome.OK, claim=claim)
                     for claim, tag in zip(claims, ("x", long, "x"), strict=True)
                 ]
             )
+            return result.applied
 
     applied = asyncio.run(run())
 
@@ -341,8 +343,8 @@ def test_a_request_whose_slot_is_too_long_fails_its_execution_alone(database):
     async def run():
         async with crawling(database) as graph:
             await graph.seed([CreateItem("A", tags=["book"])])
-            (claim,) = await graph.claim(1)
-            return await graph.refile(claim, "x" * 256), await graph.claim(1)
+            (claim,) = await claimed(graph, 1)
+            return await graph.refile(claim, "x" * 256), await claimed(graph, 1)
 
     assert asyncio.run(run()) == (True, [])
     engine = engines.sync_engine(database)

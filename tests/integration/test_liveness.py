@@ -17,7 +17,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from bouncers import bouncer
-from races import PATIENCE, Crawl, actors, ended
+from races import PATIENCE, Crawl, actors, claimed, ended
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
@@ -42,6 +42,7 @@ from datetime import timedelta
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.model.tasks import discover
+from scrapy_itemgraph.model.work import ClaimBudget
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph import liveness
 
@@ -52,7 +53,7 @@ class Books:
 async def run(url, seconds, what):
     settings = Settings(database_url=url, lease=timedelta(seconds=float(seconds)))
     graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
-    claims = await graph.claim(1)
+    claims = (await graph.claim(ClaimBudget(most=1))).claims
     child = 0
     if what != "wait":
         if what == "fork carelessly":
@@ -177,7 +178,7 @@ def test_the_beat_renews_the_lease(crawl, database):
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=5)) as graph:
-            assert len(await graph.claim(1)) == 1
+            assert len(await claimed(graph, 1)) == 1
             ((first,),) = crawl.rows(ends)
             await until_async(lambda: crawl.rows("SELECT clock_timestamp()") > [(first,)])
             await until_async(lambda: crawl.rows(ends) > [(first,)])
@@ -197,7 +198,7 @@ def test_a_beat_that_waits_for_its_row_hangs_no_thread_and_costs_no_claims(
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=3)) as graph:
-            assert len(await graph.claim(1)) == 1
+            assert len(await claimed(graph, 1)) == 1
             turns = graph._liveness._loop_turns
             monkeypatch.setattr(
                 graph._liveness, "_loop_turns", lambda: looks.append(True) or turns()
@@ -275,8 +276,8 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
     async def run() -> None:
         async with opened(database) as graph:
             await graph.wait(3600)  # there may have been news before it listened
-            claims = await graph.claim(1)
-            assert await graph.claim(1) == []  # parks the queue
+            claims = await claimed(graph, 1)
+            assert await claimed(graph, 1) == []  # parks the queue
             waiting = asyncio.ensure_future(graph.wait(3600))
             waiting.add_done_callback(lambda _: order.append("woken"))
             await asyncio.to_thread(tell, crawl.id + 1)
@@ -286,7 +287,7 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
             await asyncio.to_thread(crawl.seed, CreateItem("B", tags=["book"]))
             await asyncio.wait_for(waiting, PATIENCE)
             order.append("claimed")
-            assert [one.item.id for one in await graph.claim(1)] == ["B"]
+            assert [one.item.id for one in await claimed(graph, 1)] == ["B"]
             await graph.release(claims)
 
     def tell(number: int) -> None:
@@ -334,14 +335,14 @@ def test_a_worker_given_up_for_dead_goes_on_as_a_new_one(crawl, database):
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.3)) as graph:
-            (old,) = await graph.claim(1)
+            (old,) = await claimed(graph, 1)
             before = graph.worker_id
             await asyncio.to_thread(bury, before)
             await until_async(lambda: graph.worker_id != before and locked(graph.worker_id))
-            (applied,) = await graph.commit([ended(old, UpdateData({"by": "old"}))])
+            (applied,) = (await graph.commit([ended(old, UpdateData({"by": "old"}))])).applied
             assert applied.outcome is None
-            (new,) = await graph.claim(1)
-            (applied,) = await graph.commit([ended(new, UpdateData({"by": "new"}))])
+            (new,) = await claimed(graph, 1)
+            (applied,) = (await graph.commit([ended(new, UpdateData({"by": "new"}))])).applied
             assert applied.outcome is Outcome.OK
 
     def bury(worker: int) -> None:
@@ -377,7 +378,7 @@ def test_a_lost_lock_is_taken_again(crawl, database):
             )
             await until_async(lambda: lock_holders(crawl) == 1 and graph.lives)
             assert graph._liveness._lock.info.backend_pid != before
-            assert len(await graph.claim(1)) == 1
+            assert len(await claimed(graph, 1)) == 1
 
     asyncio.run(run())
 
@@ -441,7 +442,7 @@ def test_closing_gives_everything_back(crawl, database):
 
     async def run() -> None:
         async with opened(database) as graph:
-            await graph.claim(1)
+            await claimed(graph, 1)
 
     asyncio.run(run())
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import sqlalchemy as sa
-from races import ended
+from races import claimed, ended
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
@@ -121,9 +121,9 @@ def test_a_commit_whose_answer_was_lost_is_done_once_and_said_to_be_done(
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):
             await graph.seed([book("A")])
-            (claim,) = await graph.claim(1)
+            (claim,) = await claimed(graph, 1)
             cutter.armed = cut
-            (applied,) = await graph.commit([ended(claim, UpdateData(count_up))])
+            (applied,) = (await graph.commit([ended(claim, UpdateData(count_up))])).applied
             return applied, cutter.cuts
 
     applied, cuts = asyncio.run(run())
@@ -142,8 +142,8 @@ def test_a_claim_whose_answer_was_lost_is_not_lost(engine, tmp_path):
         async with cut_off(engine, tmp_path) as (graph, cutter):
             await graph.seed([book("A"), book("B")])
             cutter.armed = "after"
-            claims = await graph.claim(1)
-            claims += await graph.claim(2)
+            claims = await claimed(graph, 1)
+            claims += await claimed(graph, 2)
             return sorted(one.item.id for one in claims), cutter.cuts
 
     assert asyncio.run(run()) == (["A", "B"], 1)
@@ -191,10 +191,10 @@ def test_a_commit_that_took_its_own_item_away_is_known_to_be_done(engine, tmp_pa
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):
             await graph.seed([book("A"), CreateItem("OTHER", data={"other": True})])
-            (claim,) = await graph.claim(1)
+            (claim,) = await claimed(graph, 1)
             cutter.armed = "after"
-            (applied,) = await graph.commit([ended(claim, *operations)])
-            (late,) = await graph.commit([ended(claim, UpdateData({"late": True}))])
+            (applied,) = (await graph.commit([ended(claim, *operations)])).applied
+            (late,) = (await graph.commit([ended(claim, UpdateData({"late": True}))])).applied
             return applied, late, cutter.cuts
 
     applied, late, cuts = asyncio.run(run())
@@ -210,12 +210,12 @@ def test_a_claim_that_was_lost_before_is_not_taken_for_done(engine, tmp_path):
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):
             await graph.seed([book("A"), book("B")])
-            claims = await graph.claim(2)
+            claims = await claimed(graph, 2)
             with engine.begin() as connection:
                 connection.execute(TAKE_AWAY, {"name": "A"})
             cutter.armed = "after"
             changesets = [ended(one, DeleteItem()) for one in claims]
-            applied = await graph.commit(changesets)
+            applied = (await graph.commit(changesets)).applied
             return {one.item.id: each.outcome for one, each in zip(claims, applied, strict=True)}
 
     assert asyncio.run(run()) == {"A": None, "B": Outcome.OK}
@@ -227,7 +227,7 @@ def test_each_claim_has_a_token_of_its_own(engine, tmp_path):
     async def run():
         async with cut_off(engine, tmp_path) as (graph, _):
             await graph.seed([book(f"{number}") for number in range(20)])
-            return [one.token for one in await graph.claim(20)]
+            return [one.token for one in await claimed(graph, 20)]
 
     tokens = asyncio.run(run())
 

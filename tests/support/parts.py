@@ -16,7 +16,7 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.request import RequestFingerprinter
 
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
-from scrapy_itemgraph.model.work import Applied, Claim
+from scrapy_itemgraph.model.work import Applied, Claim, CommitResult
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.throttle.download_gate import Gate
 from scrapy_itemgraph.throttle.limiter_set import Limiters
@@ -61,16 +61,18 @@ class Graph:
         self.redirected: list[Any] = []
         self.answers: list[Any] = []
 
-    async def commit(self, changesets: Sequence[Any], **more: Any) -> list[Applied]:
+    async def commit(self, changesets: Sequence[Any], **more: Any) -> CommitResult:
         """Note what is committed."""
         if self.error is not None:
             error, self.error = self.error, None
             raise error
         self.commits.append(tuple(changesets))
-        return [
-            self.applied.pop(0) if self.applied else Applied(outcome=one.outcome)
-            for one in changesets
-        ]
+        return CommitResult(
+            applied=[
+                self.applied.pop(0) if self.applied else Applied(outcome=one.outcome)
+                for one in changesets
+            ]
+        )
 
     async def register_callbacks(self, tasks: Sequence[Any]) -> None:
         """Note plain callbacks."""

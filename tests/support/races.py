@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.model import tasks as task_options
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.model.work import ClaimBudget, Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import crawls, sweeps, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
@@ -28,6 +28,7 @@ from scrapy_itemgraph.store.worklist import claims
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.model.work import Applied, Claim
 
 PATIENCE = 60.0
@@ -272,6 +273,11 @@ def watched(engine: sa.Engine, spider: type) -> Iterator[Crawl]:
     yield crawl
     with engine.begin() as connection:
         oracle.assert_worklist_is_true(connection, crawl.id)
+
+
+async def claimed(graph: WorkerGraph, most: int) -> list[Claim]:
+    """Claim up to `most` pieces of work, with nothing in hand."""
+    return list((await graph.claim(ClaimBudget(most=most))).claims)
 
 
 def ended(claim: Claim, *operations: Any, outcome: Outcome = Outcome.OK, **more: Any) -> Changeset:

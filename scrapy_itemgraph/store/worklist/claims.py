@@ -119,15 +119,15 @@ def claim(
     tokens: Sequence[uuid.UUID] = (),
     alone: bool = False,
     admission: Admission | None = None,
-    hands: Callable[[Sequence[Claim]], Collection[tuple[int, int]] | None] | None = None,
+    startable_of: Callable[[Sequence[Claim]], Collection[tuple[int, int]] | None] | None = None,
 ) -> list[Claim]:
     """Claim up to `limit` pieces of work, round robin over the crawl's queues.
 
     `tasks` has the worker's tasks by number. With `alone`, one
     piece that two workers died or stalled on. `tokens` are new ones for each call, one for each
     claim that it may make; left out they are drawn here. Without `admission` nothing is limited.
-    `hands` returns the pairs that the worker may have begun once this is committed, None to leave
-    that for later; without it these are added, all of them.
+    `startable_of` returns the (item, task) pairs that the worker may have begun once this is
+    committed, None to leave that for later; without it these are added, all of them.
     """
     if not sql_conditions.lives(connection, worker_id):
         return []
@@ -142,12 +142,12 @@ def claim(
     search = WorkSearch(connection, crawl_id, worker_id, kinds, admission)
     found = search.suspect() if alone else search.find(limit)
     claims = _take(connection, found, worker_id, tokens or new_tokens(len(found)), tasks)
-    if hands is None:
+    if startable_of is None:
         engine_work.add(connection, worker_id, [(one.item_id, one.task_id) for one in claims])
     else:
-        begun = hands(claims)
-        if begun is not None:
-            engine_work.write(connection, worker_id, begun)
+        startable = startable_of(claims)
+        if startable is not None:
+            engine_work.write(connection, worker_id, startable)
     return claims
 
 

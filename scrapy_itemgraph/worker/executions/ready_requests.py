@@ -13,7 +13,6 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.model.work import Handing
 from scrapy_itemgraph.worker.executions.lane_queues import LaneQueues
 
 if TYPE_CHECKING:
@@ -133,28 +132,27 @@ class ReadyRequests:
 
     # What the database is told
 
-    def next(self, *, is_starved: bool = False) -> Handing | None:
-        """Return what to tell the database next; None where there is nothing, or it is under way.
+    def next(self, *, is_starved: bool = False) -> Collection[Pair] | None:
+        """Return the pairs that the engine has and gets next, for the database to know.
 
-        It must be given to `settle` afterwards.
+        None where there is nothing to tell, or it is under way; else `settle` must be called
+        afterwards.
         """
         if self.is_telling or self.is_holding or not self._waiting:
             return None
         self._picked = self._pick(max(self._free(), int(is_starved)))
         if not self._picked:
             return None
-        return Handing(pairs=self._known(leg.execution for _, leg in self._picked))
+        return self._known(leg.execution for _, leg in self._picked)
 
-    def settle(self, handing: Handing | None) -> None:
+    def settle(self, *, is_told: bool) -> None:
         """Take note of whether the database was told."""
-        if handing is None:
-            return
         picked, self._picked = self._picked, []
         for request, leg in picked:
-            leg.execution.is_told = handing.is_told and not self.is_holding
+            leg.execution.is_told = is_told and not self.is_holding
             if leg.is_open:
                 self.push(request, leg)
-        if handing.is_told:
+        if is_told:
             self._since = 0
         self._tell_engine()
 

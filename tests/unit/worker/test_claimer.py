@@ -10,6 +10,7 @@ from typing import Any
 from parts import Parts, a_claim, running, turns
 
 from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.work import ClaimBudget, ClaimResult
 from scrapy_itemgraph.worker.claimer import Claimer
 
 
@@ -50,12 +51,12 @@ class Work:
         graph.finish_run, graph.suspects_wait = self.note, False
         graph.limits = SimpleNamespace(of_claim=lambda _: ())
 
-    async def claim(self, most: int, *, alone: bool, **_: Any) -> Any:
+    async def claim(self, budget: ClaimBudget, **_: Any) -> ClaimResult:
         """Give out the next claims."""
-        if alone:
-            return []
-        self.asked.append(most)
-        return self.given.pop(0) if self.given else []
+        if budget.alone:
+            return ClaimResult()
+        self.asked.append(budget.most)
+        return ClaimResult(claims=self.given.pop(0) if self.given else ())
 
     async def wait(self, _: float) -> None:
         """Wait for news of others that do not come."""

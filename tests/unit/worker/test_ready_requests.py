@@ -35,7 +35,7 @@ class Crawl:
     def __init__(self, *, concurrency: int = 2, places: int = 100) -> None:
         self.working: set[Execution] = set()
         self.running: list[object] = []
-        self.handing = ReadyRequests(
+        self.ready = ReadyRequests(
             working=self.working,
             running=self.running,
             places_of=lambda _: places,
@@ -48,24 +48,23 @@ class Crawl:
         """Begin the executions of claims, and queue their requests."""
         for one in claims:
             execution = Execution(where="here", claim=one, on_end=self.working.discard)
-            execution.is_told = self.handing.is_chosen(one)
+            execution.is_told = self.ready.is_chosen(one)
             self.working.add(execution)
-            self.handing.push(one.item_id, execution.open_leg(is_own=True))
-        self.handing.claimed()
+            self.ready.push(one.item_id, execution.open_leg(is_own=True))
+        self.ready.claimed()
 
     def tell(self, *, succeeds: bool = True) -> set[int]:
         """Tell the database what is next, and return the items that it knows of then."""
-        handing = self.handing.next(is_starved=True)
-        if handing is None:
+        startable = self.ready.next(is_starved=True)
+        if startable is None:
             return set()
-        handing.is_told = succeeds
-        self.handing.settle(handing)
-        return {item for item, _ in handing.pairs}
+        self.ready.settle(is_told=succeeds)
+        return {item for item, _ in startable}
 
     def popped(self) -> list[int]:
         """Hand out whatever may go."""
         found = []
-        while (request := self.handing.pop(lambda _: True)) is not None:
+        while (request := self.ready.pop(lambda _: True)) is not None:
             found.append(request)
             self.running.append(request)
         return found
@@ -77,11 +76,11 @@ def test_the_engine_gets_nothing_that_the_database_does_not_know():
     crawl.begin(*map(claim, range(1, 6)))
 
     assert crawl.popped() == []
-    assert crawl.handing.wanted.is_set()
+    assert crawl.ready.wanted.is_set()
     known = crawl.tell()
 
     assert crawl.popped() == sorted(known) == [1, 2, 3]  # two may start, and one is ahead
-    assert len(crawl.handing) == 2
+    assert len(crawl.ready) == 2
 
 
 def test_what_the_database_was_not_told_stays_where_it_was():
@@ -101,14 +100,15 @@ def test_only_one_tells_at_a_time():
     """What is known is written as a whole, so a second writer would undo what the first said."""
     crawl = Crawl()
     crawl.begin(*map(claim, range(1, 9)))
-    first = crawl.handing.next()
+    first = crawl.ready.next()
 
-    assert crawl.handing.next(is_starved=True) is None
-    assert crawl.handing.of_claims([claim(9)]) is None
+    assert crawl.ready.next(is_starved=True) is None
+    assert crawl.ready.of_claims([claim(9)]) is None
 
-    crawl.handing.claimed()
-    crawl.handing.settle(first)
-    assert crawl.handing.next() is not None
+    crawl.ready.claimed()
+    assert first is not None
+    crawl.ready.settle(is_told=False)
+    assert crawl.ready.next() is not None
 
 
 def test_ahead_goes_as_much_as_was_handed_out_since_the_last_time():
@@ -128,7 +128,7 @@ def test_a_claim_tells_of_what_may_start_at_once():
     crawl = Crawl(concurrency=4, places=1)
     claims = [claim(1), claim(2), claim(3, slot="b.example")]
 
-    known = crawl.handing.of_claims(claims)
+    known = crawl.ready.of_claims(claims)
     crawl.begin(*claims)
 
     assert known == {(1, 1), (3, 1)}
@@ -154,21 +154,20 @@ def test_what_runs_alone_is_all_that_is_known(is_under_way):
     """While something runs alone nothing else is handed out, nor known to be; then all goes on."""
     crawl = Crawl()
     crawl.begin(*map(claim, range(1, 5)))
-    telling = crawl.handing.next() if is_under_way else crawl.tell() and None
+    telling = crawl.ready.next() if is_under_way else crawl.tell() and None
 
-    crawl.handing.hold()
+    crawl.ready.hold()
     if telling is not None:
-        telling.is_told = True
-        crawl.handing.settle(telling)
-    assert not crawl.handing.is_telling
-    known = crawl.handing.of_claims([claim(9, is_alone=True)])
+        crawl.ready.settle(is_told=True)
+    assert not crawl.ready.is_telling
+    known = crawl.ready.of_claims([claim(9, is_alone=True)])
     crawl.begin(claim(9, is_alone=True))
 
     assert known == {(9, 1)}
     assert crawl.popped() == [9]
-    assert crawl.handing.next() is None
+    assert crawl.ready.next() is None
     crawl.running.clear()
-    crawl.handing.go_on()
+    crawl.ready.go_on()
     assert crawl.popped() == []
     crawl.tell()
     assert crawl.popped()
