@@ -24,9 +24,9 @@ from scrapy_itemgraph.commands import (
     printing,
     worklists,
 )
-from scrapy_itemgraph.commands.command import COMMANDS, Call, Command, misuse
+from scrapy_itemgraph.commands.command import COMMANDS, Call, Command
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.settings import warn_of_unknown
+from scrapy_itemgraph.settings import Settings, warn_of_unknown
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -68,36 +68,47 @@ class ItemGraphCommand(ScrapyCommand):
         warn_of_unknown(self.settings)
         command: Command | None = None
         try:
-            command, rest = _find(args)
-            self.exitcode = self._run(command, rest, opts) or _OK
+            command = _find(args)
+            self.exitcode = self._run(command, args[1:], opts) or _OK
             sys.stdout.flush()
         except UsageError as error:
             self.exitcode = _MISUSED
-            usage = parsing.usage_of(command) if command else "usage: scrapy itemgraph COMMAND"
-            _say(f"{usage.rstrip()}\nscrapy itemgraph: {error}")
-        except ItemGraphError as error:
-            self.exitcode = _REFUSED
-            _say(f"scrapy itemgraph: {printing.clean(' '.join(str(error).splitlines()))}")
+            usage = "usage: scrapy itemgraph COMMAND"
+            if command is not None:
+                usage = parsing.parser(command, command.arguments).format_usage().rstrip()
+            printing.write(sys.stderr, f"{usage}\nscrapy itemgraph: {error}")
         except BrokenPipeError:
             # The reader has seen enough; nor must the interpreter flush into the pipe at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except OSError as error:
+        except (ItemGraphError, OSError) as error:
             self.exitcode = _REFUSED
-            _say(f"scrapy itemgraph: {printing.clean(error)}")
+            line = " ".join(str(error).splitlines())
+            printing.write(sys.stderr, f"scrapy itemgraph: {printing.clean(line)}")
         except KeyboardInterrupt:
             self.exitcode = _INTERRUPTED
 
-    def _run(self, command: Command | None, rest: list[str], opts: Namespace) -> int | None:
-        if command is None or opts.help:
-            printing.write(sys.stdout, _overview() if command is None else parsing.help_of(command))
+    def _run(self, command: Command | None, arguments: list[str], opts: Namespace) -> int | None:
+        if command is None:
+            printing.write(sys.stdout, _overview())
             return _OK
-        given = parsing.parse(command, rest)
+        if opts.help:
+            help_ = parsing.parser(command, command.arguments).format_help()
+            printing.write(sys.stdout, help_)
+            return _OK
+        given = parsing.parse(command, arguments)
         if opts.crawl == "":
-            raise misuse("--crawl names no crawl")
+            raise UsageError("--crawl names no crawl")
         if opts.crawl is not None and hasattr(given, "crawl"):
-            raise misuse(f"{command.name} takes CRAWL as its argument, not --crawl")
+            raise UsageError(f"{command.name} takes CRAWL as its argument, not --crawl")
         assert self.settings is not None
-        return command.run(Call(given, self.settings, crawl=opts.crawl, as_json=opts.json))
+        call = Call(
+            given=given,
+            scrapy_settings=self.settings,
+            settings=Settings.of_project(self.settings),
+            crawl=opts.crawl,
+            as_json=opts.json,
+        )
+        return command.run(call)
 
     def _configure_logging(self, *, quiet: bool) -> None:
         """Log where -L or --logfile say so; else warnings alone go to stderr, as Python does it."""
@@ -108,16 +119,15 @@ class ItemGraphCommand(ScrapyCommand):
             logging.getLogger("scrapy_itemgraph").addHandler(logging.NullHandler())
 
 
-def _find(args: list[str]) -> tuple[Command | None, list[str]]:
+def _find(args: list[str]) -> Command | None:
     if not args:
-        return None, []
-    name, *rest = args
-    if name not in COMMANDS:
-        raise misuse(
-            f"unknown command {name!r}{wording.closest(name, COMMANDS)}; "
+        return None
+    if args[0] not in COMMANDS:
+        raise UsageError(
+            f"unknown command {args[0]!r}{wording.closest(args[0], COMMANDS)}; "
             "`scrapy itemgraph` lists the commands"
         )
-    return COMMANDS[name], rest
+    return COMMANDS[args[0]]
 
 
 def _overview() -> str:
@@ -140,7 +150,3 @@ def _overview() -> str:
             "none), and Scrapy's own options, such as -s NAME=VALUE and -L LEVEL.",
         ]
     )
-
-
-def _say(text: str) -> None:
-    printing.write(sys.stderr, text)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from string import Formatter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scrapy import Request
-from scrapy.exceptions import UsageError
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_itemgraph.commands import printing
@@ -18,7 +18,6 @@ from scrapy_itemgraph.commands.feeds import crawler_of
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.postgres import data_directory
-from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.tools import progress
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.tools.progress import Progress
 
 Run: TypeAlias = "Callable[[Call], int | None]"
@@ -37,17 +37,15 @@ COMMANDS: dict[str, Command] = {}
 _WITH_METHOD = re.compile(r"[A-Z]+ ")
 
 
-@dataclass(frozen=True)
 class Argument:
     """A positional argument or an option, in argparse's words."""
 
-    flags: tuple[str, ...]
-    options: dict[str, Any]
-
-    @property
-    def is_option(self) -> bool:
-        """Whether it begins with a dash."""
-        return self.flags[0].startswith("-")
+    def __init__(self, *flags: str, **options: Any) -> None:
+        self.flags = flags
+        self.options = options
+        self.is_option = flags[0].startswith("-")
+        if not self.is_option:
+            options.setdefault("metavar", flags[0].upper())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,41 +59,32 @@ class Command:
     notes: str
 
 
-def argument(*flags: str, **options: Any) -> Argument:
-    """Declare an argument."""
-    return Argument(flags, options)
+def command(*arguments: Argument) -> Callable[[Run], Run]:
+    """Make a function a command of its name; its docstring is the summary, and then the notes.
 
-
-def command(name: str, summary: str, *arguments: Argument, notes: str = "") -> Callable[[Run], Run]:
-    """Make a function a command; the exit code is 0 unless it returns another one."""
+    The exit code is 0 unless it returns another one.
+    """
 
     def register(run: Run) -> Run:
+        name = run.__name__.replace("_", "-")
+        summary, _, notes = (inspect.getdoc(run) or "").partition("\n\n")
         COMMANDS[name] = Command(
-            name=name, summary=summary, run=run, arguments=arguments, notes=notes
+            name=name, summary=summary.removesuffix("."), run=run, arguments=arguments, notes=notes
         )
         return run
 
     return register
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """A command being run: its arguments, the project's settings, and where it writes."""
 
     given: Namespace
     scrapy_settings: BaseSettings
-    crawl: str | None = None
-    as_json: bool = False
-    settings: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", Settings.of_project(self.scrapy_settings))
-
-    @property
-    def data_dir(self) -> Path | None:
-        """Where the embedded server's data is; None with a server of one's own."""
-        directory: Path = self.settings.data_dir
-        return None if self.settings.database_url else directory
+    settings: Settings
+    crawl: str | None
+    as_json: bool
 
     @contextmanager
     def graph(self, *, crawl: str | None = None, may_create: bool = False) -> Iterator[ItemGraph]:
@@ -103,15 +92,16 @@ class Call:
         # SQLAlchemy, which runs need not.
         from scrapy_itemgraph.graph import ItemGraph, Patience  # noqa: PLC0415
 
-        if not may_create and self.data_dir is not None and not _has_cluster(self.data_dir):
+        data_dir = self.settings.data_dir
+        if not (may_create or self.settings.database_url or _has_cluster(data_dir)):
             raise NotFoundError(
-                f"there is no item graph in {self.data_dir}; go to the project's directory, make "
+                f"there is no item graph in {data_dir}; go to the project's directory, make "
                 "one with `scrapy itemgraph init`, or set ITEMGRAPH_DATABASE_URL"
             )
         with ItemGraph.open(
             self.settings.database_url,
             crawl or self.crawl or self._crawl_of_settings(),
-            data_dir=self.settings.data_dir,
+            data_dir=data_dir,
             auto_migrate=self.settings.auto_migrate,
             patience=Patience(self.note),
         ) as graph:
@@ -119,9 +109,8 @@ class Call:
 
     def _crawl_of_settings(self) -> str | None:
         """Return ITEMGRAPH_CRAWL unless it takes a spider or its arguments to know it."""
-        template: str = self.settings.crawl
         try:
-            parts = list(Formatter().parse(template))
+            parts = list(Formatter().parse(self.settings.crawl))
         except ValueError:
             return None
         is_fixed = all(name is None for _, name, _, _ in parts)
@@ -184,11 +173,6 @@ def _request_names(settings: BaseSettings, url: str) -> Iterator[str]:
         return
     yield f"REQ:{fingerprint}"
     yield f"START:{fingerprint}:parse"
-
-
-def misuse(message: str) -> UsageError:
-    """Return the error that ends a command with exit code 2."""
-    return UsageError(message)
 
 
 def _has_cluster(directory: Path) -> bool:

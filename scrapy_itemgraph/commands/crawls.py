@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import parsing, printing
-from scrapy_itemgraph.commands.command import argument, command
+from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.command import Call
 
-CRAWL = argument("crawl", metavar="CRAWL", help="the crawl's name")
-TASK = argument("task", metavar="TASK", help="the task's name")
+CRAWL = Argument("crawl", help="the crawl's name")
+TASK = Argument("task", help="the task's name")
 _COUNTS = (
     ("WAITING", "waiting"),
     ("LATER", "delayed"),
@@ -28,9 +28,9 @@ _COUNTS = (
 )
 
 
-@command("status", "Show a crawl's numbers: items, work of each task, workers, sweeps")
+@command()
 def status(call: Call) -> None:
-    """Show a crawl's numbers."""
+    """Show a crawl's numbers: items, work of each task, workers, sweeps."""
     with call.graph() as graph:
         found = graph.status()
     call.write(found, _status_lines(found))
@@ -109,9 +109,9 @@ def _name(one: dict[str, Any]) -> str:
     return f"{one['name']} ({', '.join(marks)})" if marks else str(one["name"])
 
 
-@command("tasks", "List the tasks, with what is declared of each")
+@command()
 def tasks(call: Call) -> None:
-    """List the tasks."""
+    """List the tasks, with what is declared of each."""
     with call.graph() as graph:
         rows = [row._asdict() for row in graph.tasks()]
     call.write(rows, _task_lines(rows))
@@ -138,7 +138,7 @@ def _task_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     )
 
 
-@command("enable", "Let a task's work be claimed again", TASK)
+@command(TASK)
 def enable(call: Call) -> None:
     """Let a task's work be claimed again."""
     with call.graph() as graph:
@@ -147,14 +147,12 @@ def enable(call: Call) -> None:
     call.write(document, [f"{call.given.task} is enabled"])
 
 
-@command(
-    "disable",
-    "Leave a task's work unclaimed until it is enabled",
-    TASK,
-    notes="What is claimed already goes on to its end.",
-)
+@command(TASK)
 def disable(call: Call) -> None:
-    """Leave a task's work unclaimed."""
+    """Leave a task's work unclaimed until it is enabled.
+
+    What is claimed already goes on to its end.
+    """
     with call.graph() as graph:
         graph.disable(call.given.task)
     document = {"task": call.given.task, "is_enabled": False}
@@ -162,14 +160,13 @@ def disable(call: Call) -> None:
 
 
 @command(
-    "restart",
-    "Delete all items of a crawl, so that it begins anew",
-    CRAWL,
-    argument("--yes", action="store_true", help="do it; without it, only say what would go"),
-    notes="The tasks stay known. It is refused while a worker of the crawl lives.",
+    CRAWL, Argument("--yes", action="store_true", help="do it; without it, only say what would go")
 )
 def restart(call: Call) -> int:
-    """Delete what a crawl has; without --yes say what that is."""
+    """Delete all items of a crawl, so that it begins anew.
+
+    The tasks stay known. It is refused while a worker of the crawl lives.
+    """
     name, yes = call.given.crawl, call.given.yes
     with call.graph(crawl=name) as graph, call.progress("restart", "items") as progress:
         counts = graph.restart(
@@ -189,15 +186,12 @@ def _restart_lines(name: str, counts: dict[str, int], *, yes: bool) -> Iterator[
         yield "Nothing was deleted. To do it, add --yes."
 
 
-@command(
-    "age",
-    "Move every time of a crawl back, as if a period had passed",
-    CRAWL,
-    argument("period", metavar="PERIOD", type=parsing.period, help="such as 90s or 1d12h"),
-    notes="For demos and tests.",
-)
+@command(CRAWL, Argument("period", type=parsing.period, help="such as 90s or 1d12h"))
 def age(call: Call) -> None:
-    """Move every time of a crawl back."""
+    """Move every time of a crawl back, as if a period had passed.
+
+    For demos and tests.
+    """
     name, period = call.given.crawl, call.given.period
     with call.graph(crawl=name) as graph:
         graph.age(period)

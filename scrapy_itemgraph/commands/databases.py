@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.settings import SETTINGS_PRIORITIES
 
-from scrapy_itemgraph.commands.command import argument, command
+from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.tools import url_secrets
 
 if TYPE_CHECKING:
@@ -22,26 +22,23 @@ ADDON = "scrapy_itemgraph.Addon"
 ADDON_LINE = f'ADDONS = {{"{ADDON}": 500}}'
 
 
-@command(
-    "init",
-    "Make the database ready, and say where it is",
-    notes="Run again, it changes nothing. It says what settings.py lacks.",
-)
+@command()
 def init(call: Call) -> None:
-    """Make the database ready, and say what settings.py lacks."""
+    """Make the database ready, and say where it is.
+
+    Run again, it changes nothing. It says what settings.py lacks.
+    """
     made = _migrate(call)
     missing = _missing_settings(call.scrapy_settings)
     call.write({**_document(made), "missing_settings": missing}, _init_lines(made, missing))
 
 
-@command(
-    "migrate",
-    "Bring the database's schema up to date",
-    argument("--force", action="store_true", help="also while workers run: they will fail"),
-    notes="Stop the crawls first: older code does not work with a newer schema.",
-)
+@command(Argument("--force", action="store_true", help="also while workers run: they will fail"))
 def migrate(call: Call) -> None:
-    """Bring the schema up to date."""
+    """Bring the database's schema up to date.
+
+    Stop the crawls first: older code does not work with a newer schema.
+    """
     made = _migrate(call, force=call.given.force)
     call.write(_document(made), _lines(made))
 

@@ -6,8 +6,10 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from scrapy.exceptions import UsageError
+
 from scrapy_itemgraph.commands import feeds, parsing, printing
-from scrapy_itemgraph.commands.command import argument, command, misuse
+from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import NotFoundError
 
 if TYPE_CHECKING:
@@ -20,34 +22,34 @@ _NOW_AND_THEN = 100
 
 
 @command(
-    "export",
-    "Write the scraped items that were kept to a feed, each once",
-    argument("-o", "--output", metavar="FILE", action="append", help="append to this feed"),
-    argument(
+    Argument("-o", "--output", metavar="FILE", action="append", help="append to this feed"),
+    Argument(
         "-O", "--overwrite-output", metavar="FILE", action="append", help="overwrite this feed"
     ),
-    argument(
+    Argument(
         "--since",
         metavar="MOMENT",
         type=parsing.moment,
         help="kept from then on: 2026-11-21T10:00Z, or a period up to now such as 1d",
     ),
-    argument(
+    Argument(
         "--item-class",
         metavar="PATH",
         action="append",
         help="items of this class alone, such as shop.items.Product, or dict; may be repeated",
     ),
-    notes="FILE is as in `scrapy crawl -o`: a path or URI, FILE:FORMAT, or -:FORMAT for standard\n"
-    "output. FEED_EXPORT_FIELDS, FEED_STORAGES and their like hold, and FEEDS of the same FILE.",
 )
 def export(call: Call) -> None:
-    """Write the scraped items that were kept."""
+    """Write the scraped items that were kept to a feed, each once.
+
+    FILE is as in `scrapy crawl -o`: a path or URI, FILE:FORMAT, or -:FORMAT for standard
+    output. FEED_EXPORT_FIELDS, FEED_STORAGES and their like hold, and FEEDS of the same FILE.
+    """
     given = call.given
     chosen = feeds.read(call.scrapy_settings, given.output or (), given.overwrite_output or ())
     to_stdout = any(map(feeds.is_stdout, chosen))
     if to_stdout and call.as_json:
-        raise misuse("--json and the feed cannot both go to standard output")
+        raise UsageError("--json and the feed cannot both go to standard output")
     feeds.load_classes(call.scrapy_settings, call.settings.allowed_modules)
     with call.graph() as graph, ExitStack() as left:
         until = graph.settled()

@@ -6,8 +6,10 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from scrapy.exceptions import UsageError
+
 from scrapy_itemgraph.commands import parsing, printing, streams
-from scrapy_itemgraph.commands.command import argument, command, item_id, misuse
+from scrapy_itemgraph.commands.command import Argument, command, item_id
 from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError, OperationError
 from scrapy_itemgraph.model import input_checks, item_names, operations
 
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
 _LEFT_OUT = object()  # None is what "default" means
 
 ID_HELP = "the item's id, an alias of it, or the URL of a page"
-ID = argument("id", metavar="ID", help=ID_HELP)
-FROM = argument(
+ID = Argument("id", help=ID_HELP)
+OF_TASK = Argument("--task", help="of this task alone")
+FROM = Argument(
     "--from",
     metavar="LINE",
     dest="first",
@@ -33,13 +36,9 @@ FROM = argument(
 )
 
 
-@command(
-    "show",
-    "Show an item: names, tags, data, results and last attempts",
-    ID,
-)
+@command(ID)
 def show(call: Call) -> None:
-    """Show an item."""
+    """Show an item: names, tags, data, results and last attempts."""
     name = item_id(call)
     with call.graph() as graph:
         document = _shown(graph, name)
@@ -141,15 +140,12 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 @command(
-    "add",
-    "Add an item, unless its id is taken: then nothing changes",
-    argument(
+    Argument(
         "id",
-        metavar="ID",
         nargs="?",
         help="its id; left out: a random one; -: ids from standard input, one a line",
     ),
-    argument(
+    Argument(
         "--tag",
         metavar="NAME[=JSON]",
         type=parsing.tag,
@@ -157,29 +153,30 @@ def _json(value: Any, indent: int | None = None) -> str:
         default=[],
         help="tag it, with a value if need be; may be repeated",
     ),
-    argument("--data", metavar="JSON", type=parsing.json_object, help="its data, an object"),
-    argument("--url", metavar="URL", help='the same as --data \'{"url": "URL"}\''),
-    argument(
+    Argument("--data", metavar="JSON", type=parsing.json_object, help="its data, an object"),
+    Argument("--url", help='the same as --data \'{"url": "URL"}\''),
+    Argument(
         "--alias",
         metavar="ID",
         action="append",
         default=[],
         help="another id of it; skipped if taken; may be repeated",
     ),
-    argument("--nice", metavar="N", type=int, help="its priority; lower goes first"),
-    argument("--prefix", metavar="TEXT", help="what a random id begins with"),
+    Argument("--nice", metavar="N", type=int, help="its priority; lower goes first"),
+    Argument("--prefix", metavar="TEXT", help="what a random id begins with"),
     FROM,
-    notes="""\
-A crawl that --crawl names is made if it does not exist. An id from standard input that is a URL is
-its data's url as well, unless --data is given; a thousand are added in a transaction.""",
 )
 def add(call: Call) -> None:
-    """Add an item, or many."""
+    """Add an item, unless its id is taken: then nothing changes.
+
+    A crawl that --crawl names is made if it does not exist. An id from standard input that is a URL is
+    its data's url as well, unless --data is given; a thousand are added in a transaction.
+    """  # noqa: E501 - lines as they are printed
     if call.given.id == "-":
         _add_many(call)
         return
     if call.given.first > 1:
-        raise misuse("--from is for ids from standard input; give - as ID")
+        raise UsageError("--from is for ids from standard input; give - as ID")
     created = _created(call.given)
     with call.graph(may_create=True) as graph:
         is_new = graph.crawl not in graph.crawls()
@@ -201,7 +198,7 @@ def add(call: Call) -> None:
 def _add_many(call: Call) -> None:
     given = call.given
     if given.alias or given.prefix is not None or given.url is not None:
-        raise misuse("--alias, --prefix and --url are for one item, not for standard input")
+        raise UsageError("--alias, --prefix and --url are for one item, not for standard input")
 
     def read(where: str, line: bytes) -> operations.Operation:
         try:
@@ -218,9 +215,9 @@ def _add_many(call: Call) -> None:
 
 def _created(given: Namespace) -> operations.CreateItem:
     if given.data is not None and given.url is not None:
-        raise misuse("give --data or --url, not both")
+        raise UsageError("give --data or --url, not both")
     if given.id is not None and given.prefix is not None:
-        raise misuse("give ID or --prefix, not both")
+        raise UsageError("give ID or --prefix, not both")
     data = given.data if given.url is None else {"url": given.url}
     return operations.CreateItem(
         id=given.id,
@@ -245,14 +242,9 @@ def _added_lines(document: dict[str, Any], name: str) -> Iterator[str]:
         yield "no task that is known yet is called for by its tags"
 
 
-@command(
-    "delete",
-    "Delete an item, its results and its work",
-    ID,
-    argument("--keep-name", action="store_true", help="leave its names taken, for ever"),
-)
+@command(ID, Argument("--keep-name", action="store_true", help="leave its names taken, for ever"))
 def delete(call: Call) -> None:
-    """Delete an item."""
+    """Delete an item, its results and its work."""
     name = item_id(call)
     deleted = operations.DeleteItem(name, forget=not call.given.keep_name)
     with call.graph() as graph:
@@ -263,21 +255,14 @@ def delete(call: Call) -> None:
     call.write(document, [f"deleted {printing.clean(notes[0].shown)}{kept}"])
 
 
-@command(
-    "apply",
-    "Apply operations, one JSON object a line, a thousand in a transaction",
-    argument("file", metavar="FILE", help="where they are; - for standard input"),
-    FROM,
-    notes="""\
-For example {"op": "createItem", "id": "URL:x", "tags": ["page"], "data": {"url": "https://x/"}}.
-A transaction has a thousand of them. An error names the line; the transactions before it stand.""",
-)
+@command(Argument("file", help="where they are; - for standard input"), FROM)
 def apply(call: Call) -> None:
-    """Apply operations."""
-    with (
-        streams.opened(call.given.file) as given,
-        call.graph(may_create=True) as graph,
-    ):
+    """Apply operations, one JSON object a line, a thousand in a transaction.
+
+    For example {"op": "createItem", "id": "URL:x", "tags": ["page"], "data": {"url": "https://x/"}}.
+    A transaction has a thousand of them. An error names the line; the transactions before it stand.
+    """
+    with streams.opened(call.given.file) as given, call.graph(may_create=True) as graph:
         streams.Stream(call, given, _operation, "apply").run(graph)
 
 
@@ -292,50 +277,44 @@ def _operation(where: str, line: bytes) -> operations.Operation:
     return operations.checked(read, where)
 
 
-@command(
-    "expire",
-    "Make an item's results stale, so that its tasks run again",
-    ID,
-    argument("--task", metavar="TASK", help="of this task alone"),
-    notes="A task that a failure holds back may run again, too.",
-)
+@command(ID, OF_TASK)
 def expire(call: Call) -> None:
-    """Make results stale."""
+    """Make an item's results stale, so that its tasks run again.
+
+    A task that a failure holds back may run again, too.
+    """
     name = item_id(call)
     _change(call, operations.Expire(id=name, task=call.given.task), name)
 
 
 @command(
-    "set-ttl",
-    "Change when an item's results expire, or all results of a task",
-    argument(
-        "id", metavar="ID", nargs="?", help="the item's id, an alias of it, or the URL of a page"
-    ),
-    argument(
+    Argument("id", nargs="?", help=ID_HELP),
+    Argument(
         "ttl",
-        metavar="TTL",
         nargs="?",
         type=parsing.ttl,
         default=_LEFT_OUT,
         help='such as 6h, counted from the last result; "never"; or "default" for the task\'s',
     ),
-    argument("--task", metavar="TASK", help="of this task alone"),
-    argument(
+    OF_TASK,
+    Argument(
         "--recompute",
         action="store_true",
         help="with --task alone: by the task's own TTL, as it is now, for all its results but "
         "those that have one of their own",
     ),
-    notes="Either ID TTL [--task TASK], or --task TASK --recompute.",
 )
 def set_ttl(call: Call) -> None:
-    """Change when results expire."""
+    """Change when an item's results expire, or all results of a task.
+
+    Either ID TTL [--task TASK], or --task TASK --recompute.
+    """
     given = call.given
     if given.recompute:
         _recompute_ttl(call)
         return
     if given.id is None or given.ttl is _LEFT_OUT:
-        raise misuse("give ID and TTL, or --task TASK --recompute")
+        raise UsageError("give ID and TTL, or --task TASK --recompute")
     name = item_id(call)
     _change(call, operations.SetTTL(given.ttl, id=name, task=given.task), name)
 
@@ -343,7 +322,7 @@ def set_ttl(call: Call) -> None:
 def _recompute_ttl(call: Call) -> None:
     given = call.given
     if given.id is not None or given.task is None:
-        raise misuse("--recompute takes --task TASK, and no ID")
+        raise UsageError("--recompute takes --task TASK, and no ID")
     with call.graph() as graph:
         changed = graph.recompute_ttl(given.task)
     call.write({"task": given.task, "changed": changed}, [f"{changed:,} results changed"])

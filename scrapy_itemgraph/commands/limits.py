@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from scrapy.exceptions import UsageError
+
 from scrapy_itemgraph.commands import parsing, printing
-from scrapy_itemgraph.commands.command import argument, command, misuse
+from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.model.rates import RateLimit, check_concurrency
 from scrapy_itemgraph.tools import wording
 
@@ -16,18 +18,18 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.store.admin.limits_report import Changed, LimitState
 
-SLOT = argument("slot", metavar="SLOT", help="a slot's name, a host as a rule, or a page's URL")
+SLOT = Argument("slot", help="a slot's name, a host as a rule, or a page's URL")
 _MINUTE = 60.0
 
 
 @command(
-    "slots",
-    "List slots that have work or anything set or learned, and all other limits",
-    argument("--limit", metavar="N", type=parsing.count, default=100, help="slots at most (100)"),
-    notes="All crawls share them; with --crawl those that its work keeps to, and its work alone.",
+    Argument("--limit", metavar="N", type=parsing.count, default=100, help="slots at most (100)")
 )
 def slots(call: Call) -> None:
-    """List slots and limits."""
+    """List slots that have work or anything set or learned, and all other limits.
+
+    All crawls share them; with --crawl those that its work keeps to, and its work alone.
+    """
     with call.graph() as graph:
         found = graph.slots(of_crawl=call.crawl is not None, limit=call.given.limit)
     call.write([asdict(one) for one in found], _slot_lines(found, call.given.limit))
@@ -122,47 +124,40 @@ def _seconds(value: float | None) -> str:
 
 
 @command(
-    "block",
-    "Let nothing start in a slot until a moment, or for a period",
     SLOT,
-    argument("--until", metavar="TIME", type=parsing.point, help="such as 2026-11-21T10:00Z"),
-    argument("--for", metavar="PERIOD", type=parsing.period, dest="period", help="such as 2h"),
-    notes="It holds for all crawls. A run leaves blocked work, and ends without it.",
+    Argument("--until", metavar="TIME", type=parsing.point, help="such as 2026-11-21T10:00Z"),
+    Argument("--for", metavar="PERIOD", type=parsing.period, dest="period", help="such as 2h"),
 )
 def block(call: Call) -> None:
-    """Block a slot."""
+    """Let nothing start in a slot until a moment, or for a period.
+
+    It holds for all crawls. A run leaves blocked work, and ends without it.
+    """
     until, period = call.given.until, call.given.period
     if (until is None) == (period is None):
-        raise misuse("give one of --until TIME and --for PERIOD")
+        raise UsageError("give one of --until TIME and --for PERIOD")
     with _graph(call) as graph:
         changed = graph.block(call.given.slot, until=until, for_=period)
     limit = changed.limit
     _write(call, changed, f"{limit.name} is blocked until {printing.moment(limit.blocked_until)}")
 
 
-@command(
-    "unblock",
-    "End a slot's block, be it a person's or one that the site asked for",
-    SLOT,
-)
+@command(SLOT)
 def unblock(call: Call) -> None:
-    """End a block."""
+    """End a slot's block, be it a person's or one that the site asked for."""
     with _graph(call) as graph:
         changed = graph.unblock(call.given.slot)
     is_ = "is not blocked any more" if changed.is_changed else "was not blocked"
     _write(call, changed, f"{changed.limit.name} {is_}")
 
 
-@command(
-    "set-delay",
-    "Set the least seconds between two starts in a slot",
-    SLOT,
-    argument("seconds", metavar="SECONDS", type=parsing.delay, help='at most a day, or "none"'),
-    notes="It takes the place of what robots.txt asks for. A longer DOWNLOAD_DELAY holds all the\n"
-    'same. With "none" it is as the settings and robots.txt say.',
-)
+@command(SLOT, Argument("seconds", type=parsing.delay, help='at most a day, or "none"'))
 def set_delay(call: Call) -> None:
-    """Set the delay of a slot."""
+    """Set the least seconds between two starts in a slot.
+
+    It takes the place of what robots.txt asks for. A longer DOWNLOAD_DELAY holds all the
+    same. With "none" it is as the settings and robots.txt say.
+    """
     seconds = call.given.seconds
     with _graph(call) as graph:
         changed = graph.set_delay(call.given.slot, seconds)
@@ -179,16 +174,16 @@ def set_delay(call: Call) -> None:
 
 
 @command(
-    "set-limit",
-    "Set the rate of a limit, and how much of it runs at once",
-    argument("name", metavar="NAME", help="as `slots` shows it, such as global or task:shop/parse"),
-    argument("rate", metavar="RATE", help='such as 10/s, 30/min or 1/10s, or "none"'),
-    argument("--concurrency", metavar="N", type=parsing.count, help="at once, at most"),
-    notes="It takes the place of what the code says, at once and over restarts. What is left out,\n"
-    'or "none", is as the code says. A slot is never kept looser than the settings say.',
+    Argument("name", help="as `slots` shows it, such as global or task:shop/parse"),
+    Argument("rate", help='such as 10/s, 30/min or 1/10s, or "none"'),
+    Argument("--concurrency", metavar="N", type=parsing.count, help="at once, at most"),
 )
 def set_limit(call: Call) -> None:
-    """Set a limit's rate and concurrency."""
+    """Set the rate of a limit, and how much of it runs at once.
+
+    It takes the place of what the code says, at once and over restarts. What is left out,
+    or "none", is as the code says. A slot is never kept looser than the settings say.
+    """
     given = call.given
     rate = None if given.rate == "none" else given.rate
     try:
@@ -197,7 +192,7 @@ def set_limit(call: Call) -> None:
         elif rate is not None:
             rate = RateLimit.read(rate, "it")
     except ValueError as error:
-        raise misuse(f'argument RATE: {error}; or "none"') from None
+        raise UsageError(f'argument RATE: {error}; or "none"') from None
     with _graph(call) as graph:
         changed = graph.set_limit(given.name, rate)
     limit = changed.limit
@@ -211,16 +206,12 @@ def set_limit(call: Call) -> None:
 
 def _graph(call: Call) -> Any:
     if call.crawl is not None:
-        raise misuse("limits are shared by all crawls; leave --crawl out")
+        raise UsageError("limits are shared by all crawls; leave --crawl out")
     return call.graph()
 
 
 def _write(call: Call, changed: Changed, said: str) -> None:
-    document = {
-        **asdict(changed.limit),
-        "is_changed": changed.is_changed,
-        "is_new": changed.is_new,
-    }
+    document = {**asdict(changed.limit), "is_changed": changed.is_changed, "is_new": changed.is_new}
     lines = [said]
     if changed.is_new:
         lines.append(f"new: no work names this slot yet{changed.hint}")

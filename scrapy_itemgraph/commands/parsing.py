@@ -7,7 +7,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from scrapy_itemgraph.commands.command import misuse
+from scrapy.exceptions import UsageError
+
 from scrapy_itemgraph.model import input_checks
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
         return None if arg_string.startswith("-:") else super()._parse_optional(arg_string)
 
     def error(self, message: str) -> NoReturn:
-        raise misuse(message)
+        raise UsageError(message)
 
 
 def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
@@ -42,11 +43,11 @@ def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
         _check_text(one)
     end = given.index("--") if "--" in given else len(given)
     before, after = given[:end], given[end + 1 :]
-    options = _parser(command, (a for a in command.arguments if a.is_option))
+    options = parser(command, (a for a in command.arguments if a.is_option))
     found, rest = options.parse_known_args(before)
     stray = [one for one in rest if one.startswith("-") and one != "-"]
     if stray:
-        raise misuse(f"unknown option {stray[0]}; an ID that begins with a dash goes after --")
+        raise UsageError(f"unknown option {stray[0]}; an ID that begins with a dash goes after --")
     return _parse_positionals(command, [*rest, *after], found)
 
 
@@ -55,23 +56,14 @@ def _parse_positionals(
 ) -> argparse.Namespace:
     declared = [a for a in command.arguments if not a.is_option]
     if len(given) > len(declared):
-        raise misuse(f"unexpected argument {given[len(declared)]!r}; nothing was done")
+        raise UsageError(f"unexpected argument {given[len(declared)]!r}; nothing was done")
     # Behind the dashes an ID may begin with one.
-    return _parser(command, declared).parse_args(["--", *given] if given else [], found)
+    return parser(command, declared).parse_args(["--", *given] if given else [], found)
 
 
-def help_of(command: Command) -> str:
-    """Return what `--help` prints."""
-    return _parser(command, command.arguments).format_help()
-
-
-def usage_of(command: Command) -> str:
-    """Return the line that says how a command is written."""
-    return _parser(command, command.arguments).format_usage()
-
-
-def _parser(command: Command, arguments: Iterable[Argument]) -> _Parser:
-    parser = _Parser(
+def parser(command: Command, arguments: Iterable[Argument]) -> argparse.ArgumentParser:
+    """Return what reads some of a command's arguments, and says what it takes."""
+    reader = _Parser(
         prog=f"scrapy itemgraph {command.name}",
         description=f"{command.summary}.",
         epilog=f"{command.notes}\n\n{_COMMON}" if command.notes else _COMMON,
@@ -80,15 +72,15 @@ def _parser(command: Command, arguments: Iterable[Argument]) -> _Parser:
         allow_abbrev=False,
     )
     for one in arguments:
-        parser.add_argument(*one.flags, **one.options)
-    return parser
+        reader.add_argument(*one.flags, **one.options)
+    return reader
 
 
 def _check_text(given: str) -> None:
     try:
         given.encode()
     except UnicodeEncodeError:
-        raise misuse(f"{given!r} is not UTF-8") from None
+        raise UsageError(f"{given!r} is not UTF-8") from None
 
 
 def json_value(text: str) -> Any:

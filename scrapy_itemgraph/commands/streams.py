@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import textwrap
-from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from scrapy_itemgraph.exceptions import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from typing import BinaryIO
 
     from scrapy_itemgraph.commands.command import Call
@@ -33,8 +34,7 @@ STEP_BYTES = 8_000_000
 LINE_BYTES = 64_000_000
 
 
-@contextmanager
-def opened(file: str) -> Iterator[BinaryIO]:
+def opened(file: str) -> AbstractContextManager[BinaryIO]:
     """Open a file, or standard input (`-`), to be read.
 
     Raises:
@@ -42,14 +42,11 @@ def opened(file: str) -> Iterator[BinaryIO]:
 
     """
     if file == "-":
-        yield sys.stdin.buffer
-        return
-    with ExitStack() as stack:
-        try:
-            stream = stack.enter_context(Path(file).open("rb"))
-        except OSError as error:
-            raise NotFoundError(f"{file} cannot be read: {error.strerror}") from None
-        yield stream
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise NotFoundError(f"{file} cannot be read: {error.strerror}") from None
 
 
 class Stream:
@@ -88,7 +85,9 @@ class Stream:
                     graph.announce(self._what, self.count)
                     with progress.aside():
                         self._write(self._answer.add, notes)
-                    progress.reach(self.count, share=self._share)
+                    progress.reach(
+                        self.count, share=self._seen / self._size if self._size else None
+                    )
         except ItemGraphError as error:
             maybe = self._is_sent and isinstance(error, DatabaseUnavailableError)
             if self.count or maybe:
@@ -102,10 +101,6 @@ class Stream:
         self._write(self._answer.end, self.count)
         if is_new:
             self._call.note(f"scrapy itemgraph: made the crawl {printing.clean(graph.crawl)!r}")
-
-    @property
-    def _share(self) -> float | None:
-        return self._seen / self._size if self._size else None
 
     def _chunks(self) -> Iterator[list[tuple[str, Operation]]]:
         chunk: list[tuple[str, Operation]] = []
@@ -181,25 +176,16 @@ class _JsonAnswer:
     """One JSON document, written as it grows: `{"notes": […], "operations": 3}`."""
 
     def __init__(self) -> None:
-        self._has_begun = False
-        self._has_notes = False
+        self._before = '{\n  "notes": [\n'
 
     def add(self, notes: Sequence[Note]) -> None:
         """Write what came of a transaction."""
         for note in notes:
-            self._begin()
-            comma = ",\n" if self._has_notes else "\n"
-            self._has_notes = True
             dumped = textwrap.indent(printing.dump(note._asdict(), sys.stdout), "    ")
-            sys.stdout.write(comma + dumped)
+            sys.stdout.write(self._before + dumped)
+            self._before = ",\n"
 
     def end(self, count: int) -> None:
         """Write the end."""
-        self._begin()
-        ends = "\n  ]" if self._has_notes else "]"
-        printing.write(sys.stdout, f'{ends},\n  "operations": {count}\n}}')
-
-    def _begin(self) -> None:
-        if not self._has_begun:
-            self._has_begun = True
-            sys.stdout.write('{\n  "notes": [')
+        notes = "\n  ]" if self._before == ",\n" else '{\n  "notes": []'
+        printing.write(sys.stdout, f'{notes},\n  "operations": {count}\n}}')

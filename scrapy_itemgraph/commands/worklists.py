@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from scrapy.exceptions import UsageError
+
 from scrapy_itemgraph.commands import parsing, printing
-from scrapy_itemgraph.commands.command import argument, command, item_id, misuse
-from scrapy_itemgraph.commands.items import ID
+from scrapy_itemgraph.commands.command import Argument, command, item_id
+from scrapy_itemgraph.commands.items import ID, OF_TASK
 from scrapy_itemgraph.model import item_names
 
 if TYPE_CHECKING:
@@ -15,18 +17,16 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.command import Call
 
+LIMIT = Argument("--limit", metavar="N", type=parsing.count, default=100, help="at most (100)")
 _HIDDEN = {"item_id", "task_id"}
 
 
-@command(
-    "worklist",
-    "List outstanding work that nobody has claimed, in the order of its turn",
-    argument("--task", metavar="TASK", help="of this task alone"),
-    argument("--limit", metavar="N", type=parsing.count, default=100, help="at most (100)"),
-    notes="Work of disabled tasks and work that has to wait are in it; `explain` says why.",
-)
+@command(OF_TASK, LIMIT)
 def worklist(call: Call) -> None:
-    """List outstanding work."""
+    """List outstanding work that nobody has claimed, in the order of its turn.
+
+    Work of disabled tasks and work that has to wait are in it; `explain` says why.
+    """
     with call.graph() as graph:
         rows = graph.worklist(call.given.task, call.given.limit)
     call.write([row._asdict() for row in rows], _work_lines(rows, call.given.limit))
@@ -57,14 +57,9 @@ def _work_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
         yield f"(the first {limit:,}; --limit shows more)"
 
 
-@command(
-    "explain",
-    "Say why an item's tasks run next, or do not",
-    ID,
-    argument("task", metavar="TASK", nargs="?", help="this task alone"),
-)
+@command(ID, Argument("task", nargs="?", help="this task alone"))
 def explain(call: Call) -> None:
-    """Say why tasks run or do not."""
+    """Say why an item's tasks run next, or do not."""
     name = item_id(call)
     with call.graph() as graph:
         explained = graph.explain(name, call.given.task)
@@ -89,15 +84,12 @@ def _explained_lines(explained: Sequence[Any], name: str, shown: str) -> Iterato
             yield printing.clean(f"  - {reason}")
 
 
-@command(
-    "failures",
-    "List the failures that nobody has handled, the oldest first",
-    argument("--task", metavar="TASK", help="of this task alone"),
-    argument("--limit", metavar="N", type=parsing.count, default=100, help="at most (100)"),
-    notes="With --json each has its whole error, traceback included.",
-)
+@command(OF_TASK, LIMIT)
 def failures(call: Call) -> None:
-    """List open failures."""
+    """List the failures that nobody has handled, the oldest first.
+
+    With --json each has its whole error, traceback included.
+    """
     with call.graph() as graph:
         rows = graph.failures(call.given.task, call.given.limit)
     shown = [{k: v for k, v in row._asdict().items() if k not in _HIDDEN} for row in rows]
@@ -130,19 +122,19 @@ def _failure_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
 
 
 @command(
-    "handle",
-    "Mark failures as handled: one, a task's, or all",
-    argument("failure", metavar="FAILURE", nargs="?", type=parsing.count, help="its number"),
-    argument("--task", metavar="TASK", help="all of this task"),
-    argument("--all", action="store_true", help="all of the crawl"),
-    argument("--no-retry", action="store_true", help="do not run it again: it stays held"),
-    notes="What failed runs again, unless --no-retry is given.",
+    Argument("failure", nargs="?", type=parsing.count, help="its number"),
+    Argument("--task", help="all of this task"),
+    Argument("--all", action="store_true", help="all of the crawl"),
+    Argument("--no-retry", action="store_true", help="do not run it again: it stays held"),
 )
 def handle(call: Call) -> None:
-    """Mark failures as handled."""
+    """Mark failures as handled: one, a task's, or all.
+
+    What failed runs again, unless --no-retry is given.
+    """
     given = call.given
     if (given.failure is not None) + (given.task is not None) + given.all != 1:
-        raise misuse("give one of FAILURE, --task TASK and --all")
+        raise UsageError("give one of FAILURE, --task TASK and --all")
     retry = not given.no_retry
     with call.graph() as graph:
         handled = graph.handle(given.failure, task=given.task, retry=retry)
