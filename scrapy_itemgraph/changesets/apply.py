@@ -6,7 +6,7 @@ then other work rows, which are never waited for while a claim may wait for us.
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
@@ -17,7 +17,7 @@ from scrapy_itemgraph.changesets.load import MovedNamesError, load
 from scrapy_itemgraph.changesets.state import Draft, Moved
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
-from scrapy_itemgraph.model.work import Applied, Outcome
+from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres.engine import rest, slices
 from scrapy_itemgraph.store import attempts, commit_tokens, failures, item_journal, queues
 from scrapy_itemgraph.store.worklist import claims, refresh
@@ -120,7 +120,7 @@ def _recorded(
 class _Ending:
     """How one changeset ended: its outcome (None: its item was gone), its error, its notes."""
 
-    def __init__(self, outcome: Outcome | None, error: dict[str, Any] | None = None) -> None:
+    def __init__(self, outcome: Outcome | None, error: ErrorRecord | None = None) -> None:
         self.outcome = outcome
         self.error = error
         self.notes: tuple[Note, ...] = ()
@@ -161,7 +161,7 @@ def _give_back(
         claims.Return(
             claim=c.claim,
             outcome=c.outcome,
-            error=None if c.error is None else json.dumps(c.error),
+            error=c.error,
             not_before=None if c.delay is None else now + c.delay,
         )
         for c in kept
@@ -237,13 +237,9 @@ def _is_gone(state: State, claim: Claim) -> bool:
     return state.items[claim.item_id].is_deleted
 
 
-def _describe(error: OperationError, claim: Claim | None, spider: str | None) -> dict[str, Any]:
-    described = {"type": type(error).__name__, "message": str(error)}
-    if spider is not None:
-        described["spider"] = spider
-    if claim is not None:
-        described |= {"task": claim.task, "item": claim.item.id}
-    return described
+def _describe(error: OperationError, claim: Claim | None, spider: str | None) -> ErrorRecord:
+    where = {} if claim is None else {"task": claim.task, "item": claim.item.id}
+    return replace(ErrorRecord.of(error), spider=spider, **where)
 
 
 def _record(
@@ -267,9 +263,10 @@ def _record(
             continue  # nobody could look at it
         if item.id != claim.item_id and _drops_names(changeset):
             unnamed.append(claim.token)
-        error = None if ending.error is None else json.dumps(ending.error)
         ended.append(
-            attempts.Attempt.of(claim, ending.outcome, worker_id, error=error, item_id=item.id)
+            attempts.Attempt.of(
+                claim, ending.outcome, worker_id, error=ending.error, item_id=item.id
+            )
         )
         if ending.outcome is Outcome.OK:
             continue
@@ -278,7 +275,7 @@ def _record(
                 item_id=item.id,
                 task_id=claim.task_id,
                 version=claim.version,
-                error=error or "{}",
+                error=ending.error,
                 is_refusal=ending.outcome is Outcome.REFUSED,
                 is_expired=ending.is_expired,
             )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
+from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def error(described: Mapping[str, Any] | None) -> Iterator[str]:
     """
     if not described:
         return
-    said = f"{described.get('type', 'error')}: {described.get('message', '')}".rstrip(": ")
+    said = str(ErrorRecord.read(described)).rstrip(": ")
     text = clean(" ".join(said.split()))
     columns = width()
     if columns is None:

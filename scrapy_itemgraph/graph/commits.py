@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.work import Applied, CommitResult, Outcome
+from scrapy_itemgraph.model.work import Applied, CommitResult, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import commit_tokens, engine_work, spider_state
 from scrapy_itemgraph.store import cookies as stored_cookies
@@ -72,7 +72,7 @@ class Commits:
             if refused.outcome is Outcome.FAILED and not has_more:
                 raise
             logger.exception("The database refused a commit", extra={"action": "commit_refused"})
-            described = {"type": type(error).__name__, "message": str(error)}
+            described = ErrorRecord.of(error)
             if refused.claim is None:
                 return CommitResult(applied=[Applied(outcome=Outcome.FAILED, error=described)])
             failed = Changeset(

@@ -181,7 +181,7 @@ class ItemGraph:
             )
             if applied.error is not None:
                 name = names[applied.failed_at or 0]
-                raise OperationError(f"{name}: {applied.error['message']}")
+                raise OperationError(f"{name}: {applied.error.message}")
             return list(applied.notes)
 
         return self._call(run)

@@ -19,7 +19,7 @@ from scrapy_itemgraph.graph.worker_pruning import WorkerPruning
 from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.operations import Changeset
-from scrapy_itemgraph.model.work import ClaimResult, Outcome
+from scrapy_itemgraph.model.work import ClaimResult, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
 from scrapy_itemgraph.store import items as stored_items
@@ -226,7 +226,7 @@ class WorkerGraph:
         seeds = Changeset(operations=tuple(operations), outcome=Outcome.OK)
         (applied,) = (await self.commit([seeds])).applied
         if applied.error is not None:
-            raise OperationError(f"spider {self._spider}, seeds: {applied.error['message']}")
+            raise OperationError(f"spider {self._spider}, seeds: {applied.error.message}")
         return applied.notes
 
     # Plain callbacks
@@ -336,7 +336,7 @@ class WorkerGraph:
         """
         if not slots.is_usable(slot):
             what = f"the request's slot is no text of up to {slots.MAX_BYTES} bytes: {slot!r:.80}"
-            error = {"type": "OperationError", "message": what}
+            error = ErrorRecord(type="OperationError", message=what)
             failed = Changeset(operations=(), outcome=Outcome.FAILED, claim=claim, error=error)
             (applied,) = (await self.commit([failed])).applied
             return applied.outcome is not None

@@ -15,7 +15,7 @@ from scrapy_itemgraph.model import input_checks, item_names, slots
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.model.feeds import Scraped
-    from scrapy_itemgraph.model.work import Claim, Outcome
+    from scrapy_itemgraph.model.work import Claim, ErrorRecord, Outcome
 
 Merge = Callable[[dict[str, Any]], Mapping[str, Any]] | Mapping[str, Any]
 MergePair = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
@@ -325,7 +325,7 @@ class Changeset:
     operations: tuple[Operation, ...]
     outcome: Outcome
     claim: Claim | None = None
-    error: dict[str, Any] | None = None
+    error: ErrorRecord | None = None
     delay: timedelta | None = None
     allow_failure: bool = False
     scraped: tuple[Scraped, ...] = ()

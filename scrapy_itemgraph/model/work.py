@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,40 @@ class Outcome(StrEnum):
     RELEASED = "released"
     DIED = "died"
     STALLED = "stalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRecord:
+    """An error as it is stored with an attempt or a failure; what is not known is left out.
+
+    `type` is the name of its class, or a kind such as "stalled".
+    """
+
+    type: str
+    message: str
+    traceback: str | None = None
+    url: str | None = None
+    spider: str | None = None
+    task: str | None = None
+    item: str | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> ErrorRecord:
+        """Return the record of an exception whose traceback tells nothing."""
+        return cls(type=type(error).__name__, message=str(error))
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> ErrorRecord:
+        """Return the record that was stored as this JSON."""
+        known = {one.name: stored[one.name] for one in fields(cls) if one.name in stored}
+        return cls(**{"type": "error", "message": "", **known})
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}"
+
+    def as_json(self) -> str:
+        """Return the JSON that is stored."""
+        return json.dumps({key: one for key, one in asdict(self).items() if one is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +156,7 @@ class Applied:
     """
 
     outcome: Outcome | None
-    error: dict[str, Any] | None = None
+    error: ErrorRecord | None = None
     notes: tuple[Note, ...] = ()
     failed_at: int | None = None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.model.work import Claim
+    from scrapy_itemgraph.model.work import Claim, ErrorRecord
 
 RECORD_ATTEMPTS = text("""
     INSERT INTO attempts
@@ -63,7 +63,7 @@ PRUNE_ATTEMPTS = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What is recorded of a claim's life, on the item that survived it; the error is JSON."""
+    """What is recorded of a claim's life, on the item that survived it."""
 
     item_id: int
     task_id: int
@@ -73,7 +73,7 @@ class Attempt:
     number: int
     outcome: Outcome
     started_at: datetime
-    error: str | None = None
+    error: ErrorRecord | None = None
 
     @classmethod
     def of(
@@ -82,7 +82,7 @@ class Attempt:
         outcome: Outcome,
         worker_id: int | None,
         *,
-        error: str | None = None,
+        error: ErrorRecord | None = None,
         item_id: int | None = None,
     ) -> Attempt:
         """Return the record of a claim; `item_id` is given where the claim's own item is gone."""
@@ -114,10 +114,10 @@ def record(connection: Connection, ended: Sequence[Attempt]) -> None:
                 tokens="token",
                 versions="version",
                 numbers="number",
-                errors="error",
                 started="started_at",
             ),
             "outcomes": [str(one.outcome) for one in ended],
+            "errors": [one.error and one.error.as_json() for one in ended],
         },
     )
     connection.execute(PRUNE_ATTEMPTS, pairs)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
+    from scrapy_itemgraph.model.work import ErrorRecord
+
 # The columns by which people know an item `i` that is a request: its URL and method.
 PAGE = """
         CASE WHEN json_typeof(i.data->'url') = 'string' THEN i.data->>'url' END AS url,
@@ -76,7 +78,7 @@ UNHOLD = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A pair that failed, with its error as JSON.
+    """A pair that failed, and its error.
 
     With `is_expired` it was expired while it was claimed: it runs again, and its failure, which is
     of before, is handled by that.
@@ -85,7 +87,7 @@ class Failed:
     item_id: int
     task_id: int
     version: str
-    error: str
+    error: ErrorRecord | None
     is_refusal: bool = False
     is_expired: bool = False
 
@@ -102,7 +104,7 @@ def record(connection: Connection, failed: Sequence[Failed]) -> None:
         {
             **pairs,
             "refusals": [f.is_refusal for f in failed],
-            "errors": [f.error for f in failed],
+            "errors": [f.error.as_json() if f.error else "{}" for f in failed],
         },
     )
     supersede(connection, _pairs(f for f in failed if f.is_expired), by="expired")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import logs
@@ -182,9 +182,9 @@ class Committer:
 
 
 def _log_outcome(applied: Applied, changeset: Changeset, where: str) -> None:
-    error: dict[str, Any] = applied.error or changeset.error or {}
-    extra = {"action": str(applied.outcome), "where": where, "error": error.get("type")}
-    reason = f"{error.get('type', '')}: {error.get('message', '')}".rstrip(": ")
+    error = applied.error or changeset.error
+    extra = {"action": str(applied.outcome), "where": where, "error": error and error.type}
+    reason = str(error or "").rstrip(": ")
     if applied.outcome is Outcome.FAILED:
         # What went wrong in a plain callback or its download Scrapy has said itself.
         level = logging.INFO if changeset.is_of_callback else logging.ERROR

@@ -69,7 +69,7 @@ def test_one_bad_execution_fails_alone(crawl, bad):
     )
 
     assert (first.outcome, middle.outcome, last.outcome) == ("ok", "failed", "ok")
-    assert middle.error["message"].startswith(f"{type(bad).__name__}: ")
+    assert middle.error.message.startswith(f"{type(bad).__name__}: ")
     assert [crawl.get(name).data.get("n") for name in names] == [1, None, 1]
     assert [crawl.get(f"from {which}") is None for which in ("first", "middle", "last")] == [
         *(False, True, False)

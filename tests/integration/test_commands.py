@@ -19,13 +19,13 @@ from types import SimpleNamespace
 import logs
 import pytest
 import sqlalchemy as sa
-from graphs import ERROR, Crawl
+from graphs import Crawl
 from scrapy import cmdline
 from scrapy.settings import Settings
 
 from scrapy_itemgraph.commands import COMMANDS, parsing, printing
 from scrapy_itemgraph.model.operations import Expire, RenameItem, SetTTL, UpdateMetadata
-from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.registry import crawls, workers
 from scrapy_itemgraph.tools import url_secrets
@@ -413,7 +413,7 @@ def test_show(scrapy, crawl):
         ("reviews", "failed"),
         ("parse", "ok"),
     ]
-    assert shown["attempts"][0]["error"] == ERROR
+    assert shown["attempts"][0]["error"] == STORED_ERROR
     for text in ("EAN:1", "rank = 3", "PAGE:1 (now SKU:1)", '"price": 3', "ValueError: no price"):
         assert text in human
 
@@ -643,13 +643,14 @@ def test_worklist(scrapy, crawl):
 
 
 LONG = "URL:https://a.example/" + "very-long/" * 30 + "end"
+STORED_ERROR = {"type": "ValueError", "message": "no price"}
 ERROR_TEXT = "long " * 90 + "the cause"
 
 
 def fail_at_length(crawl):
     """Make a failure whose message is longer than three lines."""
     claim = crawl.claimed("A", "parse")
-    error = {"type": "ValueError", "message": ERROR_TEXT}
+    error = ErrorRecord(type="ValueError", message=ERROR_TEXT)
     crawl.end(claim, outcome=Outcome.FAILED, error=error)
 
 
@@ -902,7 +903,7 @@ def test_failures_and_handle(scrapy, crawl):
     none = scrapy("handle", "--task", "parse", "--json")
 
     assert [(f["item"], f["task"], f["error"]) for f in listed] == [
-        (name, "parse", ERROR) for name in "ABC"
+        (name, "parse", STORED_ERROR) for name in "ABC"
     ]
     assert "ValueError: no price" in human
     assert one.document == {"handled": 1, "retry": True}

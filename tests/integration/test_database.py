@@ -334,7 +334,7 @@ def test_a_value_that_an_index_refuses_fails_its_execution_alone(database):
     applied = asyncio.run(run())
 
     assert [one.outcome for one in applied] == ["ok", "failed", "ok"]
-    assert "ProgramLimitExceeded" in applied[1].error["message"]
+    assert "ProgramLimitExceeded" in applied[1].error.message
 
 
 def test_a_request_whose_slot_is_too_long_fails_its_execution_alone(database):

@@ -347,7 +347,7 @@ def test_deleting_what_was_merged_of_an_updated_item_is_an_error(crawl):
     applied = crawl.end(claim, UpdateData({"n": 1}), MergeItem("B"), DeleteItem("B"))
 
     assert applied.outcome is Outcome.FAILED
-    assert "delete it or update it" in applied.error["message"]
+    assert "delete it or update it" in applied.error.message
 
 
 def test_the_failure_of_an_allowed_execution_follows_a_merge_in_its_batch(crawl):

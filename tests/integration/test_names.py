@@ -431,10 +431,10 @@ def test_a_merge_that_raises_or_returns_nonsense_fails_its_execution(crawl, merg
     applied = crawl.end(claim, CreateItem("B"), UpdateData(merge))
 
     assert applied.outcome is Outcome.FAILED
-    assert "UpdateData: " in applied.error["message"]
-    assert what_is_wrong in applied.error["message"]
-    assert (applied.error["spider"], applied.error["task"]) == ("shop", "parse")
-    assert applied.error["item"] == "A"
+    assert "UpdateData: " in applied.error.message
+    assert what_is_wrong in applied.error.message
+    assert (applied.error.spider, applied.error.task) == ("shop", "parse")
+    assert applied.error.item == "A"
     assert crawl.get("A").data == {"n": 1}
     assert crawl.get("B") is None
     assert crawl.failures() == ["A"]
@@ -507,7 +507,7 @@ def test_after_its_item_is_deleted_an_operation_needs_an_id(crawl):
 
     applied = crawl.end(claim, DeleteItem(), AddTag("x"))
 
-    assert "AddTag: the item under work was deleted" in applied.error["message"]
+    assert "AddTag: the item under work was deleted" in applied.error.message
     assert crawl.get("A") is not None
 
 

@@ -492,7 +492,7 @@ def test_a_name_that_moves_while_its_owner_is_waited_for_is_looked_up_anew(
     merger.commit()
 
     if not cured:
-        assert "there is no item 'A'" in tagging.result().error["message"]
+        assert "there is no item 'A'" in tagging.result().error.message
         return
     with pytest.raises(MovedNamesError):
         tagging.result()

@@ -17,7 +17,7 @@ from scrapy_itemgraph import (
     UpdateData,
     UpdateMetadata,
 )
-from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
 DAY = timedelta(days=1)
 
@@ -295,7 +295,7 @@ def test_what_is_expired_while_it_is_claimed_runs_again_though_it_fails(
         crawl.done("A")
         crawl.age(days=2)
     claim = crawl.claimed("A")
-    failed = {"outcome": outcome, "error": {"type": "KeyError"}, "allow_failure": allow_failure}
+    failed = {"outcome": outcome, "error": graphs.ERROR, "allow_failure": allow_failure}
 
     crawl.do(Expire(id="A", task="parse"))
     crawl.end(claim, **failed)
@@ -436,7 +436,7 @@ def test_a_first_failure_makes_a_result_that_never_ran(crawl):
     assert (result.is_successful, result.completed_at, result.is_held) == (False, None, True)
     assert crawl.failures() == ["A"]
     (row,) = crawl.rows("SELECT error, occurred_at, handled_at FROM failures")
-    assert row.error == graphs.ERROR
+    assert ErrorRecord.read(row.error) == graphs.ERROR
     assert row.occurred_at is not None
     assert row.handled_at is None
 

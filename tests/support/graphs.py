@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.model import operations, tasks
 from scrapy_itemgraph.model.operations import Changeset, CreateItem
-from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store import items as stored_items
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LEASE = timedelta(seconds=60)
 SLOT = "a.example"
-ERROR = {"type": "ValueError", "message": "no price"}
+ERROR = ErrorRecord(type="ValueError", message="no price")
 
 
 def spider(**declared: dict[str, Any]) -> type:
@@ -206,7 +206,7 @@ class Crawl:
         """Apply operations from outside that cannot be carried out; return the message."""
         applied = self.end(None, *given)
         assert applied.error is not None
-        return applied.error["message"]
+        return applied.error.message
 
     def handle(self, task: str | None = None, *, retry: bool = True) -> int:
         """Handle open failures, as the door for people does; return how many."""
@@ -297,7 +297,7 @@ def changeset(
     claim: Claim | None,
     *given: operations.Operation,
     outcome: Outcome = Outcome.OK,
-    error: dict[str, Any] | None = None,
+    error: ErrorRecord | None = None,
     delay: timedelta | None = None,
     allow_failure: bool = False,
 ) -> Changeset:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Terms
+from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.store.admin.limits_report import limit_name
 from scrapy_itemgraph.store.limits import allocation
 from scrapy_itemgraph.store.sql_conditions import COUNTED_FAILURES
@@ -276,5 +277,4 @@ def _period(seconds: float) -> str:
 
 
 def _error(row: Row[Any]) -> str:
-    error = row.error or {}
-    return f"{error.get('type', 'error')}: {error.get('message', '')}".strip()
+    return str(ErrorRecord.read(row.error or {})).strip()

@@ -5,12 +5,11 @@ All functions take a connection and never commit.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.work import GivenUp, Outcome, TakenOver
+from scrapy_itemgraph.model.work import ErrorRecord, GivenUp, Outcome, TakenOver
 from scrapy_itemgraph.store import attempts, engine_work, failures, logins
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.items import lock_items
@@ -244,21 +243,20 @@ def _give_up(connection: Connection, fatal: Sequence[Row[Any]]) -> list[GivenUp]
             continue
         kind = "worker died" if row.has_died else "stalled"
         what = "died" if row.has_died else "stalled: their event loop stood still"
-        error = {
-            "type": kind,
-            "message": f"{MOST_ALONE} workers in a row {what}, while each ran this alone",
-            "task": row.task,
-            "item": item.name,
-        }
-        if item.url is not None:
-            error["url"] = item.url
+        error = ErrorRecord(
+            type=kind,
+            message=f"{MOST_ALONE} workers in a row {what}, while each ran this alone",
+            url=item.url,
+            task=row.task,
+            item=item.name,
+        )
         given_up.append(GivenUp(item=item.name, task=row.task, kind=kind, url=item.url))
         failed.append(
             failures.Failed(
                 item_id=row.item_id,
                 task_id=row.task_id,
                 version=row.version,
-                error=json.dumps(error),
+                error=error,
             )
         )
     failures.record(connection, failed)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
     from scrapy_itemgraph.model.tasks import RegisteredTask
+    from scrapy_itemgraph.model.work import ErrorRecord
 
 # What this worker may claim now: kinds of its tasks, declared as it knows them, not stopped.
 OPEN_KINDS = text(f"""
@@ -230,11 +231,11 @@ def release_all(connection: Connection, worker_id: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """A claim that is given back, or tried again from a moment on; the error is JSON."""
+    """A claim that is given back, or tried again from a moment on."""
 
     claim: Claim
     outcome: Outcome
-    error: str | None = None
+    error: ErrorRecord | None = None
     not_before: datetime | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import Changeset
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.feeds import Scraped
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.work import Claim
+    from scrapy_itemgraph.model.work import Claim, ErrorRecord
     from scrapy_itemgraph.throttle.limiter import Limiter
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
@@ -119,7 +119,7 @@ class ActiveExecutions:
 
     def error_of(
         self, execution: Execution, error: BaseException, *, kind: str | None = None, url: str = ""
-    ) -> dict[str, Any]:
+    ) -> ErrorRecord:
         """Return an error as it is recorded with the execution's attempt."""
         where = {"spider": self._spider}
         if execution.claim is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.model.work import ErrorRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,19 +21,19 @@ def type_name(error: BaseException) -> str:
 
 
 def describe(
-    error: BaseException, where: Mapping[str, Any], *, kind: str | None = None, url: str = ""
-) -> dict[str, Any]:
-    """Return an error as it is recorded with a failed attempt."""
+    error: BaseException, where: Mapping[str, str], *, kind: str | None = None, url: str = ""
+) -> ErrorRecord:
+    """Return an error as it is recorded with a failed attempt; `where` has what else is known."""
     frames = ""
     if kind is None:
         frames = "".join(traceback.format_exception(error, limit=-10))[-_MAX_TRACEBACK:]
-    return {
-        "type": kind or type_name(error),
-        "message": _shortened(_clean(_message(error))),
-        "traceback": _clean(frames),
-        "url": _clean(url),
+    return ErrorRecord(
+        type=kind or type_name(error),
+        message=_shortened(_clean(_message(error))),
+        traceback=_clean(frames),
+        url=_clean(url),
         **where,
-    }
+    )
 
 
 def _shortened(message: str) -> str:

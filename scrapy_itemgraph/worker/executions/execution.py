@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import TooManyOperationsError
 from scrapy_itemgraph.model.operations import AllowFailure, Changeset, Operation
-from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ class Leg:
         self.state = LegState.OFFERED
         self.children: set[Leg] = set()  # those that are open
         self.request: Any = None  # what the engine has
-        self.failure: tuple[Outcome, dict[str, Any]] | None = None  # what its errback was told of
+        self.failure: tuple[Outcome, ErrorRecord] | None = None  # what its errback was told of
         self.fetch: Any = None  # the task that fetches it
         self.scrapes: set[Any] = set()
         self.lane: Lane = ()  # the limits that its request keeps to
@@ -111,7 +111,8 @@ class Leg:
         seconds = max((one.blocked_until - now for one in lane), default=0.0)
         slots = [one.name for one in lane if one.is_slot]
         if execution.is_of_task and claim.slot not in slots and 0 < seconds < math.inf:
-            error = {"type": "blocked", "message": f"the slot {', '.join(slots)} is blocked"}
+            what = f"the slot {', '.join(slots)} is blocked"
+            error = ErrorRecord(type="blocked", message=what)
             execution.retry(error, timedelta(seconds=seconds))
         else:
             execution.release()
@@ -156,7 +157,7 @@ class Execution:
         self.item: Any = None
         self.operations: list[Operation] = []
         self.scraped: list[Scraped] = []
-        self.error: dict[str, Any] | None = None
+        self.error: ErrorRecord | None = None
         self.outcome = Outcome.OK
         self.delay: timedelta | None = None
         self.allow_failure = claim is None or (task is not None and task.allow_failure)
@@ -247,15 +248,15 @@ class Execution:
         else:
             self.operations.append(operation)
 
-    def fail(self, error: dict[str, Any]) -> None:
+    def fail(self, error: ErrorRecord) -> None:
         """End as a failure; the first error is the one that is kept."""
         self._settle(Outcome.FAILED, error)
 
-    def refuse(self, error: dict[str, Any]) -> None:
+    def refuse(self, error: ErrorRecord) -> None:
         """End as refused: the project itself would not have the page."""
         self._settle(Outcome.REFUSED, error)
 
-    def retry(self, error: dict[str, Any], delay: timedelta) -> None:
+    def retry(self, error: ErrorRecord, delay: timedelta) -> None:
         """End this attempt and have another one after `delay`."""
         if self.outcome is Outcome.OK:
             self.delay = delay
@@ -284,7 +285,7 @@ class Execution:
             scraped=() if self.is_doomed else tuple(self.scraped),
         )
 
-    def _settle(self, outcome: Outcome, error: dict[str, Any] | None) -> None:
+    def _settle(self, outcome: Outcome, error: ErrorRecord | None) -> None:
         if self.outcome is not Outcome.OK:
             return
         self.outcome = outcome

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy import Request
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.spider.request_builder import iterate, login_of
@@ -132,12 +132,12 @@ class Logins:
         self._generation = await self._graph.sessions.end_login(renewed=error is None)
         if error is not None:
             raise ItemGraphError(
-                f"spider {name}: login() failed: {error.get('type')}: {error.get('message')}. "
+                f"spider {name}: login() failed: {error}. "
                 "The work was given back; start the crawl again to go on"
             )
         self._crawler.stats.inc_value("itemgraph/logins")
 
-    async def _run_login(self) -> dict[str, Any] | None:
+    async def _run_login(self) -> ErrorRecord | None:
         """Run the spider's login to the end of its last callback; return its error, if any."""
         ended = asyncio.Event()
         execution = self._active.begin(url="login()")
@@ -159,4 +159,5 @@ class Logins:
         await ended.wait()
         if execution.outcome is Outcome.OK:
             return None
-        return execution.error or {"type": str(execution.outcome), "message": "it was given up"}
+        given_up = ErrorRecord(type=str(execution.outcome), message="it was given up")
+        return execution.error or given_up

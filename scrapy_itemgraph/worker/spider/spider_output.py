@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
 
+    from scrapy_itemgraph.model.work import ErrorRecord
     from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
@@ -272,7 +273,7 @@ class SpiderOutput:
             self.broke(leg, raised)
             raise
 
-    def _settle(self, leg: Leg, outcome: Outcome, error: dict[str, Any]) -> None:
+    def _settle(self, leg: Leg, outcome: Outcome, error: ErrorRecord) -> None:
         if outcome is Outcome.FAILED:
             leg.execution.fail(error)
         elif leg.is_own or leg.execution.is_login:

@@ -47,8 +47,11 @@ def test_a_claimed_execution_says_what_it_works_on_and_where_its_error_was():
     where, error = asyncio.run(run())
 
     assert where.startswith("spider s, task parse, item 7")
-    assert {"type": "ValueError", "message": "wrong", "task": "parse", "item": "7"}.items() <= (
-        error.items()
+    assert (error.type, error.message, error.task, error.item) == (
+        "ValueError",
+        "wrong",
+        "parse",
+        "7",
     )
 
 

@@ -126,7 +126,7 @@ def test_a_claim_whose_request_cannot_be_built_fails_alone():
         with running(made.run()):
             await turns(20)
             (entry,) = parts.outbox.take()
-            return made.claimed, entry.changeset.error["message"]
+            return made.claimed, entry.changeset.error.message
 
     claimed, message = asyncio.run(run())
 

@@ -261,7 +261,7 @@ def test_without_a_login_an_expired_session_fails_the_work():
         logins.begin(leg)
         leg.request = Request(URL)
         logins.expired(leg, SessionExpired())
-        return leg.execution.outcome, leg.execution.error["message"]
+        return leg.execution.outcome, leg.execution.error.message
 
     outcome, message = asyncio.run(run())
 

@@ -11,10 +11,10 @@ import pytest
 from scrapy_itemgraph.model.operations import AllowFailure, UpdateData
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.tasks import Task
-from scrapy_itemgraph.model.work import Claim, Outcome
+from scrapy_itemgraph.model.work import Claim, ErrorRecord, Outcome
 from scrapy_itemgraph.worker.executions.execution import Execution, LegState
 
-ERROR = {"type": "ValueError"}
+ERROR = ErrorRecord(type="ValueError", message="wrong")
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_a_failure_drops_operations_and_keeps_the_first_error(execution):
     """Without allow_failure nothing of a failed execution is applied."""
     execution.add(UpdateData({"a": 1}))
     execution.fail(ERROR)
-    execution.fail({"type": "KeyError"})
+    execution.fail(ErrorRecord(type="KeyError", message="other"))
 
     changeset = execution.changeset()
 
@@ -179,7 +179,7 @@ def test_a_retry_has_a_delay_and_no_operations(execution):
     """A retry carries its delay; a failure after it changes nothing any more."""
     execution.add(UpdateData({"a": 1}))
     execution.retry(ERROR, timedelta(seconds=5))
-    execution.fail({"type": "KeyError"})
+    execution.fail(ErrorRecord(type="KeyError", message="other"))
 
     changeset = execution.changeset()
 
