@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from scrapy import signals
 
+from scrapy_itemgraph.tools import garbage, logs
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.execution import current_leg
 
@@ -17,18 +18,24 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.worker.worker import Worker
 
+logger = logs.logger(__name__)
+
 
 class ItemGraphExtension:
-    """Fails the execution whose item broke a pipeline, and the process that could not start."""
+    """Fails executions whose item broke a pipeline, and tunes the process while the crawl runs."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._has_tuned = False
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the extension of a crawler."""
-        extension = cls(workers.of(crawler))
+        worker = workers.of(crawler)
+        extension = cls(worker)
         crawler.signals.connect(extension.item_error, signal=signals.item_error)
+        if worker.settings.tune_gc:
+            crawler.signals.connect(extension.spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(extension.engine_stopped, signal=signals.engine_stopped)
         return extension
 
@@ -38,7 +45,18 @@ class ItemGraphExtension:
         if leg is not None and failure.value is not None:
             self._worker.spider_output.broke(leg, failure.value)
 
+    def spider_opened(self) -> None:
+        """Tune Python's collector for the time of the crawl."""
+        self._has_tuned = True
+        if garbage.tune():
+            logger.info(
+                "Python collects garbage more rarely while crawls run (ITEMGRAPH_TUNE_GC)",
+                extra={"action": "gc_tuned"},
+            )
+
     def engine_stopped(self) -> None:
         """Make the process's exit code tell that the crawl could not go on."""
+        if self._has_tuned:
+            garbage.restore()
         if self._worker.failure is not None:
             self._worker.crawler.spider = None  # Scrapy takes this for a failed start

@@ -51,6 +51,7 @@ class Settings:
     auto_migrate: bool | None = None
     allowed_modules: tuple[str, ...] = ()
     max_operations: int = 2_000_000
+    tune_gc: bool = True
 
     @classmethod
     def of_project(cls, project: ProjectSettings) -> Settings:
@@ -259,4 +260,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "auto_migrate": _boolean,
     "allowed_modules": _modules,
     "max_operations": _integer,
+    "tune_gc": _boolean,
 }

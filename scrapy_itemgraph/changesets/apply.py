@@ -18,18 +18,18 @@ from scrapy_itemgraph.changesets.state import Draft, Moved
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
-from scrapy_itemgraph.postgres.engine import rest, slices
+from scrapy_itemgraph.postgres.engine import WIDE, rest, slices
 from scrapy_itemgraph.store import attempts, commit_tokens, failures, item_journal, queues
 from scrapy_itemgraph.store.worklist import claims, refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from sqlalchemy import Connection, Row
 
-    from scrapy_itemgraph.changesets.state import Item, State
+    from scrapy_itemgraph.changesets.state import Item, New, State
     from scrapy_itemgraph.model.operations import Changeset
     from scrapy_itemgraph.model.work import Claim, Note
 
@@ -77,7 +77,7 @@ def apply(
     endings = {id(c): _run(connection, state, c, spider) for c in running}
     frees_names = flush(connection, state)
     _record(connection, running, endings, state, worker_id)
-    refresh.refresh(connection, {*state.items, *freed_items}, new=state.new)
+    refresh.refresh(connection, {*state.items, *freed_items}, new=_alike(connection, state.new))
     queues.wake(connection, [row.queue_id for row in freed])
     item_journal.append(connection, crawl_id, _kept(running, endings))
     if frees_names:
@@ -231,6 +231,17 @@ def _keep_requests(
     result_operations.end_own(run, is_failed=True, is_held=is_held)
     draft.keep()
     ending.notes = tuple(run.notes)
+
+
+def _alike(connection: Connection, made: Mapping[int, New]) -> Iterable[list[int]]:
+    """Return the numbers of new items, in groups that are alike in what decides about work."""
+    groups: dict[Hashable, list[int]] = {}
+    for part in slices(connection, list(made.items()), WIDE):
+        for number, new in part:
+            operation = new.operation
+            alike = new.slot, operation.nice, new.not_before, tuple(operation.tags)
+            groups.setdefault(alike, []).append(number)
+    return groups.values()
 
 
 def _is_gone(state: State, claim: Claim) -> bool:

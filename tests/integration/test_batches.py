@@ -217,3 +217,34 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_operations(cr
 
     assert many <= few
     assert many < 60
+
+
+def test_new_items_of_one_batch_each_get_their_own_work(connection):
+    """Items that differ in slot, nice, tags, data or start have work as if each came alone."""
+    crawl = graphs.Crawl.of(
+        connection,
+        parse={"tags": ("page",), "rate_limit_by_tag": {"slow": "1/s"}},
+        price={"tags": ("product",), "depends_on": ("parse",)},
+        stock={"tags": ("product",), "nice": 5},
+    )
+    tags = [("page",), ("page", "slow"), ("slow", "page"), ("product",), ("page", "product"), ()]
+    made = [
+        CreateItem(
+            f"N{n}",
+            tags=tags[n % len(tags)],
+            data={"url": f"http://{'abc'[n % 3]}.example/{n}"},
+            nice=n % 2 * 7 - 3,
+            not_before=timedelta(hours=1) if n % 5 == 0 else None,
+        )
+        for n in range(90)
+    ]
+
+    crawl.commit(graphs.changeset(None, *made), graphs.changeset(None, AddTag("page", id="N5")))
+
+    oracle.assert_worklist_is_true(connection, crawl.id)
+    pairs = crawl.rows("SELECT i.name, w.task_id FROM work w JOIN items i ON i.id = w.item_id")
+    assert len(pairs) == len(set(pairs)) == 60 + 30 + 1
+    assert crawl.rows(
+        "SELECT count(*) FROM work WHERE seq <> (SELECT count(*) FROM work o WHERE"
+        " (o.item_id, o.task_id) <= (work.item_id, work.task_id)) + (SELECT min(seq) FROM work) - 1"
+    ) == [(0,)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import input_checks
-from scrapy_itemgraph.postgres.engine import WIDE, slices
+from scrapy_itemgraph.postgres.engine import WIDE, rest, slices
 from scrapy_itemgraph.store.queues import find_or_make, wake
 from scrapy_itemgraph.store.sql_conditions import is_stale
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
 # The outstanding pairs of some items, with the queue and kind of each (null: not made yet).
-_WANTED = f"""
+WANTED = text(f"""
     WITH called AS (
         SELECT DISTINCT i.id AS item_id, tt.task_id
         FROM unnest(CAST(:items AS bigint[])) AS touched(id)
@@ -59,25 +59,7 @@ _WANTED = f"""
                 AND (dr.completed_at IS NULL
                     OR dr.is_held
                     OR {is_stale("dr", "dt")}))
-"""  # noqa: S608 - our own conditions
-WANTED = text(_WANTED)
-
-# The same for new items, which have no work yet, made work of where queue and kind are there: the
-# queues that got some, and the items of which some pair lacks one.
-ENQUEUE = text(f"""
-    WITH wanted AS MATERIALIZED ({_WANTED}),
-    made AS (
-        INSERT INTO work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before)
-        SELECT item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before
-        FROM wanted
-        WHERE queue_id IS NOT NULL AND kind_id IS NOT NULL
-        RETURNING queue_id
-    )
-    SELECT DISTINCT queue_id, CAST(NULL AS bigint) AS item_id FROM made
-    UNION ALL
-    SELECT DISTINCT CAST(NULL AS int), item_id FROM wanted
-    WHERE queue_id IS NULL OR kind_id IS NULL
-""")  # noqa: S608 - of our own texts
+""")  # noqa: S608 - our own conditions
 
 # The work that stands of some items.
 STANDING = text("""
@@ -142,35 +124,49 @@ MOVE_WORK = text("""
 """)
 
 
-def refresh(connection: Connection, item_ids: Iterable[int], *, new: Collection[int] = ()) -> None:
+def refresh(
+    connection: Connection,
+    item_ids: Iterable[int],
+    *,
+    new: Iterable[Sequence[int]] = (),
+) -> None:
     """Make the work of these (locked) items what is outstanding of them.
 
     Args:
         connection: The caller's transaction.
         item_ids: Items that may have work.
-        new: Items that this transaction made, and which have none.
+        new: Items that this transaction made, and which have none, in groups that are alike in
+            all that decides about work: slot, tags, nice, not before. What is outstanding of
+            the first of a group is so of all.
 
     """
+    groups = {group[0]: group for group in new}
+    missing: list[tuple[int, _Place]] = []
     awake: set[int] = set()
-    for part in slices(connection, sorted(new), WIDE):
-        awake |= _enqueue(connection, list(part))
-    for part in slices(connection, sorted(set(item_ids))):
-        awake |= _refresh(connection, list(part))
+    for part in slices(connection, sorted({*item_ids, *groups})):
+        places, moved = _refresh(connection, list(part), groups)
+        awake.update(place.queue_id for place in (*places, *moved))
+        for place in places:
+            item = place.work.item_id
+            missing += [(number, place) for number in groups.get(item, (item,))]
+            rest(connection, len(missing))
+    missing.sort(key=_by_item)
+    for rows in slices(connection, missing, WIDE):
+        connection.execute(INSERT_WORK, _columns(rows))
     wake(connection, awake)
 
 
-def _enqueue(connection: Connection, items: list[int]) -> set[int]:
-    """Make work of new items; return the queues that got some."""
-    rows = connection.execute(ENQUEUE, {"items": input_checks.number_array(items)}).all()
-    incomplete = [row.item_id for row in rows if row.item_id is not None]
-    awake = {row.queue_id for row in rows if row.queue_id is not None}
-    return awake | _refresh(connection, sorted(incomplete)) if incomplete else awake
+def _by_item(row: tuple[int, _Place]) -> tuple[int, int]:
+    return row[0], row[1].work.task_id
 
 
-def _refresh(connection: Connection, items: list[int]) -> set[int]:
-    """Do it for some items; return the queues that got work."""
+def _refresh(
+    connection: Connection, items: list[int], new: Collection[int]
+) -> tuple[list[_Place], list[_Place]]:
+    """Move and withdraw work of some items; return what of it is missing, and what was moved."""
     wanted = {(row.item_id, row.task_id): row for row in _rows(connection, WANTED, items)}
-    standing = {(row.item_id, row.task_id): row for row in _rows(connection, STANDING, items)}
+    old = [item for item in items if item not in new]
+    standing = {(row.item_id, row.task_id): row for row in _rows(connection, STANDING, old)}
     queues = find_or_make(connection, wanted.values())
     kinds = _kinds(connection, wanted.values())
     missing: list[_Place] = []
@@ -185,15 +181,13 @@ def _refresh(connection: Connection, items: list[int]) -> set[int]:
             place = _Place(row, queue, kinds[_kind(row)])
             if place.differs(there):
                 moved.append(place)
-    if missing:
-        connection.execute(INSERT_WORK, _columns(missing))
     if moved:
-        connection.execute(MOVE_WORK, _columns(moved))
+        connection.execute(MOVE_WORK, _columns([(place.work.item_id, place) for place in moved]))
     withdraw(
         connection,
         [pair for pair, row in standing.items() if pair not in wanted and not row.is_claimed],
     )
-    return {place.queue_id for place in (*missing, *moved)}
+    return missing, moved
 
 
 def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None:
@@ -206,7 +200,7 @@ def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None
 
 
 def _rows(connection: Connection, statement: Any, items: list[int]) -> Sequence[Row[Any]]:
-    return connection.execute(statement, {"items": items}).all()
+    return connection.execute(statement, {"items": items}).all() if items else ()
 
 
 def _kind(row: Row[Any]) -> tuple[int, tuple[int, ...]]:
@@ -244,15 +238,15 @@ class _Place:
         )
 
 
-def _columns(places: Sequence[_Place]) -> dict[str, list[Any]]:
-    rows = [place.work for place in places]
+def _columns(rows: Sequence[tuple[int, _Place]]) -> dict[str, Any]:
+    numbers = input_checks.number_array
     return {
-        "items": [row.item_id for row in rows],
-        "tasks": [row.task_id for row in rows],
-        "crawls": [row.crawl_id for row in rows],
-        "queues": [place.queue_id for place in places],
-        "kinds": [place.kind_id for place in places],
-        "stale": [row.is_stale for row in rows],
-        "nice": [row.nice for row in rows],
-        "not_before": [row.not_before for row in rows],
+        "items": numbers([item for item, _ in rows]),
+        "tasks": numbers([place.work.task_id for _, place in rows]),
+        "crawls": numbers([place.work.crawl_id for _, place in rows]),
+        "queues": numbers([place.queue_id for _, place in rows]),
+        "kinds": numbers([place.kind_id for _, place in rows]),
+        "stale": numbers([int(place.work.is_stale) for _, place in rows]),
+        "nice": numbers([place.work.nice for _, place in rows]),
+        "not_before": [place.work.not_before for _, place in rows],
     }
