@@ -632,7 +632,7 @@ def test_a_run_waits_for_what_a_site_blocked(connection):
     )
 
     assert remaining(crawl).claimable
-    assert status.summary(connection, crawl.id).has_work
+    assert status.summary(connection, crawl.id).waiting
 
 
 def test_a_summary_counts_blocked_work_apart(connection):
@@ -657,7 +657,7 @@ def test_a_summary_counts_blocked_work_apart(connection):
 
     limits_report.block(connection, "b.example", for_=HOUR)
 
-    assert not status.summary(connection, crawl.id).has_work
+    assert status.summary(connection, crawl.id).waiting == 0
 
 
 # Why work does not go now

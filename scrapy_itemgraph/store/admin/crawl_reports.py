@@ -9,7 +9,6 @@ from sqlalchemy import text
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import status
-from scrapy_itemgraph.store.admin.status import WORKERS
 from scrapy_itemgraph.store.items import item_ids
 from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.store.registry.crawls import own_crawl
@@ -53,14 +52,9 @@ OF_CRAWL = {
 
 # What hangs on items: deleted with some thousand of them at a time.
 OF_ITEMS = {
-    "work": "work WHERE item_id = ANY (CAST(:items AS bigint[]))",
-    "attempts": "attempts WHERE item_id = ANY (CAST(:items AS bigint[]))",
-    "failures": "failures WHERE item_id = ANY (CAST(:items AS bigint[]))",
-    "results": "results WHERE item_id = ANY (CAST(:items AS bigint[]))",
-    "tags": "tags WHERE item_id = ANY (CAST(:items AS bigint[]))",
-    "aliases": "aliases WHERE item_id = ANY (CAST(:items AS bigint[]))",
-    "items": "items WHERE id = ANY (CAST(:items AS bigint[]))",
-}
+    name: f"{name} WHERE item_id = ANY (CAST(:items AS bigint[]))"
+    for name in ("work", "attempts", "failures", "results", "tags", "aliases")
+} | {"items": "items WHERE id = ANY (CAST(:items AS bigint[]))"}
 
 NO_RUN = text("""
     UPDATE crawls SET run_started_at = NULL, run_finished_at = NULL, names_freed = names_freed + 1
@@ -150,7 +144,7 @@ def refuse_workers(connection: Connection, crawl_id: int) -> None:
 
     """
     dead = workers.lost(connection, crawl_id)
-    for row in connection.execute(WORKERS, {"crawl": crawl_id}):
+    for row in connection.execute(status.WORKERS, {"crawl": crawl_id}):
         if row.id not in dead:
             raise OperationError(
                 f"worker {row.id} (process {row.process_id} on {row.host}) runs this crawl; "

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.limits import LOOKAHEAD, Terms
+from scrapy_itemgraph.model.limits import LOOKAHEAD
 from scrapy_itemgraph.model.work import ErrorRecord
-from scrapy_itemgraph.store.admin.limits_report import limit_name
-from scrapy_itemgraph.store.limits import allocation
+from scrapy_itemgraph.store.admin.limits_report import kept, limit_name
+from scrapy_itemgraph.store.admin.status import STATE
 from scrapy_itemgraph.store.sql_conditions import COUNTED_FAILURES
 from scrapy_itemgraph.tools import wording
 
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 _SHORT = 10.0  # seconds that are told with a decimal
 
+# What a result's state comes from.
+_WHY = "t.version, r.task_version, r.completed_at, r.invalidated_at, r.expires_at, r.due_at"
+
 FACTS = text(f"""
-    SELECT t.id AS task_id, t.name AS task, t.version, t.is_enabled, t.is_registered,
+    SELECT t.id AS task_id, t.name AS task, t.is_enabled, t.is_registered,
         t.max_failures,
         ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
         ARRAY(SELECT g.tag_name FROM tags g WHERE g.item_id = :item ORDER BY 1) AS item_tags,
-        r.task_version, r.completed_at, r.invalidated_at, r.expires_at, r.due_at,
-        coalesce(r.is_held, false) AS is_held,
+        {STATE} AS state, {_WHY},
         w.item_id IS NOT NULL AS is_outstanding, w.not_before, w.tries, w.deaths, w.stalls,
         w.is_suspect, w.claimed_at,
         (SELECT x.name FROM work v JOIN tasks x ON x.id = v.task_id
@@ -57,15 +59,14 @@ FACTS = text(f"""
     ORDER BY t.name
 """)  # noqa: S608 - our own conditions
 
-DEPENDENCIES = text("""
-    SELECT td.task_id, d.name, d.version, r.task_version, r.completed_at, r.invalidated_at,
-        r.expires_at, r.due_at, coalesce(r.is_held, false) AS is_held
+DEPENDENCIES = text(f"""
+    SELECT td.task_id, t.name, {STATE} AS state, {_WHY}
     FROM task_dependencies td
-    JOIN tasks d ON d.id = td.depends_on_id
-    LEFT JOIN results r ON r.task_id = d.id AND r.item_id = :item
+    JOIN tasks t ON t.id = td.depends_on_id
+    LEFT JOIN results r ON r.task_id = t.id AND r.item_id = :item
     WHERE td.task_id = ANY (CAST(:tasks AS int[]))
-    ORDER BY d.name
-""")
+    ORDER BY t.name
+""")  # noqa: S608 - our own columns
 
 
 # The limits that an item's unclaimed work keeps to, its slot first, and who has them.
@@ -125,39 +126,38 @@ def _is_called_for(row: Row[Any]) -> bool:
 def _explanation(
     row: Row[Any], dependencies: list[Row[Any]], limits: list[list[Row[Any]]]
 ) -> Explanation:
-    state = "held" if row.is_held else _state(row, row.now)[0]
     against = [
         *_against_outstanding(row, dependencies),
         *_against_claiming(row),
         *(reason for holders in limits for reason in _against_starting(holders)),
     ]
-    why = "never run" if row.completed_at is None else _state(row, row.now)[1]
+    why = row.state if row.completed_at is None else _why(row, row.now)
     reasons = against or [
         f"it is next in its queue of the slot {row.slot!r}: {why}",
         *(reason for holders in limits for reason in _for_starting(holders)),
     ]
-    return Explanation(task=row.task, state=state, is_eligible=not against, reasons=tuple(reasons))
+    return Explanation(
+        task=row.task, state=row.state, is_eligible=not against, reasons=tuple(reasons)
+    )
 
 
-def _state(row: Row[Any], now: datetime) -> tuple[str, str]:
-    """Return a result's state, and what makes it that."""
+def _why(row: Row[Any], now: datetime) -> str:
+    """Say what makes a result stale, fresh, or not there yet."""
     if row.completed_at is None:
-        return "never run", "it has not run yet"
+        return "it has not run yet"
     if row.task_version != row.version:
-        return "stale", f"its result is of version {row.task_version!r}, not {row.version!r}"
+        return f"its result is of version {row.task_version!r}, not {row.version!r}"
     if row.invalidated_at is not None:
-        return "stale", "it was expired by hand or by another task"
+        return "it was expired by hand or by another task"
     if row.expires_at is None:
-        return "fresh", "its result never expires"
-    return _expiry((row.expires_at - now).total_seconds(), is_staged=row.due_at is None)
-
-
-def _expiry(seconds: float, *, is_staged: bool) -> tuple[str, str]:
-    if is_staged:
-        return "stale", f"its result expired {wording.format_period(-seconds)} ago"
-    if seconds <= 0:
-        return "fresh", "its result has expired and becomes stale when a run starts"
-    return "fresh", f"its result is fresh for {wording.format_period(seconds)} more"
+        return "its result never expires"
+    seconds = (row.expires_at - now).total_seconds()
+    if row.due_at is None:
+        return f"its result expired {wording.format_period(-seconds)} ago"
+    left = f"is fresh for {wording.format_period(seconds)} more"
+    return (
+        f"its result {left if seconds > 0 else 'has expired and becomes stale when a run starts'}"
+    )
 
 
 def _against_outstanding(row: Row[Any], dependencies: list[Row[Any]]) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _against_outstanding(row: Row[Any], dependencies: list[Row[Any]]) -> Iterato
             f"the item has none of the tags {', '.join(row.tags)}; "
             f"it has {', '.join(row.item_tags) or 'no tags'}"
         )
-    if row.is_held:
+    if row.state == "held":
         if row.failure_id is None:
             yield "it is held since a failure was handled without a retry; scrapy itemgraph expire"
         else:
@@ -177,14 +177,14 @@ def _against_outstanding(row: Row[Any], dependencies: list[Row[Any]]) -> Iterato
                 f"it is held by failure {row.failure_id}: {_error(row)}; "
                 f"scrapy itemgraph handle {row.failure_id}"
             )
-    elif row.completed_at is not None and _state(row, row.now)[0] == "fresh":
-        yield _state(row, row.now)[1]
+    elif row.state == "fresh":
+        yield _why(row, row.now)
     for dependency in dependencies:
-        state, why = _state(dependency, row.now)
-        if dependency.is_held:
+        if dependency.state == "held":
             yield f"it depends on {dependency.name!r}, which is held by a failure"
-        elif state != "fresh":
-            yield f"it depends on {dependency.name!r}, which is {state}: {why}"
+        elif dependency.state != "fresh":
+            why = _why(dependency, row.now)
+            yield f"it depends on {dependency.name!r}, which is {dependency.state}: {why}"
 
 
 def _against_claiming(row: Row[Any]) -> Iterator[str]:
@@ -226,7 +226,7 @@ def _against_claiming(row: Row[Any]) -> Iterator[str]:
 def _against_starting(holders: list[Row[Any]]) -> Iterator[str]:
     """Say what keeps work from starting now under a limit; each row is one who has some of it."""
     limit = holders[0]
-    terms = _terms(limit)
+    terms = kept(limit)
     what = _what(limit)
     others = [row for row in holders if row.worker_id is not None and not row.is_own]
     dead = [row for row in others if row.free_in is not None]
@@ -251,11 +251,6 @@ def _for_starting(holders: list[Row[Any]]) -> Iterator[str]:
     own = next((row for row in holders if row.is_own and row.is_exclusive), None)
     if own is not None:
         yield f"{_who(own)} has {_what(own)} for itself, and is the one to start it"
-
-
-def _terms(row: Row[Any]) -> Terms:
-    declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency, delay=row.delay)
-    return allocation.effective(declared, row, learns=True)
 
 
 def _what(row: Row[Any]) -> str:

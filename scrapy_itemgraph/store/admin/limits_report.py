@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row, TextClause
 
-BY_PERSON = "person"
 _PREFIXED = re.compile(r"(task|group|tags|slot):(.+)", re.DOTALL)
 _HOST = re.compile(r"[^\s/:@]+\.[^\s/:@]+(:\d+)?")
 
@@ -257,27 +256,28 @@ def _states(
 
 
 def _limit_state(row: Row[Any], holders: Sequence[Holder]) -> LimitState:
-    declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency, delay=row.delay)
-    terms = allocation.effective(declared, row, learns=True)
+    terms = kept(row)
+    stored = row._asdict()
+    del stored["id"]
+    stored |= {
+        "name": limit_name(row.kind, row.name),
+        "delay": terms.meant,
+        "gap": terms.gap,
+        "concurrency": terms.concurrency,
+        "work": None if row.work is None else int(row.work),
+    }
     return LimitState(
-        name=limit_name(row.kind, row.name),
-        kind=row.kind,
-        delay=terms.meant,
-        gap=terms.gap,
-        concurrency=terms.concurrency,
-        set_gap=row.set_gap,
-        set_concurrency=row.set_concurrency,
-        crawl_delay=row.crawl_delay,
-        throttle=row.throttle,
-        latency=row.latency,
-        last_at=row.last_at,
-        blocked_until=row.blocked_until,
-        blocked_by=row.blocked_by,
-        work=None if row.work is None else int(row.work),
+        **stored,
         is_counted=row.work is None or row.work < status.MANY,
         holders=tuple(one for one in holders if one.units),
         waiting=tuple(one for one in holders if not one.units),
     )
+
+
+def kept(row: Row[Any]) -> Terms:
+    """Return how a stored limit is kept: as it was declared, and what was set and learned of it."""
+    declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency, delay=row.delay)
+    return allocation.effective(declared, row, learns=True)
 
 
 # What people set

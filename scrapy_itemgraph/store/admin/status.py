@@ -38,17 +38,20 @@ OF_URL = text(f"""
 """)  # noqa: S608 - our own columns
 
 
+# The state of a result `r`, which need not be there, of a task `t`.
+STATE = f"""CASE
+            WHEN r.is_held THEN 'held'
+            WHEN r.completed_at IS NULL THEN 'never run'
+            WHEN {is_stale()} THEN 'stale'
+            ELSE 'fresh'
+        END"""
+
 # Every task that an item's tags call for, or that has a result of it, with its state.
 RESULTS = text(f"""
     SELECT t.name AS task, r.task_version AS version, r.metadata, r.is_successful,
         coalesce(r.is_held, false) AS is_held, r.invalidated_at IS NOT NULL AS is_invalidated,
         r.completed_at, r.expires_at,
-        CASE
-            WHEN coalesce(r.is_held, false) THEN 'held'
-            WHEN r.completed_at IS NULL THEN 'never run'
-            WHEN {is_stale()} THEN 'stale'
-            ELSE 'fresh'
-        END AS state
+        {STATE} AS state
     FROM tasks t
     LEFT JOIN results r ON r.task_id = t.id AND r.item_id = :item
     WHERE t.crawl_id = :crawl AND (r.item_id IS NOT NULL OR (t.is_registered AND EXISTS (
@@ -143,7 +146,52 @@ OLD_SNAPSHOT = text("""
 """)
 
 
-# Counts for a log line; each stops at a number that nobody reads to the end.
+_OPEN_FAILURES = """tasks t JOIN failures f ON f.task_id = t.id
+        WHERE t.crawl_id = :crawl AND f.handled_at IS NULL"""
+
+# What a log line counts, and what of it.
+COUNTED = {
+    "disabled": f"""work w JOIN tasks t ON t.id = w.task_id
+        WHERE w.crawl_id = :crawl AND {IS_READY} AND NOT t.is_enabled""",
+    "stopped": f"""work w JOIN stopped ON stopped.id = w.task_id
+        WHERE w.crawl_id = :crawl AND {IS_READY}""",
+    "blocked": f"""blocked CROSS JOIN LATERAL (
+            SELECT w.task_id FROM work w
+            WHERE w.queue_id = blocked.id AND {IS_READY_BESIDE_OTHERS}) AS w
+        WHERE w.task_id NOT IN (SELECT id FROM closed)
+        UNION ALL
+        SELECT FROM work w JOIN blocked ON blocked.id = w.queue_id
+        WHERE w.crawl_id = :crawl AND {IS_READY_ALONE}
+            AND w.task_id NOT IN (SELECT id FROM closed)""",  # noqa: S608 - our own conditions
+    "fresh": f"""tasks t JOIN results r ON r.task_id = t.id
+        WHERE t.crawl_id = :crawl AND t.is_registered AND {STANDS}
+            AND (r.expires_at IS NULL OR r.due_at > (SELECT clock_timestamp()))""",
+    "due": """tasks t CROSS JOIN LATERAL (
+            SELECT FROM results r
+            WHERE r.task_id = t.id AND r.due_at <= (SELECT clock_timestamp())
+                AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
+            LIMIT :many) AS r
+        WHERE t.crawl_id = :crawl AND t.is_registered""",
+    "waiting": f"""work w WHERE w.crawl_id = :crawl AND {IS_READY}
+        AND w.task_id NOT IN (SELECT id FROM closed)
+        AND w.queue_id NOT IN (SELECT id FROM blocked)""",  # noqa: S608
+    "given_up": """tasks t JOIN results r ON r.task_id = t.id
+        WHERE t.crawl_id = :crawl AND r.is_held AND NOT EXISTS (
+            SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
+                AND f.handled_at IS NULL)""",
+    "later": "work w WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL",
+    "claimed": """work w JOIN workers o ON o.id = w.worker_id
+        WHERE o.crawl_id = :crawl AND w.token IS NOT NULL""",
+    "failures": f"{_OPEN_FAILURES} AND NOT f.is_refusal",
+    "lost": f"{_OPEN_FAILURES} AND f.error->>'type' IN ('worker died', 'stalled')",
+    "refusals": f"{_OPEN_FAILURES} AND f.is_refusal",
+}
+
+# The counts; each stops at a number that nobody reads to the end.
+_COUNTS = ", ".join(
+    f"(SELECT count(*) FROM (SELECT FROM {what} LIMIT :many) AS counted) AS {name}"  # noqa: S608
+    for name, what in COUNTED.items()
+)
 SUMMARY = text(f"""
     WITH stopped AS MATERIALIZED (
         SELECT t.id FROM tasks t
@@ -155,59 +203,7 @@ SUMMARY = text(f"""
     closed AS MATERIALIZED (
         SELECT t.id FROM tasks t WHERE t.crawl_id = :crawl AND NOT t.is_enabled
         UNION SELECT id FROM stopped)
-    SELECT
-        (SELECT count(*) FROM (SELECT FROM work w JOIN tasks t ON t.id = w.task_id
-            WHERE w.crawl_id = :crawl AND {IS_READY}
-                AND NOT t.is_enabled
-            LIMIT :many) AS a) AS disabled,
-        (SELECT count(*) FROM (SELECT FROM work w JOIN stopped ON stopped.id = w.task_id
-            WHERE w.crawl_id = :crawl AND {IS_READY}
-            LIMIT :many) AS a) AS stopped,
-        (SELECT count(*) FROM (
-            SELECT FROM blocked CROSS JOIN LATERAL (
-                SELECT w.task_id FROM work w
-                WHERE w.queue_id = blocked.id AND {IS_READY_BESIDE_OTHERS}) AS w
-            WHERE w.task_id NOT IN (SELECT id FROM closed)
-            UNION ALL
-            SELECT FROM work w JOIN blocked ON blocked.id = w.queue_id
-            WHERE w.crawl_id = :crawl AND {IS_READY_ALONE}
-                AND w.task_id NOT IN (SELECT id FROM closed)
-            LIMIT :many) AS a) AS blocked,
-        (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
-            WHERE t.crawl_id = :crawl AND t.is_registered AND {STANDS}
-                AND (r.expires_at IS NULL OR r.due_at > (SELECT clock_timestamp()))
-            LIMIT :many) AS a) AS fresh,
-        (SELECT count(*) FROM (SELECT FROM tasks t CROSS JOIN LATERAL (
-                SELECT FROM results r
-                WHERE r.task_id = t.id AND r.due_at <= (SELECT clock_timestamp())
-                    AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
-                LIMIT :many) AS r
-            WHERE t.crawl_id = :crawl AND t.is_registered LIMIT :many) AS a) AS due,
-        (SELECT count(*) FROM (SELECT FROM work w
-            WHERE w.crawl_id = :crawl AND {IS_READY}
-                AND w.task_id NOT IN (SELECT id FROM closed)
-                AND w.queue_id NOT IN (SELECT id FROM blocked)
-            LIMIT :many) AS a) AS waiting,
-        (SELECT count(*) FROM (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
-            WHERE t.crawl_id = :crawl AND r.is_held AND NOT EXISTS (
-                SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
-                    AND f.handled_at IS NULL)
-            LIMIT :many) AS a) AS given_up,
-        (SELECT count(*) FROM (SELECT FROM work w
-            WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL LIMIT :many) AS a) AS later,
-        (SELECT count(*) FROM (SELECT FROM work w JOIN workers o ON o.id = w.worker_id
-            WHERE o.crawl_id = :crawl AND w.token IS NOT NULL LIMIT :many) AS a) AS claimed,
-        (SELECT count(*) FROM (SELECT FROM tasks t JOIN failures f ON f.task_id = t.id
-            WHERE t.crawl_id = :crawl AND f.handled_at IS NULL AND NOT f.is_refusal
-            LIMIT :many) AS a) AS failures,
-        (SELECT count(*) FROM (SELECT FROM tasks t JOIN failures f ON f.task_id = t.id
-            WHERE t.crawl_id = :crawl AND f.handled_at IS NULL
-                AND f.error->>'type' IN ('worker died', 'stalled')
-            LIMIT :many) AS a) AS lost,
-        (SELECT count(*) FROM (SELECT FROM tasks t JOIN failures f ON f.task_id = t.id
-            WHERE t.crawl_id = :crawl AND f.handled_at IS NULL AND f.is_refusal
-            LIMIT :many) AS a) AS refusals,
-        clock_timestamp() AS now
+    SELECT {_COUNTS}, clock_timestamp() AS now
 """)  # noqa: S608 - our own conditions
 
 
@@ -233,11 +229,6 @@ class Summary:
     next_due: datetime | None
     now: datetime
     sweeps: tuple[progress_reports.Sweep, ...] = ()
-
-    @property
-    def has_work(self) -> bool:
-        """Whether there is work that a run could claim now or waits for."""
-        return self.waiting > 0 or self.claimed > 0
 
     @property
     def resuming(self) -> str | None:
@@ -289,10 +280,7 @@ def of_url(connection: Connection, crawl_id: int, url: str, *, limit: int) -> Se
 def results(connection: Connection, crawl_id: int, item_id: int) -> list[ResultSnapshot]:
     """Return what each task of an item produced, and those that have not run yet."""
     rows = connection.execute(RESULTS, {"crawl": crawl_id, "item": item_id})
-    return [
-        ResultSnapshot(**{**row._mapping, "metadata": row.metadata or {}})  # noqa: SLF001 - public
-        for row in rows
-    ]
+    return [ResultSnapshot(**{**row._asdict(), "metadata": row.metadata or {}}) for row in rows]
 
 
 def attempts(connection: Connection, item_id: int, *, limit: int) -> Sequence[Row[Any]]:
@@ -323,7 +311,7 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
     row = connection.execute(SUMMARY, {"crawl": crawl_id, "many": MANY}).one()
     due = connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar()
     return Summary(
-        **row._mapping,  # noqa: SLF001 - public, underscored for columns
+        **row._asdict(),
         next_due=due,
         sweeps=tuple(progress_reports.sweeps(connection, crawl_id)),
     )
@@ -334,14 +322,10 @@ def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
     old = connection.execute(OLD_SNAPSHOT).first()
     return {
         "items": connection.execute(ITEMS, {"crawl": crawl_id}).scalar_one(),
-        "tasks": [dict(row._mapping) for row in tasks(connection, crawl_id)],  # noqa: SLF001
-        "workers": _dicts(connection.execute(WORKERS, {"crawl": crawl_id}).all()),
+        "tasks": [row._asdict() for row in tasks(connection, crawl_id)],
+        "workers": [row._asdict() for row in connection.execute(WORKERS, {"crawl": crawl_id})],
         "sweeps": progress_reports.open_sweeps(connection, crawl_id),
         "under_way": progress_reports.under_way(connection),
         "next_due": connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
-        "old_snapshot": None if old is None else dict(old._mapping),  # noqa: SLF001
+        "old_snapshot": None if old is None else old._asdict(),
     }
-
-
-def _dicts(rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
-    return [dict(row._mapping) for row in rows]  # noqa: SLF001
