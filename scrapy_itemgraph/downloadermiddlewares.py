@@ -59,7 +59,7 @@ class ItemGraphDownloaderMiddleware:
     def _fetched(self, leg: Leg, task: asyncio.Task[Any]) -> None:
         if leg.fetch is not task:  # what it led to is on its way already
             return
-        self._worker.queue.fetched(leg)
+        leg.fetched()
         self._worker.jars.note(leg.request)
         if task.cancelled():
             leg.execution.release()

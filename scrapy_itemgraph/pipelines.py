@@ -54,7 +54,7 @@ class ItemGraphPipeline:
         rule = next((self._rules[c] for c in type(item).__mro__ if c in self._rules), None)
         if rule is not None or self._keep_items:
             leg = current_leg.get()
-            execution = None if leg is None or leg.execution.is_ended else leg.execution
+            execution = None if leg is None or leg.execution.ended.is_set() else leg.execution
             where = execution.where if execution else f"spider {self._worker.spider.name}"
             given = () if rule is None else rule.operations(item)
             changes = [self._worker.checks.checked(one, execution, where) for one in given]

@@ -89,7 +89,7 @@ class Scheduler(BaseScheduler):
             request.callback = request_builder.unwrapped(request.callback)
             request.errback = request_builder.unwrapped(request.errback)
             return self._worker.enqueuer.enqueue(request, leg)
-        self._worker.queue.fetched(leg)
+        leg.fetched()
         if local_slots.has_stale_slot(request):
             del request.meta["download_slot"]
         execution = leg.execution
@@ -129,7 +129,7 @@ class Scheduler(BaseScheduler):
 
     def _hand_out(self, request: Request, leg: Leg) -> None:
         worker = self._worker
-        worker.queue.started(leg, request)
+        leg.handed_out(request)
         worker.logins.begin(leg)
         errback = request_builder.unwrapped(request.errback)
         request.errback = Errback(worker.spider_output, leg, errback)
@@ -143,7 +143,7 @@ class Scheduler(BaseScheduler):
             or (leg.state is LegState.RUNNING and _is_outcome(leg, request))
         ):
             return leg
-        for running in self._worker.queue.running:
+        for running in self._worker.active.running:
             if running.fetch is not None and _is_outcome(running, request):
                 request.meta[LEG] = running
                 return running

@@ -63,12 +63,17 @@ class WorkerGraph:
     """What one worker does with its crawl's graph; made by `open`."""
 
     def __init__(
-        self, settings: Settings, engine: AsyncEngine, server: EmbeddedServer | None
+        self,
+        settings: Settings,
+        engine: AsyncEngine,
+        server: EmbeddedServer | None,
+        on_replaced: Callable[[], None],
     ) -> None:
         self.settings = settings
         self.worker_id = 0
         self._engine = engine
         self._server = server
+        self._on_replaced = on_replaced
         self._crawl_id = 0
         self._spider = ""
         self._job: str | None = None
@@ -81,8 +86,6 @@ class WorkerGraph:
         self.staged = 0  # results that fell due
         self.suspects_wait = False  # there is work that must run alone
         self._outdated: set[str] = set()
-        self.last_uses: Sequence[Use] = ()  # of limits, for the end
-        self.on_replaced: Callable[[], None] = lambda: None  # given up for dead, and begun anew
         self._transactions = Transactions(engine, settings.patience)
         self._call = self._transactions.call
         self._sources = WorkerCode(self._transactions, lambda _: None)
@@ -101,12 +104,14 @@ class WorkerGraph:
         arguments: Mapping[str, str] | None = None,
         job: str | None = None,
         source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
+        on_replaced: Callable[[], None] = lambda: None,
     ) -> WorkerGraph:
         """Find or start the server, migrate if allowed, register crawl, tasks and worker.
 
         `of_callback` returns the task of a plain callback, by its name; `has_callback` tells
         whether this worker's code has what another one registers later, and `callback_names` are
         those that may become tasks. `source_of` returns the digest of a task's code, by its name.
+        `on_replaced` is called when this worker was given up for dead, before it begins anew.
 
         Raises:
             ItemGraphError: with one clear line.
@@ -118,7 +123,7 @@ class WorkerGraph:
             server = await asyncio.to_thread(EmbeddedServer.start, settings.data_dir)
             url = server.url
         idle = settings.lease.total_seconds() / 2  # the beat gets its row in time
-        graph = cls(settings, engine.async_engine(url, longest_idle=idle), server)
+        graph = cls(settings, engine.async_engine(url, longest_idle=idle), server, on_replaced)
         graph._has_callback = has_callback
         graph._sources = WorkerCode(graph._transactions, source_of)
         try:
@@ -441,18 +446,18 @@ class WorkerGraph:
         """Wait for a server that is gone a short time only, for the crawl ends."""
         self._transactions.hurry()
 
-    async def close(self, reason: str) -> None:
-        """Give back what is still claimed, and be gone; the lock goes last."""
+    async def close(self, reason: str, uses: Sequence[Use] = ()) -> None:
+        """Give back what is still claimed, and be gone; `uses` tell how limits were used last."""
         self.hurry()
         try:
             self._liveness.stop()
-            await self._call(self._stop, reason, hot=True, share=True)
+            await self._call(self._stop, reason, uses, hot=True, share=True)
         finally:
             await self._dispose()
 
-    def _stop(self, connection: Connection, reason: str) -> None:
+    def _stop(self, connection: Connection, reason: str, uses: Sequence[Use]) -> None:
         stored_claims.release_all(connection, self.worker_id)
-        holdings.release_all(connection, self.worker_id, self.last_uses)
+        holdings.release_all(connection, self.worker_id, uses)
         workers.stop(connection, self.worker_id, reason)
 
     async def _dispose(self) -> None:
@@ -464,7 +469,7 @@ class WorkerGraph:
 
     async def _replace_worker(self) -> int:
         """Register anew who was given up for dead; returns its number."""
-        self.on_replaced()
+        self._on_replaced()
         logger.warning(
             "This worker was given up for dead; it goes on as a new one, and what it was doing "
             "is done by others"

@@ -20,7 +20,7 @@ from scrapy_itemgraph.throttle.send_times import ConnectionPools, Send, Sends, c
 from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from scrapy import Request
     from scrapy.core.downloader import Slot
@@ -51,8 +51,6 @@ class Leg(Protocol):
 
     request: Any
     lane: Lane  # the limits that it keeps to
-    occupies: Lane  # those that count it, from when the engine gets it until it is fetched
-    has_started: bool
 
     @property
     def is_startable(self) -> bool:
@@ -61,6 +59,9 @@ class Leg(Protocol):
     @property
     def is_returnable(self) -> bool:
         """Whether its work can be given back."""
+
+    def started(self) -> None:
+        """Take note that the request was let start."""
 
     def give_back(self, lane: Lane) -> None:
         """Give back its work, until what blocks the limits of a lane is over."""
@@ -76,8 +77,8 @@ class Listener(Protocol):
     def leg_of(self, request: Request) -> Leg | None:
         """Return the leg of a request that is some work's own; a pipeline's file has none."""
 
-    def limits_of(self, leg: Any) -> Iterable[int]:
-        """Return the numbers of the named limits that a leg's request keeps to, or one of none."""
+    def lane(self, slot: str, leg: Any) -> Lane:
+        """Return the limits that a request in a slot keeps to; a pipeline's file has no leg."""
 
     def more_may_start(self) -> None:
         """Have the scheduler asked for more requests."""
@@ -88,8 +89,8 @@ class Listener(Protocol):
     def starting(self, request: Request) -> None:
         """Take note that a request is at the gate."""
 
-    def answered(self, request: Request, response: Response, lane: Lane) -> None:
-        """Take note of what a site answered to a request that kept to the limits of a lane."""
+    def answered(self, request: Request, response: Response, lane: Lane) -> Limiter | None:
+        """Take note of a response to a request of a lane; return a slot that it blocks for long."""
 
 
 @dataclass(eq=False, slots=True)
@@ -146,17 +147,13 @@ class Gate:
         slots = (self._slots.get(one.name) for one in self._blocked)
         return sum(len(slot.active) for slot in slots if slot is not None)
 
-    def lane(self, slot: str, leg: Leg | None) -> Lane:
-        """Return what a request of a slot keeps to."""
-        return self._limiters.lane(slot, self._listener.limits_of(leg))
-
     async def _through(self, request: Request, download: Callable[[Request], Any]) -> Response:
         leg = self._listener.leg_of(request)
-        lane = () if self._is_over else self.lane(slot_in_use(request), leg)
+        lane = () if self._is_over else self._listener.lane(slot_in_use(request), leg)
         self._listener.starting(request)
-        await self.enter(lane, request)
+        await self.enter(lane, request, leg)
         if leg is not None:
-            self.started(leg)
+            leg.started()
         for one in lane:
             self._adopt(one)
         began = time.monotonic()
@@ -170,56 +167,30 @@ class Gate:
             self._end(lane, began)
             send.answered()
         self.sends.is_first = False
-        self._listener.answered(request, response, lane)
+        blocked = self._listener.answered(request, response, lane)
+        if blocked is not None:
+            self.put_off(blocked)
         return response
-
-    def started(self, leg: Leg) -> None:
-        """Take note that a request of a leg was let start."""
-        if not leg.has_started:
-            leg.has_started = True
-            for one in leg.occupies:
-                one.ahead -= 1
-
-    def occupy(self, leg: Leg) -> None:
-        """Count a request that the engine gets."""
-        leg.occupies = leg.lane
-        leg.has_started = False
-        for one in leg.lane:
-            one.occupied += 1
-            one.ahead += 1
-
-    def leave(self, leg: Leg) -> None:
-        """Count no longer what is fetched, or was never to be."""
-        if not leg.occupies:  # told already, and its redirect or retry may be queued by now
-            return
-        self.started(leg)
-        occupied, leg.occupies = leg.occupies, ()
-        for one in occupied:
-            one.occupied -= 1
 
     async def pass_without_download(self, leg: Leg) -> None:
         """Wait for the turn of a task that downloads nothing."""
-        await self.enter(leg.lane, leg.request)
-        self.started(leg)
+        await self.enter(leg.lane, leg.request, leg)
+        leg.started()
         self._pass(leg.lane)
 
-    async def enter(self, lane: Lane, request: Request) -> None:
+    async def enter(self, lane: Lane, request: Request, leg: Leg | None) -> None:
         """Wait for a request's turn.
 
         Raises:
             PostponedError: when it will not come soon, and the request's work may be given back.
 
         """
-        leg = self._listener.leg_of(request)
-        _refuse_given_back(leg)
+        if leg is not None and not leg.is_startable:
+            raise PostponedError(f"{request} is of work that was given back")
         if not lane:
             return
         now = time.monotonic()
-        if (
-            not self._waiting
-            and self._listener.is_alive
-            and all(o.ready_at(now) <= now for o in lane)
-        ):
+        if not self._waiting and self._listener.is_alive and _ready_at(lane, now) <= now:
             _reserve(lane, now)
             return
         waiter = _Waiter(lane, request, leg)
@@ -231,17 +202,20 @@ class Gate:
         self.pump()
         if any(not one.units for one in lane):
             self._limiters.wanted.set()
+        await self._turn_of(waiter)
+
+    async def _turn_of(self, waiter: _Waiter) -> None:
         try:
             await waiter.future
         except asyncio.CancelledError:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
             elif not waiter.future.cancelled() and waiter.future.exception() is None:
-                self._pass(lane)
+                self._pass(waiter.lane)
             raise
         finally:
-            for one in lane:
-                one.waiting -= 1
+            for limiter in waiter.lane:
+                limiter.waiting -= 1
 
     def _say_how_long(self, request: Request, lane: Lane, now: float) -> None:
         """Say once a block that a page in hand waits for what is blocked."""
@@ -265,7 +239,7 @@ class Gate:
             self._blocked = {one for one in self._blocked if one.blocked_until > now}
         soonest = math.inf
         for waiter in list(self._waiting):
-            at = max(one.ready_at(now) for one in waiter.lane)
+            at = _ready_at(waiter.lane, now)
             if not is_alive:
                 if self._closing_since is not None:
                     self._put_off(waiter)
@@ -353,9 +327,8 @@ class Gate:
             self._turn_away(waiter)
 
 
-def _refuse_given_back(leg: Leg | None) -> None:
-    if leg is not None and not leg.is_startable:
-        raise PostponedError(f"{leg.request} is of work that was given back")
+def _ready_at(lane: Lane, now: float) -> float:
+    return max(limiter.ready_at(now) for limiter in lane)
 
 
 def _reserve(lane: Lane, now: float) -> None:

@@ -14,13 +14,12 @@ from scrapy_itemgraph.throttle.local_slots import slot_in_use
 from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import timedelta
 
     from scrapy import Request
     from scrapy.http import Response
 
-    from scrapy_itemgraph.throttle.limiter import Lane, Limiter
+    from scrapy_itemgraph.throttle.limiter import Lane
     from scrapy_itemgraph.throttle.limiter_set import Limiters
     from scrapy_itemgraph.throttle.local_slots import AutoThrottle
 
@@ -48,7 +47,6 @@ class SiteFeedback:
         agent: str | None,
         longest: timedelta,
         learns_delays: bool,
-        on_block: Callable[[Limiter, float], None],
     ) -> None:
         """Take the limits that answers change.
 
@@ -58,7 +56,6 @@ class SiteFeedback:
             agent: Whom robots.txt speaks to; None for what each request says of itself.
             longest: What a site asks for holds no longer.
             learns_delays: Whether delays of robots.txt are kept to.
-            on_block: Called with a slot that a site has blocked, and for how many seconds.
 
         """
         self.unsaved: list[SlotFeedback] = []
@@ -67,7 +64,6 @@ class SiteFeedback:
         self._agent = agent
         self._longest = longest
         self._learns_delays = learns_delays
-        self._on_block = on_block
         self._crawl_delays: dict[str, float] = {}  # of hosts, and what they made of other slots
 
     def starting(self, request: Request) -> None:
@@ -82,8 +78,8 @@ class SiteFeedback:
             self._crawl_delays[slot] = delay
             self._heed(SlotFeedback(slot=slot, crawl_delay=delay))
 
-    def answered(self, request: Request, response: Response, lane: Lane) -> None:
-        """Learn from a response: how slow the site is, and whether it wants to be left alone."""
+    def answered(self, request: Request, response: Response, lane: Lane) -> SlotFeedback | None:
+        """Learn from a response how slow the site is; return the block that it asks for, if any."""
         latency = request.meta.get("download_latency")
         for one in lane:
             if one.is_throttled and one.throttle is not None and latency is not None:
@@ -91,6 +87,7 @@ class SiteFeedback:
         answer = of_answer(request, response, self._longest)
         if answer is not None:
             self._heed(answer)
+        return answer
 
     def robots(self, request: Request, response: Response) -> None:
         """Take up the delay that a robots.txt asks for."""
@@ -114,7 +111,6 @@ class SiteFeedback:
                 extra={"action": "blocked"},
             )
             limiter.block(now + answer.blocked_for)
-            self._on_block(limiter, answer.blocked_for)
         elif answer.crawl_delay:
             limiter.block(now + _UNTIL_SETTLED)
         self._limiters.wanted.set()

@@ -10,14 +10,13 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model.limits import Terms
+from scrapy_itemgraph.model.limits import MANY, Terms
 from scrapy_itemgraph.throttle.limiter import SLOT, Limiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from scrapy_itemgraph.model.limits import Grant, Use
-    from scrapy_itemgraph.throttle.limiter import Lane
 
 # Seconds between two renewals of what this process has of limits.
 _SHORTEST = 0.02
@@ -70,11 +69,15 @@ class Limiters:
             self._by_key[key] = self._by_id[limit_id] = found
         return found
 
-    def lane(self, slot: str, limits: Iterable[int]) -> Lane:
-        """Return what a request keeps to: its slot and further limits."""
-        of_slot = self.slot(slot)
-        named = tuple(self._by_id[limit] for limit in limits)
-        return named if of_slot is None else (of_slot, *named)
+    def places(self, slot: str) -> int:
+        """Return how many requests of a slot may start, though it was got only just now."""
+        limiter = self.slot(slot)
+        if limiter is None:
+            return MANY
+        if limiter.units:
+            return limiter.places(time.monotonic())
+        terms = limiter.terms_of()
+        return 1 if terms.is_exclusive else terms.concurrency or MANY
 
     def identify(self, numbers: Mapping[str, int]) -> None:
         """Take note of the numbers of slots."""

@@ -69,6 +69,7 @@ class LimitSync:
         for one in list(limiters):
             if one.blocked_until - asked_at > SHORT_BLOCK:
                 self._queue.give_back(one)
+                self._gate.put_off(one)
         self._gate.pump()
 
     async def save(self) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.limits import MANY
 from scrapy_itemgraph.serialize import classes
 from scrapy_itemgraph.settings import Settings, project_directory
 from scrapy_itemgraph.throttle.download_gate import Gate
-from scrapy_itemgraph.throttle.feedback import SHORT_BLOCK, SiteFeedback
+from scrapy_itemgraph.throttle.feedback import SiteFeedback
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.throttle.local_slots import AutoThrottle, LocalSlots
 from scrapy_itemgraph.tools import logs
@@ -21,9 +19,9 @@ from scrapy_itemgraph.tools.async_tools import cancelled
 from scrapy_itemgraph.worker.claimer import Claimer, log_summary
 from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-from scrapy_itemgraph.worker.executions.execution import leg_of
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
+from scrapy_itemgraph.worker.gate_listener import GateListener
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
 from scrapy_itemgraph.worker.spider import methods, request_builder, seeds
@@ -33,6 +31,7 @@ from scrapy_itemgraph.worker.spider.duplicates import Duplicates
 from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
+from scrapy_itemgraph.worker.spider.lanes import Lanes
 from scrapy_itemgraph.worker.spider.logins import Logins
 from scrapy_itemgraph.worker.spider.redirects import Redirects
 from scrapy_itemgraph.worker.spider.session_sync import SessionSync
@@ -42,12 +41,10 @@ from scrapy_itemgraph.worker.spider.validation import Checks
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
 
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 
@@ -71,7 +68,6 @@ class Worker:
     """A running crawl process: opens the graph, builds the parts from what they need, runs them."""
 
     checks: Checks  # this and what follows is there while the worker is open
-    limiters: Limiters
     feedback: SiteFeedback
     gate: Gate
     active: ActiveExecutions
@@ -99,7 +95,8 @@ class Worker:
         self.jars = Jars(crawler)
         self._news = asyncio.Event()  # there may be work where there was none
         self._graph: WorkerGraph | None = None
-        self._autothrottle = AutoThrottle(crawler.settings)
+        self._slots = LocalSlots(crawler)
+        self.limiters = Limiters(self._slots.terms, self._slots.delay)
         self._is_cut_off = False
         self._before_commit: list[Callable[[], Awaitable[None]]] = []
         self._before_closing: list[Callable[[], Awaitable[None]]] = []
@@ -144,7 +141,6 @@ class Worker:
         self._build(graph, callbacks, identities)
         assert self.crawler.engine is not None
         self.gate.stand_before(self.crawler.engine.downloader)
-        graph.on_replaced = self.limiters.lose
         self.is_open = True
         self._commits = self.start_duty(self.committer.run())
         self._duties += [
@@ -182,6 +178,7 @@ class Worker:
             arguments=request_builder.digests(request_builder.spider_arguments(spider)),
             job=getattr(spider, "_job", None),
             source_of=callbacks.source_of,
+            on_replaced=self.limiters.lose,
         )
 
     def _say_where(self) -> None:
@@ -205,7 +202,7 @@ class Worker:
     def _build(self, graph: WorkerGraph, callbacks: CallbackTasks, identities: RequestIds) -> None:
         """Build the parts in order, each from what it needs."""
         limits_lock = asyncio.Lock()  # one at a time takes limits and gives them up
-        self._build_queue()
+        self._build_queue(graph)
         self._build_spider_parts(graph, callbacks, identities)
         self.committer = Committer(
             graph,
@@ -240,26 +237,23 @@ class Worker:
         )
         self._build_upkeep(graph, limits_lock)
 
-    def _build_queue(self) -> None:
+    def _build_queue(self, graph: WorkerGraph) -> None:
         """Build what holds limits, executions and requests in memory."""
         given = self.crawler.settings
-        slots = LocalSlots(self.crawler)
-        self.limiters = Limiters(slots.terms, slots.delay)
+        autothrottle = AutoThrottle(given)
         self.feedback = SiteFeedback(
             self.limiters,
-            self._autothrottle,
+            autothrottle,
             agent=given["ROBOTSTXT_USER_AGENT"] or given["USER_AGENT"],
             longest=self.settings.max_retry_after,
             learns_delays=self.settings.learn_delays,
-            on_block=self._blocked,
         )
-        self.gate = Gate(self.limiters, slots.adopt, self)
         working: set[Execution] = set()
         running: set[Leg] = set()
         self.ready = ReadyRequests(
             working=working,
             running=running,
-            places_of=lambda slot: _places_of(self.limiters, slot),
+            places_of=self.limiters.places,
             concurrency=given.getint("CONCURRENT_REQUESTS"),
             most_ahead=self.settings.claim_batch,
             wake_engine=lambda: request_builder.wake_engine(self.crawler),
@@ -268,14 +262,24 @@ class Worker:
         self.active = ActiveExecutions(
             self.spider.name,
             working=working,
+            running=running,
             ready=self.ready,
             outbox=self.outbox,
             news=self._news,
             most_operations=self.settings.max_operations,
         )
-        self.queue = EngineRequests(
-            self.crawler, self.gate, self.limiters, self.ready, running=running
+        lanes = Lanes(self.limiters, graph.limits, first_delay=autothrottle.first)
+        self.queue = EngineRequests(self.crawler, lanes, self.limiters, self.ready)
+        listener = GateListener(
+            graph,
+            self.active,
+            self.queue,
+            lanes,
+            self.limiters,
+            self.feedback,
+            self.crawler.stats,
         )
+        self.gate = Gate(self.limiters, self._slots.adopt, listener)
 
     def _build_spider_parts(
         self, graph: WorkerGraph, callbacks: CallbackTasks, identities: RequestIds
@@ -314,7 +318,6 @@ class Worker:
         self.spider_output = SpiderOutput(
             self.crawler,
             self.active,
-            self.queue,
             gate=self.gate,
             checks=self.checks,
             failures=FailurePolicy(
@@ -391,16 +394,16 @@ class Worker:
             for hook in self._before_closing:
                 await hook()
             await self.limit_sync.save()
-        graph.last_uses = self.limiters.final_uses()
         if self.failure is None and (self.claimer.claimed or not self.claimer.has_said_idle):
             await log_summary(graph)
 
     async def _close_graph(self, reason: str) -> None:
         graph, self._graph = self.graph, None
+        uses = self.limiters.final_uses()
         if self.is_open:
             self.gate.abandon()
         try:
-            await graph.close(reason)
+            await graph.close(reason, uses)
         except ItemGraphError as error:  # what is claimed waits for the lease, or the next run
             self.fail(f"at the end of the crawl: {error}")
 
@@ -437,63 +440,3 @@ class Worker:
         if engine is not None and engine.spider is not None and engine.scraper.slot is not None:
             reason = GONE_REASON if self._is_cut_off else ERROR_REASON
             self._closing = asyncio.ensure_future(engine.close_spider_async(reason=reason))
-
-    # What the gate asks and tells
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether this process may let anything start: the database takes it to be alive."""
-        return self._graph is not None and self._graph.lives
-
-    leg_of = staticmethod(leg_of)
-
-    def more_may_start(self) -> None:
-        """Have the engine ask the scheduler for more requests."""
-        self.queue.limits_changed()
-
-    def turned_away(self) -> None:
-        """Give back all work: what it relies on may have failed for no fault of its own."""
-        self.active.release()
-
-    def starting(self, request: Request) -> None:
-        """Take note that a request is at the gate."""
-        self.feedback.starting(request)
-
-    def answered(self, request: Request, response: Response, lane: Lane) -> None:
-        """Take note of what a site answered."""
-        self.feedback.answered(request, response, lane)
-
-    def _blocked(self, limiter: Limiter, seconds: float) -> None:
-        self.crawler.stats.inc_value("itemgraph/blocked")
-        if seconds > SHORT_BLOCK:
-            self.queue.give_back(limiter)
-
-    # Limits
-
-    def limits_of(self, leg: Leg | None) -> tuple[int, ...]:
-        """Return the numbers of the limits that a request keeps to, beside its slot."""
-        if self._graph is None:
-            return ()
-        limiting = self._graph.limits
-        is_claimed = leg is not None and leg.execution.claim is not None
-        numbers = leg.execution.limits if leg is not None and is_claimed else limiting.of_strays
-        for number in numbers:
-            limit = limiting.declared[number]
-            self.limiters.declare(
-                number,
-                (limit.kind, limit.name),
-                limit.terms,
-                first_delay=self._autothrottle.first if limit.throttles else None,
-            )
-        return numbers
-
-
-def _places_of(limiters: Limiters, slot: str) -> int:
-    """Return how many requests of a slot may start, though it was got only just now."""
-    limiter = limiters.slot(slot)
-    if limiter is None:
-        return MANY
-    if limiter.units:
-        return limiter.places(time.monotonic())
-    terms = limiter.terms_of()
-    return 1 if terms.is_exclusive else terms.concurrency or MANY

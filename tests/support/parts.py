@@ -104,7 +104,6 @@ class Parts:
         self.news = asyncio.Event()
         working, running = set(), set()
         self.limiters = Limiters(lambda _: None, lambda _: None)
-        self.limiters.lane = lambda *_: ()
         self.gate = Gate(self.limiters, lambda _: None, self)
         self.ready = ReadyRequests(
             working=working,
@@ -118,20 +117,21 @@ class Parts:
         self.active = ActiveExecutions(
             "s",
             working=working,
+            running=running,
             ready=self.ready,
             outbox=self.outbox,
             news=self.news,
             most_operations=1000,
         )
-        self.queue = EngineRequests(crawler, self.gate, self.limiters, self.ready, running=running)
+        self.queue = EngineRequests(crawler, self, self.limiters, self.ready)
         self.sessions = SessionSync(self.graph, Jars(crawler), State(self.spider))
         self.callbacks = CallbackTasks(self.spider, {}, {})
         self.identities = RequestIds(crawler)
         self.dropped: list[str] = []
         self.duplicates = Duplicates(crawler, RFPDupeFilter.from_crawler(crawler))
 
-    def limits_of(self, leg: Any) -> tuple[int, ...]:
-        """Return no limits."""
+    def of(self, slot: str, leg: Any) -> tuple[Any, ...]:
+        """Return the lane of a request, which keeps to no limits."""
         return ()
 
     def more_may_start(self) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim, ErrorRecord
     from scrapy_itemgraph.throttle.limiter import Limiter
+    from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 
@@ -34,17 +35,19 @@ class ActiveExecutions:
         spider: str,
         *,
         working: set[Execution],
+        running: set[Leg],
         ready: ReadyRequests,
         outbox: Outbox,
         news: asyncio.Event,
         most_operations: int,
     ) -> None:
-        """Take the spider's name, and the set that is to have the executions of claims.
+        """Take the spider's name, and the sets to keep: executions of claims, legs being fetched.
 
         `news` is set whenever one ends; none may have more than `most_operations`.
         """
         self.executions: set[Execution] = set()
         self.working = working
+        self.running = running
         self.is_over = False  # the run: found to be, and nothing has begun since
         self._spider = spider
         self._ready = ready
@@ -82,6 +85,7 @@ class ActiveExecutions:
             task=task,
             on_end=self._ended,
             most=self._most_operations,
+            running=self.running,
         )
         self.executions.add(execution)
         if claim is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 import time
@@ -52,7 +53,6 @@ class Leg:
         "lane",
         "login",
         "occupies",
-        "on_close",
         "parent",
         "request",
         "scrapes",
@@ -76,7 +76,6 @@ class Leg:
         self.occupies: Lane = ()  # those that count it
         self.has_started = False  # its request was let start
         self.login: int | None = None  # with which login it went out first
-        self.on_close: Callable[[Leg], None] | None = None  # the scheduler's
 
     def __repr__(self) -> str:
         return f"<leg of {self.execution.where}, {self.state.name.lower()}>"
@@ -99,6 +98,35 @@ class Leg:
     def is_returnable(self) -> bool:
         """Whether its work can be given back: it is a claim's."""
         return self.execution.claim is not None
+
+    def handed_out(self, request: Any) -> None:
+        """Take note that the engine gets its request, which occupies the limits of its lane."""
+        self.state = LegState.RUNNING
+        self.request = request
+        self.fetch = None
+        self.execution.running.add(self)
+        self.occupies = self.lane
+        self.has_started = False
+        for limiter in self.lane:
+            limiter.occupied += 1
+            limiter.ahead += 1
+
+    def started(self) -> None:
+        """Take note that its request was let start."""
+        if not self.has_started:
+            self.has_started = True
+            for limiter in self.occupies:
+                limiter.ahead -= 1
+
+    def fetched(self) -> None:
+        """Free what its request occupied, which is fetched or never will be; once."""
+        self.execution.running.discard(self)
+        if not self.occupies:  # its redirect or retry may be queued by now
+            return
+        self.started()
+        occupied, self.occupies = self.occupies, ()
+        for limiter in occupied:
+            limiter.occupied -= 1
 
     def give_back(self, lane: Lane) -> None:
         """Give back its work, until what blocks a request of it that keeps to `lane` is over.
@@ -134,8 +162,7 @@ class Leg:
         for child in children:
             if child.state is LegState.OFFERED:
                 child.close()
-        if self.on_close is not None:
-            self.on_close(self)
+        self.fetched()
         self.execution.leg_closed(self)
 
 
@@ -150,8 +177,11 @@ class Execution:
         claim: Claim | None = None,
         task: Task | None = None,
         most: int = sys.maxsize,
+        running: set[Leg] | None = None,
     ) -> None:
+        """Take the set of legs whose requests the engine has, of all executions."""
         self.where = where
+        self.running: set[Leg] = set() if running is None else running
         self.claim = claim
         self.task = task
         self.item: Any = None
@@ -161,10 +191,9 @@ class Execution:
         self.outcome = Outcome.OK
         self.delay: timedelta | None = None
         self.allow_failure = claim is None or (task is not None and task.allow_failure)
-        self.is_ended = False
+        self.ended = asyncio.Event()
         self.is_login = False
         self.is_told = False  # the database knows that the engine has its claim, or may have
-        self.on_settled: Callable[[], None] = lambda: None
         self.seen: set[bytes] = set()
         self.limits: tuple[int, ...] = ()  # those of its task, by number
         self.copies: Counter[str] = Counter()  # of requests that are not filtered
@@ -205,7 +234,7 @@ class Execution:
         self, *, is_own: bool = False, is_discovery: bool = False, parent: Leg | None = None
     ) -> Leg:
         """Open a leg; the execution does not end before it is closed."""
-        if self.is_ended:
+        if self.ended.is_set():
             raise RuntimeError(f"{self.where}: the execution has ended")
         leg = Leg(self, is_own=is_own, parent=parent)
         leg.is_discovery = is_discovery
@@ -215,10 +244,9 @@ class Execution:
     def leg_closed(self, leg: Leg) -> None:
         """Take note that `leg` is closed; with the last one the execution ends."""
         self.legs.discard(leg)
-        if not self.legs and not self.is_ended:
-            self.is_ended = True
+        if not self.legs and not self.ended.is_set():
+            self.ended.set()
             self._on_end(self)
-            self.on_settled()
 
     def count_output(self) -> None:
         """Count an operation, a request or a scraped item.

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.throttle.limiter_set import Limiters
     from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
+    from scrapy_itemgraph.worker.spider.lanes import Lanes
 
 
 class EngineRequests:
@@ -30,18 +30,14 @@ class EngineRequests:
     def __init__(
         self,
         crawler: Crawler,
-        gate: Gate,
+        lanes: Lanes,
         limiters: Limiters,
         ready: ReadyRequests,
-        *,
-        running: set[Leg],
     ) -> None:
-        """Take the set that is to have the legs whose requests the engine fetches."""
         self._crawler = crawler
-        self._gate = gate
+        self._lanes = lanes
         self._limiters = limiters
         self._ready = ready
-        self.running = running
         self._follow_ups: LaneQueues[Lane, Request] = LaneQueues()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -76,7 +72,7 @@ class EngineRequests:
     def _queue(self, leg: Leg, request: Request) -> None:
         leg.state = LegState.QUEUED
         leg.has_started = False
-        leg.lane = self._gate.lane(local_slots.slot_of(request), leg)
+        leg.lane = self._lanes.of(local_slots.slot_of(request), leg)
 
     # Out
 
@@ -111,20 +107,6 @@ class EngineRequests:
         if self:
             self.wake_engine()
 
-    def started(self, leg: Leg, request: Request) -> None:
-        """Take note that the engine gets a request."""
-        leg.state = LegState.RUNNING
-        leg.request = request
-        leg.fetch = None
-        leg.on_close = self.fetched
-        self.running.add(leg)
-        self._gate.occupy(leg)
-
-    def fetched(self, leg: Leg) -> None:
-        """Give back the leg's place in its slot; a request that it led to was refused if unseen."""
-        self.running.discard(leg)
-        self._gate.leave(leg)
-
     def give_back(self, limiter: Limiter) -> None:
         """Give back the work that waits for a limit whose turn will not come soon."""
         for request in (
@@ -137,4 +119,3 @@ class EngineRequests:
             else:
                 leg.give_back(leg.lane)
                 leg.close()
-        self._gate.put_off(limiter)

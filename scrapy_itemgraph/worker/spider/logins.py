@@ -139,10 +139,8 @@ class Logins:
 
     async def _run_login(self) -> ErrorRecord | None:
         """Run the spider's login to the end of its last callback; return its error, if any."""
-        ended = asyncio.Event()
         execution = self._active.begin(url="login()")
         execution.is_login = True
-        execution.on_settled = ended.set
         leg = execution.open_leg()
         try:
             login = login_of(self._spider)
@@ -156,7 +154,7 @@ class Logins:
             logger.exception("spider %s: login() raised an error", self._spider.name)
             execution.fail(self._active.error_of(execution, error))
         leg.close()
-        await ended.wait()
+        await execution.ended.wait()
         if execution.outcome is Outcome.OK:
             return None
         given_up = ErrorRecord(type=str(execution.outcome), message="it was given up")

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.work import ErrorRecord
     from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
     from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
     from scrapy_itemgraph.worker.spider.logins import Logins
@@ -67,7 +66,6 @@ class SpiderOutput:
         self,
         crawler: Crawler,
         active: ActiveExecutions,
-        queue: EngineRequests,
         *,
         gate: Gate,
         checks: Checks,
@@ -80,7 +78,6 @@ class SpiderOutput:
         """Take what ITEMGRAPH_CALLBACKS says of callbacks and errbacks, by name."""
         self._crawler = crawler
         self._active = active
-        self._queue = queue
         self._gate = gate
         self._checks = checks
         self._failures = failures
@@ -108,7 +105,7 @@ class SpiderOutput:
         if task in leg.scrapes:
             return True
         leg.scrapes.add(task)
-        self._queue.fetched(leg)  # another middleware may have kept the fetch from ours
+        leg.fetched()  # another middleware may have kept the fetch from ours
         task.add_done_callback(lambda task: self._scraped(leg, task))
         return False
 

@@ -24,14 +24,15 @@ class Listener:
 
     is_alive = True
 
-    def __init__(self) -> None:
+    def __init__(self, limiters: Limiters) -> None:
+        self.limiters = limiters
         self.told: list[str] = []
 
     def leg_of(self, request) -> None:
         return None
 
-    def limits_of(self, leg) -> tuple[int, ...]:
-        return ()
+    def lane(self, slot, leg):
+        return (self.limiters.slot(slot),)
 
     def more_may_start(self) -> None: ...
 
@@ -53,8 +54,8 @@ class Way:
         crawler.spider = crawler._create_spider("site")
         crawler.engine = crawler._create_engine()
         self.downloader = crawler.engine.downloader
-        self.listener = Listener()
         self.limiters = Limiters(lambda _: terms, lambda _: None)
+        self.listener = Listener(self.limiters)
         self.slot = self.limiters.slot(HOST)
         given = Grant(limit_id=1, kind="slot", name=HOST, terms=terms, units=units)
         self.limiters.take([given], time.monotonic())

@@ -60,14 +60,15 @@ class Downloader:
 class Listener:
     """Whose the requests are, and what was told of them; no request keeps to a named limit."""
 
-    def __init__(self) -> None:
+    def __init__(self, limiters: Limiters) -> None:
+        self.limiters = limiters
         self.is_alive = True
         self.told: list[str] = []
 
     leg_of = staticmethod(leg_of)
 
-    def limits_of(self, leg) -> tuple[int, ...]:
-        return ()
+    def lane(self, slot, leg):
+        return (self.limiters.slot(slot),)
 
     def more_may_start(self) -> None: ...
 
@@ -85,8 +86,8 @@ class Gateway:
     """A gate that has its slots, before a downloader whose downloads take so many seconds."""
 
     def __init__(self, terms: Terms, seconds: float = 0.0) -> None:
-        self.listener = Listener()
         self.limiters = Limiters(lambda _: terms, lambda _: None)
+        self.listener = Listener(self.limiters)
         for number, name in enumerate(("a.example", "b.example"), 1):
             self.limiters.slot(name)
             self.limiters.identify({name: number})

@@ -32,8 +32,13 @@ class Feedback:
             agent="itemgraph",
             longest=HOUR,
             learns_delays=options.get("learns_delays", True),
-            on_block=lambda limiter, seconds: self.blocks.append((limiter.name, seconds)),
         )
+
+    def answered(self, response: Response) -> None:
+        """Have the site answer a request."""
+        block = self.site.answered(PAGE, response, ())
+        if block is not None:
+            self.blocks.append((block.slot, block.blocked_for))
 
     def read_robots(self, text: str) -> None:
         """Have the site answer a request for its robots.txt."""
@@ -57,7 +62,7 @@ def busy(seconds: str, status: int = 429) -> Response:
 
 def test_a_busy_site_is_left_alone_at_once(feedback, clock):
     """Its slot lets nothing start, the database is to be told, and who has its work is told."""
-    feedback.site.answered(PAGE, busy("60"), ())
+    feedback.answered(busy("60"))
 
     assert feedback.limiters.slot("a.example").blocked_until == clock.now + 60
     assert feedback.blocks == [("a.example", 60.0)]
@@ -68,7 +73,7 @@ def test_a_busy_site_is_left_alone_at_once(feedback, clock):
 
 def test_a_site_is_left_alone_no_longer_than_the_settings_say(feedback):
     """ITEMGRAPH_MAX_RETRY_AFTER bounds what a site may ask for."""
-    feedback.site.answered(PAGE, busy("999999"), ())
+    feedback.answered(busy("999999"))
 
     assert feedback.blocks == [("a.example", 3600.0)]
 
@@ -76,7 +81,7 @@ def test_a_site_is_left_alone_no_longer_than_the_settings_say(feedback):
 @pytest.mark.parametrize("answer", [busy("60", 200), busy("soon"), busy("0"), Response(PAGE.url)])
 def test_other_answers_block_nothing(feedback, answer):
     """Only 429 and 503 with a Retry-After that can be read ask to be left alone."""
-    feedback.site.answered(PAGE, answer, ())
+    feedback.answered(answer)
 
     assert not feedback.site.unsaved
     assert not feedback.limiters.wanted.is_set()

@@ -388,7 +388,6 @@ def test_a_slot_is_known_by_name_and_then_by_number(clock):
 
     assert all_.unidentified == []
     assert all_.slot(other).units == 1
-    assert all_.lane(one, [2]) == (first, all_.slot(other))
 
 
 def test_rooms_are_for_what_may_start_soon(clock):

@@ -7,11 +7,14 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from scrapy import Request
 
+from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.model.operations import AllowFailure, UpdateData
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.tasks import Task
 from scrapy_itemgraph.model.work import Claim, ErrorRecord, Outcome
+from scrapy_itemgraph.throttle.limiter import Limiter
 from scrapy_itemgraph.worker.executions.execution import Execution, LegState
 
 ERROR = ErrorRecord(type="ValueError", message="wrong")
@@ -123,15 +126,17 @@ def test_a_release_keeps_an_outcome_that_is_known(execution, outcome):
 
 
 def test_what_a_leg_occupies_is_given_back_once(execution):
-    """Whoever lent a leg its place hears of its end once."""
+    """Its limits count it from when the engine gets its request until it is fetched or closed."""
+    limiter = Limiter(("slot", "a.example"), Terms)
     leg = execution.open_leg(is_own=True)
-    told = []
-    leg.on_close = told.append
+    leg.lane = (limiter,)
+    leg.handed_out(Request("http://a.example"))
+    assert (limiter.occupied, limiter.ahead, execution.running) == (1, 1, {leg})
 
-    leg.close()
+    leg.fetched()
     leg.close()
 
-    assert told == [leg]
+    assert (limiter.occupied, limiter.ahead, execution.running) == (0, 0, set())
 
 
 def test_success_has_all_operations_in_order(execution, claim):

@@ -1,0 +1,73 @@
+"""What the download gate asks and tells: whose requests pass it, and what becomes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.throttle.feedback import SHORT_BLOCK
+from scrapy_itemgraph.worker.executions.execution import leg_of
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.http import Response
+    from scrapy.statscollectors import StatsCollector
+
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.throttle.feedback import SiteFeedback
+    from scrapy_itemgraph.throttle.limiter import Lane, Limiter
+    from scrapy_itemgraph.throttle.limiter_set import Limiters
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.executions.execution import Leg
+    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
+    from scrapy_itemgraph.worker.spider.lanes import Lanes
+
+
+@dataclass(slots=True, eq=False)
+class GateListener:
+    """Answers `throttle.download_gate: Gate` for the executions and requests of this worker."""
+
+    graph: WorkerGraph
+    active: ActiveExecutions
+    queue: EngineRequests
+    lanes: Lanes
+    limiters: Limiters
+    feedback: SiteFeedback
+    stats: StatsCollector
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the database takes this worker to be alive."""
+        return self.graph.lives
+
+    def leg_of(self, request: Request) -> Leg | None:
+        """Return the leg of a request that is some work's own."""
+        return leg_of(request)
+
+    def lane(self, slot: str, leg: Leg | None) -> Lane:
+        """Return the limits that a request keeps to."""
+        return self.lanes.of(slot, leg)
+
+    def more_may_start(self) -> None:
+        """Have the engine ask the scheduler, if requests wait there."""
+        self.queue.limits_changed()
+
+    def turned_away(self) -> None:
+        """Give back all work: what it relies on may have failed for no fault of its own."""
+        self.active.release()
+
+    def starting(self, request: Request) -> None:
+        """Apply the Crawl-delay of the request's host."""
+        self.feedback.starting(request)
+
+    def answered(self, request: Request, response: Response, lane: Lane) -> Limiter | None:
+        """Learn from a response; return its slot if that is blocked for long."""
+        block = self.feedback.answered(request, response, lane)
+        if block is None or block.blocked_for is None:
+            return None
+        self.stats.inc_value("itemgraph/blocked")
+        slot = self.limiters.slot(block.slot)
+        if slot is None or block.blocked_for <= SHORT_BLOCK:
+            return None
+        self.queue.give_back(slot)
+        return slot
