@@ -14,23 +14,30 @@ from scrapy_itemgraph.postgres import engine as engines
 # In a dose for `make test`; `make chaos` gives sixty.
 KILLS = int(os.environ.get("ITEMGRAPH_CHAOS_KILLS", "4"))
 
-KILLER = """
+PAGES = """
 import signal
+import time
 
 
 class S(scrapy.Spider):
     name = "s"
 
     def seeds(self):
-        for number in range(191):
+        for number in range(COUNT):
             yield seed(f"PAGE:{number}", f"/page/{number}")
 
+"""
+
+KILLER = (
+    PAGES.replace("COUNT", "191")
+    + """
     @task(tags=["page"])
     def parse(self, response, item):
         if item.id == "PAGE:40":
             os.kill(os.getpid(), signal.SIGKILL)
         yield UpdateData({"done": True})
 """
+)
 
 
 def test_a_page_that_kills_its_process_is_the_only_one_given_up(project):
@@ -101,17 +108,9 @@ def test_what_is_suspect_runs_alone_between_ordinary_batches(project):
     assert len(project.outcomes()) == 153
 
 
-BLOCKING = """
-import time
-
-
-class S(scrapy.Spider):
-    name = "s"
-
-    def seeds(self):
-        for number in range(12):
-            yield seed(f"PAGE:{number}", f"/page/{number}")
-
+BLOCKING = (
+    PAGES.replace("COUNT", "12")
+    + """
     @task(tags=["page"])
     async def parse(self, response, item):
         if item.id == "PAGE:3" and hasattr(self, "ends"):
@@ -121,21 +120,28 @@ class S(scrapy.Spider):
                 time.sleep(0.05)
         yield UpdateData({"done": True})
 """
+)
+
+
+def blocked(project, other, settings):
+    """Write both projects, and start the crawl of the first, whose loop a callback then blocks."""
+    for one in (project, other):
+        one.write(BLOCKING, settings)
+    process = project.start("crawl", "s", "-a", "ends=1")
+    project.wait_for("BLOCKS")
+    return process
 
 
 def test_a_callback_that_blocks_the_loop_for_longer_than_the_lease_is_no_death(project, other):
     """The beat does not depend on the loop: the worker keeps its claims to itself."""
-    for one in (project, other):
-        one.write(BLOCKING, "ITEMGRAPH_LEASE = 3")
-    blocked = project.start("crawl", "s", "-a", "ends=1")
-    project.wait_for("BLOCKS")
+    process = blocked(project, other, "ITEMGRAPH_LEASE = 3")
     helper = other.start("crawl", "s")
     other.wait_for("Spider opened")
     ((lease,),) = project.rows("SELECT lease_until FROM workers ORDER BY id LIMIT 1")
     twice = f"SELECT lease_until > '{lease}'::timestamptz + interval '6 s' FROM workers"
     until(lambda: project.rows(f"{twice} ORDER BY id LIMIT 1") == [(True,)])
     (project.directory / "end").touch()
-    run, ran = project.finish(blocked), other.finish(helper)
+    run, ran = project.finish(process), other.finish(helper)
 
     assert (ran.stats["reason"], run.stats["reason"]) == ("finished", "finished"), run.log
     assert set(map(tuple, project.outcomes().values())) == {("ok",)}
@@ -145,15 +151,12 @@ def test_a_callback_that_blocks_the_loop_for_longer_than_the_lease_is_no_death(p
 
 def test_a_loop_that_is_blocked_for_longer_than_the_patience_is_a_stall(project, other):
     """Its stack is logged, others do its work, and it commits nothing of it when it goes on."""
-    for one in (project, other):
-        one.write(BLOCKING, "ITEMGRAPH_LEASE = 3\nITEMGRAPH_PATIENCE = 2")
-    blocked = project.start("crawl", "s", "-a", "ends=1")
-    project.wait_for("BLOCKS")
+    process = blocked(project, other, "ITEMGRAPH_LEASE = 3\nITEMGRAPH_PATIENCE = 2")
     project.wait_for("blocked the event loop")
 
     ran = other.crawl()
     (project.directory / "end").touch()
-    run = project.finish(blocked)
+    run = project.finish(process)
 
     assert "time.sleep(0.05)" in run.log
     assert "Traceback" not in run.log

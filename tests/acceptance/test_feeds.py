@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 
 import pytest
-from projects import kill, until
+from feed_crawls import PAGES, done, kill_at_gate, names_in_csv, spider
 
-PAGES = 60
-
-SPIDER = f"""
-class S(scrapy.Spider):
-    name = "s"
-
-    def seeds(self):
-        for number in range({PAGES}):
-            path = "/gate" if number == 30 else f"/page/{{number}}"
-            yield seed(f"PAGE:{{number}}", path, number=number)
-
-    @task(tags=["page"])
-    def parse(self, response, item):
-        yield {{"name": f"{{item.data['number']}}", "text": 'one "word"\\nand more'}}
-"""
+SPIDER = spider()
 
 SETTINGS = """
 CONCURRENT_REQUESTS_PER_DOMAIN = 2
@@ -32,29 +17,11 @@ FEEDS = {{{feed!r}: {options!r}}}
 EVERY = {str(number) for number in range(PAGES)}
 
 
-def committed(project) -> set[str]:
-    """Return the numbers of the pages that are done."""
-    rows = project.rows(
-        "SELECT i.data->>'number' FROM results r JOIN items i ON i.id = r.item_id "
-        "WHERE r.is_successful"
-    )
-    return {number for (number,) in rows}
-
-
 def names(text: str, kind: str) -> list[str]:
     """Return the names in a feed."""
     if kind == "csv":
-        return [row["name"] for row in csv.DictReader(text.splitlines(keepends=True))]
+        return names_in_csv(text)
     return [json.loads(line)["name"] for line in text.splitlines()]
-
-
-def killed_at_gate(project, site) -> None:
-    """Crawl until one page is left that does not answer, and kill -9."""
-    process = project.start("crawl", "s")
-    assert site.arrived.wait(60), project.log()
-    until(lambda: len(committed(project)) == PAGES - 1, project.log)
-    kill(process)
-    site.may_answer.set()
 
 
 @pytest.mark.edge
@@ -63,10 +30,10 @@ def test_a_line_feed_has_what_is_committed_when_the_crawl_is_killed(project, sit
     """The pages that are done at a kill -9 have their items in the file, and a second run adds."""
     feed = f"out.{kind}"
     project.write(SPIDER, SETTINGS.format(feed=feed, options={"format": kind}))
-    killed_at_gate(project, site)
+    kill_at_gate(project, site)
     path = project.directory / feed
     before = path.read_bytes()
-    assert committed(project) <= set(names(before.decode(), kind))
+    assert done(project) <= set(names(before.decode(), kind))
     path.write_bytes(before + (b'{"name": "to' if kind == "jl" else b'torn,"te\r\nx'))
 
     run = project.crawl()
@@ -83,11 +50,7 @@ def test_overwriting_keeps_what_the_run_has_written(project, site):
     project.write(SPIDER, "CONCURRENT_REQUESTS_PER_DOMAIN = 2\n")
     path = project.directory / "out.jl"
     path.write_text('{"name": "old"}\n')
-    process = project.start("crawl", "s", "-O", "out.jl")
-    assert site.arrived.wait(60), project.log()
-    until(lambda: len(committed(project)) == PAGES - 1, project.log)
-    kill(process)
-    site.may_answer.set()
+    kill_at_gate(project, site, "-O", "out.jl")
 
     run = project.crawl("-O", "out.jl")
 
@@ -102,10 +65,10 @@ def test_batches_that_are_full_have_what_is_committed(project, site):
     options = {"format": "jsonlines", "batch_item_count": 25}
     project.write(SPIDER, SETTINGS.format(feed="out-%(batch_id)d.jl", options=options))
 
-    killed_at_gate(project, site)
+    kill_at_gate(project, site)
 
     files = [path.read_text() for path in project.directory.glob("out-*.jl")]
-    assert committed(project) <= {name for text in files for name in names(text, "jl")}
+    assert done(project) <= {name for text in files for name in names(text, "jl")}
 
 
 @pytest.mark.tracebacks("ConnectionRefusedError")  # by the storage that is down
@@ -133,7 +96,7 @@ def test_feeds_that_cannot_be_flushed_are_named_once(project):
 
 
 @pytest.mark.tracebacks("No space left on device")  # as Scrapy closes the feed
-def test_what_cannot_be_written_is_not_committed(project):
+def test_what_cannot_be_written_is_not_done(project):
     """A feed without room ends the crawl with one line, and its pages are done by the next one."""
     project.write(
         SPIDER.replace("/gate", "/page/30"),
@@ -144,7 +107,7 @@ def test_what_cannot_be_written_is_not_committed(project):
 
     assert run.code == 1
     assert "The feed /dev/full cannot be written: [Errno 28]" in run.log
-    assert committed(project) == set()
+    assert done(project) == set()
 
 
 def test_an_exporter_of_the_project_is_left(project):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 import servers
-from projects import Project, until
+from projects import ONE_ITEM, Project, until
 
 from scrapy_itemgraph import CreateItem, ItemGraph
 from scrapy_itemgraph.exceptions import DatabaseStartingError, DatabaseUnavailableError
@@ -18,18 +18,6 @@ from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-SPIDER = """
-class S(scrapy.Spider):
-    name = "s"
-
-    def seeds(self):
-        yield CreateItem("A", tags=["item"])
-
-    @task(tags=["item"], download=False)
-    def work(self, response, item):
-        pass
-"""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +58,7 @@ def answer(server: servers.Server) -> str:
 
 def test_a_crawl_waits_for_a_server_that_is_starting(server, tmp_path):
     """It says so once, and then crawls as if nothing had been."""
-    project = Project(tmp_path, server.url).write(SPIDER)
+    project = Project(tmp_path, server.url).write(ONE_ITEM)
     with starting(server):
         process = project.start("crawl", "s")
         project.wait_for("is starting or stopping")
@@ -79,12 +67,12 @@ def test_a_crawl_waits_for_a_server_that_is_starting(server, tmp_path):
 
     assert run.code == 0, run.log
     assert run.log.count("is starting or stopping") == 1
-    assert project.outcomes() == {"A": ["ok"]}
+    assert project.outcomes() == {"ITEM": ["ok"]}
 
 
 def test_a_crawl_waits_no_longer_than_its_patience(server, tmp_path):
     """ITEMGRAPH_PATIENCE bounds the start too; then the error says what the server says."""
-    project = Project(tmp_path, server.url).write(SPIDER, "ITEMGRAPH_PATIENCE = 1")
+    project = Project(tmp_path, server.url).write(ONE_ITEM, "ITEMGRAPH_PATIENCE = 1")
     with starting(server):
         run = project.crawl()
 

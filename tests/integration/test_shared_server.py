@@ -14,7 +14,7 @@ import pytest
 import servers
 import sqlalchemy as sa
 from conftest import new_database
-from projects import Project
+from projects import ONE_ITEM, Project
 
 from scrapy_itemgraph import ItemGraph, task
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
@@ -25,18 +25,6 @@ from scrapy_itemgraph.postgres import urls
 from scrapy_itemgraph.settings import Settings
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "own-server.md"
-
-SPIDER = """
-class S(scrapy.Spider):
-    name = "s"
-
-    def seeds(self):
-        yield CreateItem("ITEM", tags=["item"])
-
-    @task(tags=["item"], download=False)
-    def work(self, response, item):
-        yield UpdateData({"done": True})
-"""
 
 
 class Books:
@@ -67,7 +55,7 @@ def test_one_role_migrates_and_another_crawls(server_url, tmp_path):
         try:
             execute(owner, grant)
             ItemGraph.migrate(owner)
-            project = Project(tmp_path, worker).write(SPIDER)
+            project = Project(tmp_path, worker).write(ONE_ITEM)
 
             run = project.crawl()
 

@@ -146,20 +146,21 @@ class Parts:
         return self.crawler.stats.get_value(name, 0)
 
 
-def a_claim(number: int = 1) -> Claim:
-    """Return a claim of the item of that number."""
-    return Claim(
-        item_id=number,
-        task_id=1,
-        task="parse",
-        version="1",
-        token=uuid4(),
-        attempt=1,
-        claimed_at=datetime.now(UTC),
-        slot="a.example",
-        is_alone=False,
-        item=ItemSnapshot(id=str(number), aliases=(), tags={}, data={"url": URL}),
-    )
+def a_claim(number: int = 1, **fields: Any) -> Claim:
+    """Return a claim of the item of that number, with some fields as a test wants them."""
+    plain = {
+        "item_id": number,
+        "task_id": 1,
+        "task": "parse",
+        "version": "1",
+        "token": uuid4(),
+        "attempt": 1,
+        "claimed_at": datetime.now(UTC),
+        "slot": "a.example",
+        "is_alone": False,
+        "item": ItemSnapshot(id=str(number), aliases=(), tags={}, data={"url": URL}),
+    }
+    return Claim(**plain | fields)
 
 
 @contextmanager

@@ -79,6 +79,19 @@ def seed(name, path="/page", tags=("page",), **data):
 
 """
 
+# One item whose task needs no page.
+ONE_ITEM = """
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        yield CreateItem("ITEM", tags=["item"])
+
+    @task(tags=["item"], download=False)
+    def work(self, response, item):
+        yield UpdateData({"done": True})
+"""
+
 
 @dataclass
 class Run:

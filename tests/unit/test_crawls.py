@@ -6,10 +6,9 @@ import asyncio
 import gc
 import weakref
 from dataclasses import replace
-from datetime import UTC, datetime
-from uuid import uuid4
 
 import pytest
+from parts import a_claim
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
@@ -17,7 +16,6 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy_itemgraph.graph import liveness
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
-from scrapy_itemgraph.model.work import Claim
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker import worker as workers
@@ -72,18 +70,7 @@ def test_claims_of_one_item_share_nothing():
     snapshot = ItemSnapshot(
         id="x", aliases=("x",), tags={"page": {"rank": 1}}, data={"list": [1], "url": "u"}
     )
-    claim = Claim(
-        item_id=1,
-        task_id=1,
-        task="parse",
-        version="1",
-        token=uuid4(),
-        attempt=1,
-        claimed_at=datetime.now(UTC),
-        slot="a.b",
-        is_alone=False,
-        item=snapshot,
-    )
+    claim = a_claim(item=snapshot)
     one, two = (ItemContext.claimed(each, None) for each in (claim, replace(claim, task_id=2)))
 
     one.data["list"].append(2)

@@ -7,6 +7,12 @@ import pytest
 from scrapy_itemgraph.feeds import line_files
 
 
+@pytest.fixture
+def path(tmp_path):
+    """Return the path of a file that is not there yet."""
+    return tmp_path / "a"
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -19,9 +25,8 @@ from scrapy_itemgraph.feeds import line_files
         (b"1\n" * 70_000 + b"[" * 70_000, b"1\n" * 70_000),
     ],
 )
-def test_json_lines_end_with_a_whole_line(tmp_path, before, after):
+def test_json_lines_end_with_a_whole_line(path, before, after):
     """A line that is whole is ended, a part of one is taken off."""
-    path = tmp_path / "a.jl"
     path.write_bytes(before)
 
     mended = line_files.mend_json(path)
@@ -44,9 +49,8 @@ def test_json_lines_end_with_a_whole_line(tmp_path, before, after):
         (b"a,b", b""),
     ],
 )
-def test_a_table_ends_with_a_whole_row(tmp_path, before, after):
+def test_a_table_ends_with_a_whole_row(path, before, after):
     """A row that may be whole is ended; one with too few fields or an open quote is taken off."""
-    path = tmp_path / "a.csv"
     path.write_bytes(before)
 
     mended = line_files.mend_csv(path, dialect={})
@@ -55,9 +59,8 @@ def test_a_table_ends_with_a_whole_row(tmp_path, before, after):
     assert mended.header == (("a", "b") if after else None)
 
 
-def test_a_table_of_another_dialect_or_encoding_is_only_ended(tmp_path):
+def test_a_table_of_another_dialect_or_encoding_is_only_ended(path):
     """Where quotes are not known to be such, the last line is ended, and the columns are read."""
-    path = tmp_path / "a.csv"
     path.write_bytes(b"a;'b'\n1;'2")
     dialect = {"delimiter": ";", "quotechar": "'"}
 
@@ -68,17 +71,15 @@ def test_a_table_of_another_dialect_or_encoding_is_only_ended(tmp_path):
     assert path.read_bytes().decode("utf-16") == "a,b\n1,2\n"
 
 
-def test_json_lines_of_an_encoding_of_wide_characters_are_left(tmp_path):
+def test_json_lines_of_an_encoding_of_wide_characters_are_left(path):
     """In UTF-16 a byte is no sign of a line's end."""
-    path = tmp_path / "a.jl"
     path.write_bytes('{"a'.encode("utf-16"))
 
     assert line_files.mend_json(path, "utf-16") == line_files.Mended()
 
 
-def test_what_comes_after_a_place_is_cut(tmp_path):
+def test_what_comes_after_a_place_is_cut(path):
     """A file goes on where it was marked, and only there, as long as what stands there is known."""
-    path = tmp_path / "a.jl"
     begin = line_files.end_of(path)
     _, place = line_files.append(path, b"one\n", begin)
     line_files.append(path, b"two\n", place)
@@ -89,9 +90,8 @@ def test_what_comes_after_a_place_is_cut(tmp_path):
     assert path.read_bytes() == b""
 
 
-def test_a_file_of_the_same_name_is_not_cut(tmp_path):
+def test_a_file_of_the_same_name_is_not_cut(path):
     """Another file is known by what stands in it, though it may have the number of the first."""
-    path = tmp_path / "a.jl"
     _, place = line_files.append(path, b"one\n", line_files.end_of(path))
     path.unlink()
     assert not line_files.cut(path, place)
@@ -104,9 +104,8 @@ def test_a_file_of_the_same_name_is_not_cut(tmp_path):
     assert path.read_bytes() == b"on"
 
 
-def test_lines_of_others_are_seen_before_more_is_written(tmp_path):
+def test_lines_of_others_are_seen_before_more_is_written(path):
     """Where somebody else has appended, nothing is written, and the new end is told."""
-    path = tmp_path / "a.jl"
     _, place = line_files.append(path, b"one\n", line_files.end_of(path))
     with path.open("ab") as file:
         file.write(b"theirs\n")

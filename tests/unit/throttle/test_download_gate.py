@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from parts import a_claim
 from scrapy import Request
 from scrapy.http import Response
 from scrapy.settings import Settings
@@ -17,8 +17,7 @@ from scrapy.settings import Settings
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.limits import Grant, Terms
-from scrapy_itemgraph.model.snapshots import ItemSnapshot
-from scrapy_itemgraph.model.work import Claim, Outcome
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.throttle.download_gate import Gate, PostponedError
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.throttle.local_slots import LocalSlots
@@ -109,26 +108,6 @@ class Gateway:
         return asyncio.ensure_future(self.handlers.download_request_async(request))
 
 
-def claim(slot: str = "a.example") -> Claim:
-    """Return work of a slot."""
-    now = datetime.now(UTC)
-    item = ItemSnapshot(
-        id="A", aliases=(), tags={}, data={}, created_by="x", created_at=now, updated_at=now
-    )
-    return Claim(
-        item_id=1,
-        task_id=1,
-        task="parse",
-        version="1",
-        token=uuid.uuid4(),
-        attempt=1,
-        claimed_at=now,
-        slot=slot,
-        is_alone=False,
-        item=item,
-    )
-
-
 def own(url: str, execution: Execution) -> Request:
     """Return a request that is work's own."""
     leg = execution.open_leg(is_own=True)
@@ -144,7 +123,7 @@ def work(*, of_task: bool = True) -> Execution:
         def parse(self, response, item): ...
 
     declared = tasks.discover(Pages)["parse"] if of_task else tasks.of_callback("parse", {})
-    return Execution(where="here", on_end=lambda _: None, claim=claim(), task=declared)
+    return Execution(where="here", on_end=lambda _: None, claim=a_claim(), task=declared)
 
 
 async def turns(count: int = 20) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from datetime import timedelta
 
 import pytest
+from parts import a_claim
 from scrapy import Request
 
 from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.model.operations import AllowFailure, UpdateData
-from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.tasks import Task
-from scrapy_itemgraph.model.work import Claim, ErrorRecord, Outcome
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.throttle.limiter import Limiter
 from scrapy_itemgraph.worker.executions.execution import Execution, LegState
 
@@ -29,18 +28,7 @@ def ended():
 @pytest.fixture
 def claim():
     """Return a claim."""
-    return Claim(
-        item_id=1,
-        task_id=1,
-        task="parse",
-        version="1",
-        token=uuid4(),
-        attempt=1,
-        claimed_at=datetime.now(UTC),
-        slot="a.b",
-        is_alone=False,
-        item=ItemSnapshot(id="x", aliases=("x",), tags={}, data={}),
-    )
+    return a_claim()
 
 
 @pytest.fixture

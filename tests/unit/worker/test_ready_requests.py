@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from uuid import uuid4
+from typing import TYPE_CHECKING
 
 import pytest
+from parts import a_claim
 
-from scrapy_itemgraph.model.snapshots import ItemSnapshot
-from scrapy_itemgraph.model.work import Claim
 from scrapy_itemgraph.worker.executions.execution import Execution
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 
-
-def claim(number: int, *, is_alone: bool = False, slot: str = "a.example") -> Claim:
-    """Return a claim of the item of that number."""
-    return Claim(
-        item_id=number,
-        task_id=1,
-        task="parse",
-        version="1",
-        token=uuid4(),
-        attempt=1,
-        claimed_at=datetime.now(UTC),
-        slot=slot,
-        is_alone=is_alone,
-        item=ItemSnapshot(id=str(number), aliases=(), tags={}, data={}),
-    )
+if TYPE_CHECKING:
+    from scrapy_itemgraph.model.work import Claim
 
 
 class Crawl:
@@ -73,7 +58,7 @@ class Crawl:
 def test_the_engine_gets_nothing_that_the_database_does_not_know():
     """A request waits until the database was told; who asks in vain has it told."""
     crawl = Crawl()
-    crawl.begin(*map(claim, range(1, 6)))
+    crawl.begin(*map(a_claim, range(1, 6)))
 
     assert crawl.popped() == []
     assert crawl.ready.wanted.is_set()
@@ -86,7 +71,7 @@ def test_the_engine_gets_nothing_that_the_database_does_not_know():
 def test_what_the_database_was_not_told_stays_where_it_was():
     """After a transaction that failed nothing is handed out, and nothing is lost."""
     crawl = Crawl()
-    crawl.begin(*map(claim, range(1, 4)))
+    crawl.begin(*map(a_claim, range(1, 4)))
 
     crawl.tell(succeeds=False)
     in_vain = crawl.popped()
@@ -99,11 +84,11 @@ def test_what_the_database_was_not_told_stays_where_it_was():
 def test_only_one_tells_at_a_time():
     """What is known is written as a whole, so a second writer would undo what the first said."""
     crawl = Crawl()
-    crawl.begin(*map(claim, range(1, 9)))
+    crawl.begin(*map(a_claim, range(1, 9)))
     first = crawl.ready.next()
 
     assert crawl.ready.next(is_starved=True) is None
-    assert crawl.ready.of_claims([claim(9)]) is None
+    assert crawl.ready.of_claims([a_claim(9)]) is None
 
     crawl.ready.claimed()
     assert first is not None
@@ -114,7 +99,7 @@ def test_only_one_tells_at_a_time():
 def test_ahead_goes_as_much_as_was_handed_out_since_the_last_time():
     """A quick crawl is told of more in one transaction than a slow one."""
     crawl = Crawl(concurrency=4)
-    crawl.begin(*map(claim, range(1, 30)))
+    crawl.begin(*map(a_claim, range(1, 30)))
     crawl.tell()
     assert len(crawl.popped()) == 5
 
@@ -126,7 +111,7 @@ def test_ahead_goes_as_much_as_was_handed_out_since_the_last_time():
 def test_a_claim_tells_of_what_may_start_at_once():
     """Of new claims as many are known as there is room for, in the engine and in their slots."""
     crawl = Crawl(concurrency=4, places=1)
-    claims = [claim(1), claim(2), claim(3, slot="b.example")]
+    claims = [a_claim(1), a_claim(2), a_claim(3, slot="b.example")]
 
     known = crawl.ready.of_claims(claims)
     crawl.begin(*claims)
@@ -138,7 +123,7 @@ def test_a_claim_tells_of_what_may_start_at_once():
 def test_what_ended_is_known_no_longer():
     """The next writing leaves out what the engine has no more."""
     crawl = Crawl()
-    crawl.begin(*map(claim, range(1, 9)))
+    crawl.begin(*map(a_claim, range(1, 9)))
     crawl.tell()
     crawl.popped()
     ended = next(one for one in crawl.working if one.claim.item_id == 1)
@@ -153,15 +138,15 @@ def test_what_ended_is_known_no_longer():
 def test_what_runs_alone_is_all_that_is_known(is_under_way):
     """While something runs alone nothing else is handed out, nor known to be; then all goes on."""
     crawl = Crawl()
-    crawl.begin(*map(claim, range(1, 5)))
+    crawl.begin(*map(a_claim, range(1, 5)))
     telling = crawl.ready.next() if is_under_way else crawl.tell() and None
 
     crawl.ready.hold()
     if telling is not None:
         crawl.ready.settle(is_told=True)
     assert not crawl.ready.is_telling
-    known = crawl.ready.of_claims([claim(9, is_alone=True)])
-    crawl.begin(claim(9, is_alone=True))
+    known = crawl.ready.of_claims([a_claim(9, is_alone=True)])
+    crawl.begin(a_claim(9, is_alone=True))
 
     assert known == {(9, 1)}
     assert crawl.popped() == [9]
