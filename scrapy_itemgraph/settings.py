@@ -137,7 +137,7 @@ def _kept(value: Any) -> bool | timedelta:
     try:
         return _boolean(value)
     except ValueError:
-        return input_checks.parse_period(_number(value), "it")
+        return input_checks.parse_period(number(value), "it")
 
 
 def _integer(value: Any) -> int:
@@ -148,10 +148,10 @@ def _integer(value: Any) -> int:
 
 
 def _seconds(value: Any) -> float:
-    return input_checks.parse_period(_number(value), "it").total_seconds()
+    return input_checks.parse_period(number(value), "it").total_seconds()
 
 
-def _number(value: Any) -> Any:
+def number(value: Any) -> Any:
     """Read text such as "60" from a command line as the number it is."""
     try:
         return float(value) if isinstance(value, str) else value
@@ -160,11 +160,11 @@ def _number(value: Any) -> Any:
 
 
 def _period(value: Any) -> timedelta:
-    return input_checks.parse_period(_number(value), "it")
+    return input_checks.parse_period(number(value), "it")
 
 
 def _ttl(value: Any) -> timedelta | None:
-    return input_checks.parse_ttl(_number(value), "it")
+    return input_checks.parse_ttl(number(value), "it")
 
 
 def _idle(value: Any) -> str:

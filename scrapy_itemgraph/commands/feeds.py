@@ -30,7 +30,7 @@ from twisted.python.failure import Failure
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.feeds import scraped
 from scrapy_itemgraph.serialize import classes, json_values
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import logs, url_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +46,6 @@ logger = logs.logger(__name__)
 STDOUT = "stdout"
 _PLACEHOLDER = re.compile(r"%\((\w+)\)[-+ #0]*\d*[a-z]")
 _BATCH = re.compile(r"%\(batch_(?:time|id)\)")
-_CREDENTIALS = re.compile(r"(?<=//)[^/@]*@")
 
 
 def read(settings: BaseSettings, output: Sequence[str], overwrite: Sequence[str]) -> dict[str, Any]:
@@ -137,7 +136,7 @@ class Feed:
     @property
     def name(self) -> str:
         """What people may read of the URI."""
-        return _CREDENTIALS.sub("", self.uri)
+        return url_secrets.without_login(self.uri)
 
     def write(self, kept: Kept) -> None:
         """Write an item, unless the feed is for others."""
@@ -147,7 +146,8 @@ class Feed:
             if self._exporter is None:
                 self._open()
             assert self._exporter is not None
-            self._exporter.export_item(_item(kept))
+            cls, fields = scraped.class_of(kept.item_class), json_values.load(kept.fields)
+            self._exporter.export_item(scraped.declared(cls, fields))
         except OSError:
             raise
         except Exception as error:
@@ -269,11 +269,6 @@ class Feed:
 
 async def _awaited(stored: Any) -> None:
     await stored
-
-
-def _item(kept: Kept) -> Any:
-    """Return what the exporter gets: the fields, with what their class declares of them."""
-    return scraped.declared(scraped.class_of(kept.item_class), json_values.load(kept.fields))
 
 
 def _is_one_of(item_class: str, accepted: tuple[type, ...]) -> bool:

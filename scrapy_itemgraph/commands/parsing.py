@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.settings import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -145,16 +146,9 @@ def ttl(text: str) -> Any:
 
 def _period(text: str, or_else: str = "") -> timedelta:
     try:
-        return input_checks.parse_period(_number(text), "it")
+        return input_checks.parse_period(number(text), "it")
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{error}{or_else}") from None
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def point(text: str) -> datetime:

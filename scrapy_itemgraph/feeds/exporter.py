@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from scrapy.extensions import feedexport
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.feeds import line_files
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.url_secrets import without_login
 from scrapy_itemgraph.worker import worker as workers
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
-_CREDENTIALS = re.compile(r"(?<=//)[^/@]*@")
 _LINE_EXPORTERS = (JsonLinesItemExporter, CsvItemExporter)
 _DIALECT = {
     "delimiter",
@@ -59,7 +58,7 @@ class FeedExporter(feedexport.FeedExporter):
             path = appended_to(slot)
             if path is not None:
                 adopt(slot, path, await asyncio.to_thread(mended, slot, path))
-        unsafe = [shown(slot.uri) for slot in self.slots if not is_of_lines(slot)]
+        unsafe = [without_login(slot.uri) for slot in self.slots if not is_of_lines(slot)]
         if unsafe:
             logger.warning(
                 "After a crash %s may lack items whose pages are done, for only local files of "
@@ -77,7 +76,7 @@ class FeedExporter(feedexport.FeedExporter):
             return
         graph = self._worker.graph.feeds
         try:
-            states = await graph.register([shown(slot.uri_template) for slot in slots])
+            states = await graph.register([without_login(slot.uri_template) for slot in slots])
             new = [slot for slot, state in zip(slots, states, strict=True) if state.is_new]
             await warn_of_fresh(graph, new)
         except ItemGraphError as error:
@@ -123,8 +122,8 @@ class FeedExporter(feedexport.FeedExporter):
                 except OSError as error:
                     self._has_unflushed = True
                     raise ItemGraphError(
-                        f"The feed {shown(slot.uri)} cannot be written: {error}. What it lacks is "
-                        "not committed; make room, and start again"
+                        f"The feed {without_login(slot.uri)} cannot be written: {error}. What it "
+                        "lacks is not committed; make room, and start again"
                     ) from error
         if self._closing:
             await asyncio.wait(self._closing)
@@ -132,11 +131,6 @@ class FeedExporter(feedexport.FeedExporter):
 
 async def _awaited(task: asyncio.Task[None]) -> None:
     await task
-
-
-def shown(uri: str) -> str:
-    """Return a URI, or the template of one, without its credentials."""
-    return _CREDENTIALS.sub("", uri)
 
 
 def filled(template: str, params: dict[str, Any]) -> str:
@@ -148,7 +142,7 @@ def filled(template: str, params: dict[str, Any]) -> str:
 async def warn_of_fresh(graph: WorkerFeeds, slots: Sequence[FeedSlot]) -> None:
     """Warn of files that will be overwritten with less than what the crawl has."""
     paths = [
-        shown(slot.uri)
+        without_login(slot.uri)
         for slot in slots
         if slot.feed_options.get("overwrite")
         and isinstance(slot.storage, feedexport.FileFeedStorage)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
 from scrapy.extensions import feedexport
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.feeds.exporter import filled, shown, warn_of_fresh
+from scrapy_itemgraph.feeds.exporter import filled, warn_of_fresh
 from scrapy_itemgraph.feeds.storages import FileFeedStorage
 from scrapy_itemgraph.feeds.writers import LineWriter, WholeWriter, Writer, goes_on
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.url_secrets import without_login
 from scrapy_itemgraph.worker import worker as workers
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class JournalExporter(feedexport.FeedExporter):
             return
         graph = self._worker.graph.feeds
         try:
-            states = await graph.register([shown(template) for template in self.feeds])
+            states = await graph.register([without_login(template) for template in self.feeds])
         except ItemGraphError as error:
             self._worker.fail(str(error))
             return
@@ -78,7 +79,7 @@ class JournalExporter(feedexport.FeedExporter):
 
     def uri(self, template: str, batch: int) -> str:
         """Return the URI of a batch, filled in by what this process knows."""
-        before: Any = _Before(batch - 1)
+        before: Any = SimpleNamespace(batch_id=batch - 1)  # what Scrapy counts a batch from
         options = self.feeds[template]
         params = self._get_uri_params(self._worker.spider, options["uri_params"], before)
         return filled(template, params)
@@ -177,10 +178,3 @@ class JournalExporter(feedexport.FeedExporter):
         for writer in self._writers:
             writer.lose()
         await self._worker.graph.feeds.release()
-
-
-@dataclass(frozen=True)
-class _Before:
-    """What Scrapy counts a batch from."""
-
-    batch_id: int

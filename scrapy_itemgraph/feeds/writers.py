@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scrapy.extensions import feedexport
 
 from scrapy_itemgraph.feeds import line_files, scraped
-from scrapy_itemgraph.feeds.exporter import adopt, has_lines, mended, shown
+from scrapy_itemgraph.feeds.exporter import adopt, has_lines, mended
 from scrapy_itemgraph.feeds.line_files import Mended, Place
 from scrapy_itemgraph.feeds.storages import FileFeedStorage, Lines
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.url_secrets import without_login
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,10 +50,8 @@ class Exporter(Protocol):
 
 def goes_on(slot: FeedSlot) -> bool:
     """Tell whether a feed is written line by line, and another process can go on with it."""
-    storage = slot.storage
-    if isinstance(storage, FileFeedStorage):
-        return has_lines(slot)
-    return isinstance(storage, feedexport.StdoutFeedStorage) and has_lines(slot)
+    kinds = (FileFeedStorage, feedexport.StdoutFeedStorage)
+    return isinstance(slot.storage, kinds) and has_lines(slot)
 
 
 class Writer(ABC):
@@ -120,7 +119,9 @@ class Writer(ABC):
             if not _accepts(slot, row.item_class, item):
                 return False
         except Exception:  # a filter of the user's
-            logger.exception("%s: an item of %s is left out", shown(slot.uri), row.item_class)
+            logger.exception(
+                "%s: an item of %s is left out", without_login(slot.uri), row.item_class
+            )
             return False
         slot.start_exporting()
         assert slot.exporter is not None
@@ -129,7 +130,9 @@ class Writer(ABC):
         except OSError:
             raise
         except Exception:  # a serializer of the user's
-            logger.exception("%s: an item of %s is left out", shown(slot.uri), row.item_class)
+            logger.exception(
+                "%s: an item of %s is left out", without_login(slot.uri), row.item_class
+            )
             return False
         slot.itemcount += 1
         return True
@@ -140,7 +143,7 @@ class Writer(ABC):
             logger.error(
                 "The feed %s cannot be written: %s. Its items are kept; this crawl tries again, "
                 "and so does the next start",
-                shown(self._uri(self.state.batch)),
+                without_login(self._uri(self.state.batch)),
                 error,
                 extra={"action": "feed_failed"},
             )
@@ -208,7 +211,7 @@ class LineWriter(Writer):
     async def _open(self) -> FeedSlot:
         """Go on with the file, or begin one."""
         state = self.state
-        if state.size is not None and state.uri != shown(self._uri(state.batch)):
+        if state.size is not None and state.uri != without_login(self._uri(state.batch)):
             assert state.uri is not None
             place = Place(state.mark, state.size)
             path = _path_of(state.uri)
@@ -222,7 +225,7 @@ class LineWriter(Writer):
         if self._path is not None:
             state = await self._prepared(slot, self._path, state)
         self._slot = slot
-        await self._advance(replace(state, uri=shown(slot.uri)))
+        await self._advance(replace(state, uri=without_login(slot.uri)))
         return slot
 
     async def _prepared(self, slot: FeedSlot, path: Path, state: FeedState) -> FeedState:
@@ -246,11 +249,8 @@ class LineWriter(Writer):
                     await self._graph.mark_run(self.id)
                 state = replace(state, size=None, count=0)
                 slot.itemcount = 0
-        if state.size is None:
-            if overwrites:
-                await asyncio.to_thread(line_files.clear, path)
-            else:
-                found = await asyncio.to_thread(mended, slot, path)
+        if state.size is None and overwrites:
+            await asyncio.to_thread(line_files.clear, path)
         else:
             found = await asyncio.to_thread(mended, slot, path)
         place = await asyncio.to_thread(line_files.end_of, path)
@@ -319,10 +319,10 @@ class WholeWriter(Writer):
         """Make the feed from the journal, store it, and mark what is in it."""
         state = self.state
         uri = self._uri(state.batch)
-        is_retry = state.uri is not None and not state.count and shown(uri) == uri
+        is_retry = state.uri is not None and not state.count and without_login(uri) == uri
         if is_retry and state.uri is not None:
             uri = state.uri  # a process has died as it stored just this
-        is_same = state.uri == shown(uri) and not self._size and not self._appends
+        is_same = state.uri == without_login(uri) and not self._size and not self._appends
         slot = self._new_slot(state.batch, uri)
         path = _regular(slot)
         if path is not None and isinstance(slot.storage, FileFeedStorage):
@@ -331,7 +331,9 @@ class WholeWriter(Writer):
                 size = 0 if overwrites or not path.exists() else path.stat().st_size
                 state = replace(state, size=size)
             await slot.storage.begin_whole(path, state.size or 0)
-        await self._advance(replace(state, uri=shown(uri), count=state.count if is_same else 0))
+        await self._advance(
+            replace(state, uri=without_login(uri), count=state.count if is_same else 0)
+        )
         if self._state is None:
             return False
         written, others = await self._export_all(slot, with_written=is_same)
@@ -345,7 +347,7 @@ class WholeWriter(Writer):
             logger.error(
                 "The feed %s was not stored. Its items are kept; it is tried again at the end, and "
                 "by the next start",
-                shown(uri),
+                without_login(uri),
                 extra={"action": "feed_failed"},
             )
             return False

@@ -61,14 +61,7 @@ def migrated(
     *,
     force: bool = False,
 ) -> Migrated:
-    """Make the schema at `url`, or in the embedded server, or bring it up to date.
-
-    `reached` hears after each version how many of how many are made.
-
-    Raises:
-        OperationError: while a worker lives, which could not go on; not with `force`.
-
-    """
+    """Make the schema at `url`, or bring it up to date, as `ItemGraph.migrate` says."""
     with (
         connected(url, data_dir, patience) as (engine, _),
         errors.all_translated(engine.url),

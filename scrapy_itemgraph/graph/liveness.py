@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import sqlalchemy as sa
 
-from scrapy_itemgraph.postgres import engine, errors
+from scrapy_itemgraph.postgres import backend_activity, engine, errors
 from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.tools import logs, wording
 
@@ -39,12 +39,15 @@ logger = logs.logger(__name__)
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-# Shared, so that the worker may lock beside a connection of its own that was cut and which the
-# server has not given up yet; whoever takes over must have it alone.
-LOCK = """
+# For a transaction that goes on, and holds locks behind a transaction pooler, too.
+NO_TIMEOUTS = """
     SELECT set_config('idle_in_transaction_session_timeout', '0', true),
         CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
-            THEN set_config('transaction_timeout', '0', true) END,
+            THEN set_config('transaction_timeout', '0', true) END"""
+
+# Shared, so that the worker may lock beside a connection of its own that was cut and which the
+# server has not given up yet; whoever takes over must have it alone.
+LOCK = f"""{NO_TIMEOUTS},
         pg_advisory_xact_lock_shared(CAST('workers'::regclass::oid AS int), %s)
 """
 WAIT_BRIEFLY = "SELECT set_config('lock_timeout', '2s', true)"
@@ -61,7 +64,9 @@ _LONGEST_PAUSE = 5.0
 # How long the end waits for the thread, before and after its connections are cut.
 _AT_THE_END = 2.0
 
-_open: weakref.WeakSet[Liveness] = weakref.WeakSet()
+# Connections that hold locks: a forked child must not keep them alive.
+not_inherited: weakref.WeakSet[psycopg.Connection[Any] | psycopg.AsyncConnection[Any]]
+not_inherited = weakref.WeakSet()
 
 
 def _elapsed() -> float:
@@ -125,7 +130,6 @@ class Liveness:
 
     async def start(self) -> None:
         """Take the lock, and go on renewing and listening in the background."""
-        _open.add(self)
         self._thread.start()
         try:
             await self._started
@@ -159,23 +163,12 @@ class Liveness:
         if self._thread.is_alive():
             self._cut()
             await asyncio.to_thread(self._thread.join, _AT_THE_END)
-        _open.discard(self)
-
-    def abandon(self) -> None:
-        """Point our sockets elsewhere, in a forked child: it must not keep the lock alive."""
-        for connection in (self._lock, self._ear_driver):
-            if connection is not None and not connection.closed:
-                nowhere = os.open(os.devnull, os.O_RDWR)
-                os.dup2(nowhere, connection.fileno())
-                os.close(nowhere)
 
     def _cut(self) -> None:
         """End the connections under the thread's feet: it waits for a server that is silent."""
         for connection in (self._lock, self._ear_driver):
-            with contextlib.suppress(OSError, psycopg.Error):
-                if connection is not None:
-                    with socket.socket(fileno=os.dup(connection.fileno())) as same:
-                        same.shutdown(socket.SHUT_RDWR)
+            if connection is not None:
+                backend_activity.cut(connection)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # full: it is awake
@@ -332,6 +325,7 @@ class Liveness:
         # A statement with parameters of its own would leave a portal open, and with it a
         # snapshot, until the next one.
         lock = psycopg.connect(cursor_factory=psycopg.ClientCursor, **arguments)
+        not_inherited.add(lock)
         try:
             lock.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             lock.execute(LOCK, [self._worker_id])
@@ -383,6 +377,7 @@ class Liveness:
             driver = self._ear.connection.driver_connection
             assert isinstance(driver, psycopg.Connection)
             self._ear_driver = driver
+            not_inherited.add(driver)
         return self._ear
 
     def _listen(self) -> None:
@@ -446,8 +441,12 @@ async def _happens(event: asyncio.Event, timeout: float) -> bool:  # noqa: ASYNC
 
 
 def _abandon_all() -> None:
-    for liveness in list(_open):
-        liveness.abandon()
+    """Point the sockets elsewhere, in a forked child."""
+    for connection in list(not_inherited):
+        if not connection.closed:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, connection.fileno())
+            os.close(nowhere)
 
 
 os.register_at_fork(after_in_child=_abandon_all)

@@ -104,8 +104,7 @@ class Transactions:
         began, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
-                with errors.translated(self.engine.url):
-                    answer = await self.once(function)
+                return await self._answer(function)
             except apply.MovedNamesError:
                 continue
             except DBAPIError as error:
@@ -119,9 +118,6 @@ class Transactions:
                 self._say_once_that_we_wait(error)
                 await self._pause(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            else:
-                self._say_that_it_answers()
-                return answer
 
     async def numbered(self, function: Callable[[Connection, int], T]) -> T:
         """Run a function that is told how often it has begun before.
@@ -139,16 +135,22 @@ class Transactions:
         starting = engines.Starting(self._patience)
         while True:
             try:
-                with errors.translated(self.engine.url):
-                    answer = await self.once(function)
+                return await self._answer(function)
             except DatabaseUnavailableError as error:
                 if not starting.goes_on(error):
                     raise
                 self._say_once_that_we_wait(error)
                 await asyncio.sleep(engines.START_PAUSE)
-            else:
-                self._say_that_it_answers()
-                return answer
+
+    async def _answer(self, function: Callable[[Connection], T]) -> T:
+        """Run a function once, and say it where the database answers again."""
+        with errors.translated(self.engine.url):
+            answer = await self.once(function)
+        if self._is_cut_off:
+            self._is_cut_off = False
+            self._answers.set()
+            logger.info("The database answers again", extra={"action": "database_back"})
+        return answer
 
     async def _pause(self, longest: float) -> None:
         """Sleep in an outage, until the database has answered another."""
@@ -188,12 +190,6 @@ class Transactions:
                 wording.format_period(self._patience),
                 extra={"action": "database_gone"},
             )
-
-    def _say_that_it_answers(self) -> None:
-        if self._is_cut_off:
-            self._is_cut_off = False
-            self._answers.set()
-            logger.info("The database answers again", extra={"action": "database_back"})
 
 
 class BlockingTransactions:

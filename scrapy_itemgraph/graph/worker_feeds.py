@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -21,15 +19,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.transactions import Transactions
     from scrapy_itemgraph.model.feeds import FeedState
 
-# A transaction that goes on holds it, which works behind a transaction pooler, too.
-_BEGIN = """
-    SELECT set_config('idle_in_transaction_session_timeout', '0', true),
-        CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
-            THEN set_config('transaction_timeout', '0', true) END
-"""
 _LOCK = "SELECT pg_try_advisory_xact_lock(CAST('feeds'::regclass::oid AS int), %s)"
-
-_open: weakref.WeakSet[psycopg.AsyncConnection[Any]] = weakref.WeakSet()
 
 
 class WorkerFeeds:
@@ -128,18 +118,6 @@ class WorkerFeeds:
             **self._connect,
         )
         await lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
-        await lock.execute(_BEGIN)
-        _open.add(lock)
+        await lock.execute(liveness.NO_TIMEOUTS)
+        liveness.not_inherited.add(lock)
         return lock
-
-
-def _abandon() -> None:
-    """Point the sockets elsewhere, in a forked child: it must not keep the locks alive."""
-    for lock in list(_open):
-        if not lock.closed:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nowhere, lock.fileno())
-            os.close(nowhere)
-
-
-os.register_at_fork(after_in_child=_abandon)

@@ -207,26 +207,25 @@ def fields(kind: Any) -> Mapping[str, Callable[[], Any] | None]:
     if sort == "item":
         return dict.fromkeys(kind.fields)
     if sort == "namedtuple":
-        return {name: _default_in(kind._field_defaults, name) for name in kind._fields}
+        defaults = kind._field_defaults
+        return {name: _constant(defaults.get(name, kind), kind) for name in kind._fields}
     if sort == "attrs":
         return {field.name: _attrs_default(field.default) for field in attrs.fields(kind)}
     return {field.name: _dataclass_default(field) for field in dataclasses.fields(kind)}
 
 
-def _default_in(defaults: Mapping[str, Any], name: str) -> Callable[[], Any] | None:
-    return (lambda: defaults[name]) if name in defaults else None
+def _constant(default: Any, missing: Any) -> Callable[[], Any] | None:
+    return None if default is missing else lambda: default
 
 
 def _attrs_default(default: Any) -> Callable[[], Any] | None:
     if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         return None if default.takes_self else default.factory
-    return None if default is attrs.NOTHING else lambda: default
+    return _constant(default, attrs.NOTHING)
 
 
 def _dataclass_default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
     factory = field.default_factory
     if factory is not dataclasses.MISSING:
         return factory
-    if field.default is not dataclasses.MISSING:
-        return lambda: field.default
-    return None
+    return _constant(field.default, dataclasses.MISSING)

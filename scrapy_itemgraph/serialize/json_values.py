@@ -114,22 +114,10 @@ def _deeper(depth: int) -> int:
     return depth - 1
 
 
-def _same(value: Any, _depth: int) -> Any:
-    return value
-
-
 def _str(value: str, _depth: int) -> Any:
     if is_text(value):
         return value
     return {_TAG: "str", "v": _base64(value.encode("utf-8", "surrogatepass"))}
-
-
-def _int(value: int, _depth: int) -> Any:
-    return value if -_BIG < value < _BIG else {_TAG: "int", "v": hex(value)}
-
-
-def _float(value: float, _depth: int) -> Any:
-    return value if math.isfinite(value) else {_TAG: "float", "v": repr(value)}
 
 
 def _list(value: Iterable[Any], depth: int) -> list[Any]:
@@ -293,10 +281,10 @@ class _InstanceDumper:
 # Classes are added as they are met.
 _DUMPERS: dict[type, Callable[[Any, int], Any]] = {
     str: _str,
-    int: _int,
-    float: _float,
-    bool: _same,
-    type(None): _same,
+    int: lambda value, _: value if -_BIG < value < _BIG else {_TAG: "int", "v": hex(value)},
+    float: lambda value, _: value if math.isfinite(value) else {_TAG: "float", "v": repr(value)},
+    bool: lambda value, _: value,
+    type(None): lambda value, _: value,
     list: _list,
     dict: _dict,
     tuple: lambda value, depth: {_TAG: "tuple", "v": _list(value, depth)},
@@ -391,10 +379,6 @@ def _load_class(stored: dict[str, Any]) -> Any:
     return kind
 
 
-def _load_enum(stored: dict[str, Any]) -> Any:
-    return classes.member(_load_class(stored), _load(stored["v"]))
-
-
 def _load_instance(stored: dict[str, Any]) -> Any:
     kind, tag = _load_class(stored), stored["$"]
     fields = classes.fields(kind)
@@ -442,7 +426,7 @@ _LOADERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "set": lambda stored: set(_parts(stored)),
     "frozenset": lambda stored: frozenset(_parts(stored)),
     "dict": lambda stored: dict(_parts(stored)),
-    "enum": _load_enum,
+    "enum": lambda stored: classes.member(_load_class(stored), _load(stored["v"])),
     "dataclass": _load_instance,
     "attrs": _load_instance,
     "item": _load_instance,

@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 
 _OURS = "_itemgraph"  # what keys of meta begin with that are of one run only
 _PARSES = frozenset({"parse", "_parse"})
-_OTHERS: tuple[tuple[str, Any], ...] = (  # with their defaults
-    ("method", "GET"),
-    ("cookies", {}),
-    ("encoding", "utf-8"),
-    ("priority", 0),
-    ("dont_filter", False),
-    ("flags", []),
-    ("cb_kwargs", {}),
-)
+_DEFAULTS: dict[str, Any] = {  # of a request's arguments but its URL and headers
+    "callback": None,
+    "errback": None,
+    "method": "GET",
+    "body": b"",
+    "cookies": {},
+    "meta": {},
+    "encoding": "utf-8",
+    "priority": 0,
+    "dont_filter": False,
+    "flags": [],
+    "cb_kwargs": {},
+}
+_OTHERS = ("method", "cookies", "encoding", "priority", "dont_filter", "flags", "cb_kwargs")
 _TYPES: dict[str, tuple[type, ...]] = {
     "url": (str,),
     "class": (str,),
@@ -153,9 +158,9 @@ def _dump(request: Request, spider: Spider) -> dict[str, Any]:
     meta = _own_meta(request.meta)
     if meta:
         stored["meta"] = json_values.dump(meta, "meta")
-    for name, default in _OTHERS:
+    for name in _OTHERS:
         value = getattr(request, name)
-        if value and value != default:
+        if value and value != _DEFAULTS[name]:
             stored[name] = json_values.dump(value, name)
     names = _extra_names(kind)
     if names:
@@ -164,12 +169,8 @@ def _dump(request: Request, spider: Spider) -> dict[str, Any]:
 
 
 def _own_meta(meta: dict[Any, Any]) -> dict[Any, Any]:
-    for key in meta:
-        if isinstance(key, str) and key.startswith(_OURS):
-            break
-    else:
-        return meta
-    return {k: v for k, v in meta.items() if not (isinstance(k, str) and k.startswith(_OURS))}
+    ours = {key for key in meta if isinstance(key, str) and key.startswith(_OURS)}
+    return {key: value for key, value in meta.items() if key not in ours} if ours else meta
 
 
 @lru_cache(maxsize=1000)
@@ -279,8 +280,8 @@ def _make(kind: type[Request], values: dict[str, Any], extra: dict[str, Any]) ->
         given = {
             n: copy.deepcopy(v) if isinstance(v, (dict, list)) else v for n, v in values.items()
         }
-        request = kind(**{**_all_values(), "headers": headers.copy(), **given, **extra})
-        values = {**_all_values(), **values}
+        request = kind(**{**copy.deepcopy(_DEFAULTS), "headers": headers.copy(), **given, **extra})
+        values = {**copy.deepcopy(_DEFAULTS), **values}
         request.headers = headers
         request._body = values["body"]  # noqa: SLF001 - it has no setter
         for name in ("meta", "cb_kwargs"):
@@ -291,23 +292,6 @@ def _make(kind: type[Request], values: dict[str, Any], extra: dict[str, Any]) ->
             setattr(request, name, values[name])
         request._url = values["url"]  # noqa: SLF001 - as above
     return request
-
-
-def _all_values() -> dict[str, Any]:
-    """Return all arguments of a request but its URL and headers, each as it is by default."""
-    return {
-        "callback": None,
-        "method": "GET",
-        "body": b"",
-        "cookies": {},
-        "meta": {},
-        "encoding": "utf-8",
-        "priority": 0,
-        "dont_filter": False,
-        "errback": None,
-        "flags": [],
-        "cb_kwargs": {},
-    }
 
 
 # Callbacks and their names

@@ -11,6 +11,7 @@ HIDDEN = "***"
 
 # To the last @, for a password may hold others that are not percent-encoded.
 _LOGIN = re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/?#@]*):.*@", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(?<=//)[^/@]*@")
 _OPTION = re.compile(
     rf"\b({'|'.join(SECRETS)})(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&'\"]+)", re.IGNORECASE
 )
@@ -21,6 +22,11 @@ def shown(url: str) -> str:
     head, mark, query = _LOGIN.sub(rf"\1:{HIDDEN}@", url).partition("?")
     options = [_shown_option(option) for option in query.split("&")]
     return head + mark + "&".join(options)
+
+
+def without_login(uri: str) -> str:
+    """Return the URI of a feed, or the template of one, without its user and password."""
+    return _CREDENTIALS.sub("", uri)
 
 
 def hidden(text: str) -> str:

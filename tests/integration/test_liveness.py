@@ -57,7 +57,7 @@ async def run(url, seconds, what):
     child = 0
     if what != "wait":
         if what == "fork carelessly":
-            liveness._open.clear()
+            liveness.not_inherited.clear()
         child = os.fork()
         if not child:
             time.sleep(600)
