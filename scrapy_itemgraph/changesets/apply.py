@@ -7,7 +7,7 @@ then other work rows, which are never waited for while a claim may wait for us.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from scrapy_itemgraph.changesets.state import Item, New, State
     from scrapy_itemgraph.model.operations import Changeset
@@ -155,7 +155,7 @@ def _end(connection: Connection, claims: Sequence[Claim]) -> set[tuple[int, int]
 
 def _give_back(
     connection: Connection, kept: Sequence[Changeset], worker_id: int | None, now: datetime
-) -> Sequence[Row[Any]]:
+) -> list[claims.Freed]:
     """Take the token off work that will be tried again."""
     returns = [
         claims.Return(

@@ -1,12 +1,22 @@
-"""Columns: rows or records turned into the arrays that a statement unnests."""
+"""Rows that a statement returns, typed; and records turned into the arrays that one unnests."""
 
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from sqlalchemy import CursorResult
+
+T = TypeVar("T", bound=NamedTuple)
+
+
+def typed(result: CursorResult[Any], kind: type[T]) -> list[T]:
+    """Return the rows as named tuples, whose fields are the columns in their order."""
+    assert tuple(result.keys()) == kind._fields, (tuple(result.keys()), kind._fields)
+    return list(map(kind._make, result))
 
 
 def columns(rows: Iterable[Any], **attributes: str) -> dict[str, list[Any]]:

@@ -6,7 +6,7 @@ All functions take a connection and never commit.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
@@ -15,6 +15,7 @@ from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from sqlalchemy import Connection, Row
 
@@ -122,6 +123,16 @@ WAKE_QUEUES = text("""
     WHERE q.id = wanted.id AND NOT q.is_live
     RETURNING q.crawl_id
 """)
+
+
+class Turn(NamedTuple):
+    """A queue whose turn it is, and its slot."""
+
+    id: int
+    slot_id: int
+    next_at: datetime
+    slot: str
+
 
 # Queues whose turn it is, the first of them first; a single one is not moved on. The time stands in
 # a subquery because a volatile function is no bound of an index scan, here and below.

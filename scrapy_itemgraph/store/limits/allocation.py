@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Grant, Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from sqlalchemy import Row
 
@@ -24,36 +24,82 @@ _LONGEST_LATENCY = 30.0
 FORGOTTEN = 3.5
 
 
-def outlived(row: Row[Any]) -> float:
+class Holding(NamedTuple):
+    """What a worker has of a limit, or asks for: without units it only asks; in seconds.
+
+    `free_in` is when it is free that was a dead worker's, as far as that was noted; `is_gone` tells
+    of a dead worker, `is_foreign` of one of another crawl.
+    """
+
+    worker_id: int
+    units: int
+    is_exclusive: bool
+    age: float
+    asked_ago: float | None
+    free_in: float | None
+    is_gone: bool
+    is_foreign: bool
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether it waits for the limit, and has asked again lately."""
+        return self.asked_ago is not None and self.asked_ago < FORGOTTEN
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """A locked limit as it is stored, with its holdings by worker; in seconds."""
+
+    id: int
+    kind: str
+    name: str
+    gap: float | None
+    concurrency: int | None
+    delay: float | None
+    set_gap: float | None
+    set_concurrency: int | None
+    crawl_delay: float | None
+    throttle: float | None
+    latency: float | None
+    blocked_in: float | None
+    last_ago: float | None
+    holdings: dict[int, Holding] = field(default_factory=dict)
+
+    def outlived(self, units: int) -> float:
+        """Return how long what a dead worker had holds others off."""
+        return outlived(units, (self.gap, self.set_gap, self.crawl_delay), self.latency)
+
+
+def outlived(units: int, gaps: Iterable[float | None], latency: float | None) -> float:
     """Return how long the requests of a dead worker may still run, or hold others off."""
-    if not row.units:
+    if not units:
         return 0.0
-    gap = max(row.gap or 0.0, row.set_gap or 0.0, row.crawl_delay or 0.0)
-    latency = _UNKNOWN_LATENCY if row.latency is None and not gap else row.latency
+    gap = max(one or 0.0 for one in gaps)
+    latency = _UNKNOWN_LATENCY if latency is None and not gap else latency
     return max(gap, min(latency or 0.0, _LONGEST_LATENCY))
 
 
-def effective(terms: Terms, row: Row[Any], *, learns: bool) -> Terms:
+def effective(terms: Terms, limit: LimitState | Row[Any], *, learns: bool) -> Terms:
     """Return how a limit is kept, from what the code says, a person set, and was learned.
 
     A slot is never kept looser than the code says: Scrapy's own slots have the last word.
     """
     gap, concurrency = terms.gap, terms.concurrency
-    if row.kind != "slot":
-        gap = gap if row.set_gap is None else row.set_gap
-        concurrency = concurrency if row.set_concurrency is None else row.set_concurrency
+    if limit.kind != "slot":
+        gap = gap if limit.set_gap is None else limit.set_gap
+        concurrency = concurrency if limit.set_concurrency is None else limit.set_concurrency
         return Terms(gap=gap, concurrency=concurrency)
-    floor = _floor(row, learns=learns)
+    floor = _floor(limit, learns=learns)
     delay = None if terms.delay is None else max(terms.delay, floor)
-    caps = [cap for cap in (concurrency, row.set_concurrency) if cap is not None]
+    caps = [cap for cap in (concurrency, limit.set_concurrency) if cap is not None]
     return Terms(gap=max(gap, floor), concurrency=min(caps, default=None), delay=delay)
 
 
-def _floor(row: Row[Any], *, learns: bool) -> float:
+def _floor(limit: LimitState | Row[Any], *, learns: bool) -> float:
     """Return the gap that a person set, or else robots.txt asks for."""
-    if row.set_gap is not None:
-        return float(row.set_gap)
-    return float(row.crawl_delay or 0.0) if learns else 0.0
+    if limit.set_gap is not None:
+        return limit.set_gap
+    return limit.crawl_delay or 0.0 if learns else 0.0
 
 
 @dataclass(slots=True)
@@ -64,13 +110,13 @@ class Others:
     has_exclusive: bool = False
     has_foreign: bool = False  # some of another crawl have it
     holders: list[int] = field(default_factory=list)  # alive
-    asking: list[Row[Any]] = field(default_factory=list)
+    asking: list[Holding] = field(default_factory=list)
     free_in: float | None = None  # when what the dead had is free
 
     @property
     def interested(self) -> int:
         """How many workers have the limit, or ask for it, with the one that this is about."""
-        return 1 + len({*self.holders, *(row.worker_id for row in self.asking)})
+        return 1 + len({*self.holders, *(one.worker_id for one in self.asking)})
 
 
 @dataclass(slots=True)
@@ -92,27 +138,27 @@ class Decision:
         return self.grant.terms.is_exclusive and self.grant.units > 0
 
 
-def others_of(rows: Sequence[Row[Any]], worker_id: int) -> Others:
-    """Return the other workers of a locked limit's rows, without those that are no more."""
-    found = Others()
-    for row in rows:
-        if row.worker_id is None or row.worker_id == worker_id:
+def others_of(limit: LimitState, worker_id: int) -> Others:
+    """Return the other workers of a limit, without those that are no more."""
+    others = Others()
+    for holding in limit.holdings.values():
+        if holding.worker_id == worker_id:
             continue
-        if row.free_in is not None or row.is_gone:
-            most = outlived(row)
-            left = most if row.free_in is None else min(most, float(row.free_in))
-            if left <= 0 or not row.units:
+        if holding.free_in is not None or holding.is_gone:
+            most = limit.outlived(holding.units)
+            left = most if holding.free_in is None else min(most, holding.free_in)
+            if left <= 0 or not holding.units:
                 continue
-            found.free_in = max(left, found.free_in or 0.0)
+            others.free_in = max(left, others.free_in or 0.0)
         else:
-            if row.units:
-                found.holders.append(row.worker_id)
-                found.has_foreign = found.has_foreign or row.is_foreign
-            if row.asked_ago is not None and row.asked_ago < FORGOTTEN:
-                found.asking.append(row)
-        found.units += row.units
-        found.has_exclusive = found.has_exclusive or (row.is_exclusive and row.units > 0)
-    return found
+            if holding.units:
+                others.holders.append(holding.worker_id)
+                others.has_foreign = others.has_foreign or holding.is_foreign
+            if holding.is_asking:
+                others.asking.append(holding)
+        others.units += holding.units
+        others.has_exclusive = others.has_exclusive or (holding.is_exclusive and holding.units > 0)
+    return others
 
 
 def undivided(use: Use) -> int:
@@ -124,14 +170,13 @@ def undivided(use: Use) -> int:
 
 
 def decide(
-    use: Use, rows: Sequence[Row[Any]], others: Others, worker_id: int, *, learns: bool
+    use: Use, limit: LimitState, others: Others, worker_id: int, *, learns: bool
 ) -> Decision:
     """Decide what a worker gets of a locked limit."""
-    row = rows[0]
-    terms = effective(use.terms, row, learns=learns)
-    mine = next((one for one in rows if one.worker_id == worker_id), None)
-    blocked = max(0.0, float(row.blocked_in or 0.0))
-    starts = [max(0.0, float(ago)) for ago in (row.last_ago, use.last_ago) if ago is not None]
+    terms = effective(use.terms, limit, learns=learns)
+    mine = limit.holdings.get(worker_id)
+    blocked = max(0.0, limit.blocked_in or 0.0)
+    starts = [max(0.0, ago) for ago in (limit.last_ago, use.last_ago) if ago is not None]
     due = max(blocked, terms.gap - min(starts, default=math.inf), 0.0)
     units = _granted(use, terms, others, mine, due)
     asks = use.wants > units and blocked <= LOOKAHEAD and _could_have(use, terms, others, units)
@@ -139,31 +184,31 @@ def decide(
     if not terms.is_exclusive:
         units = max(units, kept)
     grant = Grant(
-        limit_id=row.id,
-        kind=row.kind,
-        name=row.name,
+        limit_id=limit.id,
+        kind=limit.kind,
+        name=limit.name,
         terms=terms,
         units=units,
-        floor=_floor(row, learns=learns),
-        is_set=row.kind != "slot" and row.set_gap is not None,
+        floor=_floor(limit, learns=learns),
+        is_set=limit.kind != "slot" and limit.set_gap is not None,
         due_in=due,
         blocked_in=blocked,
         again_in=0.0 if units or not use.wants else _again_in(others, due, asks=asks),
-        throttle=row.throttle if learns else None,
+        throttle=limit.throttle if learns else None,
         others_ask=bool(others.asking),
     )
     return Decision(grant=grant, units=max(units, kept), asks=asks)
 
 
-def _granted(use: Use, terms: Terms, others: Others, mine: Row[Any] | None, due: float) -> int:
-    had = 0 if mine is None or mine.free_in is not None else int(mine.units)
+def _granted(use: Use, terms: Terms, others: Others, mine: Holding | None, due: float) -> int:
+    had = 0 if mine is None or mine.free_in is not None else mine.units
     if not use.wants or (use.spare and others.asking):
         return 0
     if had and mine is not None and mine.is_exclusive:
         return had if terms.is_exclusive else 0
     if due > LOOKAHEAD and not had:
         return 0
-    waited = float(mine.age) if mine is not None and _is_asking(mine) else 0.0
+    waited = mine.age if mine is not None and not mine.units and mine.is_asking else 0.0
     return _free_units(use, terms, others, had, waited)
 
 
@@ -177,21 +222,17 @@ def _again_in(others: Others, due: float, *, asks: bool) -> float:
     return _ASK_AGAIN if others.free_in is None else min(_ASK_AGAIN, others.free_in)
 
 
-def _kept(use: Use, terms: Terms, mine: Row[Any]) -> int:
+def _kept(use: Use, terms: Terms, mine: Holding) -> int:
     """Return how many units cannot be given back, for their requests still run."""
     if use.looking:
-        return int(mine.units)
+        return mine.units
     had_it_whole = mine.is_exclusive and not terms.is_exclusive
     return use.running if had_it_whole else min(mine.units, use.running)
 
 
-def _is_asking(row: Row[Any]) -> bool:
-    return not row.units and row.asked_ago is not None and row.asked_ago < FORGOTTEN
-
-
 def _free_units(use: Use, terms: Terms, others: Others, had: int, waited: float) -> int:
     """Return how many units a worker may have; the longest waiting goes first."""
-    earlier = [row for row in others.asking if not row.units and float(row.age) > waited]
+    earlier = [one for one in others.asking if not one.units and one.age > waited]
     if terms.is_exclusive or terms.concurrency is None:
         return int(not (others.units or earlier))
     if others.has_exclusive:
@@ -215,13 +256,14 @@ def _could_have(use: Use, terms: Terms, others: Others, units: int) -> bool:
     return units < min(use.wants, max(1, terms.concurrency // others.interested))
 
 
-def is_news(grant: Grant, row: Row[Any]) -> bool:
-    """Whether a limit is kept otherwise than its row says."""
+def is_news(grant: Grant, limit: LimitState) -> bool:
+    """Whether a limit is kept otherwise than it is stored."""
     terms = grant.terms
-    return (terms.gap, terms.concurrency, terms.delay) != (row.gap, row.concurrency, row.delay)
+    stored = limit.gap, limit.concurrency, limit.delay
+    return (terms.gap, terms.concurrency, terms.delay) != stored
 
 
-def differs(decision: Decision, before: Row[Any] | None) -> bool:
+def differs(decision: Decision, before: Holding | None) -> bool:
     """Whether a worker's row is to be written."""
     if not decision.is_held:
         return False

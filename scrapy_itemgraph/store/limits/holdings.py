@@ -8,7 +8,6 @@ long as its requests may still run. No function here commits.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
@@ -17,6 +16,7 @@ from scrapy_itemgraph.model.limits import Grant
 from scrapy_itemgraph.store import queues, sql_conditions
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.limits import allocation
+from scrapy_itemgraph.store.limits.allocation import Holding, LimitState
 from scrapy_itemgraph.store.notify import TELL
 from scrapy_itemgraph.store.slots import LOCK_LIMITS, intern_slots, lock_limits
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
@@ -24,7 +24,7 @@ from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.limits import SlotFeedback, Use
 
@@ -64,9 +64,10 @@ TAKE_FREE = text("""
 # Locked limits and who has them; read after the lock, in a statement of its own.
 STATES = text(f"""
     SELECT l.id, l.kind, l.name, l.gap, l.concurrency, l.delay, l.set_gap, l.set_concurrency,
-        l.crawl_delay, l.throttle, l.latency, h.worker_id, h.units, h.is_exclusive,
+        l.crawl_delay, l.throttle, l.latency,
         CAST(extract(epoch FROM l.blocked_until - clock_timestamp()) AS float8) AS blocked_in,
         CAST(extract(epoch FROM clock_timestamp() - l.last_at) AS float8) AS last_ago,
+        h.worker_id, h.units, h.is_exclusive,
         CAST(extract(epoch FROM clock_timestamp() - h.since) AS float8) AS age,
         CAST(extract(epoch FROM clock_timestamp() - h.asked_at) AS float8) AS asked_ago,
         CAST(extract(epoch FROM h.until - clock_timestamp()) AS float8) AS free_in,
@@ -151,7 +152,7 @@ STRAYS = text("""
 """)
 
 OF_WORKERS = text("""
-    SELECT h.limit_id, h.worker_id, h.units, l.gap, l.set_gap, l.crawl_delay, l.latency
+    SELECT h.limit_id, h.worker_id, h.units, l.latency, l.gap, l.set_gap, l.crawl_delay
     FROM holdings h JOIN limits l ON l.id = h.limit_id
     WHERE h.worker_id = ANY (CAST(:workers AS int[])) AND h.until IS NULL
 """)
@@ -263,14 +264,12 @@ def tell_holders(connection: Connection, limit_ids: Sequence[int], worker_id: in
 
 def outlive(connection: Connection, workers: Sequence[int]) -> None:
     """Let what dead workers had become free when the requests they left have ended."""
-    rows = connection.execute(OF_WORKERS, {"workers": list(workers)}).all()
-    if not rows:
-        return
-    seconds = [allocation.outlived(row) for row in rows]
-    limits, owners = [row.limit_id for row in rows], [row.worker_id for row in rows]
-    given = {"limits": limits, "workers": owners, "seconds": seconds}
-    connection.execute(OUTLIVE, given)
-    queues.free(connection, dict(zip(limits, seconds, strict=True)))
+    rows = connection.execute(OF_WORKERS, {"workers": list(workers)})
+    left = [
+        (limit_id, worker_id, allocation.outlived(units, gaps, latency))
+        for limit_id, worker_id, units, latency, *gaps in rows
+    ]
+    _outlive(connection, left)
 
 
 def _locked(connection: Connection, lock: Any, wanted: Mapping[int, Use]) -> list[Use]:
@@ -318,24 +317,35 @@ def _decide(
     if not uses:
         return {}
     locked = [use.limit_id for use in uses]
-    rows: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(STATES, {"limits": locked, "worker": worker_id}):
-        rows[row.id].append(row)
+    states = _states(connection, worker_id, locked)
     _note(connection, [use for use in uses if use.last_ago is not None])
-    others = {one: allocation.others_of(rows[one], worker_id) for one in locked}
-    _clear(connection, [row for one in locked for row in rows[one] if row.worker_id])
+    others = {one: allocation.others_of(states[one], worker_id) for one in locked}
+    _clear(connection, [states[one] for one in locked])
     decisions = {
         use.limit_id: allocation.decide(
-            use, rows[use.limit_id], others[use.limit_id], worker_id, learns=learns
+            use, states[use.limit_id], others[use.limit_id], worker_id, learns=learns
         )
         for use in uses
     }
-    _write(connection, worker_id, decisions, rows)
-    _tell(connection, decisions, others, rows, worker_id)
+    _write(connection, worker_id, decisions, states)
+    _tell(connection, decisions, others, states, worker_id)
     return {one: decision.grant for one, decision in decisions.items()}
 
 
 # Statements
+
+
+def _states(
+    connection: Connection, worker_id: int, limit_ids: Sequence[int]
+) -> dict[int, LimitState]:
+    """Read locked limits and their holdings, as a worker sees them."""
+    states: dict[int, LimitState] = {}
+    width = len(Holding._fields)
+    for row in connection.execute(STATES, {"limits": limit_ids, "worker": worker_id}):
+        limit = states.setdefault(row.id, LimitState(*row[:-width]))
+        if row.worker_id is not None:
+            limit.holdings[row.worker_id] = Holding(*row[-width:])
+    return states
 
 
 def _note(connection: Connection, uses: Sequence[Use]) -> None:
@@ -346,42 +356,46 @@ def _note(connection: Connection, uses: Sequence[Use]) -> None:
         connection.execute(USED, used)
 
 
-def _clear(connection: Connection, rows: Sequence[Row[Any]]) -> None:
+def _clear(connection: Connection, limits: Iterable[LimitState]) -> None:
     """Bury what stands in the names of the dead."""
-    fresh = [row for row in rows if row.is_gone and row.free_in is None and row.units]
-    if fresh:
-        given = {
-            "limits": [row.id for row in fresh],
-            "workers": [row.worker_id for row in fresh],
-            "seconds": [allocation.outlived(row) for row in fresh],
-        }
-        connection.execute(OUTLIVE, given)
-        queues.free(connection, {row.id: allocation.outlived(row) for row in fresh})
+    held = [(limit, one) for limit in limits for one in limit.holdings.values()]
+    left = [
+        (limit.id, one.worker_id, limit.outlived(one.units))
+        for limit, one in held
+        if one.is_gone and one.free_in is None and one.units
+    ]
+    _outlive(connection, left)
     over = [
-        row
-        for row in rows
-        if (row.free_in is not None and row.free_in <= 0) or (row.is_gone and not row.units)
+        (limit.id, one.worker_id)
+        for limit, one in held
+        if (one.free_in is not None and one.free_in <= 0) or (one.is_gone and not one.units)
     ]
     if over:
-        gone = columns(over, limits="id", workers="worker_id")
-        connection.execute(FREE, gone)
+        limit_ids, workers = zip(*over, strict=True)
+        connection.execute(FREE, {"limits": list(limit_ids), "workers": list(workers)})
+
+
+def _outlive(connection: Connection, left: Sequence[tuple[int, int, float]]) -> None:
+    """Note in how many seconds it is free what workers left of limits, which they had."""
+    if left:
+        limit_ids, workers, seconds = map(list, zip(*left, strict=True))
+        given = {"limits": limit_ids, "workers": workers, "seconds": seconds}
+        connection.execute(OUTLIVE, given)
+        queues.free(connection, {limit_id: after for limit_id, _, after in left})
 
 
 def _write(
     connection: Connection,
     worker_id: int,
     decisions: Mapping[int, allocation.Decision],
-    rows: Mapping[int, Sequence[Row[Any]]],
+    states: Mapping[int, LimitState],
 ) -> None:
-    before = {
-        one: next((row for row in rows[one] if row.worker_id == worker_id), None)
-        for one in decisions
-    }
+    before = {one: states[one].holdings.get(worker_id) for one in decisions}
     held = [one for one, decision in decisions.items() if allocation.differs(decision, before[one])]
     kept = [
         decision.grant
         for one, decision in decisions.items()
-        if decision.grant.units and allocation.is_news(decision.grant, rows[one][0])
+        if decision.grant.units and allocation.is_news(decision.grant, states[one])
     ]
     if held or kept:
         given = {
@@ -417,17 +431,16 @@ def _tell(
     connection: Connection,
     decisions: Mapping[int, allocation.Decision],
     others: Mapping[int, allocation.Others],
-    rows: Mapping[int, Sequence[Row[Any]]],
+    states: Mapping[int, LimitState],
     worker_id: int,
 ) -> None:
     """Tell holders that somebody new asks, and those who ask that there is something to have."""
     told: set[int] = set()
     for one, decision in decisions.items():
-        mine = next((row for row in rows[one] if row.worker_id == worker_id), None)
+        mine = states[one].holdings.get(worker_id)
         if decision.asks and (mine is None or mine.asked_ago is None):
             told.update(others[one].holders)
-        had = mine.units if mine is not None else 0
-        if had > decision.units:
-            told.update(row.worker_id for row in others[one].asking)
+        if mine is not None and mine.units > decision.units:
+            told.update(asking.worker_id for asking in others[one].asking)
     for worker in sorted(told):
         connection.execute(TELL, {"worker": worker})

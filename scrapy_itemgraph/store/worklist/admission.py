@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.model.limits import Terms, Use, starts_within, worth_holding
 from scrapy_itemgraph.store import queues
@@ -17,7 +17,7 @@ from scrapy_itemgraph.store.limits import holdings
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.limits import Grant
 
@@ -26,11 +26,25 @@ _SOON = 0.1
 _ROUNDS = 4
 
 
+class WorkRow(NamedTuple):
+    """Work that may be claimed, locked."""
+
+    item_id: int
+    task_id: int
+    queue_id: int
+    kind_id: int
+    is_stale: bool
+    nice: int
+    seq: int
+    tries: int
+    is_suspect: bool
+
+
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """Work that might be claimed, its slot, and what it keeps to beside that."""
 
-    row: Row[Any]
+    row: WorkRow
     slot: int
     limits: tuple[int, ...]
 
@@ -94,12 +108,12 @@ class Admission:
         self,
         connection: Connection,
         worker_id: int,
-        found: Sequence[Row[Any]],
+        found: Sequence[WorkRow],
         *,
         tag_limits: Mapping[int, Sequence[int]],
         queue_slots: Mapping[int, int],
         most: int,
-    ) -> list[Row[Any]]:
+    ) -> list[WorkRow]:
         """Return the work that may be claimed, `most` pieces, and take the limits it keeps to.
 
         `tag_limits` are by kind, `queue_slots` the slots of the queues.

@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.work import Claim, Outcome
 from scrapy_itemgraph.store import attempts, engine_work, sql_conditions
-from scrapy_itemgraph.store.columns import columns
+from scrapy_itemgraph.store.columns import columns, typed
 from scrapy_itemgraph.store.items import lock_items, snapshots
 from scrapy_itemgraph.store.queues import wake
 from scrapy_itemgraph.store.sql_conditions import IS_STOPPED
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.store.worklist.admission import Admission
-from scrapy_itemgraph.store.worklist.search import WorkSearch
+from scrapy_itemgraph.store.worklist.search import OpenKind, WorkSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.tasks import RegisteredTask
     from scrapy_itemgraph.model.work import ErrorRecord
+    from scrapy_itemgraph.store.worklist.admission import WorkRow
 
 # What this worker may claim now: kinds of its tasks, declared as it knows them, not stopped.
 OPEN_KINDS = text(f"""
@@ -167,16 +168,16 @@ def unclaim(connection: Connection, tokens: Sequence[uuid.UUID], worker_id: int)
 
 def open_kinds(
     connection: Connection, crawl_id: int, tasks: Mapping[int, RegisteredTask]
-) -> Sequence[Row[Any]]:
+) -> list[OpenKind]:
     """Return the kinds of work that a worker with these tasks may claim now."""
     definitions = [one.definition for one in tasks.values()]
     given = {"crawl": crawl_id, "tasks": list(tasks), "definitions": definitions}
-    return connection.execute(OPEN_KINDS, given).all()
+    return typed(connection.execute(OPEN_KINDS, given), OpenKind)
 
 
 def _take(
     connection: Connection,
-    found: Sequence[Row[Any]],
+    found: Sequence[WorkRow],
     worker_id: int,
     tokens: Sequence[uuid.UUID],
     tasks: Mapping[int, RegisteredTask],
@@ -239,29 +240,33 @@ class Return:
     not_before: datetime | None = None
 
 
+class Freed(NamedTuple):
+    """Work that nobody claims any more, and its queue."""
+
+    item_id: int
+    task_id: int
+    queue_id: int
+
+
 def give_back(
     connection: Connection, returns: Sequence[Return], worker_id: int | None
-) -> Sequence[Row[Any]]:
-    """Take the token off claims; return (item, task, queue) of those that were still ours.
+) -> list[Freed]:
+    """Take the token off claims; return those that were still ours.
 
     The caller locks and refreshes their items and wakes their queues: see `reopen`.
     """
     if not returns:
         return []
-    rows = connection.execute(
-        GIVE_BACK,
-        {
-            **columns(
-                returns,
-                items="claim.item_id",
-                tasks="claim.task_id",
-                tokens="claim.token",
-                not_before="not_before",
-            ),
-            "tries": [int(one.outcome is Outcome.RETRY) for one in returns],
-        },
-    ).all()
-    ours = {(row.item_id, row.task_id) for row in rows}
+    given = columns(
+        returns,
+        items="claim.item_id",
+        tasks="claim.task_id",
+        tokens="claim.token",
+        not_before="not_before",
+    )
+    given["tries"] = [int(one.outcome is Outcome.RETRY) for one in returns]
+    freed = typed(connection.execute(GIVE_BACK, given), Freed)
+    ours = {(row.item_id, row.task_id) for row in freed}
     attempts.record(
         connection,
         [
@@ -270,7 +275,7 @@ def give_back(
             if (one.claim.item_id, one.claim.task_id) in ours
         ],
     )
-    return rows
+    return freed
 
 
 def reopen(connection: Connection, item_ids: Sequence[int], queue_ids: Iterable[int]) -> None:

@@ -6,23 +6,35 @@ What is found is locked. No function here commits.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
 from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.queues import MOVE_TURNS, OWN_TURNS, TURNS, park
+from scrapy_itemgraph.store.columns import typed
+from scrapy_itemgraph.store.queues import MOVE_TURNS, OWN_TURNS, TURNS, Turn, park
 from scrapy_itemgraph.store.sql_conditions import IS_READY_ALONE, IS_READY_BESIDE_OTHERS
+from scrapy_itemgraph.store.worklist.admission import WorkRow
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from scrapy_itemgraph.store.worklist.admission import Admission
 
 _ROUNDS = 10
 _SUSPECTS = 10
+
+
+class OpenKind(NamedTuple):
+    """A kind of work that the worker may claim now, and its task."""
+
+    id: int
+    task_id: int
+    limit_ids: list[int]
+    any_exclusive: bool
+    is_item_exclusive: bool
 
 
 # The first work of each (queue, kind), locked.
@@ -96,10 +108,10 @@ class WorkSearch:
     connection: Connection
     crawl_id: int
     worker_id: int
-    kinds: Sequence[Row[Any]]
+    kinds: Sequence[OpenKind]
     admission: Admission
 
-    def find(self, limit: int) -> list[Row[Any]]:
+    def find(self, limit: int) -> list[WorkRow]:
         """Return locked candidates in the order in which they should start."""
         looked_for = max(limit, 2)  # A single queue is told from the first of several.
         for _ in range(_ROUNDS):
@@ -108,22 +120,24 @@ class WorkSearch:
                 self.admission.look_again(queues.next_turn(self.connection, self.crawl_id))
                 return []
             turns = live[:limit]
-            found = self._admitted(self._first(turns, limit), turns, limit)
+            slots = {turn.id: turn.slot_id for turn in turns}
+            found = self._admitted(self._first(turns, limit), slots, limit)
             self._pass_on(turns, {row.queue_id for row in found}, is_single=len(live) == 1)
             if found or len(live) < looked_for:
                 return found
         self.admission.look_again(0.0)
         return []
 
-    def suspect(self) -> list[Row[Any]]:
+    def suspect(self) -> list[WorkRow]:
         """Return the first work that two workers died on, locked."""
         kinds = [kind.id for kind in self.kinds]
         given = {"crawl": self.crawl_id, "kinds": kinds, "limit": _SUSPECTS}
-        found = self.connection.execute(SUSPECT, given).all()
-        self.admission.meet({row.slot_id: row.slot for row in found})
-        return self._admitted(found, found, 1)
+        rows = self.connection.execute(SUSPECT, given).all()
+        self.admission.meet({row.slot_id: row.slot for row in rows})
+        slots = {row.queue_id: row.slot_id for row in rows}
+        return self._admitted([WorkRow(*work) for *work, _, _ in rows], slots, 1)
 
-    def _turns(self, limit: int) -> list[Row[Any]]:
+    def _turns(self, limit: int) -> list[Turn]:
         """Return queues, those first that were not looked into for the longest."""
         admission = self.admission
         given = {"crawl": self.crawl_id, "limit": limit}
@@ -134,10 +148,10 @@ class WorkSearch:
         admission.meet({row.slot_id: row.slot for row in live})
         return live
 
-    def _rows(self, statement: Any, **given: Any) -> Sequence[Row[Any]]:
-        return self.connection.execute(statement, given).all()
+    def _rows(self, statement: Any, **given: Any) -> list[Turn]:
+        return typed(self.connection.execute(statement, given), Turn)
 
-    def _first(self, turns: Sequence[Row[Any]], limit: int) -> list[Row[Any]]:
+    def _first(self, turns: Sequence[Turn], limit: int) -> list[WorkRow]:
         """Return the queues' first work, none that may not run beside claims or what goes before.
 
         It is locked.
@@ -152,15 +166,16 @@ class WorkSearch:
         # Of each kind, so that what is dropped leaves enough.
         rounds = most * len(self.kinds)
         if not self._any_exclusive:
-            return _round_robin(self.connection.execute(HEADS, given).all(), numbers, rounds)
+            heads = typed(self.connection.execute(HEADS, given), WorkRow)
+            return _round_robin(heads, numbers, rounds)
         given["alone"] = [kind.is_item_exclusive for kind in self.kinds]
-        heads = self.connection.execute(HEADS_BESIDE_CLAIMS, given).all()
+        heads = typed(self.connection.execute(HEADS_BESIDE_CLAIMS, given), WorkRow)
         ordered = _round_robin(heads, numbers, rounds)
         return _beside(ordered, self._exclusive_tasks, {})
 
     def _admitted(
-        self, found: Sequence[Row[Any]], turns: Sequence[Row[Any]], limit: int
-    ) -> list[Row[Any]]:
+        self, found: Sequence[WorkRow], queue_slots: Mapping[int, int], limit: int
+    ) -> list[WorkRow]:
         """Keep what the limits, and tasks that want their items for themselves, let run now."""
         if self._any_exclusive:
             found = _exclusive(self.connection, found, self._exclusive_tasks)
@@ -169,11 +184,11 @@ class WorkSearch:
             self.worker_id,
             found,
             tag_limits={kind.id: kind.limit_ids for kind in self.kinds},
-            queue_slots={_queue_of(turn): turn.slot_id for turn in turns},
+            queue_slots=queue_slots,
             most=limit,
         )
 
-    def _pass_on(self, turns: Sequence[Row[Any]], used: set[int], *, is_single: bool) -> None:
+    def _pass_on(self, turns: Sequence[Turn], used: set[int], *, is_single: bool) -> None:
         """Let the next claim begin with other queues, and not look into those without work."""
         idle = [turn.id for turn in turns if turn.id not in used]
         if idle:
@@ -191,22 +206,17 @@ class WorkSearch:
         return {kind.task_id for kind in self.kinds if kind.is_item_exclusive}
 
 
-def _queue_of(row: Row[Any]) -> int:
-    """Return the number of a queue, or of the queue of work."""
-    return int(row.queue_id if "queue_id" in row._fields else row.id)
-
-
-def _round_robin(heads: Sequence[Row[Any]], queues: Sequence[int], rounds: int) -> list[Row[Any]]:
+def _round_robin(heads: Sequence[WorkRow], queues: Sequence[int], rounds: int) -> list[WorkRow]:
     """Order candidates: each queue's first, then each queue's second, and so on."""
-    by_queue: dict[int, list[Row[Any]]] = {queue: [] for queue in queues}
+    by_queue: dict[int, list[WorkRow]] = {queue: [] for queue in queues}
     for row in sorted(heads, key=lambda row: (row.is_stale, row.nice, row.seq)):
         by_queue[row.queue_id].append(row)
     return [rows[turn] for turn in range(rounds) for rows in by_queue.values() if turn < len(rows)]
 
 
 def _exclusive(
-    connection: Connection, found: Sequence[Row[Any]], exclusive: Collection[int]
-) -> list[Row[Any]]:
+    connection: Connection, found: Sequence[WorkRow], exclusive: Collection[int]
+) -> list[WorkRow]:
     """Keep candidates that do not run beside others of their item where one wants it alone."""
     items = sorted({row.item_id for row in found})
     free = set(connection.execute(FREE_ITEMS, {"items": items}).scalars())
@@ -218,8 +228,8 @@ def _exclusive(
 
 
 def _beside(
-    rows: Iterable[Row[Any]], exclusive: Collection[int], claimed: dict[int, bool]
-) -> list[Row[Any]]:
+    rows: Iterable[WorkRow], exclusive: Collection[int], claimed: dict[int, bool]
+) -> list[WorkRow]:
     """Keep rows that may run beside the claims of their items, by item, and beside each other."""
     kept = []
     for row in rows:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import NamedTuple
 
-from scrapy_itemgraph.store.columns import columns
+import pytest
+from sqlalchemy.engine.result import IteratorResult, SimpleResultMetaData
+
+from scrapy_itemgraph.store.columns import columns, typed
 
 
 def test_each_named_attribute_is_a_list_in_the_order_of_the_rows():
@@ -24,3 +28,21 @@ def test_rows_may_be_gone_through_once_only():
 
     assert columns(rows, a="a", b="b") == {"a": [0, 1], "b": [0, -1]}
     assert columns([], a="a") == {"a": []}
+
+
+class Pair(NamedTuple):
+    """Two columns."""
+
+    a: int
+    b: str
+
+
+def test_rows_become_named_tuples_only_where_their_columns_are_the_same():
+    """A statement and the type of its rows cannot drift apart without an error."""
+
+    def result(*keys: str) -> IteratorResult:
+        return IteratorResult(SimpleResultMetaData(keys), iter([(1, "x")]))
+
+    assert typed(result("a", "b"), Pair) == [Pair(1, "x")]
+    with pytest.raises(AssertionError):
+        typed(result("b", "a"), Pair)
