@@ -27,11 +27,10 @@ from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import progress_reports, status
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import crawls, runs, sweeps, workers
+from scrapy_itemgraph.store.registry import crawls, runs, sweeps, upkeep, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
-from scrapy_itemgraph.store.worklist import timers as stored_timers
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
         Redirect,
         RedirectAnswer,
         Remaining,
+        TakenOver,
     )
     from scrapy_itemgraph.settings import Settings
 
@@ -369,31 +369,42 @@ class WorkerGraph:
         taken = await self._call(
             workers.take_over, self._crawl_id, self.worker_id, hot=True, share=True
         )
+        return self._see_taken_over(taken)
+
+    def _see_taken_over(self, taken: TakenOver) -> int:
         self.suspects_wait = taken.suspects_wait
         startup_report.tell_given_up(taken.given_up)
         return taken.claims
 
-    async def tend(self) -> bool:
+    async def keep_up(self) -> bool:
         """Take over from the dead, stage what fell due, sweep a step; whether there is more."""
-        await self.take_over()
-        await self._call(queues.mend, self._crawl_id, hot=True)
-        timers = await self._call(stored_timers.stage_timers, self._crawl_id, hot=True)
-        until = await self._due_until()
-        due = await self._call(
-            stored_timers.stage_results, self._crawl_id, until, hot=True, share=True
-        )
-        self.staged += due
-        self.is_sweeping = await self._call(sweeps.sweep, self._crawl_id, hot=True)
-        await self._say_what_is_outdated()
-        return bool(timers or due or self.is_sweeping)
+        step, has_more = upkeep.TAKE_OVER, False
+        while step != upkeep.DONE:
+            done = await self._call(
+                upkeep.keep_up,
+                self._crawl_id,
+                self.worker_id,
+                self._registration.tasks,
+                until=self._started_at if self.settings.idle == "close" else None,
+                step=step,
+                hot=True,
+                share=True,
+            )
+            step = done.next_step
+            has_more = has_more or bool(done.timers or done.due or done.is_sweeping)
+            self.staged += done.due
+            self.is_sweeping = bool(done.is_sweeping)
+            if done.taken_over is not None:
+                self._see_taken_over(done.taken_over)
+            self._say_what_is_outdated(done.redefined)
+        return has_more
 
-    async def _say_what_is_outdated(self) -> None:
-        outdated = await self._call(stored_tasks.redefined, self._registration.tasks, hot=True)
-        for name in outdated - self._outdated:
+    def _say_what_is_outdated(self, redefined: Collection[str]) -> None:
+        for name in set(redefined) - self._outdated:
             logger.warning(
                 "A later start declares the task %r otherwise; this worker leaves it to that", name
             )
-        self._outdated |= outdated
+        self._outdated.update(redefined)
 
     async def _due_until(self) -> datetime:
         if self.settings.idle == "close":

@@ -62,7 +62,7 @@ class Maintenance:
             if self._start_ended.is_set() and not is_marked:
                 is_marked = True
                 await self._graph.mark_started()
-            has_more = await self._graph.tend()
+            has_more = await self._graph.keep_up()
             await self._say_how_far()
             if has_more:
                 self._news.set()

@@ -157,14 +157,18 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
             nonlocal marks
             marks += 1
 
-        async def tend() -> bool:
+        async def keep_up() -> bool:
             return more.pop(0) if more else False
 
         async def learn_callbacks() -> bool:
             return False
 
         graph = parts.graph
-        graph.mark_started, graph.tend, graph.learn_callbacks = mark_started, tend, learn_callbacks
+        graph.mark_started, graph.keep_up, graph.learn_callbacks = (
+            mark_started,
+            keep_up,
+            learn_callbacks,
+        )
         graph.staged, graph.is_sweeping, graph.pruning = 0, False, Pruning()
         started = asyncio.Event()
         started.set()

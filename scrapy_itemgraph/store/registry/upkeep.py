@@ -1,0 +1,80 @@
+"""Upkeep: what a worker does for its crawl every second; one transaction if nothing is to do.
+
+All functions take a connection and never commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.registry import sweeps, tasks, workers
+from scrapy_itemgraph.store.worklist import timers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.model.tasks import RegisteredTask
+    from scrapy_itemgraph.model.work import TakenOver
+
+
+TAKE_OVER, TIMERS, RESULTS, SWEEP, DONE = range(5)
+"""The steps of a round, in their order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """What a transaction of a round did; None stands for steps that it did not come to.
+
+    `due` counts items looked at because results of theirs fell due. `redefined` are the names of
+    tasks that a later start declares otherwise than this worker. `next_step` is where the round
+    goes on, in another transaction.
+    """
+
+    next_step: int
+    taken_over: TakenOver | None = None
+    timers: int = 0
+    due: int = 0
+    is_sweeping: bool | None = None
+    redefined: frozenset[str] = frozenset()
+
+
+def keep_up(
+    connection: Connection,
+    crawl_id: int,
+    worker_id: int,
+    registered: Mapping[int, RegisteredTask],
+    *,
+    until: datetime | None,
+    step: int = TAKE_OVER,
+) -> Upkeep:
+    """Do a round from a step on: take over from the dead, stage what fell due, sweep a step.
+
+    It ends with the first step that has something to do, for what follows would lock items after
+    queues; so a round without anything to do is one transaction. `until` is when results must have
+    fallen due that become work; None is now.
+    """
+    taken = None
+    if step <= TAKE_OVER:
+        taken = workers.take_over(connection, crawl_id, worker_id)
+        if taken.claims:
+            return Upkeep(next_step=TIMERS, taken_over=taken)
+    if step <= TIMERS:
+        queues.mend(connection, crawl_id)
+        if staged := timers.stage_timers(connection, crawl_id):
+            return Upkeep(next_step=RESULTS, taken_over=taken, timers=staged)
+    if step <= RESULTS:
+        moment: datetime = until or connection.execute(engine.NOW).scalar_one()
+        if due := timers.stage_results(connection, crawl_id, moment):
+            return Upkeep(next_step=SWEEP, taken_over=taken, due=due)
+    return Upkeep(
+        next_step=DONE,
+        taken_over=taken,
+        is_sweeping=sweeps.sweep(connection, crawl_id),
+        redefined=frozenset(tasks.redefined(connection, registered)),
+    )
