@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import ItemGraphError
@@ -95,75 +96,52 @@ class _Turn:
         self._least = 20 * _BATCH
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Claimer:
-    """Keeps the scheduler's buffer of claimed work from running dry."""
+    """Keeps the scheduler's buffer of claimed work from running dry.
 
-    def __init__(
-        self,
-        graph: WorkerGraph,
-        active: ActiveExecutions,
-        ready: ReadyRequests,
-        queue: EngineRequests,
-        *,
-        crawler: Crawler,
-        outbox: Outbox,
-        limiters: Limiters,
-        gate: Gate,
-        sessions: SessionSync,
-        callbacks: CallbackTasks,
-        tasks: Mapping[str, Task],
-        settings: Settings,
-        limits_lock: asyncio.Lock,
-        start_ended: asyncio.Event,
-        news: asyncio.Event,
-        ended: asyncio.Event,
-    ) -> None:
-        """Take what claims depend on, and the events that this sets and waits for.
+    Limits are taken under `limits_lock`. `start_ended` says that `start()` has nothing more, `news`
+    that there may be work where there was none; `ended` is set when nothing is left to do.
+    """
 
-        Limits are taken under `limits_lock`. `start_ended` says that `start()` has nothing
-        more, `news` that there may be work where there was none; `ended` is set when nothing is
-        left to do.
-        """
-        self._crawler = crawler
-        self._graph = graph
-        self._active = active
-        self._outbox = outbox
-        self._ready = ready
-        self._queue = queue
-        self._limiters = limiters
-        self._gate = gate
-        self._sessions = sessions
-        self._callbacks = callbacks
-        self._tasks = tasks
-        self._settings = settings
-        self._limits_lock = limits_lock
-        self._start_ended = start_ended
-        self._news = news
-        self._ended = ended
-        self.claimed = 0
-        self.has_said_idle = False
-        self._is_dry = False
-        self._again_in = math.inf
-        self._wake = asyncio.Event()
-        self._turn = _Turn()
-        concurrency = crawler.settings.getint("CONCURRENT_REQUESTS")
-        self._limit = concurrency + settings.claim_batch
+    graph: WorkerGraph
+    active: ActiveExecutions
+    ready: ReadyRequests
+    queue: EngineRequests
+    crawler: Crawler
+    outbox: Outbox
+    limiters: Limiters
+    gate: Gate
+    sessions: SessionSync
+    callbacks: CallbackTasks
+    tasks: Mapping[str, Task]
+    settings: Settings
+    limits_lock: asyncio.Lock
+    start_ended: asyncio.Event
+    news: asyncio.Event
+    ended: asyncio.Event
+    claimed: int = 0
+    has_said_idle: bool = False
+    _is_dry: bool = False
+    _again_in: float = math.inf
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _turn: _Turn = field(default_factory=_Turn)
 
     @property
     def _spider(self) -> Spider:
-        assert self._crawler.spider is not None
-        return self._crawler.spider
+        assert self.crawler.spider is not None
+        return self.crawler.spider
 
     def wake(self) -> None:
         """Look again, if there is something to claim, or the end is near."""
-        if self._ready.is_holding or self._active.is_quiet or self._room() > 0:
+        if self.ready.is_holding or self.active.is_quiet or self._room() > 0:
             self._wake.set()
 
     async def listen(self) -> None:
         """Look again whenever there may be work where there was none, until told to stop."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self.news.wait()
+            self.news.clear()
             self._is_dry = False
             self.wake()
 
@@ -179,26 +157,27 @@ class Claimer:
     # Claims
 
     def _room(self) -> int:
-        batch, unhanded = self._settings.claim_batch, self._queue.unhanded
+        batch, unhanded = self.settings.claim_batch, self.queue.unhanded
         if self._is_dry or unhanded > batch // 2 or not self._is_running:
             return 0
-        if self._ready.is_holding:
+        if self.ready.is_holding:
             return 0
-        if any(one.claim is not None and one.claim.is_alone for one in self._active.working):
+        if any(one.claim is not None and one.claim.is_alone for one in self.active.working):
             return 0
-        held = len(self._active.working) + self._outbox.pending - self._held_up()
-        return min(batch - unhanded, self._limit - held)
+        held = len(self.active.working) + self.outbox.pending - self._held_up()
+        most = self.crawler.settings.getint("CONCURRENT_REQUESTS") + batch
+        return min(batch - unhanded, most - held)
 
     @property
     def _is_running(self) -> bool:
-        engine = self._crawler.engine
+        engine = self.crawler.engine
         return engine is not None and engine.running
 
     def _held_up(self) -> int:
         """Return how many pages in hand may be waiting for something of a blocked slot."""
-        if not self._gate.held_up:
+        if not self.gate.held_up:
             return 0
-        return min(sum(one.is_scraping for one in self._active.working), _MOST_HELD_UP)
+        return min(sum(one.is_scraping for one in self.active.working), _MOST_HELD_UP)
 
     async def _claim(self) -> bool:
         room = self._room()
@@ -208,22 +187,22 @@ class Claimer:
         claims = await self._take(room)
         self._is_dry = not claims
         await self._start(claims)
-        if not claims and self._active.is_quiet:
-            self._graph.suspects_wait = True  # if not, it is soon known
+        if not claims and self.active.is_quiet:
+            self.graph.suspects_wait = True  # if not, it is soon known
             return await self._claim_suspect()
         return bool(claims)
 
     async def _start(self, claims: Sequence[Claim]) -> None:
         """Begin the executions of new claims."""
         begun = [one for claim in claims if (one := self._begin(claim)) is not None]
-        self._ready.claimed()
+        self.ready.claimed()
         begun = [one for one in begun if not await self._refile(*one)]
-        if self._limiters.lacks(self._active.unbegun()):
-            self._limiters.wanted.set()
-        await self._sessions.refresh_cookies([request for request, _ in begun])
+        if self.limiters.lacks(self.active.unbegun()):
+            self.limiters.wanted.set()
+        await self.sessions.refresh_cookies([request for request, _ in begun])
         for request, leg in begun:
             self._hand_out(request, leg)
-        in_hand = self._limiters.soonest_room(self._active.unbegun())
+        in_hand = self.limiters.soonest_room(self.active.unbegun())
         self._again_in = min(self._again_in, in_hand)
 
     # Suspects
@@ -233,14 +212,14 @@ class Claimer:
 
         Nothing is handed out until what is under way has ended; what is claimed waits in memory.
         """
-        ready, turn = self._ready, self._turn
+        ready, turn = self.ready, self._turn
         if not ready.is_holding:
             is_idle = self._is_dry and not self._others()
-            if not self._graph.suspects_wait or not turn.is_due(ready.handed_out, is_idle):
+            if not self.graph.suspects_wait or not turn.is_due(ready.handed_out, is_idle):
                 return False
             turn.begin()
             ready.hold()
-        if self._others() or ready.is_telling or self._outbox.pending:
+        if self._others() or ready.is_telling or self.outbox.pending:
             if turn.takes_too_long():
                 turn.put_off(ready.handed_out)
                 ready.go_on()
@@ -251,29 +230,29 @@ class Claimer:
             if claims:
                 turn.goes_on()
                 return True
-            self._graph.suspects_wait = False
+            self.graph.suspects_wait = False
         turn.end(ready.handed_out)
         ready.go_on()
         return False
 
     def _others(self) -> Collection[Execution]:
         """Return the executions under way, but for those that have not started."""
-        return self._active.executions - self._ready.untouched
+        return self.active.executions - self.ready.untouched
 
     async def _take(self, most: int, *, alone: bool = False) -> Sequence[Claim]:
         """Claim what the limits in hand, and those that can be had, let start soon."""
-        async with self._limits_lock:
-            limiters = self._limiters
+        async with self.limits_lock:
+            limiters = self.limiters
             # Beside what runs alone nothing starts, whatever waits.
             budget = ClaimBudget(
                 most=most,
                 alone=alone,
-                rooms=limiters.rooms({} if alone else self._active.unbegun()),
+                rooms=limiters.rooms({} if alone else self.active.unbegun()),
                 shared=limiters.shared,
                 slot_terms=limiters.slot_terms,
             )
             asked_at = time.monotonic()
-            result = await self._graph.claim(budget, startable_of=self._ready.of_claims)
+            result = await self.graph.claim(budget, startable_of=self.ready.of_claims)
             limiters.take(result.grants, asked_at)
         if result.again_in is not None:
             self._again_in = min(self._again_in, result.again_in)
@@ -285,17 +264,17 @@ class Claimer:
         Whatever the item, its request or the user's code are like, that ends this claim alone.
         """
         self.claimed += 1
-        self._crawler.stats.inc_value("itemgraph/claimed")
-        task = self._tasks.get(claim.task) or self._callbacks.task_of(claim.task)
-        execution = self._active.begin(claim=claim, task=task)
-        execution.is_told = self._ready.is_chosen(claim)
+        self.crawler.stats.inc_value("itemgraph/claimed")
+        task = self.tasks.get(claim.task) or self.callbacks.task_of(claim.task)
+        execution = self.active.begin(claim=claim, task=task)
+        execution.is_told = self.ready.is_chosen(claim)
         leg = execution.open_leg(is_own=True)
         try:
-            execution.limits = self._graph.limits.of_claim(claim)
+            execution.limits = self.graph.limits.of_claim(claim)
             if task.is_callback:
                 request = request_builder.stored_request(self._spider, claim)
             else:
-                execution.item = ItemContext.claimed(claim, self._graph)
+                execution.item = ItemContext.claimed(claim, self.graph)
                 request = request_builder.build_request(self._spider, task, execution.item)
             local_slots.slot_of(request)  # which some URLs do not have
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
@@ -310,20 +289,20 @@ class Claimer:
         slot = local_slots.slot_of(request)
         if slot == claim.slot or claim.is_refiled:
             return False
-        self._active.forget(leg.execution)
-        self._crawler.stats.inc_value("itemgraph/refiled")
-        await self._graph.refile(claim, slot)
+        self.active.forget(leg.execution)
+        self.crawler.stats.inc_value("itemgraph/refiled")
+        await self.graph.refile(claim, slot)
         return True
 
     def _spoil(self, leg: Leg, error: BaseException, url: str) -> None:
         """Fail a claim whose request cannot be made or handed out."""
         execution = leg.execution
-        engine = self._crawler.engine
+        engine = self.crawler.engine
         if engine is None or engine.spider is None:  # closed meanwhile
             execution.release()
         else:
             kind = "request" if isinstance(error, ItemGraphError) else None
-            execution.fail(self._active.error_of(execution, error, kind=kind, url=url))
+            execution.fail(self.active.error_of(execution, error, kind=kind, url=url))
         leg.close()
 
     def _hand_out(self, request: Request, leg: Leg) -> None:
@@ -341,15 +320,15 @@ class Claimer:
         if task is not None and task.autothrottle is False:
             request.meta.setdefault("autothrottle_dont_adjust_delay", True)
         request.meta.update({"dont_retry": True, LEG: leg})
-        assert self._crawler.engine is not None
-        self._crawler.engine.crawl(request)
+        assert self.crawler.engine is not None
+        self.crawler.engine.crawl(request)
         if leg.state is LegState.OFFERED:
             why = ItemGraphError(
                 "Scrapy's offsite filter (allowed_domains) or another handler of request_scheduled "
                 "refused the request"
             )
             leg.execution.refuse(
-                self._active.error_of(leg.execution, why, kind="refused", url=request.url)
+                self.active.error_of(leg.execution, why, kind="refused", url=request.url)
             )
             leg.close()
 
@@ -360,11 +339,11 @@ class Claimer:
         if ttl is not None:
             leg.execution.add(SetTTL(ttl))
         request.meta[LEG] = leg
-        self._queue.push_claimed(request, leg)
+        self.queue.push_claimed(request, leg)
 
     async def _pause(self, longest: float) -> None:
         """Wait until there is something to look at: our own doing, a NOTIFY, or the time."""
-        others = await either(self._wake, self._graph.wait(longest))
+        others = await either(self._wake, self.graph.wait(longest))
         if not others.cancelled():
             others.result()
             self._is_dry = False
@@ -373,33 +352,33 @@ class Claimer:
 
     async def _look_for_end(self) -> float:
         """Set `ended` when nothing is left to do; return how long to wait before looking again."""
-        active = self._active
-        poll = _POLL[self._settings.idle]
-        has_started = self._start_ended.is_set()
+        active = self.active
+        poll = _POLL[self.settings.idle]
+        has_started = self.start_ended.is_set()
         if not has_started or not active.is_quiet or not self._is_dry or active.is_over:
             return poll
-        if await self._graph.learn_callbacks():
+        if await self.graph.learn_callbacks():
             self._is_dry = False
             return 0.0
-        remaining = await self._graph.remaining()
+        remaining = await self.graph.remaining()
         if not (self.claimed or self.has_said_idle or remaining.has_some):
             self.has_said_idle = True
             await self._say_why_idle()
-        if self._settings.idle == "wait" or not active.is_quiet:
+        if self.settings.idle == "wait" or not active.is_quiet:
             return poll
         if remaining.is_over:
-            await self._graph.mark_started()
-            await self._graph.finish_run()
+            await self.graph.mark_started()
+            await self.graph.finish_run()
             active.is_over = True
-            self._ended.set()
-            self._queue.wake_engine()
+            self.ended.set()
+            self.queue.wake_engine()
             return poll
         return poll if remaining.next_retry is None else min(poll, max(remaining.next_retry, 0.05))
 
     async def _say_why_idle(self) -> None:
         """Say that there is nothing to do, why, and what would change that."""
         logger.info("Nothing to do now", extra={"action": "idle"})
-        await log_summary(self._graph)
+        await log_summary(self.graph)
         logger.info(
             "To run what is fresh: another version= of its task (of a plain callback in "
             "ITEMGRAPH_CALLBACKS), a ttl, scrapy itemgraph expire ID, or for all of it scrapy "

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.work import Outcome
@@ -38,74 +39,59 @@ _STATS = {
 }
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Committer:
-    """Commits in batches: at once when nothing else is under way, else as they gather."""
+    """Commits in batches: at once when nothing else is under way, else as they gather.
 
-    def __init__(
-        self,
-        graph: WorkerGraph,
-        outbox: Outbox,
-        active: ActiveExecutions,
-        ready: ReadyRequests,
-        *,
-        sessions: SessionSync,
-        callbacks: CallbackTasks,
-        enqueuer: Enqueuer,
-        news: asyncio.Event,
-        stats: StatsCollector,
-        interval: float,
-        before_commit: Sequence[Callable[[], Awaitable[None]]] = (),
-    ) -> None:
-        """Take what is committed, and what is saved or told in the same transaction.
+    Changesets wait for others up to `interval` seconds; `before_commit` are awaited before each
+    transaction, and `news` is set after it.
+    """
 
-        Changesets wait for others up to `interval` seconds; `before_commit` are awaited before each
-        transaction, and `news` is set after it.
-        """
-        self._graph = graph
-        self._outbox = outbox
-        self._active = active
-        self._ready = ready
-        self._sessions = sessions
-        self._callbacks = callbacks
-        self._enqueuer = enqueuer
-        self._news = news
-        self._stats = stats
-        self._interval = interval
-        self._before_commit = before_commit
+    graph: WorkerGraph
+    outbox: Outbox
+    active: ActiveExecutions
+    ready: ReadyRequests
+    sessions: SessionSync
+    callbacks: CallbackTasks
+    enqueuer: Enqueuer
+    news: asyncio.Event
+    stats: StatsCollector
+    interval: float
+    before_commit: Sequence[Callable[[], Awaitable[None]]] = ()
 
     async def run(self) -> None:
         """Commit until the outbox is stopped; never stops within a transaction."""
-        outbox = self._outbox
+        outbox = self.outbox
         while not outbox.is_stopping:
             await outbox.added.wait()
-            if not outbox.has_batch and self._active.under_way:
+            if not outbox.has_batch and self.active.under_way:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(outbox.hurried.wait(), self._interval)
+                    await asyncio.wait_for(outbox.hurried.wait(), self.interval)
             outbox.hurried.clear()
             await self._commit_next()
 
     async def flush(self) -> None:
         """Commit everything that is there; `run` must have ended."""
-        while self._outbox:
+        while self.outbox:
             await self._commit_next()
 
     async def tell_of_starved(self) -> None:
         """Tell the database what starts next where no other transaction did so in time."""
         while True:
-            await self._ready.wanted.wait()
-            self._ready.wanted.clear()
-            startable = self._ready.next(is_starved=True)
+            await self.ready.wanted.wait()
+            self.ready.wanted.clear()
+            startable = self.ready.next(is_starved=True)
             if startable is None:
                 continue
             is_told = False
             try:
-                await self._graph.note_startable(startable)
+                await self.graph.note_startable(startable)
                 is_told = True
             finally:
-                self._ready.settle(is_told=is_told)
+                self.ready.settle(is_told=is_told)
 
     async def _commit_next(self) -> None:
-        batch = self._outbox.take()
+        batch = self.outbox.take()
         if not batch:
             return
         back = batch
@@ -113,39 +99,39 @@ class Committer:
             applied, has_freed = await self._commit([entry.changeset for entry in batch])
             back = []
         finally:
-            self._outbox.settle(back=back)
+            self.outbox.settle(back=back)
         for entry, result in zip(batch, applied, strict=True):
             await self._report_notes(entry.where, result)
             self._report(entry.changeset, entry.where, result)
             if entry.execution is not None:
                 try:
-                    await self._enqueuer.applied(entry.execution, result, has_freed=has_freed)
+                    await self.enqueuer.applied(entry.execution, result, has_freed=has_freed)
                 except Exception:  # a handler of signals, or a user's duplicates filter
                     logger.exception("%s: after the commit", entry.where)
-        self._news.set()
+        self.news.set()
 
     async def _commit(self, changesets: Sequence[Changeset]) -> tuple[Sequence[Applied], bool]:
         """Commit in one transaction; return what came of each, and whether names were freed."""
-        new = self._callbacks.unregistered()
+        new = self.callbacks.unregistered()
         if new:
-            await self._graph.register_callbacks(new)
-            self._callbacks.registered(new)
-        for prepare in self._before_commit:
+            await self.graph.register_callbacks(new)
+            self.callbacks.registered(new)
+        for prepare in self.before_commit:
             await prepare()
-        cookies, state = self._sessions.unsaved()
-        freed = self._graph.names_freed
-        startable = self._ready.next()
+        cookies, state = self.sessions.unsaved()
+        freed = self.graph.names_freed
+        startable = self.ready.next()
         is_told = False
         try:
-            result = await self._graph.commit(
+            result = await self.graph.commit(
                 changesets, cookies=cookies, state=state, startable=startable
             )
             is_told = result.is_told
         finally:
             if startable is not None:
-                self._ready.settle(is_told=is_told)
-        self._sessions.saved(cookies, state)
-        return result.applied, self._graph.names_freed != freed
+                self.ready.settle(is_told=is_told)
+        self.sessions.saved(cookies, state)
+        return result.applied, self.graph.names_freed != freed
 
     async def _report_notes(self, where: str, applied: Applied) -> None:
         """Count what each operation did, and log it; the loop turns between many of them."""
@@ -178,7 +164,7 @@ class Committer:
             _log_outcome(applied, changeset, where)
 
     def _count(self, name: str, count: int = 1) -> None:
-        self._stats.inc_value(f"itemgraph/{name}", count)
+        self.stats.inc_value(f"itemgraph/{name}", count)
 
 
 def _log_outcome(applied: Applied, changeset: Changeset, where: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.lanes import Lanes
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class GateListener:
     """Answers `throttle.download_gate: Gate` for the executions and requests of this worker."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.throttle.feedback import SHORT_BLOCK
@@ -19,73 +20,61 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LimitSync:
-    """Tells and asks the database about limits, when there is something to tell or ask."""
+    """Tells and asks the database about limits, when there is something to tell or ask.
 
-    def __init__(
-        self,
-        graph: WorkerGraph,
-        limiters: Limiters,
-        active: ActiveExecutions,
-        queue: EngineRequests,
-        *,
-        gate: Gate,
-        feedback: SiteFeedback,
-        limits_lock: asyncio.Lock,
-        news: asyncio.Event,
-    ) -> None:
-        """Take the lock under which limits are taken and given up, and what sites answered.
+    Limits are taken and given up under `limits_lock`; `news` is set when more may be claimed.
+    """
 
-        `news` is set when this worker may claim more.
-        """
-        self._graph = graph
-        self._limiters = limiters
-        self._active = active
-        self._queue = queue
-        self._gate = gate
-        self._feedback = feedback
-        self._limits_lock = limits_lock
-        self._news = news
+    graph: WorkerGraph
+    limiters: Limiters
+    active: ActiveExecutions
+    queue: EngineRequests
+    gate: Gate
+    feedback: SiteFeedback
+    limits_lock: asyncio.Lock
+    news: asyncio.Event
 
     async def run(self) -> None:
         """Keep limits until told to stop."""
         while True:
-            self._limiters.wanted.clear()
+            self.limiters.wanted.clear()
             await self._settle()
             await self._pause()
 
     async def _settle(self) -> None:
-        limiters = self._limiters
-        async with self._limits_lock:
+        limiters = self.limiters
+        async with self.limits_lock:
             await self._save_feedback()
             unknown = limiters.unidentified
             if unknown:
                 names = [name for _, name in unknown]
-                limiters.identify(await self._graph.limits.number_slots(names))
-            uses = limiters.uses(self._active.unbegun())
+                limiters.identify(await self.graph.limits.number_slots(names))
+            uses = limiters.uses(self.active.unbegun())
             asked_at = time.monotonic()
-            grants = await self._graph.limits.renew(uses)
+            grants = await self.graph.limits.renew(uses)
             limiters.take(grants.values(), asked_at, asked=uses)
         for one in list(limiters):
             if one.blocked_until - asked_at > SHORT_BLOCK:
-                self._queue.give_back(one)
-                self._gate.put_off(one)
-        self._gate.pump()
+                self.queue.give_back(one)
+                self.gate.put_off(one)
+        self.gate.pump()
 
     async def save(self) -> None:
         """Save what was learned just before the end."""
-        async with self._limits_lock:
+        async with self.limits_lock:
             await self._save_feedback()
 
     async def _save_feedback(self) -> None:
-        answers = list(self._feedback.unsaved)
+        answers = list(self.feedback.unsaved)
         if answers:
-            await self._graph.limits.save_feedback(answers)
-            del self._feedback.unsaved[: len(answers)]
+            await self.graph.limits.save_feedback(answers)
+            del self.feedback.unsaved[: len(answers)]
 
     async def _pause(self) -> None:
         """Wait until something is needed here, somebody tells this worker, or it is time."""
-        longest = self._limiters.next_renewal(self._active.unbegun())
-        others = await either(self._limiters.wanted, self._graph.wait_for_own_news(longest))
+        longest = self.limiters.next_renewal(self.active.unbegun())
+        others = await either(self.limiters.wanted, self.graph.wait_for_own_news(longest))
         if not others.cancelled() and others.result():
-            self._news.set()
+            self.news.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import ItemGraphError
@@ -28,30 +29,23 @@ _SWEEP_EVERY = 10.0
 _PRUNE_EVERY = 600.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Maintenance:
-    """Takes over from the dead, stages what fell due, and finds legs that nobody has."""
+    """Takes over from the dead, stages what fell due, and finds legs that nobody has.
 
-    def __init__(
-        self,
-        graph: WorkerGraph,
-        active: ActiveExecutions,
-        *,
-        crawler: Crawler,
-        sessions: SessionSync,
-        start_ended: asyncio.Event,
-        news: asyncio.Event,
-    ) -> None:
-        """Take the event that says that `start()` ended, and the one to set when work came free."""
-        self._graph = graph
-        self._active = active
-        self._crawler = crawler
-        self._sessions = sessions
-        self._start_ended = start_ended
-        self._news = news
-        self._missed: set[Leg] = set()
-        self._sweeping: Progress | None = None
-        self._staging: Progress | None = None
-        self._staged = 0
+    `start_ended` says that `start()` has nothing more; `news` is set when work came free.
+    """
+
+    graph: WorkerGraph
+    active: ActiveExecutions
+    crawler: Crawler
+    sessions: SessionSync
+    start_ended: asyncio.Event
+    news: asyncio.Event
+    _missed: set[Leg] = field(default_factory=set)
+    _sweeping: Progress | None = None
+    _staging: Progress | None = None
+    _staged: int = 0
 
     async def run(self) -> None:
         """Run until told to stop."""
@@ -59,29 +53,29 @@ class Maintenance:
         pruned = -math.inf
         is_marked = False
         while True:
-            if self._start_ended.is_set() and not is_marked:
+            if self.start_ended.is_set() and not is_marked:
                 is_marked = True
-                await self._graph.mark_started()
-            has_more = await self._graph.keep_up()
+                await self.graph.mark_started()
+            has_more = await self.graph.keep_up()
             await self._say_how_far()
             if has_more:
-                self._news.set()
+                self.news.set()
                 await asyncio.sleep(0)
                 continue
-            if await self._graph.learn_callbacks():
-                self._news.set()
-            await self._sessions.refresh_state()
+            if await self.graph.learn_callbacks():
+                self.news.set()
+            await self.sessions.refresh_state()
             if time.monotonic() - swept > _SWEEP_EVERY:
                 swept = time.monotonic()
                 self._sweep()
             is_due = time.monotonic() - pruned > _PRUNE_EVERY
-            if is_due and not await self._graph.pruning.step():
+            if is_due and not await self.graph.pruning.step():
                 pruned = time.monotonic()
             await self._rest()
 
     async def _say_how_far(self) -> None:
         """Log how far a long sweep is, and what fell due, now and then."""
-        graph = self._graph
+        graph = self.graph
         if graph.staged == self._staged:
             self._staging = None
         else:
@@ -108,12 +102,12 @@ class Maintenance:
         until = time.monotonic() + _EVERY
         while (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, _LOOK_OUT))
-            if self._active.is_quiet and await self._graph.take_over():
-                self._news.set()
+            if self.active.is_quiet and await self.graph.take_over():
+                self.news.set()
 
     def _sweep(self) -> None:
         """Close legs whose request the engine no longer has; twice missed is forgotten."""
-        engine = self._crawler.engine
+        engine = self.crawler.engine
         assert engine is not None
         scraping = engine.scraper.slot
         if scraping is None:
@@ -121,16 +115,16 @@ class Maintenance:
         known = engine.downloader.active | scraping.active | {entry[1] for entry in scraping.queue}
         missed = {
             leg
-            for execution in self._active.executions
+            for execution in self.active.executions
             for leg in execution.legs
             if leg.state is LegState.RUNNING and leg.request not in known
         }
         forgotten, self._missed = missed & self._missed, missed
         for leg in forgotten:
-            self._crawler.stats.inc_value("itemgraph/legs_forgotten")
+            self.crawler.stats.inc_value("itemgraph/legs_forgotten")
             lost = ItemGraphError("Scrapy dropped the request without telling anyone")
             leg.execution.fail(
-                self._active.error_of(leg.execution, lost, kind="forgotten", url=leg.request.url)
+                self.active.error_of(leg.execution, lost, kind="forgotten", url=leg.request.url)
             )
             leg.close()
 

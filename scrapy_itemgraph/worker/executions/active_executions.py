@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model import item_names
@@ -27,64 +28,54 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ActiveExecutions:
-    """Begins executions, and puts what they leave into the outbox when they end."""
+    """Begins executions, and puts what they leave into the outbox when they end.
 
-    def __init__(
-        self,
-        spider: str,
-        *,
-        working: set[Execution],
-        running: set[Leg],
-        ready: ReadyRequests,
-        outbox: Outbox,
-        news: asyncio.Event,
-        most_operations: int,
-    ) -> None:
-        """Take the spider's name, and the sets to keep: executions of claims, legs being fetched.
+    `working` has the executions of claims, `running` the legs whose requests the engine has. `news`
+    is set whenever an execution ends; none may have more than `most_operations`.
+    """
 
-        `news` is set whenever one ends; none may have more than `most_operations`.
-        """
-        self.executions: set[Execution] = set()
-        self.working = working
-        self.running = running
-        self.is_over = False  # the run: found to be, and nothing has begun since
-        self._spider = spider
-        self._ready = ready
-        self._outbox = outbox
-        self._news = news
-        self._most_operations = most_operations
+    spider: str
+    working: set[Execution]
+    running: set[Leg]
+    ready: ReadyRequests
+    outbox: Outbox
+    news: asyncio.Event
+    most_operations: int
+    executions: set[Execution] = field(default_factory=set)
+    is_over: bool = False  # the run: found to be, and nothing has begun since
 
     @property
     def under_way(self) -> Collection[Execution]:
         """The executions that may go on now: not those that wait while something runs alone."""
-        if self._ready.is_holding:
-            return self.executions - self._ready.untouched
+        if self.ready.is_holding:
+            return self.executions - self.ready.untouched
         return self.executions
 
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is under way in this process, and nothing is left to commit."""
-        return not self.executions and not self._outbox.pending
+        return not self.executions and not self.outbox.pending
 
     def begin(
         self, *, claim: Claim | None = None, task: Task | None = None, url: str = ""
     ) -> Execution:
         """Start an execution: of a claim, or of a request that belongs to none."""
         if claim is None:
-            where = f"spider {self._spider}, {url or 'start()'}"
+            where = f"spider {self.spider}, {url or 'start()'}"
         elif task is not None and task.is_callback:
             shown = item_names.page(*item_names.page_of(claim.item.data)) or claim.item.id
-            where = f"spider {self._spider}, callback {claim.task}, {shown}"
+            where = f"spider {self.spider}, callback {claim.task}, {shown}"
         else:
             shown = item_names.label(claim.item.id, claim.item.data)
-            where = f"spider {self._spider}, task {claim.task}, item {shown}"
+            where = f"spider {self.spider}, task {claim.task}, item {shown}"
         execution = Execution(
             where=wording.one_line(where),  # it stands in log lines and errors
             claim=claim,
             task=task,
             on_end=self._ended,
-            most=self._most_operations,
+            most=self.most_operations,
             running=self.running,
         )
         self.executions.add(execution)
@@ -119,13 +110,13 @@ class ActiveExecutions:
             changeset = Changeset(
                 operations=tuple(changes), outcome=Outcome.OK, scraped=tuple(scraped)
             )
-            self._outbox.put(Entry(changeset, where), is_last=not self.under_way)
+            self.outbox.put(Entry(changeset, where), is_last=not self.under_way)
 
     def error_of(
         self, execution: Execution, error: BaseException, *, kind: str | None = None, url: str = ""
     ) -> ErrorRecord:
         """Return an error as it is recorded with the execution's attempt."""
-        where = {"spider": self._spider}
+        where = {"spider": self.spider}
         if execution.claim is not None:
             where |= {"task": execution.claim.task, "item": execution.claim.item.id}
         return error_records.describe(error, where, kind=kind, url=url)
@@ -144,7 +135,7 @@ class ActiveExecutions:
         self.forget(execution)
         if execution.claim is not None or execution.has_changes:
             entry = Entry(execution.changeset(), execution.where, execution)
-            self._outbox.put(entry, is_last=not self.under_way)
+            self.outbox.put(entry, is_last=not self.under_way)
         elif not self.under_way:
-            self._outbox.hurry()
-        self._news.set()
+            self.outbox.hurry()
+        self.news.set()

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -37,45 +38,29 @@ class LegState(Enum):
     CLOSED = auto()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Leg:
     """One request of an execution, through its redirects and retries, to the end of its scrape."""
 
-    __slots__ = (
-        "children",
-        "discovery",
-        "execution",
-        "failure",
-        "fetch",
-        "has_started",
-        "is_discovery",
-        "is_own",
-        "is_retryable",
-        "lane",
-        "login",
-        "occupies",
-        "parent",
-        "request",
-        "scrapes",
-        "state",
-    )
+    execution: Execution
+    is_own: bool
+    parent: Leg | None = None
+    is_retryable: bool = field(init=False)
+    is_discovery: bool = False  # yielded to become work of its own
+    discovery: Any = None  # what is known of it then
+    state: LegState = LegState.OFFERED
+    children: set[Leg] = field(default_factory=set)  # those that are open
+    request: Any = None  # what the engine has
+    failure: tuple[Outcome, ErrorRecord] | None = None  # what its errback was told of
+    fetch: Any = None  # the task that fetches it
+    scrapes: set[Any] = field(default_factory=set)
+    lane: Lane = ()  # the limits that its request keeps to
+    occupies: Lane = ()  # those that count it
+    has_started: bool = False  # its request was let start
+    login: int | None = None  # with which login it went out first
 
-    def __init__(self, execution: Execution, *, is_own: bool, parent: Leg | None = None) -> None:
-        self.execution = execution
-        self.parent = parent
-        self.is_own = is_own
-        self.is_discovery = False  # yielded to become work of its own
-        self.discovery: Any = None  # what is known of it then
-        self.is_retryable = is_own and execution.claim is not None
-        self.state = LegState.OFFERED
-        self.children: set[Leg] = set()  # those that are open
-        self.request: Any = None  # what the engine has
-        self.failure: tuple[Outcome, ErrorRecord] | None = None  # what its errback was told of
-        self.fetch: Any = None  # the task that fetches it
-        self.scrapes: set[Any] = set()
-        self.lane: Lane = ()  # the limits that its request keeps to
-        self.occupies: Lane = ()  # those that count it
-        self.has_started = False  # its request was let start
-        self.login: int | None = None  # with which login it went out first
+    def __post_init__(self) -> None:
+        self.is_retryable = self.is_own and self.execution.claim is not None
 
     def __repr__(self) -> str:
         return f"<leg of {self.execution.where}, {self.state.name.lower()}>"
@@ -166,43 +151,41 @@ class Leg:
         self.execution.leg_closed(self)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Execution:
-    """What happens from a claim to its commit; without a claim, what one request leads to."""
+    """What happens from a claim to its commit; without a claim, what one request leads to.
 
-    def __init__(
-        self,
-        *,
-        where: str,
-        on_end: Callable[[Execution], None],
-        claim: Claim | None = None,
-        task: Task | None = None,
-        most: int = sys.maxsize,
-        running: set[Leg] | None = None,
-    ) -> None:
-        """Take the set of legs whose requests the engine has, of all executions."""
-        self.where = where
-        self.running: set[Leg] = set() if running is None else running
-        self.claim = claim
-        self.task = task
-        self.item: Any = None
-        self.operations: list[Operation] = []
-        self.scraped: list[Scraped] = []
-        self.error: ErrorRecord | None = None
-        self.outcome = Outcome.OK
-        self.delay: timedelta | None = None
-        self.allow_failure = claim is None or (task is not None and task.allow_failure)
-        self.ended = asyncio.Event()
-        self.is_login = False
-        self.is_told = False  # the database knows that the engine has its claim, or may have
-        self.seen: set[bytes] = set()
-        self.limits: tuple[int, ...] = ()  # those of its task, by number
-        self.copies: Counter[str] = Counter()  # of requests that are not filtered
-        self.discovered: dict[str, Any] = {}  # the requests that become work, by name
-        self.pattern: Any = None  # how requests are stored that are like the last one
-        self.legs: set[Leg] = set()
-        self._on_end = on_end
-        self._outputs = 0
-        self._most = most
+    `running` has the legs whose requests the engine has, of all executions.
+    """
+
+    where: str
+    on_end: Callable[[Execution], None]
+    claim: Claim | None = None
+    task: Task | None = None
+    most: int = sys.maxsize
+    running: set[Leg] = field(default_factory=set)
+    item: Any = None
+    operations: list[Operation] = field(default_factory=list)
+    scraped: list[Scraped] = field(default_factory=list)
+    error: ErrorRecord | None = None
+    outcome: Outcome = Outcome.OK
+    delay: timedelta | None = None
+    allow_failure: bool = field(init=False)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    is_login: bool = False
+    is_told: bool = False  # the database knows that the engine has its claim, or may have
+    seen: set[bytes] = field(default_factory=set)
+    limits: tuple[int, ...] = ()  # those of its task, by number
+    copies: Counter[str] = field(default_factory=Counter)  # of requests that are not filtered
+    discovered: dict[str, Any] = field(default_factory=dict)  # requests that become work, by name
+    pattern: Any = None  # how requests are stored that are like the last one
+    legs: set[Leg] = field(default_factory=set)
+    _outputs: int = 0
+
+    def __post_init__(self) -> None:
+        self.allow_failure = self.claim is None or (
+            self.task is not None and self.task.allow_failure
+        )
 
     @property
     def is_of_task(self) -> bool:
@@ -236,8 +219,7 @@ class Execution:
         """Open a leg; the execution does not end before it is closed."""
         if self.ended.is_set():
             raise RuntimeError(f"{self.where}: the execution has ended")
-        leg = Leg(self, is_own=is_own, parent=parent)
-        leg.is_discovery = is_discovery
+        leg = Leg(self, is_own=is_own, parent=parent, is_discovery=is_discovery)
         self.legs.add(leg)
         return leg
 
@@ -246,7 +228,7 @@ class Execution:
         self.legs.discard(leg)
         if not self.legs and not self.ended.is_set():
             self.ended.set()
-            self._on_end(self)
+            self.on_end(self)
 
     def count_output(self) -> None:
         """Count an operation, a request or a scraped item.
@@ -257,13 +239,13 @@ class Execution:
 
         """
         self._outputs += 1
-        if self._outputs > self._most:
+        if self._outputs > self.most:
             self.allow_failure = False
             self.operations.clear()
             self.scraped.clear()
             self.discovered.clear()
             raise TooManyOperationsError(
-                f"{self.where}: more than {self._most:,} operations, requests and items, the most "
+                f"{self.where}: more than {self.most:,} operations, requests and items, the most "
                 "that one execution may have; a callback that does not end? If it is meant, raise "
                 "ITEMGRAPH_MAX_OPERATIONS"
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -25,41 +26,37 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ReadyRequests:
-    """The requests of claims that have not started, and what the database knows of them."""
+    """The requests of claims that have not started, and what the database knows of them.
 
-    def __init__(
-        self,
-        *,
-        working: Collection[Execution],
-        running: Collection[Any],
-        places_of: Callable[[str], int],
-        concurrency: int,
-        most_ahead: int,
-        wake_engine: Callable[[], None],
-    ) -> None:
-        """Take the executions of claims and the legs that the engine fetches, as others keep them.
+    `places_of` says how many requests a slot lets start now. The engine may have `concurrency`
+    requests, and up to `most_ahead` ready for it beside; `wake_engine` has it ask again. Of what is
+    `_waiting` the database does not know yet, of what is `_ready` it does; what is `_alone` runs
+    with nothing else.
+    """
 
-        `places_of` says how many requests a slot lets start now. The engine may have `concurrency`
-        requests, and up to `most_ahead` ready for it beside; `wake_engine` has it ask again.
-        """
-        self._working = working
-        self._running = running
-        self._places_of = places_of
-        self._concurrency = concurrency
-        self._most_ahead = most_ahead
-        self._wake_engine = wake_engine
-        self._waiting: LaneQueues[Lane, tuple[Any, Leg]] = (
-            LaneQueues()
-        )  # the database does not know
-        self._ready: LaneQueues[Lane, tuple[Any, Leg]] = LaneQueues()
-        self._alone: LaneQueues[Lane, tuple[Any, Leg]] = LaneQueues()  # to run with nothing else
-        self._picked: list[tuple[Any, Leg]] = []  # the database is told of them just now
-        self._chosen: set[Pair] | None = None  # of the claim under way
-        self._since = 0  # handed out since the database was told
-        self.handed_out = 0
-        self.is_holding = False
-        self.wanted = asyncio.Event()
+    working: Collection[Execution]
+    running: Collection[Any]
+    places_of: Callable[[str], int]
+    concurrency: int
+    most_ahead: int
+    wake_engine: Callable[[], None]
+    _waiting: LaneQueues[Lane, tuple[Any, Leg]] = field(
+        default_factory=LaneQueues
+    )  # the database does not know
+    _ready: LaneQueues[Lane, tuple[Any, Leg]] = field(default_factory=LaneQueues)
+    _alone: LaneQueues[Lane, tuple[Any, Leg]] = field(
+        default_factory=LaneQueues
+    )  # to run with nothing else
+    _picked: list[tuple[Any, Leg]] = field(
+        default_factory=list
+    )  # the database is told of them just now
+    _chosen: set[Pair] | None = None  # of the claim under way
+    _since: int = 0  # handed out since the database was told
+    handed_out: int = 0
+    is_holding: bool = False
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._ready) + len(self._alone) + len(self._picked)
@@ -171,7 +168,7 @@ class ReadyRequests:
         taken: Counter[str] = Counter()
         chosen: set[Pair] = set()
         for one in claims:
-            if len(chosen) < room and taken[one.slot] < self._places_of(one.slot):
+            if len(chosen) < room and taken[one.slot] < self.places_of(one.slot):
                 taken[one.slot] += 1
                 chosen.add(_pair(one))
         if not chosen:
@@ -189,22 +186,22 @@ class ReadyRequests:
 
     def _tell_engine(self) -> None:
         if self:
-            self._wake_engine()
+            self.wake_engine()
 
     def _known(self, more: Iterable[Execution] = ()) -> set[Pair]:
-        known = [one for one in self._working if one.is_told]
+        known = [one for one in self.working if one.is_told]
         claims = [one.claim for one in (*known, *more) if one.claim is not None]
         return {_pair(one) for one in claims}
 
     def _free(self) -> int:
         """Return how many more requests the engine takes now."""
-        return max(0, self._concurrency - len(self._running))
+        return max(0, self.concurrency - len(self.running))
 
     def _pick(self, free: int) -> list[tuple[Any, Leg]]:
         """Take out what may start now, and ahead as much as started since the last time."""
         now = time.monotonic()
         picked = _take(self._waiting, free, lambda one: one.places(now))
-        ahead = min(max(1, self._since), self._most_ahead)
+        ahead = min(max(1, self._since), self.most_ahead)
         more = ahead - max(0, len(self._ready) + len(picked) - free)
         return picked + (_take_soonest(self._waiting, more) if more > 0 else [])
 

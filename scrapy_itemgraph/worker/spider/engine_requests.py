@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.throttle import local_slots
@@ -24,41 +25,35 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.lanes import Lanes
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class EngineRequests:
     """Claimed requests and follow-ups that wait until their limits let them start."""
 
-    def __init__(
-        self,
-        crawler: Crawler,
-        lanes: Lanes,
-        limiters: Limiters,
-        ready: ReadyRequests,
-    ) -> None:
-        self._crawler = crawler
-        self._lanes = lanes
-        self._limiters = limiters
-        self._ready = ready
-        self._follow_ups: LaneQueues[Lane, Request] = LaneQueues()
-        self._timer: asyncio.TimerHandle | None = None
+    crawler: Crawler
+    lanes: Lanes
+    limiters: Limiters
+    ready: ReadyRequests
+    _follow_ups: LaneQueues[Lane, Request] = field(default_factory=LaneQueues)
+    _timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._follow_ups) + len(self._ready)
+        return len(self._follow_ups) + len(self.ready)
 
     def __iter__(self) -> Iterator[Request]:
         """Go over the requests that have not started, in no order."""
-        return iter([*self._follow_ups, *self._ready])
+        return iter([*self._follow_ups, *self.ready])
 
     @property
     def unhanded(self) -> int:
         """How many claimed requests wait."""
-        return len(self._ready)
+        return len(self.ready)
 
     # In
 
     def push_claimed(self, request: Request, leg: Leg) -> None:
         """Add a claim's own request."""
         self._queue(leg, request)
-        self._ready.push(request, leg)
+        self.ready.push(request, leg)
         self.wake_engine()
 
     def push_follow_up(self, request: Request, leg: Leg) -> None:
@@ -67,12 +62,12 @@ class EngineRequests:
         request.meta[LEG] = leg
         self._follow_ups.push(leg.lane, request, priority=request.priority)
         if not all(limiter.units for limiter in leg.lane):
-            self._limiters.wanted.set()
+            self.limiters.wanted.set()
 
     def _queue(self, leg: Leg, request: Request) -> None:
         leg.state = LegState.QUEUED
         leg.has_started = False
-        leg.lane = self._lanes.of(local_slots.slot_of(request), leg)
+        leg.lane = self.lanes.of(local_slots.slot_of(request), leg)
 
     # Out
 
@@ -82,7 +77,7 @@ class EngineRequests:
 
     def pop_claimed(self, now: float) -> Request | None:
         """Take the next claimed request that its limits let start by `now`."""
-        popped: Request | None = self._ready.pop(
+        popped: Request | None = self.ready.pop(
             lambda lane: all(limiter.admits(now) for limiter in lane)
         )
         return popped
@@ -92,7 +87,7 @@ class EngineRequests:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        lanes = {*self._follow_ups.lanes, *self._ready.lanes} - {()}
+        lanes = {*self._follow_ups.lanes, *self.ready.lanes} - {()}
         soonest = min((max(one.admits_at() for one in lane) for lane in lanes), default=math.inf)
         if now < soonest < math.inf:
             loop = asyncio.get_running_loop()
@@ -100,7 +95,7 @@ class EngineRequests:
 
     def wake_engine(self) -> None:
         """Have the engine ask at once."""
-        wake_engine(self._crawler)
+        wake_engine(self.crawler)
 
     def limits_changed(self) -> None:
         """Have the engine ask at once, if anything waits."""
@@ -110,7 +105,7 @@ class EngineRequests:
     def give_back(self, limiter: Limiter) -> None:
         """Give back the work that waits for a limit whose turn will not come soon."""
         for request in (
-            *self._ready.drop(lambda lane: limiter in lane),
+            *self.ready.drop(lambda lane: limiter in lane),
             *self._follow_ups.drop(lambda lane: limiter in lane),
         ):
             leg: Leg = request.meta[LEG]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy import Request
@@ -48,37 +48,27 @@ class Discovery:
     error: UnstorableError | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Enqueuer:
-    """Makes requests items; what cannot be stored its parent's execution carries."""
+    """Makes requests items; what cannot be stored its parent's execution carries.
 
-    def __init__(
-        self,
-        graph: WorkerGraph,
-        active: ActiveExecutions,
-        redirects: Redirects,
-        *,
-        spider: Spider,
-        identities: RequestIds,
-        duplicates: Duplicates,
-        callbacks: CallbackTasks,
-        stats: StatsCollector,
-        most_held: int,
-    ) -> None:
-        """Take who lets a request go on that cannot be stored, of which `most_held` are carried."""
-        self._graph = graph
-        self._active = active
-        self._redirects = redirects
-        self._spider = spider
-        self._identities = identities
-        self._duplicates = duplicates
-        self._callbacks = callbacks
-        self._stats = stats
-        self._most_held = most_held
-        self._known: OrderedDict[str, None] = OrderedDict()  # names that are committed
-        self._freed = 0  # how often names had been freed when these were known
-        self._carried: set[Leg] = set()
-        self._carried_starts: set[str] = set()
-        self._places: set[str] = set()
+    At most `most_held` requests that cannot be stored are carried at a time.
+    """
+
+    graph: WorkerGraph
+    active: ActiveExecutions
+    redirects: Redirects
+    spider: Spider
+    identities: RequestIds
+    duplicates: Duplicates
+    callbacks: CallbackTasks
+    stats: StatsCollector
+    most_held: int
+    _known: OrderedDict[str, None] = field(default_factory=OrderedDict)  # names that are committed
+    _freed: int = 0  # how often names had been freed when these were known
+    _carried: set[Leg] = field(default_factory=set)
+    _carried_starts: set[str] = field(default_factory=set)
+    _places: set[str] = field(default_factory=set)
 
     def take(self, request: Request, leg: Leg) -> None:
         """Look at a request as it is yielded: what it is known by, and what is to be stored."""
@@ -94,13 +84,13 @@ class Enqueuer:
         except Exception as error:
             # What Scrapy would make of it is a task whose exception nobody retrieves.
             logger.exception("%s: cannot take %s", execution.where, request)
-            execution.fail(self._active.error_of(execution, error, url=request.url))
+            execution.fail(self.active.error_of(execution, error, url=request.url))
             leg.discovery = None
 
     def enqueue(self, request: Request, leg: Leg | None) -> bool:
         """Make a request part of the execution that yielded it, unless it is a duplicate."""
         if leg is None:
-            leg = self._active.begin(url=request.url).open_leg(is_discovery=True)
+            leg = self.active.begin(url=request.url).open_leg(is_discovery=True)
             self.take(request, leg)
         request.meta.pop(LEG, None)
         discovery: Discovery | None = leg.discovery
@@ -111,7 +101,7 @@ class Enqueuer:
         if discovery.is_known or (
             discovery.identity.is_filtered and discovery.identity.name in execution.discovered
         ):
-            self._duplicates.filtered(request)
+            self.duplicates.filtered(request)
             leg.close()
             return False
         if discovery.error is not None:
@@ -126,15 +116,15 @@ class Enqueuer:
 
     def _identify(self, request: Request, execution: Execution) -> Identity:
         if request.meta.pop(START, False):
-            run = self._graph.run_started_at
-            return self._identities.of_start(request, self._spider, run)
-        return self._identities.of_child(request, execution)
+            run = self.graph.run_started_at
+            return self.identities.of_start(request, self.spider, run)
+        return self.identities.of_child(request, execution)
 
     def _is_known(self, identity: Identity, execution: Execution) -> bool:
         if not identity.is_filtered:
             return False
-        if self._freed != self._graph.names_freed:  # maybe by others
-            self._freed = self._graph.names_freed
+        if self._freed != self.graph.names_freed:  # maybe by others
+            self._freed = self.graph.names_freed
             self._known.clear()
         if identity.name in self._known:
             self._known.move_to_end(identity.name)
@@ -156,9 +146,9 @@ class Enqueuer:
         return operation
 
     def _first_operation(self, request: Request, identity: Identity) -> EnqueueRequest:
-        data = request_builder.request_data(request, self._spider)
-        task = self._callbacks.meet(
-            requests.callback_name(request, self._spider), self._graph.callbacks
+        data = request_builder.request_data(request, self.spider)
+        task = self.callbacks.meet(
+            requests.callback_name(request, self.spider), self.graph.callbacks
         )
         return EnqueueRequest(
             id=identity.name,
@@ -175,14 +165,14 @@ class Enqueuer:
     ) -> bool:
         self._carried = {one for one in self._carried if one.is_open}
         execution = leg.execution
-        limit = self._most_held
+        limit = self.most_held
         if len(self._carried) >= limit:
             why = ItemGraphError(
                 f"{request}: {error}; and {limit:,} requests that cannot be stored are carried in "
                 "memory already: give it what can be stored, or raise ITEMGRAPH_HELD_REQUESTS"
             )
             execution.fail(
-                self._active.error_of(
+                self.active.error_of(
                     execution, why, kind="too many carried requests", url=request.url
                 )
             )
@@ -190,18 +180,18 @@ class Enqueuer:
             return False
         if identity.is_filtered and execution.claim is None:
             if identity.name in self._carried_starts:
-                self._duplicates.filtered(request)
+                self.duplicates.filtered(request)
                 leg.close()
                 return False
             self._carried_starts.add(identity.name)
         self._carried.add(leg)
-        self._stats.inc_value("itemgraph/held")
+        self.stats.inc_value("itemgraph/held")
         self._say_once(execution, error)
         leg.is_discovery = False
         name = identity.name if identity.is_filtered else None
         if name is not None:
             execution.discovered[name] = request
-        self._redirects.carry(request, leg, name)
+        self.redirects.carry(request, leg, name)
         return True
 
     def _say_once(self, execution: Execution, error: UnstorableError) -> None:
@@ -222,11 +212,11 @@ class Enqueuer:
         if isinstance(found, EnqueueRequest):
             data = found.data
             try:
-                found = requests.load({"url": data["url"], **data["request"]}, self._spider)
+                found = requests.load({"url": data["url"], **data["request"]}, self.spider)
             except ItemGraphError:
-                self._duplicates.uncount()
+                self.duplicates.uncount()
                 return
-        self._duplicates.dropped(found)
+        self.duplicates.dropped(found)
 
     # Commits
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,25 +12,25 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Leg
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Lanes:
     """Finds the limiters of requests; `first_delay`, in seconds, begins a task's AutoThrottle."""
 
-    def __init__(self, limiters: Limiters, declared: WorkerLimits, *, first_delay: float) -> None:
-        self._limiters = limiters
-        self._declared = declared
-        self._first_delay = first_delay
+    limiters: Limiters
+    declared: WorkerLimits
+    first_delay: float
 
     def of(self, slot: str, leg: Leg | None) -> Lane:
         """Return the limiters of a request in `slot`; without a leg or a claim it is a stray."""
         is_claimed = leg is not None and leg.execution.claim is not None
         numbers = (
-            leg.execution.limits if leg is not None and is_claimed else self._declared.of_strays
+            leg.execution.limits if leg is not None and is_claimed else self.declared.of_strays
         )
         named = []
         for number in numbers:
-            limit = self._declared.declared[number]
-            first_delay = self._first_delay if limit.throttles else None
+            limit = self.declared.declared[number]
+            first_delay = self.first_delay if limit.throttles else None
             key = limit.kind, limit.name
-            named.append(self._limiters.declare(number, key, limit.terms, first_delay=first_delay))
-        of_slot = self._limiters.slot(slot)
+            named.append(self.limiters.declare(number, key, limit.terms, first_delay=first_delay))
+        of_slot = self.limiters.slot(slot)
         return tuple(named) if of_slot is None else (of_slot, *named)

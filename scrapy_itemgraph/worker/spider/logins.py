@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy import Request
@@ -31,35 +32,30 @@ _MOST_LOGINS = 3
 _POLL = 1.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Logins:
-    """Gives the work of an expired session back, has the spider log in once, and lets it go on."""
+    """Gives the work of an expired session back, has the spider log in once, and lets it go on.
 
-    def __init__(
-        self,
-        graph: WorkerGraph,
-        active: ActiveExecutions,
-        queue: EngineRequests,
-        *,
-        crawler: Crawler,
-        sessions: SessionSync,
-        news: asyncio.Event,
-    ) -> None:
-        """Take the event that is set when work goes on after a login."""
-        self._graph = graph
-        self._active = active
-        self._queue = queue
-        self._crawler = crawler
-        self._sessions = sessions
-        self._news = news
-        self._generation = 0
-        self._expired = asyncio.Event()
-        self._logins: Counter[tuple[int, int]] = Counter()  # by work that finds itself logged out
-        self.is_under_way = False
+    `news` is set when work goes on after a login.
+    """
+
+    graph: WorkerGraph
+    active: ActiveExecutions
+    queue: EngineRequests
+    crawler: Crawler
+    sessions: SessionSync
+    news: asyncio.Event
+    _generation: int = 0
+    _expired: asyncio.Event = field(default_factory=asyncio.Event)
+    _logins: Counter[tuple[int, int]] = field(
+        default_factory=Counter
+    )  # by work that finds itself logged out
+    is_under_way: bool = False
 
     @property
     def _spider(self) -> Spider:
-        assert self._crawler.spider is not None
-        return self._crawler.spider
+        assert self.crawler.spider is not None
+        return self.crawler.spider
 
     def begin(self, leg: Leg) -> None:
         """Note with which login a request goes out; its redirects are the answer to that one."""
@@ -74,7 +70,7 @@ class Logins:
         why = self._hopeless(execution, leg)
         if why is not None:
             hopeless = ItemGraphError(f"{type(error).__name__} was raised, but {why}")
-            execution.fail(self._active.error_of(execution, hopeless, kind="session expired"))
+            execution.fail(self.active.error_of(execution, hopeless, kind="session expired"))
             return
         execution.release()
         if self._is_news(leg):
@@ -105,41 +101,41 @@ class Logins:
             self._expired.clear()
             if await self._is_renewed():
                 self.is_under_way = False
-                self._news.set()
-                self._queue.wake_engine()
+                self.news.set()
+                self.queue.wake_engine()
             else:
                 await asyncio.sleep(_POLL)
                 self._expired.set()
 
     async def _is_renewed(self) -> bool:
-        is_mine, current = await self._graph.sessions.begin_login(self._generation)
+        is_mine, current = await self.graph.sessions.begin_login(self._generation)
         if is_mine:
             await self._log_in()
             return True
         is_renewed = current != self._generation
         if is_renewed:
             self._generation = current
-            self._graph.has_cookies = True
-            await self._sessions.refresh_cookies(self._queue)
-            await self._sessions.refresh_state()
+            self.graph.has_cookies = True
+            await self.sessions.refresh_cookies(self.queue)
+            await self.sessions.refresh_state()
         return is_renewed
 
     async def _log_in(self) -> None:
         name = self._spider.name
         logger.info("spider %s: the session has expired; logging in", name)
         error = await self._run_login()
-        await self._sessions.save()
-        self._generation = await self._graph.sessions.end_login(renewed=error is None)
+        await self.sessions.save()
+        self._generation = await self.graph.sessions.end_login(renewed=error is None)
         if error is not None:
             raise ItemGraphError(
                 f"spider {name}: login() failed: {error}. "
                 "The work was given back; start the crawl again to go on"
             )
-        self._crawler.stats.inc_value("itemgraph/logins")
+        self.crawler.stats.inc_value("itemgraph/logins")
 
     async def _run_login(self) -> ErrorRecord | None:
         """Run the spider's login to the end of its last callback; return its error, if any."""
-        execution = self._active.begin(url="login()")
+        execution = self.active.begin(url="login()")
         execution.is_login = True
         leg = execution.open_leg()
         try:
@@ -149,10 +145,10 @@ class Logins:
                 if not isinstance(output, Request):
                     raise foreign(output, f"{execution.where}, which yields Requests")  # noqa: TRY301
                 output.meta[LEG] = leg.open_child()
-                self._crawler.engine.crawl(output)
+                self.crawler.engine.crawl(output)
         except Exception as error:
             logger.exception("spider %s: login() raised an error", self._spider.name)
-            execution.fail(self._active.error_of(execution, error))
+            execution.fail(self.active.error_of(execution, error))
         leg.close()
         await execution.ended.wait()
         if execution.outcome is Outcome.OK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import UnstorableError
@@ -25,29 +26,19 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Redirects:
     """Notes redirects and retries, many in a transaction, and lets them go on."""
 
-    def __init__(
-        self,
-        graph: WorkerGraph,
-        active: ActiveExecutions,
-        queue: EngineRequests,
-        *,
-        spider: Spider,
-        identities: RequestIds,
-        duplicates: Duplicates,
-        sessions: SessionSync,
-    ) -> None:
-        self._graph = graph
-        self._active = active
-        self._queue = queue
-        self._spider = spider
-        self._identities = identities
-        self._duplicates = duplicates
-        self._sessions = sessions
-        self._waiting: list[tuple[Request, Leg, Redirect]] = []
-        self._added = asyncio.Event()
+    graph: WorkerGraph
+    active: ActiveExecutions
+    queue: EngineRequests
+    spider: Spider
+    identities: RequestIds
+    duplicates: Duplicates
+    sessions: SessionSync
+    _waiting: list[tuple[Request, Leg, Redirect]] = field(default_factory=list)
+    _added: asyncio.Event = field(default_factory=asyncio.Event)
 
     def follow(self, request: Request, leg: Leg) -> bool:
         """Note where a redirect or a retry takes a request; False if it has been there already."""
@@ -55,14 +46,14 @@ class Redirects:
         assert claim is not None
         request.errback = request_builder.unwrapped(request.errback)
         if self._is_about_sessions(request, leg):
-            self._queue.push_follow_up(request, leg)
+            self.queue.push_follow_up(request, leg)
             return True
-        name = self._identities.of_target(request)
+        name = self.identities.of_target(request)
         if claim.invalidated_at is not None:
             name = None  # fetched again, wherever that leads by now
         if name is not None:
             if name == claim.item.id or name in leg.execution.discovered:
-                self._duplicates.filtered(request)
+                self.duplicates.filtered(request)
                 leg.close()
                 return False
             leg.execution.discovered[name] = request
@@ -72,7 +63,7 @@ class Redirects:
 
     def _is_about_sessions(self, request: Request, leg: Leg) -> bool:
         """Tell whether it may lead to a login page, which is nobody's, and not where to go on."""
-        return request_builder.login_of(self._spider) is not None and request.url != leg.request.url
+        return request_builder.login_of(self.spider) is not None and request.url != leg.request.url
 
     def carry(self, request: Request, leg: Leg, name: str | None) -> None:
         """Let a request that cannot be stored go on unless it was fetched already.
@@ -81,7 +72,7 @@ class Redirects:
         """
         claim = leg.execution.claim
         if name is None or claim is None:
-            self._queue.push_follow_up(request, leg)
+            self.queue.push_follow_up(request, leg)
             return
         leg.execution.add(CreateAlias(name))
         self._add(request, leg, Redirect(claim=claim, name=name, request=None, takes_name=False))
@@ -92,16 +83,16 @@ class Redirects:
             await self._added.wait()
             self._added.clear()
             batch, self._waiting = self._waiting, []
-            answers = await self._graph.redirect([move for *_, move in batch])
-            await self._sessions.refresh_cookies([request for request, *_ in batch])
+            answers = await self.graph.redirect([move for *_, move in batch])
+            await self.sessions.refresh_cookies([request for request, *_ in batch])
             for (request, leg, _), answer in zip(batch, answers, strict=True):
                 try:
                     self._go_on(request, leg, answer)
                 except Exception as error:  # noqa: BLE001 - a slot or a filter of the user's
-                    described = self._active.error_of(leg.execution, error, url=request.url)
+                    described = self.active.error_of(leg.execution, error, url=request.url)
                     leg.execution.fail(described)
                     leg.close()
-            self._queue.wake_engine()
+            self.queue.wake_engine()
 
     def _add(self, request: Request, leg: Leg, move: Redirect) -> None:
         leg.state = LegState.QUEUED
@@ -110,7 +101,7 @@ class Redirects:
 
     def _stored(self, request: Request) -> str | None:
         try:
-            return json.dumps(requests.dump(request, self._spider))
+            return json.dumps(requests.dump(request, self.spider))
         except UnstorableError:  # after a crash it begins where it was yielded
             return None
 
@@ -118,9 +109,9 @@ class Redirects:
         if not leg.is_open:
             return
         if answer is RedirectAnswer.ON:
-            self._queue.push_follow_up(request, leg)
+            self.queue.push_follow_up(request, leg)
         elif answer is RedirectAnswer.TAKEN:
-            self._duplicates.dropped(request)
+            self.duplicates.dropped(request)
             leg.close()
         else:
             leg.execution.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from itemadapter import is_item
@@ -59,37 +60,27 @@ class Errback:
         return self._outputs.failed(self._leg, self.itemgraph_wrapped, failure)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SpiderOutput:
-    """Sorts what one crawl's callbacks give back."""
+    """Sorts what one crawl's callbacks give back.
 
-    def __init__(
-        self,
-        crawler: Crawler,
-        active: ActiveExecutions,
-        *,
-        gate: Gate,
-        checks: Checks,
-        failures: FailurePolicy,
-        enqueuer: Enqueuer,
-        logins: Logins,
-        has_tasks: bool,
-        callbacks: Mapping[str, Mapping[str, Any]],
-    ) -> None:
-        """Take what ITEMGRAPH_CALLBACKS says of callbacks and errbacks, by name."""
-        self._crawler = crawler
-        self._active = active
-        self._gate = gate
-        self._checks = checks
-        self._failures = failures
-        self._enqueuer = enqueuer
-        self._logins = logins
-        self._has_tasks = has_tasks
-        self._callbacks = callbacks
+    `callbacks` is ITEMGRAPH_CALLBACKS: options of callbacks and errbacks, by name.
+    """
+
+    crawler: Crawler
+    active: ActiveExecutions
+    gate: Gate
+    checks: Checks
+    failures: FailurePolicy
+    enqueuer: Enqueuer
+    logins: Logins
+    has_tasks: bool
+    callbacks: Mapping[str, Mapping[str, Any]]
 
     @property
     def _spider(self) -> Spider:
-        assert self._crawler.spider is not None
-        return self._crawler.spider
+        assert self.crawler.spider is not None
+        return self.crawler.spider
 
     # Scrapes
 
@@ -112,7 +103,7 @@ class SpiderOutput:
     def _scraped(self, leg: Leg, task: asyncio.Task[Any]) -> None:
         """Close a leg whose scrape has ended; one that was cancelled has not succeeded."""
         if task.cancelled():
-            if self._crawler.engine.running:  # what the callback awaited was cancelled
+            if self.crawler.engine.running:  # what the callback awaited was cancelled
                 self.broke(leg, asyncio.CancelledError("what it awaited was cancelled"))
             else:
                 leg.execution.release()
@@ -157,7 +148,7 @@ class SpiderOutput:
         async for output in result:
             if turns.is_due:
                 await turns.give()
-                if self._gate.is_closed:  # it may never end
+                if self.gate.is_closed:  # it may never end
                     execution.release()
                     return
             yield output
@@ -168,9 +159,9 @@ class SpiderOutput:
         if isinstance(error, CloseSpider | DatabaseUnavailableError):
             execution.release()
         elif isinstance(error, SessionExpired):
-            self._logins.expired(leg, error)
+            self.logins.expired(leg, error)
         elif execution.error is None:
-            execution.fail(self._active.error_of(execution, error, url=url))
+            execution.fail(self.active.error_of(execution, error, url=url))
 
     def _take(self, execution: Execution, output: Any, *, is_owner: bool, callback: Any) -> Any:
         where = execution.where
@@ -178,7 +169,7 @@ class SpiderOutput:
             return None
         execution.count_output()
         if isinstance(output, Operation):
-            execution.add(self._checks.checked(output, execution, where))
+            execution.add(self.checks.checked(output, execution, where))
             return None
         if isinstance(output, Request):
             check_ttl(output.meta, where)
@@ -204,7 +195,7 @@ class SpiderOutput:
         request = _cleared(output)
         child = leg.open_child(is_discovery=not continues)
         if not continues:
-            self._enqueuer.take(request, child)
+            self.enqueuer.take(request, child)
         request.meta[LEG] = child
         if continues:
             callback = request_builder.callback_of(request, self._spider)
@@ -225,8 +216,8 @@ class SpiderOutput:
         if isinstance(reason, PostponedError):
             execution.release()
             return []
-        verdict = self._failures.judge(reason, task, claim.attempt if claim else 1)
-        error = self._active.error_of(execution, reason, kind=verdict.kind, url=_url(leg))
+        verdict = self.failures.judge(reason, task, claim.attempt if claim else 1)
+        error = self.active.error_of(execution, reason, kind=verdict.kind, url=_url(leg))
         if verdict.outcome is Outcome.RETRY:
             assert verdict.delay is not None
             execution.retry(error, verdict.delay)
@@ -248,7 +239,7 @@ class SpiderOutput:
 
     def _recovers(self, leg: Leg, errback: Callable[..., Any]) -> bool:
         """Tell whether the settings say of an errback that what it returns undoes the failure."""
-        options = self._callbacks
+        options = self.callbacks
         names = methods.errback_names(leg.request, errback, self._spider)
         return any(options.get(name, {}).get("recovers", False) for name in names)
 
@@ -282,14 +273,14 @@ class SpiderOutput:
         """Pass on an item or a request of `start()`; an operation is committed by itself."""
         where = f"spider {self._spider.name}, start()"
         if isinstance(output, Operation):
-            self._active.apply([self._checks.checked(output, None, where)], where)
+            self.active.apply([self.checks.checked(output, None, where)], where)
             return None
         if isinstance(output, Request):
             check_ttl(output.meta, where)
             self._check_target(output, where)
             output.meta[START] = True
             return output
-        if self._has_tasks and output is not None and not is_item(output):
+        if self.has_tasks and output is not None and not is_item(output):
             raise foreign(output, where)
         return output
 
