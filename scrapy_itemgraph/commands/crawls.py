@@ -9,23 +9,13 @@ from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from scrapy_itemgraph.commands.command import Call
 
 CRAWL = Argument("crawl", help="the crawl's name")
 TASK = Argument("task", help="the task's name")
-_COUNTS = (
-    ("WAITING", "waiting"),
-    ("LATER", "delayed"),
-    ("CLAIMED", "claimed"),
-    ("DUE", "due"),
-    ("DONE", "completed"),
-    ("FRESH", "fresh"),
-    ("HELD", "held"),
-    ("FAILURES", "failures"),
-    ("REFUSED", "refusals"),
-)
+_NO_TASK = "no task is known yet: each run registers those of its spider"
 
 
 @command()
@@ -45,24 +35,10 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
         ]
     )
     yield ""
-    yield from _counts(found["tasks"])
+    yield from _of_tasks(found["tasks"], _COUNTS)
     if found["workers"]:
         yield ""
-        yield from printing.table(
-            ("WORKER", "SPIDER", "HOST", "PROCESS", "STARTED", "CLAIMS", "LATE"),
-            (
-                (
-                    str(one["id"]),
-                    one["spider"],
-                    one["host"],
-                    str(one["process_id"]),
-                    printing.moment(one["started_at"]),
-                    one["claims"],
-                    one["is_late"],
-                )
-                for one in found["workers"]
-            ),
-        )
+        yield from printing.table(found["workers"], _WORKERS)
     for sweep in found["sweeps"]:
         of = f"of the task {sweep['task']}" if sweep["task"] else f"of {', '.join(sweep['tags'])}"
         far = _far(sweep["swept"], sweep["swept"] + sweep["left"], "items")
@@ -91,13 +67,6 @@ def _far(done: int, total: int | None, unit: str) -> str:
     return " ".join(filter(None, (f"{done:,}{of}", unit))) + share
 
 
-def _counts(tasks: Iterable[dict[str, Any]]) -> Iterator[str]:
-    rows = [(_name(one), *(one[key] for _, key in _COUNTS)) for one in tasks]
-    if not rows:
-        return iter(["no task is known yet: each run registers those of its spider"])
-    return printing.table(("TASK", *(head for head, _ in _COUNTS)), rows)
-
-
 def _name(one: dict[str, Any]) -> str:
     marks = []
     if not one["is_registered"]:
@@ -109,33 +78,49 @@ def _name(one: dict[str, Any]) -> str:
     return f"{one['name']} ({', '.join(marks)})" if marks else str(one["name"])
 
 
+_COUNTS: printing.Columns = {
+    "TASK": _name,
+    "WAITING": "waiting",
+    "LATER": "delayed",
+    "CLAIMED": "claimed",
+    "DUE": "due",
+    "DONE": "completed",
+    "FRESH": "fresh",
+    "HELD": "held",
+    "FAILURES": "failures",
+    "REFUSED": "refusals",
+}
+_DECLARED: printing.Columns = {
+    "TASK": _name,
+    "SPIDER": "spider",
+    "VERSION": "version",
+    "TTL": lambda task: printing.period(task["ttl"]),
+    "NICE": "nice",
+    "TAGS": lambda task: ", ".join(task["tags"]),
+    "DEPENDS ON": lambda task: ", ".join(task["depends_on"]),
+    "STOPS AT": "max_failures",
+}
+_WORKERS: printing.Columns = {
+    "WORKER": lambda worker: str(worker["id"]),
+    "SPIDER": "spider",
+    "HOST": "host",
+    "PROCESS": lambda worker: str(worker["process_id"]),
+    "STARTED": "started_at",
+    "CLAIMS": "claims",
+    "LATE": "is_late",
+}
+
+
 @command()
 def tasks(call: Call) -> None:
     """List the tasks, with what is declared of each."""
     with call.graph() as graph:
         rows = [row._asdict() for row in graph.tasks()]
-    call.write(rows, _task_lines(rows))
+    call.write(rows, _of_tasks(rows, _DECLARED))
 
 
-def _task_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
-    if not rows:
-        return iter(["no task is known yet: each run registers those of its spider"])
-    return printing.table(
-        ("TASK", "SPIDER", "VERSION", "TTL", "NICE", "TAGS", "DEPENDS ON", "STOPS AT"),
-        (
-            (
-                _name(one),
-                one["spider"],
-                one["version"],
-                printing.period(one["ttl"]),
-                one["nice"],
-                ", ".join(one["tags"]),
-                ", ".join(one["depends_on"]),
-                one["max_failures"],
-            )
-            for one in rows
-        ),
-    )
+def _of_tasks(rows: list[dict[str, Any]], columns: printing.Columns) -> Iterator[str]:
+    return printing.table(rows, columns) if rows else iter([_NO_TASK])
 
 
 @command(TASK)

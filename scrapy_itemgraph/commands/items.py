@@ -26,6 +26,19 @@ _LEFT_OUT = object()  # None is what "default" means
 ID_HELP = "the item's id, an alias of it, or the URL of a page"
 ID = Argument("id", help=ID_HELP)
 OF_TASK = Argument("--task", help="of this task alone")
+_ATTEMPTS: printing.Columns = {
+    "TASK": "task",
+    "TRY": "number",
+    "OUTCOME": "outcome",
+    "STARTED": "started_at",
+    "WORKER": "worker",
+}
+_STATES: printing.Columns = {
+    "TASK": "task",
+    "NOW": "state",
+    "COMPLETED": "completed_at",
+    "EXPIRES": "expires_at",
+}
 FROM = Argument(
     "--from",
     metavar="LINE",
@@ -90,23 +103,7 @@ def _item_lines(item: dict[str, Any]) -> Iterator[str]:
         yield from _result_lines(result)
     if item["attempts"]:
         yield ""
-        head, *lines = printing.table(
-            ("TASK", "TRY", "OUTCOME", "STARTED", "WORKER"),
-            (
-                (
-                    row["task"],
-                    row["number"],
-                    row["outcome"],
-                    printing.moment(row["started_at"]),
-                    row["worker"],
-                )
-                for row in item["attempts"]
-            ),
-        )
-        yield head
-        for line, row in zip(lines, item["attempts"], strict=True):
-            yield line
-            yield from printing.error(row["error"])
+        yield from printing.table_of_errors(item["attempts"], _ATTEMPTS)
 
 
 def _tag(name: str, value: Any) -> str:
@@ -339,10 +336,5 @@ def _change(call: Call, operation: operations.Operation, name: str) -> None:
 
 
 def _state_lines(results: Iterable[ResultSnapshot]) -> Iterator[str]:
-    rows = [
-        (one.task, one.state, printing.moment(one.completed_at), printing.moment(one.expires_at))
-        for one in results
-    ]
-    if not rows:
-        return iter(["no task has a result of it"])
-    return printing.table(("TASK", "NOW", "COMPLETED", "EXPIRES"), rows)
+    rows = list(results)
+    return printing.table(rows, _STATES) if rows else iter(["no task has a result of it"])

@@ -41,50 +41,11 @@ def _slot_lines(found: Sequence[LimitState], limit: int) -> Iterator[str]:
     if not found:
         yield "no slot has work, and nothing was set or learned of one"
     if named:
-        yield from printing.table(
-            ("LIMIT", "DELAY", "AT ONCE", "HELD BY", "WAITING", "SET"),
-            (
-                (
-                    one.name,
-                    _seconds(one.delay or None),
-                    one.concurrency,
-                    _holders(one),
-                    _workers(one.waiting),
-                    _set(one),
-                )
-                for one in named
-            ),
-        )
+        yield from printing.table(named, {"LIMIT": "name", **_KEPT, "SET": _set})
     if named and of_slots:
         yield ""
     if of_slots:
-        yield from printing.table(
-            (
-                "SLOT",
-                "WORK",
-                "DELAY",
-                "AT ONCE",
-                "HELD BY",
-                "WAITING",
-                "BLOCKED UNTIL",
-                "BY",
-                "KNOWN",
-            ),
-            (
-                (
-                    one.name,
-                    one.work if one.is_counted else printing.AtLeast(one.work or 0),
-                    _seconds(one.delay or None),
-                    one.concurrency,
-                    _holders(one),
-                    _workers(one.waiting),
-                    printing.moment(one.blocked_until),
-                    one.blocked_by,
-                    _known(one),
-                )
-                for one in of_slots
-            ),
-        )
+        yield from printing.table(of_slots, _SLOTS)
     if len(of_slots) == limit:
         yield f"(the first {limit:,} slots; --limit shows more)"
 
@@ -108,19 +69,35 @@ def _set(one: LimitState) -> str:
 
 def _known(one: LimitState) -> str:
     """Say what was set and learned of a slot."""
-    parts = [
-        f"set {_set(one)}" if _set(one) else "",
-        "" if one.crawl_delay is None else f"robots.txt {_seconds(one.crawl_delay)}",
-        "" if one.throttle is None else f"throttled {_seconds(one.throttle)}",
-        "" if one.latency is None else f"answers in {_seconds(one.latency)}",
-    ]
-    return ", ".join(filter(None, parts))
+    parts = {
+        "set": _set(one),
+        "robots.txt": _seconds(one.crawl_delay),
+        "throttled": _seconds(one.throttle),
+        "answers in": _seconds(one.latency),
+    }
+    return ", ".join(f"{label} {value}" for label, value in parts.items() if value)
 
 
 def _seconds(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.3g}s" if value < _MINUTE else wording.format_period(value)
+
+
+_KEPT: printing.Columns = {
+    "DELAY": lambda one: _seconds(one.delay or None),
+    "AT ONCE": "concurrency",
+    "HELD BY": _holders,
+    "WAITING": lambda one: _workers(one.waiting),
+}
+_SLOTS: printing.Columns = {
+    "SLOT": "name",
+    "WORK": lambda one: one.work if one.is_counted else printing.AtLeast(one.work or 0),
+    **_KEPT,
+    "BLOCKED UNTIL": "blocked_until",
+    "BY": "blocked_by",
+    "KNOWN": _known,
+}
 
 
 @command(

@@ -8,15 +8,17 @@ import re
 import sys
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+# The heads of a table, each with the name of its value in a row, or what makes it of a row.
+Columns: TypeAlias = "Mapping[str, str | Callable[[Any], Any]]"
 
 GAP = "  "
 _LEAST = 8
@@ -123,51 +125,60 @@ def fields(pairs: Iterable[tuple[str, Any]]) -> Iterator[str]:
         yield f"{name:<{longest}}{GAP}{value}"
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+def table(rows: Iterable[Any], columns: Columns) -> Iterator[str]:
     """Write rows under their heads, numbers to the right, as wide as the terminal.
 
     Columns that are empty in every row are left out. Where it is too wide, the widest column has
     lines of its own, above what else is in its row, and what is still too wide is cut.
     """
-    cells = [["" if value is None else value for value in row] for row in rows]
-    shown = [n for n in range(len(heads)) if any(_text(row[n]) for row in cells)]
-    columns = [_column(heads[n], [row[n] for row in cells]) for n in shown]
+    rows = list(rows)
+    every = [_Column(head, [_value(row, of) for row in rows]) for head, of in columns.items()]
+    shown = [one for one in every if any(one.texts[1:])]
     room = width()
-    tall = _too_wide(columns, room)
+    tall = _too_wide(shown, room)
     if tall is not None:
-        columns.remove(tall)
-    widths = _fit([one.width for one in columns], None if room is None or not tall else room - 2)
-    for number in range(len(cells) + 1):
-        padded = [one.cell(number, wide) for one, wide in zip(columns, widths, strict=True)]
+        shown.remove(tall)
+    widths = _fit([one.width for one in shown], None if room is None or not tall else room - 2)
+    for number in range(len(rows) + 1):
+        padded = [one.cell(number, wide) for one, wide in zip(shown, widths, strict=True)]
         line = GAP.join(padded).rstrip()
         if tall is not None:
             line = f"{tall.cell(number, min(tall.width, room or 0)).rstrip()}\n{GAP}{line}"
         yield "\n".join(coloured(one, _BOLD) for one in line.split("\n")) if number == 0 else line
 
 
-@dataclass(frozen=True, slots=True)
+def table_of_errors(rows: Sequence[Any], columns: Columns) -> Iterator[str]:
+    """Write rows as `table` does, each with its error under it."""
+    head, *lines = table(rows, columns)
+    yield head
+    for line, row in zip(lines, rows, strict=True):
+        yield line
+        yield from error(_value(row, "error"))
+
+
 class _Column:
     """A column's head and texts, as wide as the widest of them."""
 
-    texts: list[str]
-    width: int
-    is_right: bool
-    is_state: bool
+    def __init__(self, head: str, cells: list[Any]) -> None:
+        self.texts = [head, *map(_text, cells)]
+        self.width = max(map(_width, self.texts))
+        self._is_right = all(isinstance(cell, int) or cell in {None, ""} for cell in cells)
+        self._is_state = head in _COLOURED_HEADS
 
     def cell(self, number: int, room: int) -> str:
         """Return the text of a row (0: the head) in so many columns, in its colour."""
-        padded = _padded(self.texts[number], room, self.is_right)
-        return coloured(padded) if self.is_state and number else padded
+        text = self.texts[number]
+        if _width(text) > room:
+            text = _cut(text, room)
+        pad = " " * (room - _width(text))
+        padded = pad + text if self._is_right else text + pad
+        return coloured(padded) if self._is_state and number else padded
 
 
-def _column(head: str, cells: list[Any]) -> _Column:
-    texts = [head, *map(_text, cells)]
-    return _Column(
-        texts,
-        max(map(_width, texts)),
-        is_right=all(isinstance(cell, int) or cell == "" for cell in cells),
-        is_state=head in _COLOURED_HEADS,
-    )
+def _value(row: Any, of: str | Callable[[Any], Any]) -> Any:
+    if callable(of):
+        return of(row)
+    return row[of] if isinstance(row, Mapping) else getattr(row, of)
 
 
 def _too_wide(columns: Sequence[_Column], room: int | None) -> _Column | None:
@@ -214,8 +225,10 @@ def _wrapped(text: str, room: int) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return "yes" if value else ""
+    if isinstance(value, datetime):
+        return moment(value)
     more = "+" if isinstance(value, AtLeast) else ""
     return f"{value:,}{more}" if isinstance(value, int) else clean(value)
 
@@ -230,13 +243,6 @@ def _fit(widths: list[int], room: int | None = None) -> list[int]:
         widest = widths.index(max(widths))
         widths[widest] -= 1
     return widths
-
-
-def _padded(text: str, room: int, right: bool) -> str:
-    if _width(text) > room:
-        text = _cut(text, room)
-    pad = " " * (room - _width(text))
-    return pad + text if right else text + pad
 
 
 def _cut(text: str, room: int, *, start: int | None = None) -> str:

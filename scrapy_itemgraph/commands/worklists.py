@@ -18,6 +18,24 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.commands.command import Call
 
 LIMIT = Argument("--limit", metavar="N", type=parsing.count, default=100, help="at most (100)")
+_WORK: printing.Columns = {
+    "ITEM": lambda row: item_names.label_of(row.item, row.url, row.method),
+    "TASK": "task",
+    "STATE": lambda row: "stale" if row.is_stale else "never run",
+    "NICE": "nice",
+    "TRIES": lambda row: row.tries or None,
+    "DEATHS": lambda row: row.deaths or None,
+    "STALLS": lambda row: row.stalls or None,
+    "NOT BEFORE": "not_before",
+    "SLOT": "slot",
+}
+_FAILURES: printing.Columns = {
+    "FAILURE": lambda row: str(row.id),
+    "TASK": "task",
+    "OCCURRED": "occurred_at",
+    "KIND": lambda row: "refused" if row.is_refusal else "",
+    "ITEM": _WORK["ITEM"],
+}
 _HIDDEN = {"item_id", "task_id"}
 
 
@@ -36,23 +54,7 @@ def _work_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
     if not rows:
         yield "no work is outstanding"
         return
-    yield from printing.table(
-        ("ITEM", "TASK", "STATE", "NICE", "TRIES", "DEATHS", "STALLS", "NOT BEFORE", "SLOT"),
-        (
-            (
-                item_names.label_of(row.item, row.url, row.method),
-                row.task,
-                "stale" if row.is_stale else "never run",
-                row.nice,
-                row.tries or None,
-                row.deaths or None,
-                row.stalls or None,
-                printing.moment(row.not_before),
-                row.slot,
-            )
-            for row in rows
-        ),
-    )
+    yield from printing.table(rows, _WORK)
     if len(rows) == limit:
         yield f"(the first {limit:,}; --limit shows more)"
 
@@ -100,23 +102,7 @@ def _failure_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
     if not rows:
         yield "no failure is open"
         return
-    head, *lines = printing.table(
-        ("FAILURE", "TASK", "OCCURRED", "KIND", "ITEM"),
-        (
-            (
-                str(row.id),
-                row.task,
-                printing.moment(row.occurred_at),
-                "refused" if row.is_refusal else "",
-                item_names.label_of(row.item, row.url, row.method),
-            )
-            for row in rows
-        ),
-    )
-    yield head
-    for line, row in zip(lines, rows, strict=True):
-        yield line
-        yield from printing.error(row.error)
+    yield from printing.table_of_errors(rows, _FAILURES)
     if len(rows) == limit:
         yield f"(the first {limit:,}; --limit shows more)"
 
