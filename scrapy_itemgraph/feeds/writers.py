@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scrapy.extensions.feedexport import FeedSlot
 
     from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
-    from scrapy_itemgraph.model.feeds import FeedState
+    from scrapy_itemgraph.model.feeds import FeedItem, FeedState
 
 logger = logs.logger(__name__)
 
@@ -112,7 +112,7 @@ class Writer(ABC):
             self._uris = {batch: self._exporter.uri(self._template, batch)}
         return self._uris[batch]
 
-    def _export(self, slot: FeedSlot, row: Any) -> bool:
+    def _export(self, slot: FeedSlot, row: FeedItem) -> bool:
         """Give an item to the exporter, if the feed wants it; whether it was exported."""
         try:
             item = scraped.item_of(row.item_class, row.fields)

@@ -14,7 +14,6 @@ from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationE
 from scrapy_itemgraph.graph import connect
 from scrapy_itemgraph.graph.transactions import BlockingTransactions
 from scrapy_itemgraph.model import operations
-from scrapy_itemgraph.model.feeds import Kept
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Row
 
     from scrapy_itemgraph.graph.command_watchdog import Patience
+    from scrapy_itemgraph.model.feeds import Kept
     from scrapy_itemgraph.model.rates import RateLimit
     from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
     from scrapy_itemgraph.model.work import Note
@@ -253,16 +253,8 @@ class ItemGraph:
         with self._transactions.snapshot() as connection:
             while rows := read(connection, after_id=after):
                 self._transactions.show(connection)
-                for row in rows:
-                    yield Kept(
-                        number=row.id,
-                        item_class=row.item_class,
-                        fields=row.fields,
-                        item=row.item,
-                        task=row.task,
-                        kept_at=row.created_at,
-                    )
-                after = rows[-1].id
+                yield from rows
+                after = rows[-1].number
 
     def kept(self) -> int:
         """Count the scraped items that were kept."""
@@ -316,10 +308,10 @@ class ItemGraph:
 
         return self._of_crawl(worklist)
 
-    def failures(self, task: str | None = None, limit: int = 1000) -> Sequence[Row[Any]]:
+    def failures(self, task: str | None = None, limit: int = 1000) -> list[failures.OpenFailure]:
         """Return open failures, the oldest first."""
 
-        def opened(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
+        def opened(connection: Connection, crawl_id: int) -> list[failures.OpenFailure]:
             if task is not None:
                 self._task_id(connection, crawl_id, task)
             return failures.opened(connection, crawl_id, task=task, limit=limit)

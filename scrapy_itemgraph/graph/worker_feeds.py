@@ -14,10 +14,10 @@ from scrapy_itemgraph.store.registry import crawls
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.model.feeds import FeedState
+    from scrapy_itemgraph.model.feeds import FeedItem, FeedState
 
 _LOCK = "SELECT pg_try_advisory_xact_lock(CAST('feeds'::regclass::oid AS int), %s)"
 
@@ -82,7 +82,7 @@ class WorkerFeeds:
 
     async def read(
         self, feed_id: int, *, after_id: int = 0, limit: int, with_written: bool = False
-    ) -> Sequence[Row[Any]]:
+    ) -> list[FeedItem]:
         """Return what is not written yet, and with `with_written` what is, by number."""
         return await self._call(
             feeds.read, feed_id, after_id=after_id, limit=limit, with_written=with_written, hot=True

@@ -182,7 +182,7 @@ class WorkerGraph:
         self.limits.learn(self._registration.limits)
         self.callbacks = set(self._registration.callbacks)
         worker = await self._register_worker(joins_run=True)
-        self._started_at: datetime = worker.started_at
+        self._started_at = worker.started_at
         self.is_resumed = self.run_started_at < self._started_at
         self._liveness = liveness.Liveness(
             self._engine.url,
@@ -202,8 +202,8 @@ class WorkerGraph:
             outdated=await self._sources.note(self._registration.tasks),
         )
 
-    async def _register_worker(self, *, joins_run: bool = False) -> Any:
-        def register(connection: Connection) -> Any:
+    async def _register_worker(self, *, joins_run: bool = False) -> workers.NewWorker:
+        def register(connection: Connection) -> workers.NewWorker:
             if joins_run:
                 self.run_started_at = runs.join(connection, self._crawl_id)
             return workers.register(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -16,6 +16,15 @@ class Scraped:
 
     item_class: str
     fields: str
+
+
+class FeedItem(NamedTuple):
+    """A scraped item that is in a feed; its number is that of the journal."""
+
+    journal_id: int
+    is_written: bool
+    item_class: str
+    fields: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
 
 _LATEST = 32_503_680_000.0  # the year 3000
@@ -121,18 +121,17 @@ def load(
             pairs[jar, domain] = min(since, before) if is_known else None  # type: ignore[type-var]
     new = [pair for pair, since in pairs.items() if since is None]
     known = {pair: since for pair, since in pairs.items() if since is not None}
-    rows: list[Row[Any]] = []
-    if new:
-        rows += connection.execute(COOKIES, _wanted(crawl_id, new))
+    asked = [(COOKIES, _wanted(crawl_id, new))] if new else []
     if known:
         given = _wanted(crawl_id, known) | {"since": list(known.values())}
-        rows += connection.execute(CHANGED_COOKIES, given)
-    found = [
-        Cookie(jar=row.jar, domain=row.domain, path=row.path, name=row.name, cookie=row.cookie)
-        for row in rows
-        if row.jar is not None
+        asked.append((CHANGED_COOKIES, given))
+    rows = [row for statement, given in asked for row in connection.execute(statement, given)]
+    cookies = [
+        Cookie(jar=jar, domain=domain, path=path, name=name, cookie=cookie)
+        for _, jar, domain, path, name, cookie in rows
+        if jar is not None
     ]
-    return found, min((row.read_at for row in rows), default=None)
+    return cookies, min((row.read_at for row in rows), default=None)
 
 
 def _wanted(crawl_id: int, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -6,14 +6,17 @@ All functions take a connection and never commit; the items are locked by the ca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.store.columns import typed
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
+    from datetime import datetime
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.work import ErrorRecord
 
@@ -92,6 +95,21 @@ class Failed:
     is_expired: bool = False
 
 
+class OpenFailure(NamedTuple):
+    """A failure or refusal that nobody has handled; `url` and `method` are those of a request."""
+
+    id: int
+    item_id: int
+    task_id: int
+    task: str
+    item: str
+    url: str | None
+    method: str | None
+    is_refusal: bool
+    error: dict[str, Any]
+    occurred_at: datetime
+
+
 def record(connection: Connection, failed: Sequence[Failed]) -> None:
     """Hold these pairs and write their failures."""
     if not failed:
@@ -144,10 +162,10 @@ def opened(
     task: str | None = None,
     failure: int | None = None,
     limit: int = 1000,
-) -> Sequence[Row[Any]]:
+) -> list[OpenFailure]:
     """Return open failures, the oldest first."""
     given = {"crawl": crawl_id, "task": task, "failure": failure, "limit": limit}
-    return connection.execute(OPEN, given).all()
+    return typed(connection.execute(OPEN, given), OpenFailure)
 
 
 def _pairs(failed: Iterable[Failed]) -> list[tuple[int, int]]:

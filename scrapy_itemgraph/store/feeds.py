@@ -10,16 +10,17 @@ All functions take a connection and never commit.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.feeds import FeedState
+from scrapy_itemgraph.model.feeds import FeedItem, FeedState
+from scrapy_itemgraph.store.columns import typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
 MAKE = text("""
     INSERT INTO feeds (crawl_id, name) VALUES (:crawl, :name) ON CONFLICT DO NOTHING
@@ -180,11 +181,11 @@ def advance(
 
 def read(
     connection: Connection, feed_id: int, *, after_id: int, limit: int, with_written: bool
-) -> Sequence[Row[Any]]:
+) -> list[FeedItem]:
     """Return what is not written yet, and with `with_written` what is, by number."""
     statement = ALL if with_written else UNWRITTEN
-    rows = connection.execute(statement, {"feed": feed_id, "after": after_id, "limit": limit})
-    return rows.all()
+    given = {"feed": feed_id, "after": after_id, "limit": limit}
+    return typed(connection.execute(statement, given), FeedItem)
 
 
 def mark_run(connection: Connection, crawl_id: int, feed_id: int) -> None:

@@ -6,15 +6,17 @@ It is appended to and read, never changed. All functions take a connection and n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import text
+
+from scrapy_itemgraph.model.feeds import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.feeds import Scraped
 
@@ -36,7 +38,8 @@ APPEND = text("""
 """)
 
 READ = text("""
-    SELECT j.id, j.item_class, j.fields, i.name AS item, t.name AS task, j.created_at
+    SELECT j.id AS number, j.item_class, j.fields, i.name AS item, t.name AS task,
+        j.created_at AS kept_at
     FROM (
         SELECT * FROM journal
         WHERE crawl_id = :crawl AND id > :after
@@ -91,9 +94,9 @@ def read(
     since: datetime | None = None,
     until: datetime | None = None,
     item_classes: Sequence[str] = (),
-) -> Sequence[Row[Any]]:
+) -> list[Kept]:
     """Return the next page: what was kept from `since` on and before `until`, by number."""
-    return connection.execute(
+    rows = connection.execute(
         READ,
         {
             "crawl": crawl_id,
@@ -103,7 +106,8 @@ def read(
             "until": until,
             "classes": list(item_classes) or None,
         },
-    ).all()
+    )
+    return [Kept(**row._asdict()) for row in rows]
 
 
 def count(connection: Connection, crawl_id: int) -> int:

@@ -162,7 +162,7 @@ def test_it_is_read_by_pages(crawl):
     crawl.commit(keeping(None, names="abcde"))
 
     first = item_journal.read(crawl.connection, crawl.id, after_id=0, limit=2)
-    second = item_journal.read(crawl.connection, crawl.id, after_id=first[-1].id, limit=10)
+    second = item_journal.read(crawl.connection, crawl.id, after_id=first[-1].number, limit=10)
 
     assert [row.fields["name"] for row in [*first, *second]] == list("abcde")
     assert len(first) == 2

@@ -9,13 +9,14 @@ import hashlib
 import json
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.tasks import RegisteredTask
+from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits.declared import TaskLimits
 from scrapy_itemgraph.store.queues import wake_crawl
@@ -27,14 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.limits import Limit
     from scrapy_itemgraph.model.tasks import Task
 
 
 TASKS = text("""
-    SELECT t.*, ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id) AS tags
+    SELECT t.id, t.name, t.spider, t.version, t.definition, t.is_registered, t.is_callback,
+        ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id) AS tags
     FROM tasks t WHERE t.crawl_id = :crawl ORDER BY t.id
 """)
 
@@ -97,9 +99,22 @@ class Registration:
     vanished: tuple[str, ...] = field(default=())
 
 
-def known_tasks(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
-    """Return the crawl's tasks, with their tags."""
-    return connection.execute(TASKS, {"crawl": crawl_id}).all()
+class KnownTask(NamedTuple):
+    """A task of a crawl as it is stored."""
+
+    id: int
+    name: str
+    spider: str
+    version: str
+    definition: uuid.UUID
+    is_registered: bool
+    is_callback: bool
+    tags: list[str]
+
+
+def known_tasks(connection: Connection, crawl_id: int) -> list[KnownTask]:
+    """Return the crawl's tasks."""
+    return typed(connection.execute(TASKS, {"crawl": crawl_id}), KnownTask)
 
 
 def set_enabled(connection: Connection, crawl_id: int, task_id: int, *, enabled: bool) -> None:
@@ -171,7 +186,7 @@ def register_tasks(
     )
 
 
-def _callbacks(known: Iterable[Row[Any]], spider: str) -> set[str]:
+def _callbacks(known: Iterable[KnownTask], spider: str) -> set[str]:
     """Return the callbacks that have had requests; a crawl has those of one spider only."""
     callbacks = [row for row in known if row.is_callback and row.is_registered]
     for row in callbacks:
@@ -307,7 +322,7 @@ def _connect(
 
 
 def _sweep_change(
-    connection: Connection, crawl_id: int, task_id: int, one: Task, before: Row[Any] | None
+    connection: Connection, crawl_id: int, task_id: int, one: Task, before: KnownTask | None
 ) -> None:
     bumped = before is not None and before.version != one.version
     open_sweep(
@@ -319,7 +334,7 @@ def _sweep_change(
     )
 
 
-def _unregister(connection: Connection, crawl_id: int, row: Row[Any]) -> None:
+def _unregister(connection: Connection, crawl_id: int, row: KnownTask) -> None:
     connection.execute(UNREGISTER, {"task": row.id})
     open_sweep(connection, crawl_id, row.id)
 

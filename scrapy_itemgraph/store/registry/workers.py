@@ -5,13 +5,13 @@ All functions take a connection and never commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.work import ErrorRecord, GivenUp, Outcome, TakenOver
 from scrapy_itemgraph.store import attempts, engine_work, failures, logins
-from scrapy_itemgraph.store.columns import columns
+from scrapy_itemgraph.store.columns import columns, typed
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_READY_ALONE, LOCK_IS_FREE
@@ -20,8 +20,9 @@ from scrapy_itemgraph.store.worklist import claims
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime, timedelta
+    from uuid import UUID
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
 # So many workers in a row that died, or stalled, on work that they ran alone make it a failure.
 MOST_ALONE = 3
@@ -33,6 +34,52 @@ class LivingWorker(NamedTuple):
     id: int
     process_id: int
     host: str
+
+
+class NewWorker(NamedTuple):
+    """A worker that was registered just now, by the clock of the database."""
+
+    id: int
+    started_at: datetime
+
+
+class Orphan(NamedTuple):
+    """A claim of a worker that died, or else stalled; `was_handed` tells that its engine had it."""
+
+    item_id: int
+    task_id: int
+    token: UUID
+    worker_id: int
+    queue_id: int
+    tries: int
+    claimed_at: datetime
+    is_suspect: bool
+    alone_deaths: int
+    alone_stalls: int
+    has_died: bool
+    version: str
+    task: str
+    was_handed: bool
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether the worker was the last of several that ran it alone."""
+        before = self.alone_deaths if self.has_died else self.alone_stalls
+        return self.was_handed and self.is_suspect and before + 1 >= MOST_ALONE
+
+    @property
+    def attempt(self) -> attempts.Attempt:
+        """What is recorded of it."""
+        return attempts.Attempt(
+            item_id=self.item_id,
+            task_id=self.task_id,
+            worker_id=self.worker_id,
+            token=self.token,
+            version=self.version,
+            number=self.tries + 1,
+            outcome=Outcome.DIED if self.has_died else Outcome.STALLED,
+            started_at=self.claimed_at,
+        )
 
 
 REGISTER_WORKER = text("""
@@ -129,31 +176,22 @@ def register(
     process_id: int,
     job: str | None,
     lease: timedelta,
-) -> Row[Any]:
-    """Register a running crawl process; returns its id and when the database says it started."""
-    return connection.execute(
-        REGISTER_WORKER,
-        {
-            "crawl": crawl_id,
-            "spider": spider,
-            "host": host,
-            "process": process_id,
-            "job": job,
-            "lease": lease,
-        },
-    ).one()
+) -> NewWorker:
+    """Register a running crawl process."""
+    given = {"crawl": crawl_id, "spider": spider, "host": host, "process": process_id}
+    given |= {"job": job, "lease": lease}
+    return NewWorker(*connection.execute(REGISTER_WORKER, given).one())
 
 
 def living(connection: Connection) -> list[LivingWorker]:
     """Return the workers of all crawls that live; the schema may be of any version."""
-    rows = connection.execute(LIVING_WORKERS)
-    return [LivingWorker(row.id, row.process_id, row.host) for row in rows]
+    return typed(connection.execute(LIVING_WORKERS), LivingWorker)
 
 
 def heartbeat(connection: Connection, worker_id: int, lease: timedelta) -> bool:
     """Renew a worker's lease; False when it was given up for dead."""
-    row = connection.execute(HEARTBEAT, {"worker": worker_id, "lease": lease}).first()
-    return row is not None
+    given = {"worker": worker_id, "lease": lease}
+    return connection.execute(HEARTBEAT, given).first() is not None
 
 
 def mark_locked(connection: Connection, worker_id: int) -> None:
@@ -195,24 +233,25 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     given = {"workers": numbers, "died": [row.has_died for row in gone]}
     connection.execute(BURY_WORKERS, given)
     logins.free(connection, numbers)
-    orphans = connection.execute(ORPHANS, given).all()
+    orphans = typed(connection.execute(ORPHANS, given), Orphan)
     engine_work.forget(connection, numbers)
-    fatal = [row for row in orphans if _is_fatal(row)]
-    freed = [row for row in orphans if not _is_fatal(row)]
+    fatal = [one for one in orphans if one.is_fatal]
+    freed = [one for one in orphans if not one.is_fatal]
     if fatal:
         connection.execute(claims.DROP, _pairs(fatal))
     if freed:
         charged = {
-            "deaths": [int(row.was_handed and row.has_died) for row in freed],
-            "stalls": [int(row.was_handed and not row.has_died) for row in freed],
+            "deaths": [int(one.was_handed and one.has_died) for one in freed],
+            "stalls": [int(one.was_handed and not one.has_died) for one in freed],
         }
         connection.execute(FREE_ORPHANS, {**_pairs(freed), **charged})
     given_up: list[GivenUp] = []
     if orphans:
-        attempts.record(connection, [_end(row) for row in orphans])
-        lock_items(connection, [row.item_id for row in orphans])
+        item_ids = [one.item_id for one in orphans]
+        attempts.record(connection, [one.attempt for one in orphans])
+        lock_items(connection, item_ids)
         given_up = _give_up(connection, fatal)
-        claims.reopen(connection, [row.item_id for row in orphans], [row.queue_id for row in freed])
+        claims.reopen(connection, item_ids, [one.queue_id for one in freed])
     holdings.outlive(connection, numbers)  # last, for commits lock items before queues
     return TakenOver(
         claims=len(orphans),
@@ -225,12 +264,7 @@ def _suspects_wait(connection: Connection, crawl_id: int) -> bool:
     return bool(connection.scalar(SUSPECTS_WAIT, {"crawl": crawl_id}))
 
 
-def _is_fatal(row: Row[Any]) -> bool:
-    before = row.alone_deaths if row.has_died else row.alone_stalls
-    return bool(row.was_handed and row.is_suspect and before + 1 >= MOST_ALONE)
-
-
-def _give_up(connection: Connection, fatal: Sequence[Row[Any]]) -> list[GivenUp]:
+def _give_up(connection: Connection, fatal: Sequence[Orphan]) -> list[GivenUp]:
     """Make a failure of work, where its item is still there; return whose work that is."""
     if not fatal:
         return []
@@ -263,18 +297,5 @@ def _give_up(connection: Connection, fatal: Sequence[Row[Any]]) -> list[GivenUp]
     return given_up
 
 
-def _end(row: Row[Any]) -> attempts.Attempt:
-    return attempts.Attempt(
-        item_id=row.item_id,
-        task_id=row.task_id,
-        worker_id=row.worker_id,
-        token=row.token,
-        version=row.version,
-        number=row.tries + 1,
-        outcome=Outcome.DIED if row.has_died else Outcome.STALLED,
-        started_at=row.claimed_at,
-    )
-
-
-def _pairs(rows: Sequence[Row[Any]]) -> dict[str, list[int]]:
+def _pairs(rows: Sequence[Orphan]) -> dict[str, list[int]]:
     return columns(rows, items="item_id", tasks="task_id")
