@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets.pipelining import Pipeline
 from scrapy_itemgraph.changesets.state import TOMBSTONE
 from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE, rest, slices
+from scrapy_itemgraph.postgres.pipelining import Pipeline
 from scrapy_itemgraph.store import failures, notify
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import slots as stored_slots

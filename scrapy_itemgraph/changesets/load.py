@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets.pipelining import Pipeline
 from scrapy_itemgraph.changesets.state import TOMBSTONE, Item, Pair, Result, State, TaskRow
 from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.model import input_checks, item_names
@@ -21,6 +20,7 @@ from scrapy_itemgraph.model.operations import (
     UpdateData,
 )
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE, rest, slices
+from scrapy_itemgraph.postgres.pipelining import Pipeline
 from scrapy_itemgraph.store import items as stored_items
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import sqlalchemy as sa
 
 from scrapy_itemgraph import CreateItem
 from scrapy_itemgraph.changesets import apply
-from scrapy_itemgraph.changesets.pipelining import Pipeline
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import Changeset, EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres.pipelining import Pipeline
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 SLOW = sa.text("SELECT CAST(:number AS int) FROM pg_sleep(0.3)")

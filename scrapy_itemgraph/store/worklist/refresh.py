@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import input_checks
-from scrapy_itemgraph.postgres.engine import WIDE, rest, slices
+from scrapy_itemgraph.postgres.engine import SLICE, rest, slices
+from scrapy_itemgraph.postgres.pipelining import Pipeline
 from scrapy_itemgraph.store.queues import find_or_make, wake
 from scrapy_itemgraph.store.sql_conditions import is_stale
 
@@ -151,8 +152,9 @@ def refresh(
             missing += [(number, place) for number in groups.get(item, (item,))]
             rest(connection, len(missing))
     missing.sort(key=_by_item)
-    for rows in slices(connection, missing, WIDE):
-        connection.execute(INSERT_WORK, _columns(rows))
+    with Pipeline(connection, len(missing)) as ahead:
+        for at in range(0, len(missing), SLICE):
+            ahead.execute(INSERT_WORK, _columns(missing[at : at + SLICE]))
     wake(connection, awake)
 
 
