@@ -15,6 +15,7 @@ from scrapy_itemgraph.postgres.pipelining import Pipeline
 from scrapy_itemgraph.store import failures, notify
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import slots as stored_slots
+from scrapy_itemgraph.store.columns import number_array, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -234,11 +235,11 @@ def _new_items(state: State, slot_ids: dict[str, int], rows: Sequence[_Row]) -> 
     return {
         "crawl": state.crawl_id,
         "now": state.now,
-        "items": input_checks.number_array(numbers),
-        "slots": input_checks.number_array([slot_ids[slot] for slot in slots]),
-        "names": input_checks.text_array(names),
-        "created_by": input_checks.text_array(created_by),
-        "nice": input_checks.number_array(nice),
+        "items": number_array(numbers),
+        "slots": number_array([slot_ids[slot] for slot in slots]),
+        "names": text_array(names),
+        "created_by": text_array(created_by),
+        "nice": number_array(nice),
         "not_before": list(not_before),
         # One document: quotes in the elements of an array would each be escaped once more.
         "data": f"[{','.join(texts)}]",
@@ -317,11 +318,9 @@ def _tags(state: State, rows: Sequence[tuple[int, str, Any]]) -> dict[str, Any]:
     """Return what SET_TAGS and ADD_TAGS are given."""
     return {
         "crawl": state.crawl_id,
-        "items": input_checks.number_array([item_id for item_id, _, _ in rows]),
-        "tags": input_checks.text_array([tag for _, tag, _ in rows]),
-        "values": input_checks.text_array(
-            [None if value is None else _json(value) for *_, value in rows]
-        ),
+        "items": number_array([item_id for item_id, _, _ in rows]),
+        "tags": text_array([tag for _, tag, _ in rows]),
+        "values": text_array([None if value is None else _json(value) for *_, value in rows]),
     }
 
 

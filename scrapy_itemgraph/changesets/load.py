@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.changesets.state import TOMBSTONE, Item, Pair, Result, State, TaskRow
 from scrapy_itemgraph.exceptions import DatabaseError
-from scrapy_itemgraph.model import input_checks, item_names
+from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import (
     CreateItem,
     DeleteAlias,
@@ -22,6 +22,7 @@ from scrapy_itemgraph.model.operations import (
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE, rest, slices
 from scrapy_itemgraph.postgres.pipelining import Pipeline
 from scrapy_itemgraph.store import items as stored_items
+from scrapy_itemgraph.store.columns import number_array, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -166,7 +167,7 @@ def load(
     existing = [name for name in names if name in mentioned.existing] if mentioned.existing else []
     tombstones = [name for name in existing if state.owners.get(name) == TOMBSTONE]
     if tombstones:
-        wanted_keys = input_checks.text_array(keys[name] for name in tombstones)
+        wanted_keys = text_array(keys[name] for name in tombstones)
         connection.execute(LOCK_TOMBSTONES, {"crawl": crawl_id, "keys": wanted_keys})
     _load_items(connection, state, sorted(wanted))
     if existing and (owned or tombstones):
@@ -202,7 +203,7 @@ def _resolve(
 ) -> dict[str, int | None]:
     owners: dict[str, int | None] = {}
     for part in slices(connection, names, WIDE):
-        wanted = input_checks.text_array([keys[name] for name in part])
+        wanted = text_array([keys[name] for name in part])
         found = connection.execute(RESOLVE, {"crawl": crawl_id, "keys": wanted}).all()
         by_key = {keys[name]: name for name in part} if found else {}
         for row in found:
@@ -242,9 +243,9 @@ def _take_names(
             owners = [state.candidates.get(mentioned.created.get(name, "")) for name in part]
             given = {
                 "crawl": state.crawl_id,
-                "keys": input_checks.text_array([keys[name] for name in part]),
-                "names": input_checks.text_array(part),
-                "items": input_checks.number_array(owners),
+                "keys": text_array([keys[name] for name in part]),
+                "names": text_array(part),
+                "items": number_array(owners),
             }
             state.reserved.update(zip(part, owners, strict=True))
             ahead.execute(

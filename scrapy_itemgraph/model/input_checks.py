@@ -6,12 +6,9 @@ import json
 import math
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_ID_BYTES = 8192
 MAX_TAG_BYTES = 1000
@@ -21,24 +18,6 @@ _READABLE = 400  # levels: values of 100 have up to three of JSON each, and olde
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PERIOD = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _PERIOD_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-
-
-def number_array(given: Iterable[int | None]) -> str:
-    """Return numbers as PostgreSQL writes an array: one text costs less than a list to send."""
-    return f"{{{','.join(['NULL' if one is None else str(one) for one in given])}}}"
-
-
-def text_array(given: Iterable[str | None]) -> str:
-    """Return text as PostgreSQL writes an array."""
-    return f"{{{','.join([_element(one) for one in given])}}}"
-
-
-def _element(text: str | None) -> str:
-    if text is None:
-        return "NULL"
-    if '"' in text or "\\" in text:
-        text = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
 
 
 def check_id(value: Any, what: str = "id") -> str:

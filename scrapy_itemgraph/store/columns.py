@@ -23,3 +23,21 @@ def columns(rows: Iterable[Any], **attributes: str) -> dict[str, list[Any]]:
     """Return a list of each named attribute of the rows, which may be dotted, by parameter."""
     rows = list(rows)
     return {name: list(map(attrgetter(path), rows)) for name, path in attributes.items()}
+
+
+def number_array(given: Iterable[int | None]) -> str:
+    """Return numbers as PostgreSQL writes an array: one text costs less than a list to send."""
+    return f"{{{','.join(['NULL' if one is None else str(one) for one in given])}}}"
+
+
+def text_array(given: Iterable[str | None]) -> str:
+    """Return text as PostgreSQL writes an array."""
+    return f"{{{','.join([_element(one) for one in given])}}}"
+
+
+def _element(text: str | None) -> str:
+    if text is None:
+        return "NULL"
+    if '"' in text or "\\" in text:
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'

@@ -21,13 +21,13 @@ from scrapy_itemgraph.exceptions import (
     DatabaseUnavailableError,
 )
 from scrapy_itemgraph.graph import WorkerGraph
-from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors, urls
 from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.store.columns import number_array, text_array
 
 pytestmark = pytest.mark.server
 
@@ -438,7 +438,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(server_url):
 def test_text_in_an_array_arrives_as_it_was(connection, given):
     """Quotes, backslashes, commas, nulls and what looks like them."""
     found = connection.scalar(
-        sa.text("SELECT CAST(:given AS text[])"), {"given": input_checks.text_array(given)}
+        sa.text("SELECT CAST(:given AS text[])"), {"given": text_array(given)}
     )
 
     assert found == given
@@ -448,7 +448,7 @@ def test_numbers_in_an_array_arrive_as_they_were(connection):
     """Large ones, negative ones, and nulls."""
     given = [0, -(2**63), 2**63 - 1, None]
     found = connection.scalar(
-        sa.text("SELECT CAST(:given AS bigint[])"), {"given": input_checks.number_array(given)}
+        sa.text("SELECT CAST(:given AS bigint[])"), {"given": number_array(given)}
     )
 
     assert found == given

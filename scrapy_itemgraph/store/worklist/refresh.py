@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.postgres.engine import SLICE, rest, slices
 from scrapy_itemgraph.postgres.pipelining import Pipeline
+from scrapy_itemgraph.store.columns import number_array
 from scrapy_itemgraph.store.queues import find_or_make, wake
 from scrapy_itemgraph.store.sql_conditions import is_stale
 
@@ -241,7 +241,7 @@ class _Place:
 
 
 def _columns(rows: Sequence[tuple[int, _Place]]) -> dict[str, Any]:
-    numbers = input_checks.number_array
+    numbers = number_array
     return {
         "items": numbers([item for item, _ in rows]),
         "tasks": numbers([place.work.task_id for _, place in rows]),
