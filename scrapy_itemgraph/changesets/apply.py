@@ -20,6 +20,7 @@ from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres.engine import WIDE, rest, slices
 from scrapy_itemgraph.store import attempts, commit_tokens, failures, item_journal, queues
+from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.worklist import claims, refresh
 
 if TYPE_CHECKING:
@@ -142,15 +143,8 @@ def _end(connection: Connection, claims: Sequence[Claim]) -> set[tuple[int, int]
     """End claims; return the pairs that were still ours."""
     if not claims:
         return set()
-    rows = connection.execute(
-        END_CLAIMS,
-        {
-            "items": [claim.item_id for claim in claims],
-            "tasks": [claim.task_id for claim in claims],
-            "tokens": [claim.token for claim in claims],
-        },
-    )
-    return {(row.item_id, row.task_id) for row in rows}
+    given = columns(claims, items="item_id", tasks="task_id", tokens="token")
+    return {(row.item_id, row.task_id) for row in connection.execute(END_CLAIMS, given)}
 
 
 def _give_back(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -19,10 +19,17 @@ def typed(result: CursorResult[Any], kind: type[T]) -> list[T]:
     return list(map(kind._make, result))
 
 
-def columns(rows: Iterable[Any], **attributes: str) -> dict[str, list[Any]]:
-    """Return a list of each named attribute of the rows, which may be dotted, by parameter."""
+def columns(rows: Iterable[Any], **picked: str | int) -> dict[str, list[Any]]:
+    """Return a list of what is picked of each row, by parameter: an attribute, or a place.
+
+    An attribute may be dotted, and a place is counted from 0.
+    """
     rows = list(rows)
-    return {name: list(map(attrgetter(path), rows)) for name, path in attributes.items()}
+    getters = {
+        name: itemgetter(what) if isinstance(what, int) else attrgetter(what)
+        for name, what in picked.items()
+    }
+    return {name: list(map(getter, rows)) for name, getter in getters.items()}
 
 
 def number_array(given: Iterable[int | None]) -> str:

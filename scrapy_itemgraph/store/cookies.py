@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.cookies import Cookie, domains
+from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -86,18 +87,10 @@ def save(
     if cookies:
         last = {(one.jar, one.domain, one.path, one.name): one for one in cookies}
         keys = sorted(last)
-        connection.execute(
-            SAVE,
-            {
-                "crawl": crawl_id,
-                "jars": [jar for jar, *_ in keys],
-                "domains": [domain for _, domain, *_ in keys],
-                "paths": [path for *_, path, _ in keys],
-                "names": [name for *_, name in keys],
-                "cookies": [last[key].cookie for key in keys],
-                "expires": [_expires(last[key]) for key in keys],
-            },
-        )
+        given = columns(keys, jars=0, domains=1, paths=2, names=3)
+        given["cookies"] = [last[key].cookie for key in keys]
+        given["expires"] = [_expires(last[key]) for key in keys]
+        connection.execute(SAVE, {"crawl": crawl_id, **given})
 
 
 def _expires(cookie: Cookie) -> float | None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.store.columns import columns
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -36,7 +38,7 @@ FORGET = text("DELETE FROM handed WHERE worker_id = ANY (CAST(:workers AS int[])
 
 def write(connection: Connection, worker_id: int, pairs: Collection[tuple[int, int]]) -> None:
     """Note that of a worker's work its engine has these (item, task) pairs alone."""
-    connection.execute(WRITE, _given(worker_id, pairs))
+    connection.execute(WRITE, {"worker": worker_id, **columns(pairs, items=0, tasks=1)})
 
 
 def write_alone(connection: Connection, worker_id: int, pairs: Collection[tuple[int, int]]) -> None:
@@ -47,17 +49,9 @@ def write_alone(connection: Connection, worker_id: int, pairs: Collection[tuple[
 
 def add(connection: Connection, worker_id: int, pairs: Collection[tuple[int, int]]) -> None:
     """Note that a worker's engine has further pairs."""
-    connection.execute(ADD, _given(worker_id, pairs))
+    connection.execute(ADD, {"worker": worker_id, **columns(pairs, items=0, tasks=1)})
 
 
 def forget(connection: Connection, worker_ids: Sequence[int]) -> None:
     """Forget what workers had that are no more."""
     connection.execute(FORGET, {"workers": list(worker_ids)})
-
-
-def _given(worker_id: int, pairs: Collection[tuple[int, int]]) -> dict[str, object]:
-    return {
-        "worker": worker_id,
-        "items": [item for item, _ in pairs],
-        "tasks": [task for _, task in pairs],
-    }

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store.columns import typed
+from scrapy_itemgraph.store.columns import columns, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -114,18 +114,14 @@ def record(connection: Connection, failed: Sequence[Failed]) -> None:
     """Hold these pairs and write their failures."""
     if not failed:
         return
-    pairs = _columns(_pairs(failed))
-    held = [not f.is_expired for f in failed]
-    connection.execute(HOLD, {**pairs, "versions": [f.version for f in failed], "held": held})
-    connection.execute(
-        RECORD,
-        {
-            **pairs,
-            "refusals": [f.is_refusal for f in failed],
-            "errors": [f.error.as_json() if f.error else "{}" for f in failed],
-        },
+    given = columns(
+        failed, items="item_id", tasks="task_id", versions="version", refusals="is_refusal"
     )
-    supersede(connection, _pairs(f for f in failed if f.is_expired), by="expired")
+    given["held"] = [not f.is_expired for f in failed]
+    given["errors"] = [f.error.as_json() if f.error else "{}" for f in failed]
+    connection.execute(HOLD, given)
+    connection.execute(RECORD, given)
+    supersede(connection, [(f.item_id, f.task_id) for f in failed if f.is_expired], by="expired")
 
 
 def supersede(
@@ -133,26 +129,19 @@ def supersede(
 ) -> None:
     """Mark the open failures of these pairs as handled."""
     if pairs:
-        connection.execute(SUPERSEDE, {**_columns(pairs), "by": by})
+        connection.execute(SUPERSEDE, {**columns(pairs, items=0, tasks=1), "by": by})
 
 
 def repoint(connection: Connection, moved: Collection[tuple[int, int, int]]) -> None:
     """Move the failures of (item, task) to another item, where the result went."""
     if moved:
-        connection.execute(
-            REPOINT,
-            {
-                "items": [item for item, _, _ in moved],
-                "tasks": [task for _, task, _ in moved],
-                "into": [into for *_, into in moved],
-            },
-        )
+        connection.execute(REPOINT, columns(moved, items=0, tasks=1, into=2))
 
 
 def unhold(connection: Connection, pairs: Collection[tuple[int, int]]) -> None:
     """Let these pairs run again where they are outstanding."""
     if pairs:
-        connection.execute(UNHOLD, _columns(pairs))
+        connection.execute(UNHOLD, columns(pairs, items=0, tasks=1))
 
 
 def opened(
@@ -166,11 +155,3 @@ def opened(
     """Return open failures, the oldest first."""
     given = {"crawl": crawl_id, "task": task, "failure": failure, "limit": limit}
     return typed(connection.execute(OPEN, given), OpenFailure)
-
-
-def _pairs(failed: Iterable[Failed]) -> list[tuple[int, int]]:
-    return [(one.item_id, one.task_id) for one in failed]
-
-
-def _columns(pairs: Collection[tuple[int, int]]) -> dict[str, list[int]]:
-    return {"items": [item for item, _ in pairs], "tasks": [task for _, task in pairs]}

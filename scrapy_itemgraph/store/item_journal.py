@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.feeds import Kept
+from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,16 +74,14 @@ def append(connection: Connection, crawl_id: int, entries: Sequence[Entry]) -> N
     """Keep scraped items; the caller's transaction shares the crawl's lock."""
     if not entries:
         return
-    connection.execute(
-        APPEND,
-        {
-            "crawl": crawl_id,
-            "items": [one.item_id for one in entries],
-            "tasks": [one.task_id for one in entries],
-            "classes": [one.scraped.item_class for one in entries],
-            "fields": [one.scraped.fields for one in entries],
-        },
+    given = columns(
+        entries,
+        items="item_id",
+        tasks="task_id",
+        classes="scraped.item_class",
+        fields="scraped.fields",
     )
+    connection.execute(APPEND, {"crawl": crawl_id, **given})
 
 
 def read(

@@ -24,14 +24,8 @@ LOCK = int.from_bytes(b"itgprune", "big")  # the advisory lock of whoever prunes
 
 TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
 
-# A cookie that expired or was deleted is kept for a day, so that other processes drop it too.
-COOKIES = text("""
-    DELETE FROM cookies WHERE ctid = ANY (ARRAY(
-        SELECT c.ctid FROM cookies c
-        WHERE c.expires_at < (SELECT clock_timestamp()) - interval '1 day'
-        ORDER BY c.expires_at LIMIT :limit
-        FOR UPDATE SKIP LOCKED))
-""")
+A_DAY_AGO = "(SELECT clock_timestamp()) - interval '1 day'"
+A_MONTH_AGO = "(SELECT clock_timestamp()) - interval '30 days'"
 
 # Domains with more cookies than a claim ever reads.
 CROWDED = text("""
@@ -45,52 +39,6 @@ SURPLUS = text(f"""
         ORDER BY {RANKED} OFFSET :most LIMIT :limit
         FOR UPDATE SKIP LOCKED))
 """)  # noqa: S608 - our own order
-
-SPIDER_STATE = text("""
-    DELETE FROM spider_state WHERE ctid = ANY (ARRAY(
-        SELECT s.ctid FROM spider_state s
-        WHERE s.value IS NULL AND s.changed_at < (SELECT clock_timestamp()) - interval '1 day'
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED))
-""")
-
-COMMIT_TOKENS = text("""
-    DELETE FROM commit_tokens WHERE ctid = ANY (ARRAY(
-        SELECT a.ctid FROM commit_tokens a
-        WHERE a.committed_at < (SELECT clock_timestamp()) - interval '1 day'
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED))
-""")
-
-FAILURES = text("""
-    DELETE FROM failures WHERE ctid = ANY (ARRAY(
-        SELECT f.ctid FROM failures f
-        WHERE f.handled_at < (SELECT clock_timestamp()) - interval '30 days'
-        ORDER BY f.handled_at LIMIT :limit
-        FOR UPDATE SKIP LOCKED))
-""")
-
-# What a worker that is gone had of limits that nobody has asked for since.
-HOLDINGS = text("""
-    DELETE FROM holdings WHERE ctid = ANY (ARRAY(
-        SELECT h.ctid FROM holdings h LEFT JOIN workers w ON w.id = h.worker_id
-        WHERE w.id IS NULL OR w.stopped_at < (SELECT clock_timestamp()) - interval '1 day'
-        LIMIT :limit
-        FOR UPDATE OF h SKIP LOCKED))
-""")
-
-# Not those of a run that is not over: a start looks at them. Nobody is given their numbers again.
-WORKERS = text("""
-    DELETE FROM workers WHERE ctid = ANY (ARRAY(
-        SELECT w.ctid FROM workers w JOIN crawls c ON c.id = w.crawl_id
-        WHERE w.stopped_at < (SELECT clock_timestamp()) - interval '30 days'
-            AND (c.run_finished_at IS NOT NULL OR w.started_at < c.run_started_at)
-            AND NOT EXISTS (SELECT FROM holdings h WHERE h.worker_id = w.id)
-            AND NOT EXISTS (SELECT FROM work k WHERE k.worker_id = w.id AND k.token IS NOT NULL)
-            AND NOT EXISTS (SELECT FROM logins l WHERE l.worker_id = w.id)
-        ORDER BY w.id LIMIT :limit
-        FOR UPDATE OF w SKIP LOCKED))
-""")
 
 # A commit that found a queue is still to put its work there; while one runs, no queue is deleted.
 TRY_OWN_CRAWL = text(
@@ -128,19 +76,46 @@ JOURNAL = text("""
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A table, and how its rows are deleted."""
+    """A table, and which of its rows `x` nobody needs; in their order, if any."""
 
     table: str
-    statement: TextClause
+    unneeded: str
+
+    @property
+    def statement(self) -> TextClause:
+        """What deletes a step of them."""
+        return text(f"""
+            DELETE FROM {self.table} WHERE ctid = ANY (ARRAY(
+                SELECT x.ctid FROM {self.table} x {self.unneeded}
+                LIMIT :limit
+                FOR UPDATE OF x SKIP LOCKED))
+        """)  # noqa: S608 - our own conditions
 
 
 RULES = (
-    Rule("cookies", COOKIES),
-    Rule("spider_state", SPIDER_STATE),
-    Rule("commit_tokens", COMMIT_TOKENS),
-    Rule("failures", FAILURES),
-    Rule("holdings", HOLDINGS),
-    Rule("workers", WORKERS),
+    # A cookie that expired or was deleted is kept for a day, so that other processes drop it too.
+    Rule("cookies", f"WHERE x.expires_at < {A_DAY_AGO} ORDER BY x.expires_at"),
+    Rule("spider_state", f"WHERE x.value IS NULL AND x.changed_at < {A_DAY_AGO}"),
+    Rule("commit_tokens", f"WHERE x.committed_at < {A_DAY_AGO}"),
+    Rule("failures", f"WHERE x.handled_at < {A_MONTH_AGO} ORDER BY x.handled_at"),
+    # What a worker that is gone had of limits that nobody has asked for since.
+    Rule(
+        "holdings",
+        f"""LEFT JOIN workers w ON w.id = x.worker_id
+            WHERE w.id IS NULL OR w.stopped_at < {A_DAY_AGO}""",
+    ),
+    # Not those of a run that is not over: a start looks at them. Nobody is given their numbers
+    # again.
+    Rule(
+        "workers",
+        f"""JOIN crawls c ON c.id = x.crawl_id
+            WHERE x.stopped_at < {A_MONTH_AGO}
+                AND (c.run_finished_at IS NOT NULL OR x.started_at < c.run_started_at)
+                AND NOT EXISTS (SELECT FROM holdings h WHERE h.worker_id = x.id)
+                AND NOT EXISTS (SELECT FROM work k WHERE k.worker_id = x.id AND k.token IS NOT NULL)
+                AND NOT EXISTS (SELECT FROM logins l WHERE l.worker_id = x.id)
+            ORDER BY x.id""",  # noqa: S608 - our own conditions
+    ),
 )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.notify import notify
 from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS
 
@@ -227,9 +228,8 @@ def free(connection: Connection, slots: Mapping[int, float]) -> None:
     found = sorted((row.id, row.seconds) for row in connection.execute(OF_SLOTS, given))
     if not found:
         return
-    numbers = [number for number, _ in found]
-    connection.execute(LOCK, {"queues": numbers}).all()
-    freed = {"queues": numbers, "seconds": [seconds for _, seconds in found]}
+    freed = columns(found, queues=0, seconds=1)
+    connection.execute(LOCK, {"queues": freed["queues"]}).all()
     rows = connection.execute(FREE, freed).all()
     for crawl in sorted({row.crawl_id for row in rows if row.is_live}):
         notify(connection, crawl)
@@ -282,7 +282,7 @@ def find_or_make(connection: Connection, rows: Iterable[Row[Any]]) -> dict[tuple
 
 def _made(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
     """Make queues by crawl and slot, sorted, where they are not there; return their numbers."""
-    given = {"crawls": [crawl for crawl, _ in keys], "slots": [slot for _, slot in keys]}
+    given = columns(keys, crawls=0, slots=1)
     connection.execute(MAKE_QUEUES, given)
     return {(row.crawl_id, row.slot_id): row.id for row in connection.execute(FIND_QUEUES, given)}
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import limits
+from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.slots import lock_limits
 
 if TYPE_CHECKING:
@@ -76,17 +77,13 @@ def register(
 ) -> TaskLimits:
     """Save the limits of tasks, given by the tasks' numbers, and those of all requests."""
     given_to = [of_all, *declared.values()]
-    every = {(one.kind, one.name): one for given in given_to for one in given}
+    every = {(one.kind, one.name): one for limits_ in given_to for one in limits_}
     numbers = _intern(connection, sorted(every))
     known = {numbers[key]: one for key, one in every.items()}
     if known:
         lock_limits(connection, known)
-        given = {
-            "limits": list(known),
-            "gaps": [one.gap for one in known.values()],
-            "concurrencies": [one.concurrency for one in known.values()],
-        }
-        connection.execute(DECLARE, given)
+        given = columns(known.values(), gaps="gap", concurrencies="concurrency")
+        connection.execute(DECLARE, {"limits": list(known), **given})
     registered = TaskLimits(declared=known)
     for task, own in sorted(declared.items()):
         tagged = {numbers[one.kind, one.name]: one.tags for one in own if one.kind == limits.TAGS}
@@ -112,6 +109,6 @@ def _intern(
     keys = list(wanted)
     if not keys:
         return {}
-    given = {"kinds": [kind for kind, _ in keys], "names": [name for _, name in keys]}
+    given = columns(keys, kinds=0, names=1)
     connection.execute(MAKE_LIMITS, given)
     return {(row.kind, row.name): row.id for row in connection.execute(FIND_LIMITS, given)}

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.limits import SlotFeedback, Use
 
+# How a limit is kept, of what has `terms`.
+_TERMS = {"gaps": "terms.gap", "concurrencies": "terms.concurrency", "delays": "terms.delay"}
 
 # What nobody else decides about just now.
 LOCK_FREE_LIMITS = text("""
@@ -104,14 +106,6 @@ HOLD = text("""
 """)
 
 LET_GO = text("""
-    DELETE FROM holdings WHERE ctid = ANY (ARRAY(
-        SELECT h.ctid FROM unnest(CAST(:limits AS int[])) AS gone(limit_id)
-        CROSS JOIN LATERAL (
-            SELECT x.ctid FROM holdings x
-            WHERE x.limit_id = gone.limit_id AND x.worker_id = :worker OFFSET 0) AS h))
-""")
-
-FREE = text("""
     DELETE FROM holdings WHERE ctid = ANY (ARRAY(
         SELECT h.ctid
         FROM unnest(CAST(:limits AS int[]), CAST(:workers AS int[])) AS gone(limit_id, worker_id)
@@ -291,9 +285,7 @@ def _take_free(
         "worker": worker_id,
         "limits": list(units),
         "units": list(units.values()),
-        "gaps": [use.terms.gap for use in uses],
-        "concurrencies": [use.terms.concurrency for use in uses],
-        "delays": [use.terms.delay for use in uses],
+        **columns(uses, **_TERMS),
     }
     taken = {row.id: row for row in connection.execute(TAKE_FREE, given)}
     return {
@@ -371,16 +363,13 @@ def _clear(connection: Connection, limits: Iterable[LimitState]) -> None:
         if (one.free_in is not None and one.free_in <= 0) or (one.is_gone and not one.units)
     ]
     if over:
-        limit_ids, workers = zip(*over, strict=True)
-        connection.execute(FREE, {"limits": list(limit_ids), "workers": list(workers)})
+        connection.execute(LET_GO, columns(over, limits=0, workers=1))
 
 
 def _outlive(connection: Connection, left: Sequence[tuple[int, int, float]]) -> None:
     """Note in how many seconds it is free what workers left of limits, which they had."""
     if left:
-        limit_ids, workers, seconds = map(list, zip(*left, strict=True))
-        given = {"limits": limit_ids, "workers": workers, "seconds": seconds}
-        connection.execute(OUTLIVE, given)
+        connection.execute(OUTLIVE, columns(left, limits=0, workers=1, seconds=2))
         queues.free(connection, {limit_id: after for limit_id, _, after in left})
 
 
@@ -401,14 +390,14 @@ def _write(
         given = {
             "worker": worker_id,
             "limits": held,
-            "units": [decisions[one].units for one in held],
-            "exclusive": [decisions[one].is_exclusive for one in held],
-            "asks": [decisions[one].asks for one in held],
+            **columns(
+                [decisions[one] for one in held],
+                units="units",
+                exclusive="is_exclusive",
+                asks="asks",
+            ),
             "forgotten": allocation.FORGOTTEN,
-            "kept": [grant.limit_id for grant in kept],
-            "gaps": [grant.terms.gap for grant in kept],
-            "concurrencies": [grant.terms.concurrency for grant in kept],
-            "delays": [grant.terms.delay for grant in kept],
+            **columns(kept, kept="limit_id", **_TERMS),
         }
         connection.execute(HOLD, given)
     gone = [one for one, decision in decisions.items() if not decision.is_held and before[one]]
@@ -423,7 +412,8 @@ def _write(
 
 def _let_go(connection: Connection, worker_id: int, limits: Sequence[int]) -> None:
     if limits:
-        connection.execute(LET_GO, {"worker": worker_id, "limits": list(limits)})
+        given = {"limits": list(limits), "workers": [worker_id] * len(limits)}
+        connection.execute(LET_GO, given)
         queues.free(connection, dict.fromkeys(limits, 0.0))
 
 

@@ -229,8 +229,8 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     gone = connection.execute(LOST_WORKERS, {"crawl": crawl_id, "worker": worker_id}).all()
     if not gone:
         return TakenOver(suspects_wait=_suspects_wait(connection, crawl_id))
-    numbers = [row.id for row in gone]
-    given = {"workers": numbers, "died": [row.has_died for row in gone]}
+    given = columns(gone, workers="id", died="has_died")
+    numbers = given["workers"]
     connection.execute(BURY_WORKERS, given)
     logins.free(connection, numbers)
     orphans = typed(connection.execute(ORPHANS, given), Orphan)
