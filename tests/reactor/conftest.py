@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from inner_crawls import InnerCrawl
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class Arrivals(Resource):
-    """A site's pages; `moments` says when each request came, by the reactor's clock."""
+    """A site's pages; `moments` says when each request came, by the reactor's clock.
+
+    `/moved/…` leads to `/…`.
+    """
 
     isLeaf = True  # noqa: N815 - Twisted's name
 
@@ -27,6 +31,9 @@ class Arrivals(Resource):
 
         self.moments.append(reactor.seconds())
         self.connections.add(request.channel)
+        path = request.path.decode()
+        if path.startswith("/moved/"):
+            request.redirect(path.removeprefix("/moved").encode())
         return b"a page"
 
 
@@ -40,3 +47,9 @@ def site() -> Iterator[Arrivals]:
     pages.url = f"http://127.0.0.1:{port.getHost().port}/"
     yield pages
     port.stopListening()
+
+
+@pytest.fixture
+def crawl_of(engine) -> Callable[..., InnerCrawl]:
+    """Return a maker of crawls on the test's own database: of a spider, with further settings."""
+    return lambda spider, **settings: InnerCrawl(spider, engine, **settings)
