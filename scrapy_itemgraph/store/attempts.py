@@ -1,7 +1,4 @@
-"""Attempts: the record of each claim's life, written once, when the claim ends.
-
-All functions take a connection and never commit.
-"""
+"""Attempts: the record of each claim's life, written once, when the claim ends."""
 
 from __future__ import annotations
 

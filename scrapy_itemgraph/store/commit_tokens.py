@@ -1,8 +1,6 @@
 """Tokens of commits: that one was made, should its answer be lost and nothing else tell of it.
 
 That is so of what no claim fences, and of claims whose item the commit itself took away.
-
-All functions take a connection and never commit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Cookie jars of a crawl, shared by its processes; the last write of a cookie wins.
 
-What was deleted stays as a row without a value, so that other processes drop it too. All functions
-take a connection and never commit.
+What was deleted stays as a row without a value, so that other processes drop it too.
 """
 
 from __future__ import annotations

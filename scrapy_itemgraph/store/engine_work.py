@@ -1,7 +1,6 @@
 """What each worker's engine has, or may have: of the work of a worker that died this is suspect.
 
 It is written before anything is handed out, so that work which kills its process at once is known.
-All functions take a connection and never commit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Failures: attempts that ended in an error, open until somebody handles them.
 
-All functions take a connection and never commit; the items are locked by the caller.
+The items are locked by the caller.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A feed is the crawl's, known by the template of its URI. What the journal gets in a run is marked
 for each feed that takes part in the run, until it is written: the journal's numbers commit out of
 order, so that none of them says how far a feed has come.
-
-All functions take a connection and never commit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The journal: scraped items, kept by the commit of the execution that scraped them.
 
-It is appended to and read, never changed. All functions take a connection and never commit.
+It is appended to and read, never changed.
 """
 
 from __future__ import annotations

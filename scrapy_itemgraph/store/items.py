@@ -1,7 +1,4 @@
-"""Items by their numbers and names: locked, found by a name, read as they are committed.
-
-All functions take a connection and never commit.
-"""
+"""Items by their numbers and names: locked, found by a name, read as they are committed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Who of a crawl's workers logs in just now, and how often somebody has.
-
-All functions take a connection and never commit.
-"""
+"""Who of a crawl's workers logs in just now, and how often somebody has."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Notifications: what wakes the workers of a crawl, or one worker.
-
-All functions take a connection and never commit.
-"""
+"""Notifications: what wakes the workers of a crawl, or one worker."""
 
 from __future__ import annotations
 

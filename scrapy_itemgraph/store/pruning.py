@@ -1,7 +1,7 @@
 """Pruning: rows that nobody needs any more are deleted, at most a thousand in a transaction.
 
 Whichever worker has time does it, one at a time; nobody is waited for, and what others have locked
-is left for the next time. What goes, and when, is a table in the docs. No function here commits.
+is left for the next time. What goes, and when, is a table in the docs.
 """
 
 from __future__ import annotations

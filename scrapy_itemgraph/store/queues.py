@@ -1,7 +1,4 @@
-"""Queues: a crawl's work of one slot, whose turn it is, and which sleep for they are empty.
-
-All functions take a connection and never commit.
-"""
+"""Queues: a crawl's work of one slot, whose turn it is, and which sleep for they are empty."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The numbers of slots, and the order in which limits are locked, slots among them.
-
-All functions take a connection and never commit.
-"""
+"""The numbers of slots, and the order in which limits are locked, slots among them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Task limits: what the work of tasks keeps to, as the code and the settings declare it.
-
-All functions take a connection and never commit.
-"""
+"""Task limits: what the work of tasks keeps to, as the code and the settings declare it."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A limit with a gap between starts is held whole, by one worker; it paces itself while it holds it.
 A limit on what runs at once is held in units, whose sum never exceeds it. Who is refused asks, in
 a row of its own; a holder sees that and gives way. What a worker had that died stays taken for as
-long as its requests may still run. No function here commits.
+long as its requests may still run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Changes of the code that tasks run: which results were made before.
-
-All functions take a connection and never commit.
-"""
+"""Changes of the code that tasks run: which results were made before."""
 
 from __future__ import annotations
 

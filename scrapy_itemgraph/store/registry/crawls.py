@@ -1,7 +1,4 @@
-"""Crawls by name, and who may change what their tasks mean.
-
-All functions take a connection and never commit.
-"""
+"""Crawls by name, and who may change what their tasks mean."""
 
 from __future__ import annotations
 

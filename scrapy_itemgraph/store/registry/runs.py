@@ -1,7 +1,4 @@
-"""Runs of a crawl: from a start with nothing left to do, to the end of all its work; what is left.
-
-All functions take a connection and never commit.
-"""
+"""Runs of a crawl: from a start with nothing left to do to the end of all its work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Sweeps: after a change of tasks or tags the items that it concerns are refreshed, step by step.
-
-All functions take a connection and never commit.
-"""
+"""Sweeps: after a change of tasks or tags its items are refreshed, step by step."""
 
 from __future__ import annotations
 

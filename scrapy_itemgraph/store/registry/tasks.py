@@ -1,7 +1,4 @@
-"""Tasks: what a start registers of a crawl's, and the sweeps that it opens for what changed.
-
-All functions take a connection and never commit.
-"""
+"""Tasks: what a start registers of a crawl's, and the sweeps that it opens for what changed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Upkeep: what a worker does for its crawl every second; one transaction if nothing is to do.
-
-All functions take a connection and never commit.
-"""
+"""Upkeep: what a worker does for its crawl every second; one transaction if nothing is to do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Workers: running crawl processes, and what becomes of the claims of the dead.
-
-All functions take a connection and never commit.
-"""
+"""Workers: running crawl processes, and what becomes of the claims of the dead."""
 
 from __future__ import annotations
 

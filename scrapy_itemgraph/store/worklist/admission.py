@@ -1,7 +1,7 @@
 """Admission: which work a worker may claim now, by the limits that the work keeps to.
 
 Nothing is claimed that could not start at once or shortly, so that it neither waits in a worker's
-memory nor hides what may go. No function here commits.
+memory nor hides what may go.
 """
 
 from __future__ import annotations

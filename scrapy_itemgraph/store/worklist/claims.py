@@ -1,7 +1,4 @@
-"""Claims: work taken by workers, and given back.
-
-All functions take a connection and never commit.
-"""
+"""Claims: work taken by workers, and given back."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Keeps `work` equal to what is outstanding, for the items that a transaction touched.
 
-Callers hold the locks of these items. All functions take a connection and never commit.
+Callers hold the locks of these items.
 """
 
 from __future__ import annotations

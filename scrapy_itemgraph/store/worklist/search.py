@@ -1,6 +1,6 @@
 """The search: which work is to be claimed next, of the queues whose turn it is.
 
-What is found is locked. No function here commits.
+What is found is locked.
 """
 
 from __future__ import annotations

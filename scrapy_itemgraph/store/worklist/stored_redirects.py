@@ -1,7 +1,4 @@
-"""Where redirects and retries take the request of a claim, noted before it goes on.
-
-All functions take a connection and never commit.
-"""
+"""Where redirects and retries take the request of a claim, noted before it goes on."""
 
 from __future__ import annotations
 

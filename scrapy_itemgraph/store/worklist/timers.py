@@ -1,7 +1,4 @@
-"""Timers: what time makes outstanding, a hundred rows at a time.
-
-All functions take a connection and never commit.
-"""
+"""Timers: what time makes outstanding, a hundred rows at a time."""
 
 from __future__ import annotations
 
