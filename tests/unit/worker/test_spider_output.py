@@ -1,0 +1,291 @@
+"""What callbacks and errbacks give back, sorted alone: what is taken, what goes on, what fails."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from parts import URL, Parts, a_claim
+from scrapy import Request, Spider
+from scrapy.exceptions import CloseSpider, IgnoreRequest
+from twisted.internet.error import ConnectionRefusedError as RefusedConnectionError
+from twisted.python.failure import Failure
+
+from scrapy_itemgraph import task
+from scrapy_itemgraph.exceptions import ForeignOutputError, SessionExpired
+from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.operations import UpdateData
+from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.worker.executions.execution import LEG, Leg
+from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
+from scrapy_itemgraph.worker.spider.spider_output import Errback, SpiderOutput
+from scrapy_itemgraph.worker.spider.validation import Checks
+
+CHANGE = UpdateData({"title": "a title"})
+ITEM = {"name": "one"}
+
+
+class Pages(Spider):
+    """A task with a follow-up of its own, and a plain callback."""
+
+    name = "s"
+
+    @task(tags=["page"])
+    def parse(self, response, item):
+        """Do nothing."""
+
+    def parse_part(self, response, item):
+        """Do nothing: it goes on with the execution, since it takes its item."""
+
+    def parse_plain(self, response):
+        """Do nothing."""
+
+
+class Neighbour:
+    """Notes what it is told, in the place of the enqueuer and of the logins."""
+
+    def __init__(self) -> None:
+        self.taken: list[Request] = []
+        self.expirations: list[Leg] = []
+
+    def take(self, request: Request, leg: Leg) -> None:
+        self.taken.append(request)
+
+    def expired(self, leg: Leg, error: SessionExpired) -> None:
+        self.expirations.append(leg)
+
+
+class Scrape:
+    """A claim's request whose response has come, and what sorts the outputs of its callback."""
+
+    def __init__(self, *, of_task: bool = True, callbacks: Any = None) -> None:
+        parts = self.parts = Parts(Pages)
+        self.neighbour = Neighbour()
+        declared = tasks.discover(Pages)
+        self.outputs = SpiderOutput(
+            parts.crawler,
+            parts.active,
+            gate=parts.gate,
+            checks=Checks(declared, {"parse_plain"}),
+            failures=FailurePolicy(parts.crawler.settings, max_retry_after=timedelta(hours=1)),
+            enqueuer=self.neighbour,
+            logins=self.neighbour,
+            has_tasks=True,
+            callbacks=callbacks or {},
+        )
+        self.task = declared["parse"] if of_task else tasks.of_callback("parse_plain", {})
+        self.execution = parts.active.begin(claim=a_claim(), task=self.task)
+        self.leg = self.execution.open_leg(is_own=True)
+        self.callback = parts.spider.parse if of_task else parts.spider.parse_plain
+        self.leg.request = Request(URL, callback=self.callback)
+        self.kept: list[Any] = []
+
+    async def take(self, *outputs: Any) -> list[Any]:
+        """Take what the callback yields, the errors that it raises too; return what goes on."""
+
+        async def result():
+            for output in outputs:
+                if isinstance(output, Exception):
+                    raise output
+                yield output
+
+        async for kept in self.outputs.taken(self.leg, self.callback, result()):
+            self.kept.append(kept)
+        return self.kept
+
+    def fail(self, error: Exception, errback: Any = None) -> Any:
+        """Let the download fail; return what the request's errback gives back to Scrapy."""
+        return Errback(self.outputs, self.leg, errback)(Failure(error))
+
+
+def test_operations_stay_with_the_execution_and_items_go_on():
+    """What goes on to the pipelines is the item; the operation is what the execution commits."""
+
+    async def scrape() -> None:
+        one = Scrape()
+        assert await one.take(CHANGE, None, ITEM) == [ITEM]
+        assert one.execution.operations == [CHANGE]
+        assert one.execution.outcome is Outcome.OK
+
+    asyncio.run(scrape())
+
+
+def test_a_request_of_a_task_goes_on_with_its_execution():
+    """A follow-up carries a leg of the same execution, and its callback gets the item."""
+
+    async def scrape() -> None:
+        one = Scrape()
+        one.execution.item = item = object()
+        (request,) = await one.take(Request(URL, one.parts.spider.parse_part))
+        leg = request.meta[LEG]
+        assert leg.execution is one.execution
+        assert not leg.is_discovery
+        assert request.cb_kwargs == {"item": item}
+        assert one.neighbour.taken == []
+
+    asyncio.run(scrape())
+
+
+def test_a_request_of_a_plain_callback_becomes_work_of_its_own():
+    """The enqueuer hears of it before the engine does."""
+
+    async def scrape() -> None:
+        one = Scrape(of_task=False)
+        (request,) = await one.take(Request(URL, one.parts.spider.parse_plain))
+        assert request.meta[LEG].is_discovery
+        assert one.neighbour.taken == [request]
+
+    asyncio.run(scrape())
+
+
+def test_nothing_of_a_task_that_raised_goes_on():
+    """The error is the execution's, and is raised again for Scrapy to log."""
+
+    async def scrape() -> None:
+        one = Scrape()
+        with pytest.raises(ValueError, match="no price"):
+            await one.take(CHANGE, ITEM, ValueError("no price"))
+        assert one.kept == []
+        assert one.execution.outcome is Outcome.FAILED
+        assert one.execution.error.message == "no price"
+        assert one.execution.changeset().operations == ()
+
+    asyncio.run(scrape())
+
+
+def test_what_a_plain_callback_yielded_before_its_error_is_kept():
+    """Its items went on as they came, and its operations are committed with the failure."""
+
+    async def scrape() -> None:
+        one = Scrape(of_task=False)
+        with pytest.raises(ValueError, match="no price"):
+            await one.take(ITEM, CHANGE, ValueError("no price"))
+        assert one.kept == [ITEM]
+        assert one.execution.changeset().operations == (CHANGE,)
+
+    asyncio.run(scrape())
+
+
+def test_a_request_to_a_task_is_refused_in_plain_callbacks():
+    """A task runs when a tag calls for it, and the error says what to yield instead."""
+
+    async def scrape() -> None:
+        one = Scrape(of_task=False)
+        with pytest.raises(ForeignOutputError, match="yield CreateItem"):
+            await one.take(Request(URL, one.parts.spider.parse))
+        assert one.kept == []
+
+    asyncio.run(scrape())
+
+
+def test_what_a_task_may_not_yield_is_named():
+    """Something that is neither operation, request nor item fails its execution."""
+
+    async def scrape() -> None:
+        one = Scrape()
+        with pytest.raises(ForeignOutputError, match="parse"):
+            await one.take(7)
+        assert one.execution.outcome is Outcome.FAILED
+
+    asyncio.run(scrape())
+
+
+def test_close_spider_gives_the_work_back():
+    """It is no failure of the page that raised it."""
+
+    async def scrape() -> None:
+        one = Scrape()
+        with pytest.raises(CloseSpider):
+            await one.take(CHANGE, CloseSpider("enough"))
+        assert one.execution.outcome is Outcome.RELEASED
+
+    asyncio.run(scrape())
+
+
+def test_a_session_that_expired_is_told_to_the_logins():
+    """They decide what becomes of the work."""
+
+    async def scrape() -> None:
+        one = Scrape()
+        with pytest.raises(SessionExpired):
+            await one.take(SessionExpired())
+        assert one.neighbour.expirations == [one.leg]
+
+    asyncio.run(scrape())
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (RefusedConnectionError("no"), Outcome.RETRY),
+        (IgnoreRequest("not today"), Outcome.REFUSED),
+        (ValueError("odd"), Outcome.FAILED),
+    ],
+)
+def test_a_download_that_failed_settles_its_work(error, outcome):
+    """Without an errback the project's settings say what the error means for the attempt."""
+
+    async def scrape() -> None:
+        one = Scrape()
+        answer = one.fail(error)
+        assert one.execution.outcome is outcome
+        assert answer == [] if outcome is Outcome.RETRY else answer.value is error
+
+    asyncio.run(scrape())
+
+
+@pytest.mark.parametrize(("recovers", "outcome"), [(False, Outcome.FAILED), (True, Outcome.OK)])
+def test_an_errback_undoes_a_failure_where_the_settings_say_so(recovers, outcome):
+    """What the errback of a plain callback yields is taken; the failure stays one by default."""
+
+    def rescue(failure):
+        return [ITEM]
+
+    async def scrape() -> None:
+        one = Scrape(of_task=False, callbacks={"rescue": {"recovers": recovers}})
+        outputs = one.fail(ValueError("odd"), rescue)
+        assert [kept async for kept in outputs] == [ITEM]
+        assert one.execution.outcome is outcome
+
+    asyncio.run(scrape())
+
+
+def test_a_scrape_closes_its_leg_when_its_task_is_done():
+    """The leg stays open for as long as the asyncio task that was entered."""
+
+    async def scrape() -> None:
+        one = Scrape()
+        may_end = asyncio.Event()
+
+        async def scraping() -> None:
+            assert not one.outputs.enter(one.leg)
+            assert one.outputs.enter(one.leg)
+            await may_end.wait()
+
+        task = asyncio.create_task(scraping())
+        await asyncio.sleep(0)
+        assert one.leg.is_open
+        may_end.set()
+        await task
+        await asyncio.sleep(0)
+        assert not one.leg.is_open
+        assert one.execution not in one.parts.active.executions
+
+    asyncio.run(scrape())
+
+
+def test_operations_of_start_are_committed_by_themselves():
+    """An operation of `start()` is put for the next commit, and a request goes on to Scrapy."""
+
+    async def scrape() -> None:
+        one = Scrape()
+        pending = one.parts.outbox.pending
+        request = Request(URL, one.parts.spider.parse_plain)
+        create = UpdateData({"a": 1}, id="A")
+        assert one.outputs.from_start(create) is None
+        assert one.outputs.from_start(request) is request
+        assert one.parts.outbox.pending == pending + 1
+
+    asyncio.run(scrape())
