@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scrapy import signals
 
-from scrapy_itemgraph.tools import garbage, logs
+from scrapy_itemgraph.tools import gc_tuning, logs
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.execution import current_leg
 
@@ -48,7 +48,7 @@ class ItemGraphExtension:
     def spider_opened(self) -> None:
         """Tune Python's collector for the time of the crawl."""
         self._has_tuned = True
-        if garbage.tune():
+        if gc_tuning.tune():
             logger.info(
                 "Python collects garbage more rarely while crawls run (ITEMGRAPH_TUNE_GC)",
                 extra={"action": "gc_tuned"},
@@ -57,6 +57,6 @@ class ItemGraphExtension:
     def engine_stopped(self) -> None:
         """Make the process's exit code tell that the crawl could not go on."""
         if self._has_tuned:
-            garbage.restore()
+            gc_tuning.restore()
         if self._worker.failure is not None:
             self._worker.crawler.spider = None  # Scrapy takes this for a failed start

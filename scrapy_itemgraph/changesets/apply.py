@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.changesets import item_operations, result_operations
+from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.changesets.flush import flush, tell_freed
-from scrapy_itemgraph.changesets.load import MovedNamesError, load
+from scrapy_itemgraph.changesets.load import load
 from scrapy_itemgraph.changesets.state import Draft, Moved
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres.engine import WIDE, rest, slices
-from scrapy_itemgraph.store import attempts, commit_tokens, failures, item_journal, queues
+from scrapy_itemgraph.store import attempts, commit_tokens, failures, queues, scraped_items
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.worklist import claims, refresh
 
@@ -80,7 +81,7 @@ def apply(
     _record(connection, running, endings, state, worker_id)
     refresh.refresh(connection, {*state.items, *freed_items}, new=_alike(connection, state.new))
     queues.wake(connection, [row.queue_id for row in freed])
-    item_journal.append(connection, crawl_id, _kept(running, endings))
+    scraped_items.append(connection, crawl_id, _kept(running, endings))
     if frees_names:
         tell_freed(connection, crawl_id)
     ours = ended | {(row.item_id, row.task_id) for row in freed if row.item_id in state.items}
@@ -295,15 +296,15 @@ def _drops_names(changeset: Changeset) -> bool:
     return any(isinstance(operation, DeleteAlias) for operation in changeset.operations)
 
 
-def _kept(running: Sequence[Changeset], endings: dict[int, _Ending]) -> list[item_journal.Entry]:
+def _kept(running: Sequence[Changeset], endings: dict[int, _Ending]) -> list[scraped_items.Entry]:
     """Return the scraped items of the changesets whose operations were carried out."""
-    kept: list[item_journal.Entry] = []
+    kept: list[scraped_items.Entry] = []
     for changeset in running:
         ending, claim = endings[id(changeset)], changeset.claim
         is_done = ending.outcome is not None and ending.error is changeset.error
         if changeset.scraped and is_done and _applies(changeset):
             task_id = None if claim is None else claim.task_id
-            kept += [item_journal.Entry(one, ending.item_id, task_id) for one in changeset.scraped]
+            kept += [scraped_items.Entry(one, ending.item_id, task_id) for one in changeset.scraped]
     return kept
 
 

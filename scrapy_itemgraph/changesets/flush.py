@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets.state import TOMBSTONE
-from scrapy_itemgraph.model import input_checks, item_names
+from scrapy_itemgraph.changesets import batch_names
+from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.operations import tag_values
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE, rest, slices
+from scrapy_itemgraph.postgres.engine import SLICE, WIDE, slices
 from scrapy_itemgraph.postgres.pipelining import Pipeline
 from scrapy_itemgraph.store import failures, notify
-from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.columns import number_array, text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -50,18 +49,6 @@ UPDATE_ITEMS = text("""
 
 DELETE_ITEMS = text("""
     DELETE FROM items i USING unnest(CAST(:items AS bigint[])) AS gone(id) WHERE i.id = gone.id
-""")
-
-SET_OWNERS = text("""
-    UPDATE aliases a SET item_id = new.item_id
-    FROM unnest(CAST(:keys AS uuid[]), CAST(:items AS bigint[])) AS new(key, item_id)
-    WHERE a.crawl_id = :crawl AND a.key = new.key
-""")
-
-ADD_NAMES = text("""
-    INSERT INTO aliases (crawl_id, key, name, item_id)
-    SELECT :crawl, * FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]),
-        CAST(:items AS bigint[]))
 """)
 
 COUNT_FREED = text("UPDATE crawls SET names_freed = names_freed + 1 WHERE id = :crawl")
@@ -126,7 +113,7 @@ def flush(connection: Connection, state: State) -> bool:
     gone = [item for item in items if item.is_deleted]
     _write_items(connection, state, living)
     _write_new(connection, state)
-    frees_names = _write_names(connection, state)
+    frees_names = batch_names.write(connection, state)
     _write_tags(connection, state, living)
     _write_results(connection, living)
     _write_failures(connection, state)
@@ -253,53 +240,6 @@ def _item_columns(items: Sequence[Item], slot_ids: dict[str, int]) -> dict[str, 
         "names": [item.name for item in items],
         "data": [_json(item.data) for item in items],
     }
-
-
-def _write_names(connection: Connection, state: State) -> bool:
-    """Bring `aliases` from what is stored, with the names reserved by us, to what is now owned.
-
-    Returns whether a name is free that others had stored.
-    """
-    dropped: list[str] = []
-    added: list[str] = []
-    changed: list[str] = []
-    stored, reserved = state.stored_owners, state.reserved
-    for names in (stored, reserved, state.owners):
-        rest(connection, len(names))
-        for part in slices(connection, list(names), WIDE):
-            for name in part:
-                there = stored.get(name)
-                if name in reserved:
-                    there = reserved[name] or TOMBSTONE
-                owner = state.owners.get(name)
-                is_seen = names is state.owners and (name in stored or name in reserved)
-                if owner == there or is_seen:
-                    continue
-                (dropped if owner is None else added if there is None else changed).append(name)
-    if dropped:
-        connection.execute(
-            stored_items.DROP_NAMES, {"crawl": state.crawl_id, "keys": _keys(dropped)}
-        )
-    if changed:
-        owners = [state.owners[name] or None for name in changed]
-        connection.execute(
-            SET_OWNERS, {"crawl": state.crawl_id, "keys": _keys(changed), "items": owners}
-        )
-    if added:
-        connection.execute(
-            ADD_NAMES,
-            {
-                "crawl": state.crawl_id,
-                "keys": _keys(added),
-                "names": added,
-                "items": [state.owners[name] or None for name in added],
-            },
-        )
-    return any(name in state.stored_owners for name in dropped)
-
-
-def _keys(names: Iterable[str]) -> list[Any]:
-    return [item_names.name_key(name) for name in names]
 
 
 def _write_tags(connection: Connection, state: State, living: Sequence[Item]) -> None:

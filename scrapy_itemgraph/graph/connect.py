@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors, migrate, urls
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 from scrapy_itemgraph.store.registry import workers
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from scrapy_itemgraph.model import operations
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors
-from scrapy_itemgraph.store import failures, item_journal, queues
+from scrapy_itemgraph.store import failures, queues, scraped_items
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, explain, limits_report, status
 from scrapy_itemgraph.store.registry import crawls
@@ -223,7 +223,7 @@ class ItemGraph:
         """
 
         def check(connection: Connection, crawl_id: int) -> int:
-            known = item_journal.classes(connection, crawl_id) if item_classes else {}
+            known = scraped_items.classes(connection, crawl_id) if item_classes else {}
             for name in item_classes:
                 if name not in known:
                     raise NotFoundError(
@@ -242,7 +242,7 @@ class ItemGraph:
         item_classes: Sequence[str],
     ) -> Iterator[Kept]:
         read = partial(
-            item_journal.read,
+            scraped_items.read,
             crawl_id=crawl_id,
             limit=_PAGE,
             since=since,
@@ -258,7 +258,7 @@ class ItemGraph:
 
     def kept(self) -> int:
         """Count the scraped items that were kept."""
-        return self._of_crawl(item_journal.count)
+        return self._of_crawl(scraped_items.count)
 
     def settled(self) -> datetime:
         """Wait for the commits under way to end, and return the moment at which they had.

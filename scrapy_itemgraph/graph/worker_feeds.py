@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from scrapy_itemgraph.graph import liveness
+from scrapy_itemgraph.graph import heartbeat
 from scrapy_itemgraph.store import feeds
 from scrapy_itemgraph.store.registry import crawls
 
@@ -28,7 +28,11 @@ class WorkerFeeds:
     def __init__(self, transactions: Transactions, crawl_id: int) -> None:
         self._call = transactions.call
         self._crawl_id = crawl_id
-        self._connect = {**liveness.NAMED, **liveness.KEEPALIVES, **transactions.connect_arguments}
+        self._connect = {
+            **heartbeat.NAMED,
+            **heartbeat.KEEPALIVES,
+            **transactions.connect_arguments,
+        }
         self._lock: psycopg.AsyncConnection[Any] | None = None
         self._led: set[int] = set()
 
@@ -118,6 +122,6 @@ class WorkerFeeds:
             **self._connect,
         )
         await lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
-        await lock.execute(liveness.NO_TIMEOUTS)
-        liveness.not_inherited.add(lock)
+        await lock.execute(heartbeat.NO_TIMEOUTS)
+        heartbeat.not_inherited.add(lock)
         return lock

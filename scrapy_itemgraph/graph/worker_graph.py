@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.graph import liveness, startup_report
+from scrapy_itemgraph.graph import heartbeat, startup_report
 from scrapy_itemgraph.graph.commits import Commits
 from scrapy_itemgraph.graph.connect import ensure_schema
 from scrapy_itemgraph.graph.transactions import Transactions
@@ -21,7 +21,7 @@ from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import ClaimResult, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine, errors
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
@@ -184,7 +184,7 @@ class WorkerGraph:
         worker = await self._register_worker(joins_run=True)
         self._started_at = worker.started_at
         self.is_resumed = self.run_started_at < self._started_at
-        self._liveness = liveness.Liveness(
+        self._heartbeat = heartbeat.Heartbeat(
             self._engine.url,
             crawl_id=self._crawl_id,
             worker_id=self.worker_id,
@@ -192,7 +192,7 @@ class WorkerGraph:
             patience=self.settings.patience,
             replace=self._replace_worker,
         )
-        await self._liveness.start()
+        await self._heartbeat.start()
         startup_report.tell(
             tasks,
             renamed=renamed,
@@ -443,15 +443,15 @@ class WorkerGraph:
     @property
     def lives(self) -> bool:
         """Whether lock and lease stand, so that nobody else can have this worker's limits."""
-        return self._liveness.lives
+        return self._heartbeat.lives
 
     async def wait_for_own_news(self, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
         """Wait for news for this very worker, `timeout` seconds at most; whether there were."""
-        return await self._liveness.wait_for_own(timeout)
+        return await self._heartbeat.wait_for_own(timeout)
 
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
         """Wait for news of the crawl, `timeout` seconds at most."""
-        await self._liveness.wait(timeout)
+        await self._heartbeat.wait(timeout)
 
     def hurry(self) -> None:
         """Wait for a server that is gone a short time only, for the crawl ends."""
@@ -461,7 +461,7 @@ class WorkerGraph:
         """Give back what is still claimed, and be gone; `uses` tell how limits were used last."""
         self.hurry()
         try:
-            self._liveness.stop()
+            self._heartbeat.stop()
             await self._call(self._stop, reason, uses, hot=True, share=True)
         finally:
             await self._dispose()
@@ -472,8 +472,8 @@ class WorkerGraph:
         workers.stop(connection, self.worker_id, reason)
 
     async def _dispose(self) -> None:
-        if hasattr(self, "_liveness"):  # else it failed to open
-            await self._liveness.close()
+        if hasattr(self, "_heartbeat"):  # else it failed to open
+            await self._heartbeat.close()
         await self._transactions.close()
         if self._server is not None:
             await asyncio.to_thread(self._server.close)

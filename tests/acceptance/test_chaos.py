@@ -13,7 +13,7 @@ import pytest
 from projects import Project
 
 from scrapy_itemgraph.graph import ItemGraph
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from projects import Project, until
 
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

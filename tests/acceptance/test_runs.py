@@ -15,7 +15,7 @@ import servers
 import sites
 from projects import Project, kill, until
 
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 
 WORKER_LOCKS = (
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 'workers'::regclass "

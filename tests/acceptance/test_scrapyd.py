@@ -16,7 +16,7 @@ import servers
 from conftest import new_database
 from projects import PACKAGE, Project
 
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ import servers
 from scrapy_itemgraph.exceptions import EmbeddedServerError
 from scrapy_itemgraph.postgres import data_directory, programs, system_user
 from scrapy_itemgraph.postgres.cluster import Cluster
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 
 if TYPE_CHECKING:
     from pathlib import Path

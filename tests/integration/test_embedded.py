@@ -28,16 +28,16 @@ from scrapy_itemgraph.exceptions import (
 )
 from scrapy_itemgraph.postgres import cluster as cluster_module
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import errors, shared_server
+from scrapy_itemgraph.postgres import errors, server_sharing
 from scrapy_itemgraph.postgres.cluster import Cluster
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 from scrapy_itemgraph.tools import locks
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
 import sys
 from pathlib import Path
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 server = EmbeddedServer.start(Path(sys.argv[1]))
 print(server.url, flush=True)
 sys.stdin.read()
@@ -215,7 +215,7 @@ def test_who_waits_for_a_killed_server_gets_it_back(cluster):
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_who_closes_starts_nothing_again(cluster, monkeypatch, is_killed):
     """Neither a server stopped on purpose nor one that died a moment before is there afterwards."""
-    monkeypatch.setattr(shared_server, "LOOK_EVERY", 0.001)
+    monkeypatch.setattr(server_sharing, "LOOK_EVERY", 0.001)
     for _ in range(3):
         server = EmbeddedServer.start(cluster)
         if is_killed:
@@ -229,7 +229,7 @@ def test_who_closes_starts_nothing_again(cluster, monkeypatch, is_killed):
 
 def test_a_server_that_does_not_start_again_is_tried_again(directory, monkeypatch, caplog):
     """What hinders it is said, with the end of its log; once that is mended the server is back."""
-    monkeypatch.setattr(shared_server, "TRY_AGAIN_AFTER", 0.2)
+    monkeypatch.setattr(server_sharing, "TRY_AGAIN_AFTER", 0.2)
     server = EmbeddedServer.start(directory)
     conf = directory / "cluster" / "postgresql.conf"
     text = conf.read_text()

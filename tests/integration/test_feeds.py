@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from graphs import Crawl
 
 from scrapy_itemgraph.model.feeds import Scraped
-from scrapy_itemgraph.store import feeds, item_journal, pruning
+from scrapy_itemgraph.store import feeds, pruning, scraped_items
 from scrapy_itemgraph.store.registry import runs
 
 pytestmark = pytest.mark.server
@@ -25,8 +25,8 @@ def crawl(connection) -> Crawl:
 
 def keep(connection, crawl_id: int, *names: str) -> None:
     """Append to the journal."""
-    entries = [item_journal.Entry(Scraped("dict", f'{{"name": "{name}"}}')) for name in names]
-    item_journal.append(connection, crawl_id, entries)
+    entries = [scraped_items.Entry(Scraped("dict", f'{{"name": "{name}"}}')) for name in names]
+    scraped_items.append(connection, crawl_id, entries)
 
 
 def unwritten(connection, feed_id: int, *, all_of_it: bool = False) -> list[str]:
@@ -148,5 +148,5 @@ def test_pruning_leaves_what_is_young_or_owed(crawl):
     keep(connection, crawl.id, "young")
 
     assert pruning.prune_journal(connection, crawl.id, timedelta(days=1)) == 1
-    rows = item_journal.read(connection, crawl.id, after_id=0, limit=10)
+    rows = scraped_items.read(connection, crawl.id, after_id=0, limit=10)
     assert [row.fields["name"] for row in rows] == ["owed", "young"]

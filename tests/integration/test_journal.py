@@ -15,7 +15,7 @@ from scrapy_itemgraph.graph import ItemGraph, item_graph
 from scrapy_itemgraph.model.feeds import Scraped
 from scrapy_itemgraph.model.operations import Changeset, DeleteItem, RenameItem, UpdateData
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.store import item_journal
+from scrapy_itemgraph.store import scraped_items
 from scrapy_itemgraph.store.admin import crawl_reports
 from scrapy_itemgraph.store.registry import crawls
 
@@ -34,7 +34,7 @@ def keeping(claim, *given, names=("a", "b"), **fields) -> Changeset:
 
 def kept(crawl: Crawl) -> list[str]:
     """Return the names of the items in the journal, in its order."""
-    rows = item_journal.read(crawl.connection, crawl.id, after_id=0, limit=1000)
+    rows = scraped_items.read(crawl.connection, crawl.id, after_id=0, limit=1000)
     return [row.fields["name"] for row in rows]
 
 
@@ -68,7 +68,7 @@ def test_an_execution_keeps_its_items_in_their_order(crawl):
 
     crawl.commit(keeping(claim, names=("b", "a", "c")))
 
-    rows = item_journal.read(crawl.connection, crawl.id, after_id=0, limit=10)
+    rows = scraped_items.read(crawl.connection, crawl.id, after_id=0, limit=10)
     assert [row.fields["name"] for row in rows] == ["b", "a", "c"]
     assert {(row.item, row.task) for row in rows} == {("A", "parse")}
 
@@ -77,7 +77,7 @@ def test_items_outside_an_execution_are_kept_without_one(crawl):
     """A changeset without a claim leaves item and task empty."""
     crawl.commit(keeping(None))
 
-    rows = item_journal.read(crawl.connection, crawl.id, after_id=0, limit=10)
+    rows = scraped_items.read(crawl.connection, crawl.id, after_id=0, limit=10)
     assert [(row.fields["name"], row.item, row.task) for row in rows] == [
         ("a", None, None),
         ("b", None, None),
@@ -139,7 +139,7 @@ def test_items_stay_when_their_page_goes(crawl):
     crawl.commit(keeping(crawl.claimed("A"), RenameItem(to="B"), names=("renamed",)))
     crawl.commit(keeping(crawl.claimed("C"), DeleteItem(), names=("deleted",)))
 
-    rows = item_journal.read(crawl.connection, crawl.id, after_id=0, limit=10)
+    rows = scraped_items.read(crawl.connection, crawl.id, after_id=0, limit=10)
     assert [(row.fields["name"], row.item) for row in rows] == [("renamed", "B"), ("deleted", None)]
 
 
@@ -149,7 +149,7 @@ def test_fields_keep_their_order_and_any_text(crawl):
 
     crawl.commit(Changeset(operations=(), outcome=Outcome.OK, scraped=(Scraped("dict", fields),)))
 
-    (row,) = item_journal.read(crawl.connection, crawl.id, after_id=0, limit=10)
+    (row,) = scraped_items.read(crawl.connection, crawl.id, after_id=0, limit=10)
     assert list(row.fields.items()) == [
         ("b", 1),
         ("a", {"$": "str", "v": "\0"}),
@@ -161,8 +161,8 @@ def test_it_is_read_by_pages(crawl):
     """A page begins after the number that it is told, and ends at the limit."""
     crawl.commit(keeping(None, names="abcde"))
 
-    first = item_journal.read(crawl.connection, crawl.id, after_id=0, limit=2)
-    second = item_journal.read(crawl.connection, crawl.id, after_id=first[-1].number, limit=10)
+    first = scraped_items.read(crawl.connection, crawl.id, after_id=0, limit=2)
+    second = scraped_items.read(crawl.connection, crawl.id, after_id=first[-1].number, limit=10)
 
     assert [row.fields["name"] for row in [*first, *second]] == list("abcde")
     assert len(first) == 2
@@ -187,13 +187,13 @@ def test_the_door_reads_lazily_in_one_snapshot(stored, database, engine, monkeyp
     monkeypatch.setattr(item_graph, "_PAGE", 10)
     commit(stored, *map(str, range(25)))
     asked = []
-    read = item_journal.read
+    read = scraped_items.read
 
     def counted(*args, **given):
         asked.append(given["after_id"])
         return read(*args, **given)
 
-    monkeypatch.setattr(item_journal, "read", counted)
+    monkeypatch.setattr(scraped_items, "read", counted)
     with ItemGraph.open(database, "books") as graph:
         entries = graph.journal()
         first = next(entries)

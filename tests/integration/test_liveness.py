@@ -44,7 +44,7 @@ from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import ClaimBudget
 from scrapy_itemgraph import task
-from scrapy_itemgraph.graph import liveness
+from scrapy_itemgraph.graph import heartbeat
 
 class Books:
     @task(tags=["book"])
@@ -57,7 +57,7 @@ async def run(url, seconds, what):
     child = 0
     if what != "wait":
         if what == "fork carelessly":
-            liveness.not_inherited.clear()
+            heartbeat.not_inherited.clear()
         child = os.fork()
         if not child:
             time.sleep(600)
@@ -199,9 +199,9 @@ def test_a_beat_that_waits_for_its_row_hangs_no_thread_and_costs_no_claims(
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=3)) as graph:
             assert len(await claimed(graph, 1)) == 1
-            turns = graph._liveness._loop_turns
+            turns = graph._heartbeat._loop_turns
             monkeypatch.setattr(
-                graph._liveness, "_loop_turns", lambda: looks.append(True) or turns()
+                graph._heartbeat, "_loop_turns", lambda: looks.append(True) or turns()
             )
             with actors(crawl.engine, 1) as (holder,):
                 holder.run(lambda c: c.exec_driver_sql("SELECT FROM workers FOR SHARE"))
@@ -281,7 +281,7 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
             waiting = asyncio.ensure_future(graph.wait(3600))
             waiting.add_done_callback(lambda _: order.append("woken"))
             await asyncio.to_thread(tell, crawl.id + 1)
-            other = graph._liveness._news
+            other = graph._heartbeat._news
             assert not other.is_set()
             order.append("seeded")
             await asyncio.to_thread(crawl.seed, CreateItem("B", tags=["book"]))
@@ -301,18 +301,18 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
 
 def test_who_could_not_listen_for_a_while_looks_again(crawl, database, monkeypatch):
     """What was said while the connection that listens was cut is not known, so all is looked at."""
-    monkeypatch.setattr("scrapy_itemgraph.graph.liveness._LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr("scrapy_itemgraph.graph.heartbeat._LONGEST_PAUSE", 0.1)
     cut = "SELECT pg_terminate_backend(:pid, 10000)"
 
     async def run() -> None:
         async with opened(database) as graph:
             await graph.wait(3600)
             assert await graph.wait_for_own_news(3600)
-            ear = graph._liveness._ear_driver.info.backend_pid
+            ear = graph._heartbeat._ear_driver.info.backend_pid
             await asyncio.to_thread(crawl.rows, cut, pid=ear)
             await graph.wait(3600)
             assert await graph.wait_for_own_news(3600)
-            assert graph._liveness._ear_driver.info.backend_pid != ear
+            assert graph._heartbeat._ear_driver.info.backend_pid != ear
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
@@ -372,12 +372,12 @@ def test_a_lost_lock_is_taken_again(crawl, database):
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.3)) as graph:
-            before = graph._liveness._lock.info.backend_pid
+            before = graph._heartbeat._lock.info.backend_pid
             await asyncio.to_thread(
                 crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=before
             )
             await until_async(lambda: lock_holders(crawl) == 1 and graph.lives)
-            assert graph._liveness._lock.info.backend_pid != before
+            assert graph._heartbeat._lock.info.backend_pid != before
             assert len(await claimed(graph, 1)) == 1
 
     asyncio.run(run())
@@ -388,15 +388,15 @@ def test_nothing_counts_as_held_while_a_cut_lock_is_not_taken_again(crawl, datab
 
     async def run() -> None:
         async with opened(database, lease=timedelta(hours=1)) as graph:
-            lock = graph._liveness._lock
+            lock = graph._heartbeat._lock
             may_go_on = threading.Event()
-            check = graph._liveness._holds_lock
+            check = graph._heartbeat._holds_lock
 
             def checked_later() -> bool:
                 assert may_go_on.wait(PATIENCE)
                 return check()
 
-            monkeypatch.setattr(graph._liveness, "_holds_lock", checked_later)
+            monkeypatch.setattr(graph._heartbeat, "_holds_lock", checked_later)
             assert graph.lives
             pid = lock.info.backend_pid
             await asyncio.to_thread(crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=pid)
@@ -415,12 +415,12 @@ def test_a_lock_that_the_server_still_holds_for_a_lost_connection_stops_no_heart
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.3)) as graph:
-            half_open = graph._liveness._lock
+            half_open = graph._heartbeat._lock
             cut = psycopg.connect(half_open.info.dsn, password=half_open.info.password or None)
             cut.close()  # what the client sees of a cut network
             beats = []
-            monkeypatch.setattr(graph._liveness, "_renew", _noting(graph._liveness._renew, beats))
-            graph._liveness._lock = cut
+            monkeypatch.setattr(graph._heartbeat, "_renew", _noting(graph._heartbeat._renew, beats))
+            graph._heartbeat._lock = cut
             await until_async(lambda: len(beats) >= 3)
             assert await asyncio.to_thread(lock_holders, crawl) == 2
             assert await asyncio.to_thread(crawl.taken_over) == 0
@@ -468,7 +468,7 @@ def test_the_lock_holds_no_snapshot(crawl, database):
 
     async def run() -> None:
         async with opened(database) as graph:
-            pid = graph._liveness._lock.info.backend_pid
+            pid = graph._heartbeat._lock.info.backend_pid
             held = await asyncio.to_thread(
                 crawl.rows,
                 "SELECT state, backend_xmin, backend_xid FROM pg_stat_activity WHERE pid = :pid",

@@ -6,7 +6,6 @@ The tests without a cure show that the others can fail.
 from __future__ import annotations
 
 import builtins
-import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -20,8 +19,9 @@ import sqlalchemy as sa
 from races import Crawl, actors, ended
 
 from scrapy_itemgraph import task
-from scrapy_itemgraph.changesets.apply import MovedNamesError
-from scrapy_itemgraph.graph import liveness
+from scrapy_itemgraph.changesets import batch_names
+from scrapy_itemgraph.changesets.batch_names import MovedNamesError
+from scrapy_itemgraph.graph import heartbeat
 from scrapy_itemgraph.model.item_names import name_key
 from scrapy_itemgraph.model.operations import (
     AddTag,
@@ -36,7 +36,7 @@ from scrapy_itemgraph.model.operations import (
 )
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 from scrapy_itemgraph.store import queues, sql_conditions
 from scrapy_itemgraph.store.registry import crawls, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
-LOAD = sys.modules["scrapy_itemgraph.changesets.load"]
 HERE = "http://here.example/"
 
 
@@ -428,7 +427,7 @@ def test_writers_of_the_same_names_do_not_deadlock(crawl, engine, monkeypatch, c
             is_marked = any(isinstance(one, tuple) and "downwards" in one for one in ordered)
             return ordered[::-1] if is_marked else ordered
 
-        monkeypatch.setattr(LOAD, "sorted", unsorted, raising=False)
+        monkeypatch.setattr(batch_names, "sorted", unsorted, raising=False)
     with actors(engine, 3) as (holder, upwards, downwards):
         holder.run(crawl.operate, CreateItem(middle))
         one = upwards.start(crawl.operate, *map(CreateItem, (low, middle, high)))
@@ -484,7 +483,7 @@ def test_a_name_that_moves_while_its_owner_is_waited_for_is_looked_up_anew(
     merger, tagger = pair
     crawl.seed(CreateItem("A"), CreateItem("B"))
     if not cured:
-        monkeypatch.setattr(LOAD, "_check_still", lambda *_: None)
+        monkeypatch.setattr(batch_names, "check_still", lambda *_: None)
 
     merger.run(crawl.operate, MergeItem(into="B", id="A"))
     tagging = tagger.start(crawl.operate, AddTag("book", id="A"))
@@ -784,7 +783,7 @@ def test_a_lease_that_ends_under_a_held_lock_is_a_stall(crawl):
         assert len(crawl.claimed(worker, **options)) == 1
         with actors(crawl.engine, 1) as (holder,):
             if is_locked:
-                holder.run(lambda c: c.exec_driver_sql(liveness.LOCK % worker))
+                holder.run(lambda c: c.exec_driver_sql(heartbeat.LOCK % worker))
             crawl.expire_lease(worker)
             assert crawl.taken_over() == 1
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from scrapy_itemgraph.postgres import engine as engines  # noqa: E402
-from scrapy_itemgraph.postgres import migrate, shared_server  # noqa: E402
+from scrapy_itemgraph.postgres import migrate, server_sharing  # noqa: E402
 
 # What Alembic writes and a reader does not need.
 TIDY = (
@@ -40,7 +40,7 @@ def draft(revision: str, message: str) -> Path:
         path.unlink()
     with tempfile.TemporaryDirectory(prefix="itemgraph-") as directory:
         Path(directory).chmod(0o711)  # for PostgreSQL's account, where we are root
-        server = shared_server.EmbeddedServer.start(Path(directory) / "server")
+        server = server_sharing.EmbeddedServer.start(Path(directory) / "server")
         engine = engines.sync_engine(server.url)
         with engine.connect() as connection:
             config = migrate.config(connection)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_itemgraph.postgres.shared_server import EmbeddedServer
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

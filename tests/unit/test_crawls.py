@@ -13,7 +13,7 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
 
-from scrapy_itemgraph.graph import liveness
+from scrapy_itemgraph.graph import heartbeat
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.throttle import local_slots
@@ -51,7 +51,7 @@ def test_news_that_come_with_our_own_are_not_lost(turns):
 
     async def run() -> None:
         own, news = asyncio.Event(), asyncio.Event()
-        waiting = asyncio.ensure_future(async_tools.either(own, liveness._happens(news, 3600)))
+        waiting = asyncio.ensure_future(async_tools.either(own, heartbeat._happens(news, 3600)))
         await asyncio.sleep(0.01)
         own.set()
         for _ in range(turns):

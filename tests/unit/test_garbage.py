@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from scrapy_itemgraph.tools import garbage
+from scrapy_itemgraph.tools import gc_tuning
 
 
 @pytest.fixture(autouse=True)
@@ -20,16 +20,16 @@ def collector():
 
 def test_it_is_as_it_was_after_the_last_crawl_of_the_process():
     """Two crawls at once tune it once, and it is restored when both have ended."""
-    assert garbage.tune()
+    assert gc_tuning.tune()
     frozen = gc.get_freeze_count()
-    assert not garbage.tune()
-    assert gc.get_threshold() == garbage.THRESHOLDS
+    assert not gc_tuning.tune()
+    assert gc.get_threshold() == gc_tuning.THRESHOLDS
     assert frozen > 0
 
-    garbage.restore()
-    assert gc.get_threshold() == garbage.THRESHOLDS
+    gc_tuning.restore()
+    assert gc.get_threshold() == gc_tuning.THRESHOLDS
 
-    garbage.restore()
+    gc_tuning.restore()
     assert gc.get_threshold() == (700, 10, 10)
     assert gc.get_freeze_count() == 0
 
@@ -39,19 +39,19 @@ def test_what_somebody_has_chosen_stays(chosen):
     """A collector that is off, or rarer than ours, is left as it is."""
     gc.set_threshold(*chosen)
 
-    assert not garbage.tune()
+    assert not gc_tuning.tune()
     assert gc.get_threshold() == chosen
 
-    garbage.restore()
+    gc_tuning.restore()
     assert gc.get_threshold() == chosen
 
 
 def test_a_change_of_the_project_during_the_crawl_stays():
     """What a spider sets while it runs is not taken back at the end."""
-    garbage.tune()
+    gc_tuning.tune()
     gc.set_threshold(1000, 5, 5)
 
-    garbage.restore()
+    gc_tuning.restore()
 
     assert gc.get_threshold() == (1000, 5, 5)
     assert gc.get_freeze_count() == 0

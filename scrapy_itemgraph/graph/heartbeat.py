@@ -74,7 +74,7 @@ def _elapsed() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-class Liveness:
+class Heartbeat:
     """A worker's lock, lease and ear, in a thread from `start` to `close`.
 
     Only what is said to be the thread's touches the connections.
@@ -108,7 +108,7 @@ class Liveness:
         self._own_news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._thread = threading.Thread(target=self._run, name="itemgraph-liveness", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="itemgraph-heartbeat", daemon=True)
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._bell, self._waker = socket.socketpair()
         self._waker.setblocking(False)
