@@ -100,24 +100,20 @@ def record(connection: Connection, ended: Sequence[Attempt]) -> None:
     """Write attempts, and forget all but the last ten of each pair."""
     if not ended:
         return
-    pairs = columns(ended, items="item_id", tasks="task_id")
-    connection.execute(
-        RECORD_ATTEMPTS,
-        {
-            **pairs,
-            **columns(
-                ended,
-                workers="worker_id",
-                tokens="token",
-                versions="version",
-                numbers="number",
-                started="started_at",
-            ),
-            "outcomes": [str(one.outcome) for one in ended],
-            "errors": [one.error and one.error.as_json() for one in ended],
-        },
+    given = columns(
+        ended,
+        items="item_id",
+        tasks="task_id",
+        workers="worker_id",
+        tokens="token",
+        versions="version",
+        numbers="number",
+        started="started_at",
     )
-    connection.execute(PRUNE_ATTEMPTS, pairs)
+    given["outcomes"] = [str(one.outcome) for one in ended]
+    given["errors"] = [one.error and one.error.as_json() for one in ended]
+    connection.execute(RECORD_ATTEMPTS, given)
+    connection.execute(PRUNE_ATTEMPTS, given)
 
 
 def recorded(
@@ -126,12 +122,7 @@ def recorded(
     """Return how claims ended whose end is on record, be it on the item that theirs went into."""
     if not claims:
         return {}
-    rows = connection.execute(
-        RECORDED,
-        {
-            "crawl": crawl_id,
-            **columns(claims, items="item_id", tasks="task_id", tokens="token"),
-            "keys": [item_names.name_key(one.item.id) for one in claims],
-        },
-    )
-    return {(row.item_id, row.task_id): Outcome(row.outcome) for row in rows}
+    given = columns(claims, items="item_id", tasks="task_id", tokens="token")
+    given["keys"] = [item_names.name_key(one.item.id) for one in claims]
+    rows = connection.execute(RECORDED, {"crawl": crawl_id, **given})
+    return {(item_id, task_id): Outcome(outcome) for item_id, task_id, outcome in rows}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.store.columns import columns
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
@@ -37,9 +39,8 @@ def save(connection: Connection, crawl_id: int, state: Mapping[str, str | None])
     The keys are sorted, so that two writers wait for each other and do not deadlock.
     """
     if state:
-        keys = sorted(state)
-        given = {"crawl": crawl_id, "keys": keys, "values": [state[key] for key in keys]}
-        connection.execute(SAVE, given)
+        given = columns(sorted(state.items()), keys=0, values=1)
+        connection.execute(SAVE, {"crawl": crawl_id, **given})
 
 
 def load(

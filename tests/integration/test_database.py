@@ -337,6 +337,21 @@ def test_a_value_that_an_index_refuses_fails_its_execution_alone(database):
     assert "ProgramLimitExceeded" in applied[1].error.message
 
 
+def test_what_may_start_next_is_told_with_a_commit_but_not_with_one_that_was_refused(database):
+    """The result says whether the database knows what the engine gets next."""
+    long = "".join(uuid.uuid4().hex for _ in range(150))
+
+    async def run():
+        async with crawling(database) as graph:
+            await graph.seed([CreateItem(name, tags=["book"]) for name in "AB"])
+            pairs = [(claim.item_id, claim.task_id) for claim in await claimed(graph, 2)]
+            seeds = Changeset(operations=(CreateItem("C", tags=[long]),), outcome=Outcome.OK)
+            refused = await graph.commit([seeds], startable=pairs)
+            return refused.is_told, (await graph.commit([], startable=pairs)).is_told
+
+    assert asyncio.run(run()) == (False, True)
+
+
 def test_a_request_whose_slot_is_too_long_fails_its_execution_alone(database):
     """No work can be filed under such a slot, so its claim ends with an error that says so."""
 

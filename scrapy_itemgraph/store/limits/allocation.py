@@ -47,7 +47,7 @@ class Holding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LimitState:
+class StoredLimit:
     """A locked limit as it is stored, with its holdings by worker; in seconds."""
 
     id: int
@@ -79,7 +79,7 @@ def outlived(units: int, gaps: Iterable[float | None], latency: float | None) ->
     return max(gap, min(latency or 0.0, _LONGEST_LATENCY))
 
 
-def effective(terms: Terms, limit: LimitState | Row[Any], *, learns: bool) -> Terms:
+def effective(terms: Terms, limit: StoredLimit | Row[Any], *, learns: bool) -> Terms:
     """Return how a limit is kept, from what the code says, a person set, and was learned.
 
     A slot is never kept looser than the code says: Scrapy's own slots have the last word.
@@ -95,7 +95,7 @@ def effective(terms: Terms, limit: LimitState | Row[Any], *, learns: bool) -> Te
     return Terms(gap=max(gap, floor), concurrency=min(caps, default=None), delay=delay)
 
 
-def _floor(limit: LimitState | Row[Any], *, learns: bool) -> float:
+def _floor(limit: StoredLimit | Row[Any], *, learns: bool) -> float:
     """Return the gap that a person set, or else robots.txt asks for."""
     if limit.set_gap is not None:
         return limit.set_gap
@@ -138,7 +138,7 @@ class Decision:
         return self.grant.terms.is_exclusive and self.grant.units > 0
 
 
-def others_of(limit: LimitState, worker_id: int) -> Others:
+def others_of(limit: StoredLimit, worker_id: int) -> Others:
     """Return the other workers of a limit, without those that are no more."""
     others = Others()
     for holding in limit.holdings.values():
@@ -170,7 +170,7 @@ def undivided(use: Use) -> int:
 
 
 def decide(
-    use: Use, limit: LimitState, others: Others, worker_id: int, *, learns: bool
+    use: Use, limit: StoredLimit, others: Others, worker_id: int, *, learns: bool
 ) -> Decision:
     """Decide what a worker gets of a locked limit."""
     terms = effective(use.terms, limit, learns=learns)
@@ -256,7 +256,7 @@ def _could_have(use: Use, terms: Terms, others: Others, units: int) -> bool:
     return units < min(use.wants, max(1, terms.concurrency // others.interested))
 
 
-def is_news(grant: Grant, limit: LimitState) -> bool:
+def is_news(grant: Grant, limit: StoredLimit) -> bool:
     """Whether a limit is kept otherwise than it is stored."""
     terms = grant.terms
     stored = limit.gap, limit.concurrency, limit.delay

@@ -16,7 +16,7 @@ from scrapy_itemgraph.model.limits import Grant
 from scrapy_itemgraph.store import queues, sql_conditions
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.limits import allocation
-from scrapy_itemgraph.store.limits.allocation import Holding, LimitState
+from scrapy_itemgraph.store.limits.allocation import Holding, StoredLimit
 from scrapy_itemgraph.store.notify import TELL
 from scrapy_itemgraph.store.slots import LOCK_LIMITS, intern_slots, lock_limits
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
@@ -329,12 +329,12 @@ def _decide(
 
 def _states(
     connection: Connection, worker_id: int, limit_ids: Sequence[int]
-) -> dict[int, LimitState]:
+) -> dict[int, StoredLimit]:
     """Read locked limits and their holdings, as a worker sees them."""
-    states: dict[int, LimitState] = {}
+    states: dict[int, StoredLimit] = {}
     width = len(Holding._fields)
     for row in connection.execute(STATES, {"limits": limit_ids, "worker": worker_id}):
-        limit = states.setdefault(row.id, LimitState(*row[:-width]))
+        limit = states.setdefault(row.id, StoredLimit(*row[:-width]))
         if row.worker_id is not None:
             limit.holdings[row.worker_id] = Holding(*row[-width:])
     return states
@@ -348,7 +348,7 @@ def _note(connection: Connection, uses: Sequence[Use]) -> None:
         connection.execute(USED, used)
 
 
-def _clear(connection: Connection, limits: Iterable[LimitState]) -> None:
+def _clear(connection: Connection, limits: Iterable[StoredLimit]) -> None:
     """Bury what stands in the names of the dead."""
     held = [(limit, one) for limit in limits for one in limit.holdings.values()]
     left = [
@@ -377,7 +377,7 @@ def _write(
     connection: Connection,
     worker_id: int,
     decisions: Mapping[int, allocation.Decision],
-    states: Mapping[int, LimitState],
+    states: Mapping[int, StoredLimit],
 ) -> None:
     before = {one: states[one].holdings.get(worker_id) for one in decisions}
     held = [one for one, decision in decisions.items() if allocation.differs(decision, before[one])]
@@ -421,7 +421,7 @@ def _tell(
     connection: Connection,
     decisions: Mapping[int, allocation.Decision],
     others: Mapping[int, allocation.Others],
-    states: Mapping[int, LimitState],
+    states: Mapping[int, StoredLimit],
     worker_id: int,
 ) -> None:
     """Tell holders that somebody new asks, and those who ask that there is something to have."""

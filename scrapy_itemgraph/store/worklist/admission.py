@@ -148,7 +148,7 @@ class Admission:
         rooms = dict(self.rooms)
         picked = []
         for one in work:
-            needs = [limit for limit in (*one.limits, one.slot) if self._terms(limit).binds]
+            needs = self._needs(one)
             is_unknown = one.slot not in rooms and one.slot not in self._refused
             if all(
                 rooms.get(limit, 0) > 0 or (limit == one.slot and is_unknown) for limit in needs
@@ -165,12 +165,15 @@ class Admission:
         """Return what has room under all its limits, and take it."""
         taken = []
         for one in picked:
-            needs = [limit for limit in (*one.limits, one.slot) if self._terms(limit).binds]
+            needs = self._needs(one)
             if all(self.rooms.get(limit, 0) > 0 for limit in needs):
                 taken.append(one)
                 for limit in needs:
                     self.rooms[limit] -= 1
         return taken
+
+    def _needs(self, work: _Candidate) -> list[int]:
+        return [limit for limit in (*work.limits, work.slot) if self._terms(limit).binds]
 
     def _named(self, task: int, tag_limits: Sequence[int]) -> tuple[int, ...]:
         return (*self.limits_of.get(task, ()), *tag_limits)

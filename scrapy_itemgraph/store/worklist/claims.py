@@ -183,8 +183,7 @@ def _take(
         return []
     pairs = columns(found, items="item_id", tasks="task_id")
     given = {"tokens": list(tokens[: len(found)]), "worker": worker_id, **pairs}
-    rows = connection.execute(TAKE, given).all()
-    taken = {(row.item_id, row.task_id): row for row in rows}
+    taken = {(row.item_id, row.task_id): row for row in connection.execute(TAKE, given)}
     items = snapshots(connection, pairs["items"])
     gone = [row for row in found if row.item_id not in items]
     if gone:
@@ -195,18 +194,19 @@ def _take(
             task_id=row.task_id,
             task=tasks[row.task_id].name,
             version=tasks[row.task_id].version,
-            token=taken[row.item_id, row.task_id].token,
+            token=claimed.token,
             attempt=row.tries + 1,
-            claimed_at=taken[row.item_id, row.task_id].claimed_at,
-            slot=taken[row.item_id, row.task_id].slot,
-            invalidated_at=taken[row.item_id, row.task_id].invalidated_at,
-            is_refiled=taken[row.item_id, row.task_id].is_refiled,
-            request=taken[row.item_id, row.task_id].request,
+            claimed_at=claimed.claimed_at,
+            slot=claimed.slot,
+            invalidated_at=claimed.invalidated_at,
+            is_refiled=claimed.is_refiled,
+            request=claimed.request,
             is_alone=row.is_suspect,
             item=items[row.item_id],
         )
         for row in found
         if row.item_id in items
+        for claimed in [taken[row.item_id, row.task_id]]
     ]
 
 

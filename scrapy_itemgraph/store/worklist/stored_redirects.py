@@ -40,6 +40,8 @@ STORE = text("""
     WHERE w.item_id = moved.item_id AND w.task_id = moved.task_id AND w.token = moved.token
 """)
 
+_CLAIM = {"items": "claim.item_id", "tasks": "claim.task_id", "tokens": "claim.token"}
+
 
 def redirect(
     connection: Connection, crawl_id: int, moves: Sequence[Redirect]
@@ -49,13 +51,8 @@ def redirect(
     The name of where it goes becomes an alias of the claim's item, unless it is only looked at; if
     it is another item's, the request is a duplicate, and nothing changes.
     """
-    ours = {
-        (row.item_id, row.task_id)
-        for row in connection.execute(
-            LOCK_CLAIMS,
-            columns(moves, items="claim.item_id", tasks="claim.task_id", tokens="claim.token"),
-        )
-    }
+    given = columns(moves, **_CLAIM)
+    ours = {(row.item_id, row.task_id) for row in connection.execute(LOCK_CLAIMS, given)}
     owners, gone = _take(connection, crawl_id, [one for one in moves if _pair(one) in ours])
     ours = {pair for pair in ours if pair[0] not in gone}
     answers = [_answer(one, ours, owners) for one in moves]
@@ -65,16 +62,7 @@ def redirect(
         if answer is RedirectAnswer.ON and one.request is not None
     ]
     if stored:
-        connection.execute(
-            STORE,
-            columns(
-                stored,
-                items="claim.item_id",
-                tasks="claim.task_id",
-                tokens="claim.token",
-                requests="request",
-            ),
-        )
+        connection.execute(STORE, columns(stored, **_CLAIM, requests="request"))
     return answers
 
 
@@ -105,8 +93,7 @@ def _take(
             wanted.setdefault(one.name, one.claim.item_id)
     if wanted:
         names = sorted((item_names.name_key(name), name, item) for name, item in wanted.items())
-        keys, texts, items = zip(*names, strict=True)
-        given = {"keys": list(keys), "names": list(texts), "items": list(items)}
+        given = columns(names, keys=0, names=1, items=2)
         for lost in connection.execute(TAKE_NAMES, {"crawl": crawl_id, **given}).scalars():
             del wanted[lost]
     concerned = {one.claim.item_id for one in moves}

@@ -55,12 +55,8 @@ def stage_timers(connection: Connection, crawl_id: int, limit: int = STEP) -> in
     """Make work claimable whose `not_before` has passed; return how many."""
     rows = connection.execute(STAGE_TIMERS, {"crawl": crawl_id, "limit": limit}).all()
     if rows:
-        queues = sorted({row.queue_id for row in rows})
-        connection.execute(
-            CLEAR_TIMERS,
-            columns(rows, items="item_id", tasks="task_id"),
-        )
-        wake(connection, queues)
+        connection.execute(CLEAR_TIMERS, columns(rows, items="item_id", tasks="task_id"))
+        wake(connection, [row.queue_id for row in rows])
     return len(rows)
 
 
