@@ -12,7 +12,7 @@ from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.execution import LEG, Leg, LegState
-from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider import callbacks
 from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 from scrapy_itemgraph.worker.spider.spider_output import Errback
 
@@ -86,8 +86,8 @@ class Scheduler(BaseScheduler):
     def _enqueue(self, request: Request) -> bool:
         leg = self._leg_of(request)
         if leg is None or leg.is_discovery:
-            request.callback = request_builder.unwrapped(request.callback)
-            request.errback = request_builder.unwrapped(request.errback)
+            request.callback = callbacks.unwrapped(request.callback)
+            request.errback = callbacks.unwrapped(request.errback)
             return self._worker.enqueuer.enqueue(request, leg)
         leg.fetched()
         if local_slots.has_stale_slot(request):
@@ -131,7 +131,7 @@ class Scheduler(BaseScheduler):
         worker = self._worker
         leg.handed_out(request)
         worker.logins.begin(leg)
-        errback = request_builder.unwrapped(request.errback)
+        errback = callbacks.unwrapped(request.errback)
         request.errback = Errback(worker.spider_output, leg, errback)
         self._stats.inc_value("scheduler/dequeued")
 

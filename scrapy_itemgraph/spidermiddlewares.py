@@ -23,7 +23,7 @@ from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.execution import LEG, Leg, current_leg
-from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider import callbacks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -125,7 +125,7 @@ class ItemGraphSpiderMiddleware:
         assert request is not None
         leg = current_leg.get()
         assert leg is not None
-        callback = request_builder.callback_of(request, self._worker.spider)
+        callback = callbacks.callback_of(request, self._worker.spider)
         async for output in self._worker.spider_output.taken(leg, callback, result):
             yield output
 
@@ -159,7 +159,7 @@ class LastSpiderMiddleware:
         """Take the wrapper off; from here on nothing calls the errback."""
         request = response.request
         if request is not None:
-            request.errback = request_builder.unwrapped(request.errback)
+            request.errback = callbacks.unwrapped(request.errback)
 
     # Older ones take a plain generator without a loop, and have others look once more at an error
     # for each middleware that has this.
@@ -209,11 +209,11 @@ class PreviewSpiderMiddleware:
         if isinstance(output, Request):
             spider = self._crawler.spider
             assert spider is not None
-            callback = output.meta.get("_callback") or request_builder.callback_of(output, spider)
+            callback = output.meta.get("_callback") or callbacks.callback_of(output, spider)
             if isinstance(callback, str):
                 callback = getattr(spider, callback, None)
-            if self._has_tasks and request_builder.takes_item(callback):
-                task = request_builder.task_of(callback)
+            if self._has_tasks and callbacks.takes_item(callback):
+                task = callbacks.task_of(callback)
                 output.cb_kwargs.setdefault("item", ItemContext.blank(task.name if task else ""))
         return output
 

@@ -24,7 +24,7 @@ from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.gate_listener import GateListener
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
-from scrapy_itemgraph.worker.spider import methods, request_builder, seeds
+from scrapy_itemgraph.worker.spider import crawl_names, engine_requests, methods, seeds
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
@@ -162,20 +162,20 @@ class Worker:
         self.tasks = tasks.discover(type(self.spider))
         for name, options in self.settings.callbacks.items():
             tasks.of_callback(name, options)
-        request_builder.warn_of_no_callbacks(self.settings.callbacks, self.spider)
+        methods.warn_of_no_callbacks(self.settings.callbacks, self.spider)
         return CallbackTasks(self.spider, self.tasks, self.settings.callbacks)
 
     async def _open_graph(self, callbacks: CallbackTasks) -> WorkerGraph:
         spider = self.spider
         return await WorkerGraph.open(
             self.settings,
-            crawl=request_builder.crawl_name(self.settings.crawl, spider),
+            crawl=crawl_names.crawl_name(self.settings.crawl, spider),
             spider=spider.name,
             tasks=self.tasks,
             of_callback=callbacks.task_of,
             has_callback=callbacks.has,
             callback_names=methods.callback_names(type(spider)),
-            arguments=request_builder.digests(request_builder.spider_arguments(spider)),
+            arguments=crawl_names.digests(crawl_names.spider_arguments(spider)),
             job=getattr(spider, "_job", None),
             source_of=callbacks.source_of,
             on_replaced=self.limiters.lose,
@@ -256,7 +256,7 @@ class Worker:
             places_of=self.limiters.places,
             concurrency=given.getint("CONCURRENT_REQUESTS"),
             most_ahead=self.settings.claim_batch,
-            wake_engine=lambda: request_builder.wake_engine(self.crawler),
+            wake_engine=lambda: engine_requests.wake_engine(self.crawler),
         )
         self.outbox = Outbox(self.settings.commit_batch)
         self.active = ActiveExecutions(

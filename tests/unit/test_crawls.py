@@ -20,7 +20,7 @@ from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.context import ItemContext
-from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider import crawl_names
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_digests_tell_arguments_apart_without_their_values():
     given = {"author": "a", "keyword": "b", "authority": "c", "pass_rate": "d"}
     secret = ["password", "api_key", "APIKEY", "access_token", "client_secret", "auth", "oauth_x"]
 
-    kept = request_builder.digests(given | dict.fromkeys(secret, "hunter2"))
+    kept = crawl_names.digests(given | dict.fromkeys(secret, "hunter2"))
 
     assert kept.keys() >= {"author", "keyword", "authority"}
     assert not kept.keys() & set(secret)
-    assert kept["author"] != request_builder.digests({"author": "b"})["author"]
+    assert kept["author"] != crawl_names.digests({"author": "b"})["author"]
     assert not set(kept.values()) & set(given.values())

@@ -1,19 +1,26 @@
-"""The tasks of a spider's plain callbacks: one each, by the method's name."""
+"""Callbacks: what a request's own is, what it takes and gives back, and plain ones' tasks."""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MethodType
 from typing import TYPE_CHECKING, Any
+
+from scrapy import Spider
+from scrapy.utils.spider import iterate_spider_output
 
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.spider import methods
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from scrapy import Spider
+    from scrapy import Request
+    from scrapy.http import Response
 
     from scrapy_itemgraph.model.tasks import Task
 
@@ -65,3 +72,101 @@ class CallbackTasks:
         """Take note that the graph has these tasks now."""
         for task in new:
             self._unregistered.pop(task.name, None)
+
+
+class WithoutResponse:
+    """A callback that gets None for its response, for a task that downloads nothing."""
+
+    def __init__(self, callback: Callable[..., Any]) -> None:
+        self.callback = callback
+
+    def __call__(self, _response: Response, **kwargs: Any) -> Any:
+        """Call the callback."""
+        return self.callback(None, **kwargs)
+
+
+def unwrapped(callback: Any) -> Any:
+    """Return the user's own callback or errback."""
+    if callback is None or type(callback) is MethodType:  # nearly all: at once
+        return callback
+    while isinstance(callback, WithoutResponse) or hasattr(callback, "itemgraph_wrapped"):
+        callback = (
+            callback.callback
+            if isinstance(callback, WithoutResponse)
+            else callback.itemgraph_wrapped
+        )
+    return callback
+
+
+def callback_of(request: Request, spider: Spider) -> Any:
+    """Return the user's callback that will get the response of `request`."""
+    if request.callback is not None:
+        return unwrapped(request.callback)
+    default = spider._parse  # noqa: SLF001 - what the engine calls
+    is_stock = getattr(default, "__func__", None) is Spider._parse  # noqa: SLF001
+    return spider.parse if is_stock else default
+
+
+def task_of(callback: Any) -> Task | None:
+    """Return the task that a callback is, if it is one."""
+    return getattr(callback, tasks.MARK, None)
+
+
+def takes_item(callback: Any) -> bool:
+    """Tell whether a callback's signature asks for the `item`."""
+    function = getattr(callback, "__func__", callback)
+    try:
+        return _takes_item(function)
+    except TypeError:  # not hashable
+        return _takes_item.__wrapped__(function)
+
+
+@lru_cache(maxsize=1000)
+def _takes_item(function: Any) -> bool:
+    try:
+        parameter = inspect.signature(function).parameters.get("item")
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.kind in {
+        parameter.POSITIONAL_OR_KEYWORD,
+        parameter.KEYWORD_ONLY,
+    }
+
+
+def login_of(spider: Spider) -> Callable[[], Any] | None:
+    """Return the spider's `login()`, if it takes no arguments; else it is a callback."""
+    login = getattr(spider, "login", None)
+    if not callable(login):
+        return None
+    return login if _takes_nothing(getattr(login, "__func__", login)) else None
+
+
+@lru_cache(maxsize=100)
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    parameters = list(inspect.signature(function).parameters.values())
+    needed = [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
+    ]
+    return needed in ([], ["self"])
+
+
+async def iterate(
+    given: Any, *, each: Callable[[Any], Iterable[Any]] = iterate_spider_output
+) -> AsyncIterator[Any]:
+    """Iterate over what a method of the spider gave back, plain or asynchronous.
+
+    Args:
+        given: A generator of either kind, something else, or an awaitable of it.
+        each: What makes an iterable of something that is not asynchronous.
+
+    """
+    if inspect.isawaitable(given):
+        given = await given
+    if hasattr(given, "__aiter__"):
+        async for one in given:
+            yield one
+    else:
+        for one in each(given):
+            yield one

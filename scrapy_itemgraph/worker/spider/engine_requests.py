@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.worker.executions.execution import LEG, LegState
 from scrapy_itemgraph.worker.executions.lane_queues import LaneQueues
-from scrapy_itemgraph.worker.spider.request_builder import wake_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,3 +113,13 @@ class EngineRequests:
             else:
                 leg.give_back(leg.lane)
                 leg.close()
+
+
+def wake_engine(crawler: Crawler) -> None:
+    """Have the engine ask the scheduler again; without it Scrapy looks every five seconds.
+
+    Scrapy's only public call that does this, `engine.crawl`, would announce a request twice.
+    """
+    slot = getattr(crawler.engine, "_slot", None)
+    if slot is not None:
+        slot.nextcall.schedule()

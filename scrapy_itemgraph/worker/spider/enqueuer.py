@@ -16,7 +16,6 @@ from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.request_builder import START
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
+START = "_itemgraph_start"  # in the meta of requests of `start()`
 _MOST_KNOWN = 100_000
 _FREE_NAMES = {"deleted", "alias deleted"}
 _NICE = 2**31 - 1

@@ -13,7 +13,7 @@ from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.worker.executions.execution import LEG
-from scrapy_itemgraph.worker.spider.request_builder import iterate, login_of
+from scrapy_itemgraph.worker.spider.callbacks import iterate, login_of
 from scrapy_itemgraph.worker.spider.validation import foreign
 
 if TYPE_CHECKING:

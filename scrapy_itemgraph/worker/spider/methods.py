@@ -5,14 +5,19 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from scrapy import Spider
 from scrapy.spiders import CrawlSpider
 
 from scrapy_itemgraph.model import code_digests
+from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from uuid import UUID
 
-    from scrapy import Request, Spider
+    from scrapy import Request
+
+logger = logs.logger(__name__)
 
 
 def errback_names(request: Request, errback: Any, spider: Spider) -> set[str]:
@@ -49,3 +54,24 @@ def callback_names(spider_class: type) -> list[str]:
     """Return the names of a spider's methods that requests could name as their callbacks."""
     public = (name for name in dir(spider_class) if not name.startswith("_"))
     return [one for one in public if inspect.isroutine(inspect.getattr_static(spider_class, one))]
+
+
+def warn_of_no_callbacks(names: Iterable[str], spider: Spider) -> None:
+    """Log each name of `ITEMGRAPH_CALLBACKS` that is a method of no spider that is loaded."""
+    own = callback_names(type(spider))
+    loaded = list(_subclasses(Spider))
+    for name in names:
+        if name not in own and not any(hasattr(one, name) for one in loaded):
+            logger.warning(
+                "ITEMGRAPH_CALLBACKS[%r] changes nothing: the spider %s has no such method%s",
+                name,
+                spider.name,
+                wording.closest(name, own),
+                extra={"action": "unknown_callback"},
+            )
+
+
+def _subclasses(cls: type[Spider]) -> Iterator[type[Spider]]:
+    for one in cls.__subclasses__():
+        yield one
+        yield from _subclasses(one)

@@ -12,7 +12,7 @@ from scrapy_itemgraph.model.operations import CreateAlias
 from scrapy_itemgraph.model.work import Redirect, RedirectAnswer
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.executions.execution import LegState
-from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider import callbacks
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -44,7 +44,7 @@ class Redirects:
         """Note where a redirect or a retry takes a request; False if it has been there already."""
         claim = leg.execution.claim
         assert claim is not None
-        request.errback = request_builder.unwrapped(request.errback)
+        request.errback = callbacks.unwrapped(request.errback)
         if self._is_about_sessions(request, leg):
             self.queue.push_follow_up(request, leg)
             return True
@@ -63,7 +63,7 @@ class Redirects:
 
     def _is_about_sessions(self, request: Request, leg: Leg) -> bool:
         """Tell whether it may lead to a login page, which is nobody's, and not where to go on."""
-        return request_builder.login_of(self.spider) is not None and request.url != leg.request.url
+        return callbacks.login_of(self.spider) is not None and request.url != leg.request.url
 
     def carry(self, request: Request, leg: Leg, name: str | None) -> None:
         """Let a request that cannot be stored go on unless it was fetched already.

@@ -8,7 +8,7 @@ from scrapy_itemgraph.exceptions import ForeignOutputError, ItemGraphError, Oper
 from scrapy_itemgraph.model.operations import CreateItem, Operation
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.progress import Progress
-from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider import callbacks
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -46,7 +46,7 @@ async def _apply(spider: Spider, graph: WorkerGraph, checks: Checks, seeds: Any)
     chunk: list[Operation] = []
     count = 0
     progress = Progress("Sowing seeds", "operations", lambda line: logger.info("%s", line))
-    async for seed in request_builder.iterate(seeds, each=lambda given: given or ()):
+    async for seed in callbacks.iterate(seeds, each=lambda given: given or ()):
         chunk.append(_checked(spider, checks, seed))
         if len(chunk) == _CHUNK:
             await graph.seed(chunk)

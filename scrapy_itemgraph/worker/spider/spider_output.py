@@ -25,8 +25,8 @@ from scrapy_itemgraph.throttle.download_gate import PostponedError
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg, current_leg
-from scrapy_itemgraph.worker.spider import methods, request_builder
-from scrapy_itemgraph.worker.spider.request_builder import START
+from scrapy_itemgraph.worker.spider import callbacks, methods
+from scrapy_itemgraph.worker.spider.enqueuer import START
 from scrapy_itemgraph.worker.spider.validation import check_ttl, foreign
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class SpiderOutput:
         raise foreign(output, f"{where}: {_name(callback)}")
 
     def _check_target(self, request: Request, where: str) -> None:
-        task = request_builder.task_of(request_builder.callback_of(request, self._spider))
+        task = callbacks.task_of(callbacks.callback_of(request, self._spider))
         if task is not None:
             raise ForeignOutputError(
                 f"{where}: a Request to the task {task.name!r} ({request.url}); a task runs when "
@@ -198,8 +198,8 @@ class SpiderOutput:
             self.enqueuer.take(request, child)
         request.meta[LEG] = child
         if continues:
-            callback = request_builder.callback_of(request, self._spider)
-            if leg.execution.is_of_task and request_builder.takes_item(callback):
+            callback = callbacks.callback_of(request, self._spider)
+            if leg.execution.is_of_task and callbacks.takes_item(callback):
                 request.cb_kwargs.setdefault("item", leg.execution.item)
         return request
 
@@ -244,15 +244,15 @@ class SpiderOutput:
         return any(options.get(name, {}).get("recovers", False) for name in names)
 
     def _taken_from_errback(self, leg: Leg, result: Any) -> Any:
-        callback = request_builder.callback_of(leg.request, self._spider)
+        callback = callbacks.callback_of(leg.request, self._spider)
         if inspect.iscoroutine(result):
 
             async def awaited() -> AsyncIterator[Any]:
-                outputs = request_builder.iterate(iterate_spider_output(await result))
+                outputs = callbacks.iterate(iterate_spider_output(await result))
                 return self.taken(leg, callback, outputs)
 
             return self._watched(leg, awaited())
-        return self.taken(leg, callback, request_builder.iterate(iterate_spider_output(result)))
+        return self.taken(leg, callback, callbacks.iterate(iterate_spider_output(result)))
 
     async def _watched(self, leg: Leg, coroutine: Any) -> Any:
         try:
@@ -298,7 +298,7 @@ def _as_error(raised: BaseException) -> Exception:
 
 
 def _continues(callback: Any) -> bool:
-    return request_builder.takes_item(callback) or request_builder.task_of(callback) is not None
+    return callbacks.takes_item(callback) or callbacks.task_of(callback) is not None
 
 
 def _unmark(leg: Leg) -> None:
@@ -310,8 +310,8 @@ def _unmark(leg: Leg) -> None:
 
 def _cleared(request: Request) -> Request:
     """Return a request without what a copy of another one took over from it."""
-    callback = request_builder.unwrapped(request.callback)
-    errback = request_builder.unwrapped(request.errback)
+    callback = callbacks.unwrapped(request.callback)
+    errback = callbacks.unwrapped(request.errback)
     is_copy = callback is not request.callback or errback is not request.errback
     names = _NO_DOWNLOAD_META if NO_DOWNLOAD in request.meta else ()
     if is_copy or names or LEG in request.meta:
