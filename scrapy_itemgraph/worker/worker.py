@@ -201,151 +201,126 @@ class Worker:
 
     def _build(self, graph: WorkerGraph, callbacks: CallbackTasks, identities: RequestIds) -> None:
         """Build the parts in order, each from what it needs."""
-        limits_lock = asyncio.Lock()  # one at a time takes limits and gives them up
+        crawler, settings, news, sessions = self.crawler, self.settings, self._news, self.sessions
         self._build_queue(graph)
-        self._build_spider_parts(graph, callbacks, identities)
+        active, ready, queue = self.active, self.ready, self.queue
+        duplicates = Duplicates(crawler, identities.dupefilter)
+        self.checks = Checks(self.tasks, graph.callbacks)
+        self.redirects = Redirects(
+            graph, active, queue, self.spider, identities, duplicates, sessions
+        )
+        self.enqueuer = Enqueuer(
+            graph,
+            active,
+            self.redirects,
+            self.spider,
+            identities,
+            duplicates,
+            callbacks,
+            crawler.stats,
+            most_held=settings.held_requests,
+        )
+        self.logins = Logins(graph, active, queue, crawler, sessions, news)
+        self.spider_output = SpiderOutput(
+            crawler,
+            active,
+            self.gate,
+            self.checks,
+            FailurePolicy(crawler.settings, max_retry_after=settings.max_retry_after),
+            self.enqueuer,
+            self.logins,
+            has_tasks=bool(self.tasks),
+            callbacks=settings.callbacks,
+        )
         self.committer = Committer(
             graph,
             self.outbox,
-            self.active,
-            self.ready,
-            sessions=self.sessions,
-            callbacks=callbacks,
-            enqueuer=self.enqueuer,
-            news=self._news,
-            stats=self.crawler.stats,
-            interval=self.settings.commit_interval,
+            active,
+            ready,
+            sessions,
+            callbacks,
+            self.enqueuer,
+            news,
+            crawler.stats,
+            interval=settings.commit_interval,
             before_commit=self._before_commit,
         )
+        self._build_upkeep(graph, callbacks)
+
+    def _build_queue(self, graph: WorkerGraph) -> None:
+        """Build what holds limits, executions and requests in memory."""
+        crawler, settings, limiters = self.crawler, self.settings, self.limiters
+        autothrottle = AutoThrottle(crawler.settings)
+        self.feedback = SiteFeedback(
+            limiters,
+            autothrottle,
+            agent=crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"],
+            longest=settings.max_retry_after,
+            learns_delays=settings.learn_delays,
+        )
+        working: set[Execution] = set()
+        running: set[Leg] = set()
+        self.ready = ReadyRequests(
+            working,
+            running,
+            limiters.places,
+            concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
+            most_ahead=settings.claim_batch,
+            wake_engine=lambda: engine_requests.wake_engine(crawler),
+        )
+        self.outbox = Outbox(settings.commit_batch)
+        self.active = ActiveExecutions(
+            self.spider.name,
+            working,
+            running,
+            self.ready,
+            self.outbox,
+            self._news,
+            most_operations=settings.max_operations,
+        )
+        lanes = Lanes(limiters, graph.limits, first_delay=autothrottle.first)
+        self.queue = EngineRequests(crawler, lanes, limiters, self.ready)
+        listener = GateListener(
+            graph, self.active, self.queue, lanes, limiters, self.feedback, crawler.stats
+        )
+        self.gate = Gate(limiters, self._slots.adopt, listener)
+
+    def _build_upkeep(self, graph: WorkerGraph, callbacks: CallbackTasks) -> None:
+        """Build what gets work and limits, and keeps the crawl in order beside its work."""
+        limits_lock = asyncio.Lock()  # one at a time takes limits and gives them up
         self.claimer = Claimer(
             graph,
             self.active,
             self.ready,
             self.queue,
-            crawler=self.crawler,
-            outbox=self.outbox,
-            limiters=self.limiters,
-            gate=self.gate,
-            sessions=self.sessions,
-            callbacks=callbacks,
-            tasks=self.tasks,
-            settings=self.settings,
-            limits_lock=limits_lock,
+            self.crawler,
+            self.outbox,
+            self.limiters,
+            self.gate,
+            self.sessions,
+            callbacks,
+            self.tasks,
+            self.settings,
+            limits_lock,
             start_ended=self.start_ended,
             news=self._news,
             ended=self.ended,
         )
-        self._build_upkeep(graph, limits_lock)
-
-    def _build_queue(self, graph: WorkerGraph) -> None:
-        """Build what holds limits, executions and requests in memory."""
-        given = self.crawler.settings
-        autothrottle = AutoThrottle(given)
-        self.feedback = SiteFeedback(
-            self.limiters,
-            autothrottle,
-            agent=given["ROBOTSTXT_USER_AGENT"] or given["USER_AGENT"],
-            longest=self.settings.max_retry_after,
-            learns_delays=self.settings.learn_delays,
-        )
-        working: set[Execution] = set()
-        running: set[Leg] = set()
-        self.ready = ReadyRequests(
-            working=working,
-            running=running,
-            places_of=self.limiters.places,
-            concurrency=given.getint("CONCURRENT_REQUESTS"),
-            most_ahead=self.settings.claim_batch,
-            wake_engine=lambda: engine_requests.wake_engine(self.crawler),
-        )
-        self.outbox = Outbox(self.settings.commit_batch)
-        self.active = ActiveExecutions(
-            self.spider.name,
-            working=working,
-            running=running,
-            ready=self.ready,
-            outbox=self.outbox,
-            news=self._news,
-            most_operations=self.settings.max_operations,
-        )
-        lanes = Lanes(self.limiters, graph.limits, first_delay=autothrottle.first)
-        self.queue = EngineRequests(self.crawler, lanes, self.limiters, self.ready)
-        listener = GateListener(
-            graph,
-            self.active,
-            self.queue,
-            lanes,
-            self.limiters,
-            self.feedback,
-            self.crawler.stats,
-        )
-        self.gate = Gate(self.limiters, self._slots.adopt, listener)
-
-    def _build_spider_parts(
-        self, graph: WorkerGraph, callbacks: CallbackTasks, identities: RequestIds
-    ) -> None:
-        """Build what takes in what the spider yields."""
-        duplicates = Duplicates(self.crawler, identities.dupefilter)
-        self.checks = Checks(self.tasks, graph.callbacks)
-        self.redirects = Redirects(
-            graph,
-            self.active,
-            self.queue,
-            spider=self.spider,
-            identities=identities,
-            duplicates=duplicates,
-            sessions=self.sessions,
-        )
-        self.enqueuer = Enqueuer(
-            graph,
-            self.active,
-            self.redirects,
-            spider=self.spider,
-            identities=identities,
-            duplicates=duplicates,
-            callbacks=callbacks,
-            stats=self.crawler.stats,
-            most_held=self.settings.held_requests,
-        )
-        self.logins = Logins(
-            graph,
-            self.active,
-            self.queue,
-            crawler=self.crawler,
-            sessions=self.sessions,
-            news=self._news,
-        )
-        self.spider_output = SpiderOutput(
-            self.crawler,
-            self.active,
-            gate=self.gate,
-            checks=self.checks,
-            failures=FailurePolicy(
-                self.crawler.settings, max_retry_after=self.settings.max_retry_after
-            ),
-            enqueuer=self.enqueuer,
-            logins=self.logins,
-            has_tasks=bool(self.tasks),
-            callbacks=self.settings.callbacks,
-        )
-
-    def _build_upkeep(self, graph: WorkerGraph, limits_lock: asyncio.Lock) -> None:
-        """Build what keeps limits and the crawl in order beside its work."""
         self.limit_sync = LimitSync(
             graph,
             self.limiters,
             self.active,
             self.queue,
-            gate=self.gate,
-            feedback=self.feedback,
-            limits_lock=limits_lock,
-            news=self._news,
+            self.gate,
+            self.feedback,
+            limits_lock,
+            self._news,
         )
         self.maintenance = Maintenance(
             graph,
             self.active,
-            crawler=self.crawler,
-            sessions=self.sessions,
+            self.crawler,
+            self.sessions,
             start_ended=self.start_ended,
             news=self._news,
         )

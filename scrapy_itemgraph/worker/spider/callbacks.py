@@ -78,23 +78,19 @@ class WithoutResponse:
     """A callback that gets None for its response, for a task that downloads nothing."""
 
     def __init__(self, callback: Callable[..., Any]) -> None:
-        self.callback = callback
+        self.itemgraph_wrapped = callback
 
     def __call__(self, _response: Response, **kwargs: Any) -> Any:
         """Call the callback."""
-        return self.callback(None, **kwargs)
+        return self.itemgraph_wrapped(None, **kwargs)
 
 
 def unwrapped(callback: Any) -> Any:
     """Return the user's own callback or errback."""
     if callback is None or type(callback) is MethodType:  # nearly all: at once
         return callback
-    while isinstance(callback, WithoutResponse) or hasattr(callback, "itemgraph_wrapped"):
-        callback = (
-            callback.callback
-            if isinstance(callback, WithoutResponse)
-            else callback.itemgraph_wrapped
-        )
+    while hasattr(callback, "itemgraph_wrapped"):
+        callback = callback.itemgraph_wrapped
     return callback
 
 
