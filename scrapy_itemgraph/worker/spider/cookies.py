@@ -24,7 +24,7 @@ from scrapy_itemgraph.serialize import json_values
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from scrapy import Request, Spider
@@ -36,7 +36,7 @@ logger = logs.logger(__name__)
 KNOWN_HOSTS = 10_000
 # A large state is dumped less often: dumping it takes at most this part of the time.
 STATE_SHARE = 0.05
-CHEAP = 0.002
+CHEAP = 0.002  # seconds; a dump that took less is done each time
 
 UNSTORABLE = (ItemGraphError, TypeError, ValueError, RecursionError)
 
@@ -58,26 +58,39 @@ USUAL: dict[str, Any] = {
     "rfc2109": False,
 }
 
-Ident = tuple[str, str, str, str]
+Ident = tuple[str, str, str, str]  # jar, domain, path and name of a cookie
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
-class CookieRead:
-    """A read of cookies under way: (jar, host) pairs, and what was saved since it began.
+class Read:
+    """A read under way, and the keys that were saved since it began: here they are newer."""
 
-    With each pair stands when it was read before, if it was: only what changed since is wanted.
-    """
+    overtaken: set[Any] = field(default_factory=set)
+
+
+@dataclass(eq=False, slots=True)
+class CookieRead(Read):
+    """A read of the cookies of (jar, host) pairs, each with when it was read before, if it was."""
 
     pairs: dict[tuple[str, str], datetime | None] = field(default_factory=dict)
-    keys: dict[str, Any] = field(default_factory=dict)
-    overtaken: set[Ident] = field(default_factory=set)
+    keys: dict[str, Any] = field(default_factory=dict)  # of jars, by their texts
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class StateRead:
-    """A read of the state under way, and the keys that were saved since it began."""
+class _Synced:
+    """Knows the reads under way, and says each thing once."""
 
-    overtaken: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self._reads: WeakSet[Read] = WeakSet()
+        self._told: set[str] = set()
+
+    def _overtake(self, keys: Collection[Any]) -> None:
+        for read in self._reads:
+            read.overtaken.update(keys)
+
+    def _tell(self, key: str, message: str, *args: object) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            logger.warning(f"{message} (said once)", *args)  # noqa: G004
 
 
 def _ident(cookie: Cookie) -> Ident:
@@ -86,9 +99,9 @@ def _ident(cookie: Cookie) -> Ident:
 
 def dump_cookie(cookie: HttpCookie) -> str:
     """Return a cookie as JSON, without its domain, path and name and without what is usual."""
-    given = vars(cookie)
-    found = {name: given["_rest" if name == "rest" else name] for name in USUAL}
-    return json.dumps({name: value for name, value in found.items() if value != USUAL[name]})
+    known = vars(cookie)
+    attributes = {name: known["_rest" if name == "rest" else name] for name in USUAL}
+    return json.dumps({name: value for name, value in attributes.items() if value != USUAL[name]})
 
 
 def load_cookie(cookie: Cookie) -> HttpCookie:
@@ -99,30 +112,36 @@ def load_cookie(cookie: Cookie) -> HttpCookie:
     return HttpCookie(name=cookie.name, domain=cookie.domain, path=cookie.path, **attributes)
 
 
-class Jars:
+class Jars(_Synced):
     """The jars of a crawler's CookiesMiddleware, and what of them has still to be saved.
 
     All is a no-op where the project has switched cookies off or keeps them otherwise.
     """
 
     def __init__(self, crawler: Crawler) -> None:
+        super().__init__()
         self._crawler = crawler
         self._middleware: CookiesMiddleware | None = None
         self._seen: dict[Hashable, dict[str, dict[tuple[str, str], HttpCookie]]] = {}
         self._unsaved: dict[Ident, Cookie] = {}
-        self._reads: WeakSet[CookieRead] = WeakSet()
-        self._known: dict[tuple[str, str], datetime | None] = {}
-        self._told: set[str] = set()
+        self._read_at: dict[tuple[str, str], datetime | None] = {}  # by jar and host
 
     def note(self, request: Request) -> None:
         """Remember as unsaved what a fetch that has ended changed in its jar.
 
         Only the domains whose cookies the request's host could get are looked at.
         """
-        found = self._jar_of(request)
-        if found is None:
+        running = self._running()
+        host = _host(request)
+        if running is None or not running.jars or not _merges_cookies(request) or not host:
             return
-        key, jar, host = found
+        key = request.meta.get("cookiejar")
+        try:
+            jar = running.jars.get(key)
+        except TypeError:  # unhashable: the middleware has failed at it
+            return
+        if jar is None:
+            return
         seen = self._seen.get(key)
         for domain in domains(host):
             live = jar._cookies.get(domain)  # noqa: SLF001 - there is no other way to one domain
@@ -134,14 +153,12 @@ class Jars:
         """Return what has to be saved, for a commit; it stays unsaved until `saved` is called."""
         return list(self._unsaved.values())
 
-    def saved(self, cookies: Iterable[Cookie]) -> None:
+    def saved(self, cookies: Sequence[Cookie]) -> None:
         """Note that a commit saved these; one that has changed again meanwhile stays unsaved."""
-        for one in cookies:
-            ident = _ident(one)
-            if self._unsaved.get(ident) is one:
-                del self._unsaved[ident]
-            for read in self._reads:
-                read.overtaken.add(ident)
+        for cookie in cookies:
+            if self._unsaved.get(_ident(cookie)) is cookie:
+                del self._unsaved[_ident(cookie)]
+        self._overtake({_ident(cookie) for cookie in cookies})
 
     def wanted(self, requests: Iterable[Request]) -> CookieRead:
         """Begin to read the cookies of these requests: which jars, and for which hosts."""
@@ -149,25 +166,15 @@ class Jars:
         if self._running() is None:
             return read
         for request in requests:
-            if request.meta.get("dont_merge_cookies", False):
-                continue
             key = request.meta.get("cookiejar")
-            host = _host(request)
+            host = _host(request) if _merges_cookies(request) else None
             jar = self._jar_text(key) if host else None
             if host and jar is not None:
                 read.keys.setdefault(jar, key)
-                read.pairs[jar, host] = self._known.get((jar, host))
+                read.pairs[jar, host] = self._read_at.get((jar, host))
         if read.pairs:
             self._reads.add(read)
         return read
-
-    def missing(self, request: Request) -> CookieRead | None:
-        """Return what has to be read for a request to a host that no claim asked for.
-
-        A redirect leads there, or a follow-up; None when it was read before, or there is no jar.
-        """
-        read = self.wanted([request])
-        return read if any(pair not in self._known for pair in read.pairs) else None
 
     def merge(
         self, read: CookieRead, cookies: Iterable[Cookie], read_at: datetime | None = None
@@ -179,19 +186,19 @@ class Jars:
         running = self._running()
         if running is None:
             return
-        for one in cookies:
-            ident = _ident(one)
-            if ident not in self._unsaved and ident not in read.overtaken:
+        for cookie in cookies:
+            if _ident(cookie) not in self._unsaved and _ident(cookie) not in read.overtaken:
                 try:
-                    self._put(running.jars, read.keys[one.jar], one)
+                    self._put(running.jars, read.keys[cookie.jar], cookie)
                 except (AttributeError, *UNSTORABLE) as error:
-                    self._tell("stored", "Cannot read a stored cookie of %s: %r", one.domain, error)
+                    message = "Cannot read a stored cookie of %s: %r"
+                    self._tell("stored", message, cookie.domain, error)
         self._reads.discard(read)
         for pair in read.pairs:
-            self._known.pop(pair, None)  # what was read last goes last
-            self._known[pair] = read_at
-        while len(self._known) > KNOWN_HOSTS:
-            del self._known[next(iter(self._known))]
+            self._read_at.pop(pair, None)  # what was read last goes last
+            self._read_at[pair] = read_at
+        while len(self._read_at) > KNOWN_HOSTS:
+            del self._read_at[next(iter(self._read_at))]
 
     def _put(self, jars: dict[Any, CookieJar], key: Hashable, stored: Cookie) -> None:
         jar = jars.get(key)
@@ -225,7 +232,7 @@ class Jars:
                     self._remember(key, domain, path, name, cookie)
         if count == len(seen):
             return
-        for path, name in [one for one in seen if one[1] not in live.get(one[0], ())]:
+        for path, name in [(path, name) for path, name in seen if name not in live.get(path, ())]:
             # One whose time was over is no news, and others may have renewed it.
             if not seen.pop((path, name)).is_expired():
                 self._remember(key, domain, path, name, None)
@@ -261,18 +268,6 @@ class Jars:
             return
         self._unsaved[_ident(changed)] = changed
 
-    def _jar_of(self, request: Request) -> tuple[Hashable, CookieJar, str] | None:
-        running = self._running()
-        if running is None or not running.jars or request.meta.get("dont_merge_cookies", False):
-            return None
-        key = request.meta.get("cookiejar")
-        try:
-            jar = running.jars.get(key)
-        except TypeError:
-            return None  # unhashable: the middleware has failed at it
-        host = _host(request)
-        return (key, jar, host) if jar is not None and host else None
-
     def _jar_text(self, key: Any) -> str | None:
         if key is None:
             return "null"
@@ -299,26 +294,20 @@ class Jars:
             self._middleware = found if hasattr(found, "jars") else None
         return self._middleware
 
-    def _tell(self, what: str, message: str, *given: object) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            logger.warning(f"{message} (said once)", *given)  # noqa: G004
 
-
-class State:
+class State(_Synced):
     """`spider.state`, as Scrapy's own extension keeps it with a JOBDIR, key by key.
 
     A spider that has something else under this name is left alone.
     """
 
     def __init__(self, spider: Spider, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__()
         self._spider = spider
         self._clock = clock
         self._next_at = 0.0
         self._stored: dict[str, str] = {}
         self._is_merged = False
-        self._reads: WeakSet[StateRead] = WeakSet()
-        self._told: set[str] = set()
         if getattr(spider, "state", None) is None:
             spider.state = {}  # type: ignore[attr-defined]
 
@@ -347,16 +336,15 @@ class State:
         """Note that a commit saved these."""
         for key, text in changes.items():
             self._note(key, text)
-        for read in self._reads:
-            read.overtaken.update(changes)
+        self._overtake(changes.keys())
 
-    def reading(self) -> StateRead:
+    def reading(self) -> Read:
         """Begin to read the stored state."""
-        read = StateRead()
+        read = Read()
         self._reads.add(read)
         return read
 
-    def merge(self, read: StateRead, rows: Mapping[str, str | None]) -> None:
+    def merge(self, read: Read, rows: Mapping[str, str | None]) -> None:
         """Take over what is stored, but for keys that were changed here.
 
         The first time what is stored wins over whatever the spider set up itself.
@@ -415,10 +403,9 @@ class State:
         state = getattr(self._spider, "state", None)
         return state if isinstance(state, dict) else None
 
-    def _tell(self, key: str, message: str, *given: object) -> None:
-        if key not in self._told:
-            self._told.add(key)
-            logger.warning(f"{message} (said once)", *given)  # noqa: G004
+
+def _merges_cookies(request: Request) -> bool:
+    return not request.meta.get("dont_merge_cookies", False)
 
 
 def _host(request: Request) -> str | None:
