@@ -76,7 +76,7 @@ class Scheduler(BaseScheduler):
                 raise  # whoever hands it out knows what to do
             # What Scrapy would make of it is a line in the log, and a leg that nobody closes.
             logger.exception("%s: cannot take %s", leg.execution.where, request)
-            leg.execution.fail(self._worker.active.error_of(leg.execution, error, url=request.url))
+            self._worker.active.fail(leg.execution, error, url=request.url)
             leg.close()
             return False
         if is_taken:

@@ -109,6 +109,7 @@ class Claimer:
     ready: ReadyRequests
     queue: EngineRequests
     crawler: Crawler
+    spider: Spider
     outbox: Outbox
     limiters: Limiters
     gate: Gate
@@ -126,11 +127,6 @@ class Claimer:
     _again_in: float = math.inf
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _turn: _Turn = field(default_factory=_Turn)
-
-    @property
-    def _spider(self) -> Spider:
-        assert self.crawler.spider is not None
-        return self.crawler.spider
 
     def wake(self) -> None:
         """Look again, if there is something to claim, or the end is near."""
@@ -272,10 +268,10 @@ class Claimer:
         try:
             execution.limits = self.graph.limits.of_claim(claim)
             if task.is_callback:
-                request = request_builder.stored_request(self._spider, claim)
+                request = request_builder.stored_request(self.spider, claim)
             else:
                 execution.item = ItemContext.claimed(claim, self.graph)
-                request = request_builder.build_request(self._spider, task, execution.item)
+                request = request_builder.build_request(self.spider, task, execution.item)
             local_slots.slot_of(request)  # which some URLs do not have
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
             self._spoil(leg, error, item_names.page_of(claim.item.data)[0] or "")
@@ -302,7 +298,7 @@ class Claimer:
             execution.release()
         else:
             kind = "request" if isinstance(error, ItemGraphError) else None
-            execution.fail(self.active.error_of(execution, error, kind=kind, url=url))
+            self.active.fail(execution, error, kind=kind, url=url)
         leg.close()
 
     def _hand_out(self, request: Request, leg: Leg) -> None:

@@ -123,9 +123,7 @@ class Maintenance:
         for leg in forgotten:
             self.crawler.stats.inc_value("itemgraph/legs_forgotten")
             lost = ItemGraphError("Scrapy dropped the request without telling anyone")
-            leg.execution.fail(
-                self.active.error_of(leg.execution, lost, kind="forgotten", url=leg.request.url)
-            )
+            self.active.fail(leg.execution, lost, kind="forgotten", url=leg.request.url)
             leg.close()
 
 

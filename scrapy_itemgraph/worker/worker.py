@@ -220,9 +220,10 @@ class Worker:
             crawler.stats,
             most_held=settings.held_requests,
         )
-        self.logins = Logins(graph, active, queue, crawler, sessions, news)
+        self.logins = Logins(graph, active, queue, crawler, self.spider, sessions, news)
         self.spider_output = SpiderOutput(
             crawler,
+            self.spider,
             active,
             self.gate,
             self.checks,
@@ -294,6 +295,7 @@ class Worker:
             self.ready,
             self.queue,
             self.crawler,
+            self.spider,
             self.outbox,
             self.limiters,
             self.gate,

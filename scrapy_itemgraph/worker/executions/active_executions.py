@@ -121,6 +121,12 @@ class ActiveExecutions:
             where |= {"task": execution.claim.task, "item": execution.claim.item.id}
         return error_records.describe(error, where, kind=kind, url=url)
 
+    def fail(
+        self, execution: Execution, error: BaseException, *, kind: str | None = None, url: str = ""
+    ) -> None:
+        """End an execution as a failure, with the record of its error."""
+        execution.fail(self.error_of(execution, error, kind=kind, url=url))
+
     def unbegun(self) -> Counter[Limiter]:
         """Count the requests in hand that have not started, by what they keep to."""
         return Counter(

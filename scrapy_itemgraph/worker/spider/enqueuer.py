@@ -84,7 +84,7 @@ class Enqueuer:
         except Exception as error:
             # What Scrapy would make of it is a task whose exception nobody retrieves.
             logger.exception("%s: cannot take %s", execution.where, request)
-            execution.fail(self.active.error_of(execution, error, url=request.url))
+            self.active.fail(execution, error, url=request.url)
             leg.discovery = None
 
     def enqueue(self, request: Request, leg: Leg | None) -> bool:
@@ -171,11 +171,7 @@ class Enqueuer:
                 f"{request}: {error}; and {limit:,} requests that cannot be stored are carried in "
                 "memory already: give it what can be stored, or raise ITEMGRAPH_HELD_REQUESTS"
             )
-            execution.fail(
-                self.active.error_of(
-                    execution, why, kind="too many carried requests", url=request.url
-                )
-            )
+            self.active.fail(execution, why, kind="too many carried requests", url=request.url)
             leg.close()
             return False
         if identity.is_filtered and execution.claim is None:

@@ -43,6 +43,7 @@ class Logins:
     active: ActiveExecutions
     queue: EngineRequests
     crawler: Crawler
+    spider: Spider
     sessions: SessionSync
     news: asyncio.Event
     _generation: int = 0
@@ -51,11 +52,6 @@ class Logins:
         default_factory=Counter
     )  # by work that finds itself logged out
     is_under_way: bool = False
-
-    @property
-    def _spider(self) -> Spider:
-        assert self.crawler.spider is not None
-        return self.crawler.spider
 
     def begin(self, leg: Leg) -> None:
         """Note with which login a request goes out; its redirects are the answer to that one."""
@@ -70,7 +66,7 @@ class Logins:
         why = self._hopeless(execution, leg)
         if why is not None:
             hopeless = ItemGraphError(f"{type(error).__name__} was raised, but {why}")
-            execution.fail(self.active.error_of(execution, hopeless, kind="session expired"))
+            self.active.fail(execution, hopeless, kind="session expired")
             return
         execution.release()
         if self._is_news(leg):
@@ -78,7 +74,7 @@ class Logins:
             self._expired.set()
 
     def _hopeless(self, execution: Execution, leg: Leg) -> str | None:
-        spider = self._spider
+        spider = self.spider
         if login_of(spider) is None:
             return f"the spider {spider.name} has no login(), which would yield Requests"
         claim = execution.claim
@@ -121,7 +117,7 @@ class Logins:
         return is_renewed
 
     async def _log_in(self) -> None:
-        name = self._spider.name
+        name = self.spider.name
         logger.info("spider %s: the session has expired; logging in", name)
         error = await self._run_login()
         await self.sessions.save()
@@ -139,7 +135,7 @@ class Logins:
         execution.is_login = True
         leg = execution.open_leg()
         try:
-            login = login_of(self._spider)
+            login = login_of(self.spider)
             assert login is not None
             async for output in iterate(login()):
                 if not isinstance(output, Request):
@@ -147,8 +143,8 @@ class Logins:
                 output.meta[LEG] = leg.open_child()
                 self.crawler.engine.crawl(output)
         except Exception as error:
-            logger.exception("spider %s: login() raised an error", self._spider.name)
-            execution.fail(self.active.error_of(execution, error))
+            logger.exception("spider %s: login() raised an error", self.spider.name)
+            self.active.fail(execution, error)
         leg.close()
         await execution.ended.wait()
         if execution.outcome is Outcome.OK:

@@ -89,8 +89,7 @@ class Redirects:
                 try:
                     self._go_on(request, leg, answer)
                 except Exception as error:  # noqa: BLE001 - a slot or a filter of the user's
-                    described = self.active.error_of(leg.execution, error, url=request.url)
-                    leg.execution.fail(described)
+                    self.active.fail(leg.execution, error, url=request.url)
                     leg.close()
             self.queue.wake_engine()
 

@@ -68,6 +68,7 @@ class SpiderOutput:
     """
 
     crawler: Crawler
+    spider: Spider
     active: ActiveExecutions
     gate: Gate
     checks: Checks
@@ -76,11 +77,6 @@ class SpiderOutput:
     logins: Logins
     has_tasks: bool
     callbacks: Mapping[str, Mapping[str, Any]]
-
-    @property
-    def _spider(self) -> Spider:
-        assert self.crawler.spider is not None
-        return self.crawler.spider
 
     # Scrapes
 
@@ -155,13 +151,13 @@ class SpiderOutput:
 
     def broke(self, leg: Leg, error: BaseException) -> None:
         """Take note that a callback, an errback or a pipeline raised an error."""
-        execution, url = leg.execution, _url(leg)
+        execution = leg.execution
         if isinstance(error, CloseSpider | DatabaseUnavailableError):
             execution.release()
         elif isinstance(error, SessionExpired):
             self.logins.expired(leg, error)
         elif execution.error is None:
-            execution.fail(self.active.error_of(execution, error, url=url))
+            self.active.fail(execution, error, url=_url(leg))
 
     def _take(self, execution: Execution, output: Any, *, is_owner: bool, callback: Any) -> Any:
         where = execution.where
@@ -181,7 +177,7 @@ class SpiderOutput:
         raise foreign(output, f"{where}: {_name(callback)}")
 
     def _check_target(self, request: Request, where: str) -> None:
-        task = callbacks.task_of(callbacks.callback_of(request, self._spider))
+        task = callbacks.task_of(callbacks.callback_of(request, self.spider))
         if task is not None:
             raise ForeignOutputError(
                 f"{where}: a Request to the task {task.name!r} ({request.url}); a task runs when "
@@ -198,7 +194,7 @@ class SpiderOutput:
             self.enqueuer.take(request, child)
         request.meta[LEG] = child
         if continues:
-            callback = callbacks.callback_of(request, self._spider)
+            callback = callbacks.callback_of(request, self.spider)
             if leg.execution.is_of_task and callbacks.takes_item(callback):
                 request.cb_kwargs.setdefault("item", leg.execution.item)
         return request
@@ -240,11 +236,11 @@ class SpiderOutput:
     def _recovers(self, leg: Leg, errback: Callable[..., Any]) -> bool:
         """Tell whether the settings say of an errback that what it returns undoes the failure."""
         options = self.callbacks
-        names = methods.errback_names(leg.request, errback, self._spider)
+        names = methods.errback_names(leg.request, errback, self.spider)
         return any(options.get(name, {}).get("recovers", False) for name in names)
 
     def _taken_from_errback(self, leg: Leg, result: Any) -> Any:
-        callback = callbacks.callback_of(leg.request, self._spider)
+        callback = callbacks.callback_of(leg.request, self.spider)
         if inspect.iscoroutine(result):
 
             async def awaited() -> AsyncIterator[Any]:
@@ -271,7 +267,7 @@ class SpiderOutput:
 
     def from_start(self, output: Any) -> Any:
         """Pass on an item or a request of `start()`; an operation is committed by itself."""
-        where = f"spider {self._spider.name}, start()"
+        where = f"spider {self.spider.name}, start()"
         if isinstance(output, Operation):
             self.active.apply([self.checks.checked(output, None, where)], where)
             return None

@@ -86,6 +86,7 @@ def claimer(parts: Parts, *, has_started: bool = False) -> Claimer:
         parts.ready,
         parts.queue,
         crawler=parts.crawler,
+        spider=parts.spider,
         outbox=parts.outbox,
         limiters=Limiters(),
         gate=SimpleNamespace(held_up=0),

@@ -227,6 +227,7 @@ def test_an_expired_session_gives_work_back_and_one_login_renews_it():
             parts.active,
             parts.queue,
             crawler=parts.crawler,
+            spider=parts.spider,
             sessions=sessions,
             news=parts.news,
         )
@@ -258,6 +259,7 @@ def test_without_a_login_an_expired_session_fails_the_work():
             parts.active,
             parts.queue,
             crawler=parts.crawler,
+            spider=parts.spider,
             sessions=Sessions(),
             news=parts.news,
         )
