@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scrapy import Request
 from scrapy.http import Response
@@ -11,27 +11,12 @@ from scrapy.http import Response
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.throttle import feedback
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
-from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.execution import LEG, Leg, LegState
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from scrapy.crawler import Crawler
-
-    from scrapy_itemgraph.worker.worker import Worker
+from scrapy_itemgraph.worker.worker import WorkerComponent
 
 
-class ItemGraphDownloaderMiddleware:
+class ItemGraphDownloaderMiddleware(WorkerComponent):
     """Watches the asyncio task of each fetch, and answers for tasks that download nothing."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Build the middleware of a crawler."""
-        return cls(workers.of(crawler))
 
     async def process_request(self, request: Request) -> Response | None:
         """Watch the fetch; stand in for the response of a task without a download."""

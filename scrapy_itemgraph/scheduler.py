@@ -10,17 +10,14 @@ from scrapy.utils.defer import deferred_from_coro
 
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.execution import LEG, Leg, LegState
 from scrapy_itemgraph.worker.spider import callbacks
 from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 from scrapy_itemgraph.worker.spider.spider_output import Errback
+from scrapy_itemgraph.worker.worker import WorkerComponent
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from scrapy import Request, Spider
-    from scrapy.crawler import Crawler
     from twisted.internet.defer import Deferred
 
     from scrapy_itemgraph.worker.worker import Worker
@@ -29,20 +26,15 @@ if TYPE_CHECKING:
 logger = logs.logger(__name__)
 
 
-class Scheduler(BaseScheduler):
+class Scheduler(WorkerComponent, BaseScheduler):
     """Hands out claimed requests; nothing here waits for the database."""
 
     def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+        super().__init__(worker)
         self._stats = worker.crawler.stats
         self._fingerprint = worker.crawler.request_fingerprinter.fingerprint
         self._identities = RequestIds(worker.crawler)
         self._dupefilter = self._identities.dupefilter
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Build the scheduler of a crawler."""
-        return cls(workers.of(crawler))
 
     def open(self, spider: Spider) -> Deferred[None]:  # noqa: ARG002 - Scrapy's signature
         """Open the graph."""

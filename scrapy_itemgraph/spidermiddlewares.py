@@ -20,10 +20,10 @@ from scrapy_itemgraph.model.operations import Operation
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
-from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.execution import LEG, Leg, current_leg
 from scrapy_itemgraph.worker.spider import callbacks
+from scrapy_itemgraph.worker.worker import WorkerComponent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -32,22 +32,12 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from scrapy_itemgraph.worker.worker import Worker
-
 
 logger = logs.logger(__name__)
 
 
-class ItemGraphSpiderMiddleware:
+class ItemGraphSpiderMiddleware(WorkerComponent):
     """Stands between the engine and everything that callbacks yield."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Build the middleware of a crawler."""
-        return cls(workers.of(crawler))
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Pass on what `start()` yields, then keep the spider open to the end of the crawl."""
@@ -144,16 +134,8 @@ class ItemGraphSpiderMiddleware:
         return None
 
 
-class LastSpiderMiddleware:
+class LastSpiderMiddleware(WorkerComponent):
     """The one next to the spider: callbacks see their request's errback without our wrapping."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Build the middleware of a crawler."""
-        return cls(workers.of(crawler))
 
     def process_spider_input(self, response: Response) -> None:
         """Take the wrapper off; from here on nothing calls the errback."""

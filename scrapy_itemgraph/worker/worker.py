@@ -40,6 +40,7 @@ from scrapy_itemgraph.worker.spider.validation import Checks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from typing import Self
 
     from scrapy import Spider
     from scrapy.crawler import Crawler
@@ -62,6 +63,18 @@ def of(crawler: Crawler) -> Worker:
         worker = Worker(crawler)
         setattr(crawler, _OF_CRAWLER, worker)
     return worker
+
+
+class WorkerComponent:
+    """What Scrapy calls, of a crawler's worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the component of a crawler."""
+        return cls(of(crawler))
 
 
 class Worker:
