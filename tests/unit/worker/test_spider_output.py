@@ -66,6 +66,7 @@ class Scrape:
         declared = tasks.discover(Pages)
         self.outputs = SpiderOutput(
             parts.crawler,
+            parts.spider,
             parts.active,
             gate=parts.gate,
             checks=Checks(declared, {"parse_plain"}),
