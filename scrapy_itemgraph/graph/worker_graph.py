@@ -12,7 +12,6 @@ from scrapy_itemgraph.graph import heartbeat, startup_report
 from scrapy_itemgraph.graph.commits import Commits
 from scrapy_itemgraph.graph.connect import ensure_schema
 from scrapy_itemgraph.graph.transactions import Transactions
-from scrapy_itemgraph.graph.worker_code import WorkerCode
 from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
 from scrapy_itemgraph.graph.worker_limits import WorkerLimits
 from scrapy_itemgraph.graph.worker_pruning import WorkerPruning
@@ -27,7 +26,7 @@ from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import progress_reports, status
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import crawls, runs, sweeps, upkeep, workers
+from scrapy_itemgraph.store.registry import code_changes, crawls, runs, sweeps, upkeep, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.limits import Use
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
-    from scrapy_itemgraph.model.tasks import RegisteredTask, Task
+    from scrapy_itemgraph.model.tasks import Outdated, RegisteredTask, Task
     from scrapy_itemgraph.model.work import (
         Claim,
         ClaimBudget,
@@ -88,7 +87,7 @@ class WorkerGraph:
         self._outdated: set[str] = set()
         self._transactions = Transactions(engine, settings.patience)
         self._call = self._transactions.call
-        self._sources = WorkerCode(self._transactions, lambda _: None)
+        self._source_of: Callable[[str], uuid.UUID | None] = lambda _: None
 
     @classmethod
     async def open(
@@ -125,7 +124,7 @@ class WorkerGraph:
         idle = settings.lease.total_seconds() / 2  # the beat gets its row in time
         graph = cls(settings, engine.async_engine(url, longest_idle=idle), server, on_replaced)
         graph._has_callback = has_callback
-        graph._sources = WorkerCode(graph._transactions, source_of)
+        graph._source_of = source_of
         try:
             with errors.all_translated(graph._engine.url):
                 await graph._register(
@@ -199,7 +198,7 @@ class WorkerGraph:
             other_arguments=other,
             vanished=self._registration.vanished,
             stray_groups=await self.limits.stray_groups({*tasks, *callback_names}),
-            outdated=await self._sources.note(self._registration.tasks),
+            outdated=await self._note_code(self._registration.tasks),
         )
 
     async def _register_worker(self, *, joins_run: bool = False) -> workers.NewWorker:
@@ -264,10 +263,16 @@ class WorkerGraph:
         if self._of_callback is not None:
             limited = {number: self._of_callback(one.name) for number, one in new.items()}
             await self.limits.register(limited)
-        await self._sources.note(new)
+        await self._note_code(new)
         tasks |= new
         self.callbacks |= {one.name for one in known.values()}
         return bool(new)
+
+    async def _note_code(self, tasks: Mapping[int, RegisteredTask]) -> Sequence[Outdated]:
+        """Remember what code tasks run now; return what of their fresh results is older."""
+        sources = {number: self._source_of(one.name) for number, one in tasks.items()}
+        digests = {number: source for number, source in sources.items() if source is not None}
+        return await self._call(code_changes.note, digests) if digests else ()
 
     async def redirect(self, gone: Sequence[Redirect]) -> list[RedirectAnswer]:
         """Note where claims' requests went; for each, whether it may go on there."""
