@@ -138,7 +138,7 @@ def table(rows: Iterable[Any], columns: Columns) -> Iterator[str]:
     tall = _too_wide(shown, room)
     if tall is not None:
         shown.remove(tall)
-    widths = _fit([one.width for one in shown], None if room is None or not tall else room - 2)
+    widths = _fit([one.width for one in shown], room - 2 if room and tall else room)
     for number in range(len(rows) + 1):
         padded = [one.cell(number, wide) for one, wide in zip(shown, widths, strict=True)]
         line = GAP.join(padded).rstrip()
@@ -233,9 +233,8 @@ def _text(value: Any) -> str:
     return f"{value:,}{more}" if isinstance(value, int) else clean(value)
 
 
-def _fit(widths: list[int], room: int | None = None) -> list[int]:
-    """Narrow the widest columns until all fit into `room`, or the terminal."""
-    room = room or width()
+def _fit(widths: list[int], room: int | None) -> list[int]:
+    """Narrow the widest columns until all fit."""
     if room is None:
         return widths
     spare = room - len(GAP) * (len(widths) - 1)

@@ -42,7 +42,7 @@ class Attempt:
         self.doubts = 0
         self.is_over = False
         self.lock: str | None = None
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self.connection: psycopg.AsyncConnection[Any] | None = None
 
     def connected(self, connection: AsyncConnection) -> None:
         """Take note of the connection that it has now."""
@@ -50,7 +50,7 @@ class Attempt:
         sync = connection.sync_connection
         assert sync is not None
         self.process = sync.info[engine.PROCESS]
-        self._connection = sync.connection.driver_connection
+        self.connection = sync.connection.driver_connection
         sync.info[_ATTEMPT] = self
 
     def answered(self) -> None:
@@ -63,24 +63,14 @@ class Attempt:
         return time.monotonic() - self.waits_since
 
     @property
-    def has_connection(self) -> bool:
-        """Whether the server has begun its transaction."""
-        return self._connection is not None
-
-    @property
-    def owns(self) -> psycopg.AsyncConnection[Any] | None:
-        """Its connection, if it has one."""
-        return self._connection
-
-    @property
     def is_waiting(self) -> bool:
         """Whether it is the server that it waits for."""
-        return self._connection is None or backend_activity.is_waiting(self._connection)
+        return self.connection is None or backend_activity.is_waiting(self.connection)
 
     def cut(self) -> None:
         """Have whoever waits find the connection lost."""
-        if self._connection is not None:
-            backend_activity.cut(self._connection)
+        if self.connection is not None:
+            backend_activity.cut(self.connection)
         elif self.connecting is not None:
             # A connection that was cut under it is found lost before, without asking the server.
             self.connecting.reschedule(asyncio.get_running_loop().time() + 0.2)
@@ -151,7 +141,7 @@ class WorkerWatchdog:
     async def _look(self) -> None:
         while late := [one for one in self._attempts if one.waited >= self._after]:
             connect = engine.connect_arguments(self._engine)
-            processes = [one.process for one in late if one.has_connection]
+            processes = [one.process for one in late if one.connection is not None]
             within = min(_ANSWER_WITHIN, self._after)
             found = await backend_activity.look(connect, processes, within)
             self._judge([one for one in late if one in self._attempts and one.is_waiting], found)
@@ -172,9 +162,9 @@ class WorkerWatchdog:
                 one.lock = None
             self._say_silent(late)
             return
-        at_work = any(one.has_connection for one in self._attempts.difference(late))
+        at_work = any(one.connection is not None for one in self._attempts.difference(late))
         for one in late:
-            if not one.has_connection:
+            if one.connection is None:
                 continue
             backend = found.get(one.process, backend_activity.Backend(is_idle=True))
             one.lock = backend.lock
@@ -190,11 +180,15 @@ class WorkerWatchdog:
             else:
                 one.answered()
                 at_work = True
-        self._judge_unconnected([one for one in late if not one.has_connection], at_work=at_work)
+        self._judge_unconnected([one for one in late if one.connection is None], at_work=at_work)
 
     def _judge_unconnected(self, late: Sequence[Attempt], *, at_work: bool) -> None:
         """Judge those that wait for a connection: for others, or for one that is being made."""
-        locks = [one.lock for one in self._attempts if one.has_connection and one.lock is not None]
+        locks = [
+            one.lock
+            for one in self._attempts
+            if one.connection is not None and one.lock is not None
+        ]
         for one in late:
             one.lock = locks[0] if locks else None
             if at_work:
@@ -204,7 +198,7 @@ class WorkerWatchdog:
 
     def _cut_unowned(self) -> None:
         """Cut the connections that nobody has yet and that do not answer."""
-        owned = {one.owns for one in self._attempts}
+        owned = {one.connection for one in self._attempts}
         for connection in list(self._opened):
             if connection not in owned and backend_activity.is_waiting(connection):
                 backend_activity.cut(connection)

@@ -113,7 +113,10 @@ def load(stored: Mapping[str, Any], spider: Spider) -> Request:
 
     """
     values = _checked(stored)
-    kind = _class_of(values.pop("class")) if "class" in values else Request
+    path = values.pop("class", None)
+    kind = Request if path is None else classes.find(path)
+    if not issubclass(kind, Request):
+        raise InvalidDataError(f"{path!r}, the class of a stored request, is no Request class")
     for role in ("callback", "errback"):
         if role in values:
             values[role] = _method(spider, values[role], role)
@@ -186,13 +189,6 @@ def _path_of(kind: type[Request]) -> str:
             "move the class to the top of its module"
         )
     return path
-
-
-def _class_of(path: str) -> type[Request]:
-    kind = classes.find(path)
-    if not issubclass(kind, Request):
-        raise InvalidDataError(f"{path!r}, the class of a stored request, is no Request class")
-    return kind
 
 
 # Headers and body: text where it is ASCII or UTF-8, else tagged bytes

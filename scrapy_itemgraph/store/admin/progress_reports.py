@@ -81,16 +81,8 @@ def under_way(connection: Connection) -> list[dict[str, Any]]:
     """Return the long work of other processes on this database: what it is, and how far."""
     found = []
     for row in connection.execute(UNDER_WAY, {"pattern": f"{APPLICATION}: %"}):
-        match = _UNDER_WAY.fullmatch(row.application_name)
-        if match is not None:
+        if match := _UNDER_WAY.fullmatch(row.application_name):
             what, done, total = match.groups()
-            found.append(
-                {
-                    "what": what,
-                    "done": int(done),
-                    "total": None if total is None else int(total),
-                    "pid": row.pid,
-                    "since": row.xact_start,
-                }
-            )
+            numbers = {"done": int(done), "total": None if total is None else int(total)}
+            found.append({"what": what, **numbers, "pid": row.pid, "since": row.xact_start})
     return found
