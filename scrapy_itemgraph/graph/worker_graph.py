@@ -66,20 +66,26 @@ class WorkerGraph:
         settings: Settings,
         engine: AsyncEngine,
         server: EmbeddedServer | None,
-        on_replaced: Callable[[], None],
+        *,
+        spider: str = "",
+        job: str | None = None,
+        of_callback: Callable[[str], Task] | None = None,
+        has_callback: Callable[[str], bool] = lambda _: True,
+        source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
+        on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings
         self.worker_id = 0
         self._engine = engine
         self._server = server
+        self._spider = spider
+        self._job = job
+        self._of_callback = of_callback
+        self._has_callback = has_callback
         self._on_replaced = on_replaced
         self._crawl_id = 0
-        self._spider = ""
-        self._job: str | None = None
         self._registration = stored_tasks.Registration(tasks={})
         self.callbacks: set[str] = set()
-        self._has_callback: Callable[[str], bool] = lambda _: True
-        self._of_callback: Callable[[str], Task] | None = None
         self.has_cookies = False
         self.is_sweeping = False
         self.staged = 0  # results that fell due
@@ -87,7 +93,10 @@ class WorkerGraph:
         self._outdated: set[str] = set()
         self._transactions = Transactions(engine, settings.patience)
         self._call = self._transactions.call
-        self._source_of: Callable[[str], uuid.UUID | None] = lambda _: None
+        self._source_of = source_of
+        self._commits = Commits(self._transactions, spider=spider)
+        self.commit = self._commits.commit
+        self.note_startable = self._commits.note_startable
 
     @classmethod
     async def open(
@@ -122,20 +131,20 @@ class WorkerGraph:
             server = await asyncio.to_thread(EmbeddedServer.start, settings.data_dir)
             url = server.url
         idle = settings.lease.total_seconds() / 2  # the beat gets its row in time
-        graph = cls(settings, engine.async_engine(url, longest_idle=idle), server, on_replaced)
-        graph._has_callback = has_callback
-        graph._source_of = source_of
+        graph = cls(
+            settings,
+            engine.async_engine(url, longest_idle=idle),
+            server,
+            spider=spider,
+            job=job,
+            of_callback=of_callback,
+            has_callback=has_callback,
+            source_of=source_of,
+            on_replaced=on_replaced,
+        )
         try:
             with errors.all_translated(graph._engine.url):
-                await graph._register(
-                    crawl,
-                    spider,
-                    tasks,
-                    of_callback=of_callback,
-                    callback_names=callback_names,
-                    arguments=arguments or {},
-                    job=job,
-                )
+                await graph._register(crawl, tasks, callback_names, arguments or {})
         except BaseException:
             await graph._dispose()
             raise
@@ -144,18 +153,10 @@ class WorkerGraph:
     async def _register(
         self,
         crawl: str,
-        spider: str,
         tasks: Mapping[str, Task],
-        *,
-        of_callback: Callable[[str], Task] | None,
         callback_names: Collection[str],
         arguments: Mapping[str, str],
-        job: str | None,
     ) -> None:
-        self._spider, self._job, self._of_callback = spider, job, of_callback
-        self._commits = Commits(self._transactions, spider=spider)
-        self.commit = self._commits.commit
-        self.note_startable = self._commits.note_startable
         await self._transactions.when_up(engine.check_version)
         allowed = self.settings.auto_migrate
         automatic = self._server is not None if allowed is None else allowed
@@ -167,14 +168,14 @@ class WorkerGraph:
         self.sessions = WorkerSessions(self._transactions, self._crawl_id)
         self.pruning = WorkerPruning(self._transactions, self._crawl_id, self.settings)
         self.feeds = WorkerFeeds(self._transactions, self._crawl_id)
-        self.limits = WorkerLimits(self._transactions, self.settings, spider=spider)
+        self.limits = WorkerLimits(self._transactions, self.settings, spider=self._spider)
         self._registration = await self._call(
             stored_tasks.register_tasks,
             self._crawl_id,
-            spider,
+            self._spider,
             tasks,
             self.settings.default_ttl,
-            of_callback=of_callback,
+            of_callback=self._of_callback,
             limits_of=self.limits.of_task,
             of_all=self.limits.of_all,
         )

@@ -40,9 +40,7 @@ class GateListener:
         """Whether the database takes this worker to be alive."""
         return self.graph.lives
 
-    def leg_of(self, request: Request) -> Leg | None:
-        """Return the leg of a request that is some work's own."""
-        return leg_of(request)
+    leg_of = staticmethod(leg_of)
 
     def lane(self, slot: str, leg: Leg | None) -> Lane:
         """Return the limits that a request keeps to."""

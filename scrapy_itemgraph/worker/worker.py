@@ -80,23 +80,6 @@ class WorkerComponent:
 class Worker:
     """A running crawl process: opens the graph, builds the parts from what they need, runs them."""
 
-    checks: Checks  # this and what follows is there while the worker is open
-    feedback: SiteFeedback
-    gate: Gate
-    active: ActiveExecutions
-    outbox: Outbox
-    ready: ReadyRequests
-    queue: EngineRequests
-    sessions: SessionSync
-    redirects: Redirects
-    enqueuer: Enqueuer
-    logins: Logins
-    spider_output: SpiderOutput
-    committer: Committer
-    claimer: Claimer
-    limit_sync: LimitSync
-    maintenance: Maintenance
-
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.settings = Settings.of_project(crawler.settings)

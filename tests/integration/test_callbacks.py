@@ -400,8 +400,7 @@ def test_a_run_whose_start_was_interrupted_goes_on(crawl):
 def test_a_worker_leaves_callbacks_to_newer_code(crawl):
     """A callback that another worker registers, and this one's spider lacks, it does not claim."""
     engine = engines.async_engine(crawl.engine.url)
-    graph = WorkerGraph(Settings(), engine, None, lambda: None)
-    graph._has_callback = lambda name: name == "parse"
+    graph = WorkerGraph(Settings(), engine, None, has_callback=lambda name: name == "parse")
     token = uuid.uuid4()
 
     known = {
