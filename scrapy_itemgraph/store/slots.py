@@ -1,4 +1,4 @@
-"""The numbers of slots, and the order in which limits are locked, slots among them."""
+"""The numbers of limits, slots among them, and the order in which they are locked."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.store.columns import columns
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sqlalchemy import Connection
 
-FIND_SLOTS = text("""
-    SELECT s.name, s.id FROM unnest(CAST(:names AS text[])) AS wanted(name)
-    JOIN limits s ON s.kind = 'slot' AND s.name = wanted.name
+FIND_LIMITS = text("""
+    SELECT l.kind, l.name, l.id
+    FROM unnest(CAST(:kinds AS text[]), CAST(:names AS text[])) AS wanted(kind, name)
+    JOIN limits l ON l.kind = wanted.kind AND l.name = wanted.name
 """)
 
-MAKE_SLOTS = text("""
-    INSERT INTO limits (name) SELECT * FROM unnest(CAST(:names AS text[])) ON CONFLICT DO NOTHING
+MAKE_LIMITS = text("""
+    INSERT INTO limits (kind, name)
+    SELECT * FROM unnest(CAST(:kinds AS text[]), CAST(:names AS text[])) ON CONFLICT DO NOTHING
 """)
 
 # In the order of their ids, so that nobody waits in a circle.
@@ -28,17 +32,23 @@ LOCK_LIMITS = text("""
 """)
 
 
-def intern_slots(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """Return the numbers of slots by name, and make those that are new."""
-    wanted = sorted(set(names))
-    if not wanted:
-        return {}
+def intern_limits(
+    connection: Connection, keys: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    """Return the numbers of limits by kind and name, and make those that are new."""
+    wanted = sorted(set(keys))
     found = _find(connection, wanted)
-    missing = [name for name in wanted if name not in found]
+    missing = [key for key in wanted if key not in found]
     if missing:
-        connection.execute(MAKE_SLOTS, {"names": missing})
+        connection.execute(MAKE_LIMITS, columns(missing, kinds=0, names=1))
         found |= _find(connection, missing)
     return found
+
+
+def intern_slots(connection: Connection, names: Iterable[str]) -> dict[str, int]:
+    """Do so for slots, by their names."""
+    numbers = intern_limits(connection, [("slot", name) for name in set(names)])
+    return {name: number for (_, name), number in numbers.items()}
 
 
 def lock_limits(connection: Connection, limit_ids: Iterable[int]) -> None:
@@ -46,5 +56,8 @@ def lock_limits(connection: Connection, limit_ids: Iterable[int]) -> None:
     connection.execute(LOCK_LIMITS, {"limits": sorted(limit_ids)}).all()
 
 
-def _find(connection: Connection, names: list[str]) -> dict[str, int]:
-    return {row.name: row.id for row in connection.execute(FIND_SLOTS, {"names": names})}
+def _find(connection: Connection, keys: list[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    if not keys:
+        return {}
+    rows = connection.execute(FIND_LIMITS, columns(keys, kinds=0, names=1))
+    return {(kind, name): number for kind, name, number in rows}

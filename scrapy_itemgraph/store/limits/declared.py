@@ -9,25 +9,14 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model import limits
 from scrapy_itemgraph.store.columns import columns
-from scrapy_itemgraph.store.slots import lock_limits
+from scrapy_itemgraph.store.slots import intern_limits, lock_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.limits import Limit
-
-FIND_LIMITS = text("""
-    SELECT l.kind, l.name, l.id
-    FROM unnest(CAST(:kinds AS text[]), CAST(:names AS text[])) AS wanted(kind, name)
-    JOIN limits l ON l.kind = wanted.kind AND l.name = wanted.name
-""")
-
-MAKE_LIMITS = text("""
-    INSERT INTO limits (kind, name)
-    SELECT * FROM unnest(CAST(:kinds AS text[]), CAST(:names AS text[])) ON CONFLICT DO NOTHING
-""")
 
 TASK_NAMES = text("SELECT DISTINCT t.name FROM tasks t WHERE t.is_registered")
 
@@ -75,7 +64,7 @@ def register(
     """Save the limits of tasks, given by the tasks' numbers, and those of all requests."""
     given_to = [of_all, *declared.values()]
     every = {(one.kind, one.name): one for limits_ in given_to for one in limits_}
-    numbers = _intern(connection, sorted(every))
+    numbers = intern_limits(connection, every)
     known = {numbers[key]: one for key, one in every.items()}
     if known:
         lock_limits(connection, known)
@@ -98,14 +87,3 @@ def register(
 def task_names(connection: Connection) -> set[str]:
     """Return the names of all tasks of all crawls."""
     return set(connection.execute(TASK_NAMES).scalars())
-
-
-def _intern(
-    connection: Connection, wanted: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], int]:
-    keys = list(wanted)
-    if not keys:
-        return {}
-    given = columns(keys, kinds=0, names=1)
-    connection.execute(MAKE_LIMITS, given)
-    return {(row.kind, row.name): row.id for row in connection.execute(FIND_LIMITS, given)}
