@@ -1,0 +1,258 @@
+"""Commands of crawls, and commands as processes of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import logs
+import pytest
+from commands_run import DAY
+
+from scrapy_itemgraph.commands import COMMANDS, parsing, printing
+from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.registry import workers
+
+
+def subprocess_scrapy(*arguments, cwd, **options):
+    """Run the real command in a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "scrapy", "itemgraph", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        check=False,
+        timeout=60,
+        **options,
+    )
+    logs.take(ran.stderr.decode())
+    return ran
+
+
+# The crawl
+
+
+def test_status(scrapy, crawl):
+    """`status` counts items and each task's work, and lists workers."""
+    crawl.done("A")
+    crawl.claimed("B")
+    crawl.failed("C")
+    crawl.work("D")
+
+    found = scrapy("status", "--json").document
+    human = scrapy("status").out
+
+    parse = next(one for one in found["tasks"] if one["name"] == "parse")
+    counts = ("waiting", "claimed", "completed", "fresh", "held", "failures")
+    assert [parse[name] for name in counts] == [1, 1, 1, 1, 1, 1]
+    assert found["items"] == 4
+    assert found["workers"][0]["id"] == crawl.worker
+    assert parse["ttl"] == DAY
+    assert datetime.fromisoformat(found["next_due"]) > datetime.now(UTC)
+    assert "next result falls due" in human
+    assert "WAITING" in human
+
+
+def test_status_counts_what_is_due(scrapy, crawl):
+    """What fell due and no run has staged yet is due in `status`, and not fresh."""
+    crawl.done("A")
+    crawl.done("A", task="reviews")
+    crawl.failed("B")
+
+    before = scrapy("status").out
+    assert scrapy("age", "books", "2d").code == 0
+    ran = scrapy("status", "--json").document
+    human = scrapy("status").out
+
+    counts = {one["name"]: (one["due"], one["fresh"], one["completed"]) for one in ran["tasks"]}
+    assert counts == {"parse": (1, 0, 1), "reviews": (0, 1, 1)}
+    assert "next result falls due" in before
+    assert "first result fell due" in human
+    assert re.search(r"^parse +0 +0 +0 +1 +1 +0 +1 +1", human, re.MULTILINE)
+    summary = status.summary(crawl.connection, crawl.id)
+    assert (summary.due, summary.fresh) == (1, 1)
+    assert "1 that fell due since (the next run takes them)" in summary.lines()[1]
+
+
+def test_tasks(scrapy, crawl):
+    """`tasks` lists what is declared; times to live are seconds for programs."""
+    listed = scrapy("tasks", "--json").document
+    human = scrapy("tasks").out
+
+    assert [(one["name"], one["ttl"], one["depends_on"]) for one in listed] == [
+        ("parse", DAY, []),
+        ("reviews", None, ["parse"]),
+    ]
+    assert "1d" in human
+    assert "never" in human
+
+
+def test_restart(scrapy, crawl):
+    """`restart` says what it would delete, refuses while a worker lives, and then deletes."""
+    crawl.done("A")
+
+    asked = scrapy("restart", "books")
+    living = scrapy("restart", "books", "--yes")
+    assert scrapy("show", "A").code == 0
+    workers.stop(crawl.connection, crawl.worker, "finished")
+    done = scrapy("restart", "books", "--yes", "--json")
+
+    assert asked.code == living.code == 1
+    assert "1 items" in asked.out
+    assert "add --yes" in asked.out
+    assert f"worker {crawl.worker}" in living.err
+    assert done.code == 0
+    assert done.document["is_deleted"] is True
+    assert done.document["rows"]["items"] == 1
+    assert scrapy("status", "--json").document["items"] == 0
+    assert len(scrapy("tasks", "--json").document) == 2
+
+
+def test_restart_after_a_kill(scrapy, crawl):
+    """A worker that died does not keep a crawl from being restarted."""
+    crawl.work("A")
+    workers.mark_locked(crawl.connection, crawl.worker)  # a lock that nobody holds any more
+
+    assert scrapy("restart", "books", "--yes").code == 0
+
+
+def test_restart_or_age_of_no_crawl(scrapy, crawl):
+    """A crawl that does not exist is refused with a near miss, never made."""
+    for arguments in (["restart", "book", "--yes"], ["age", "book", "1d"]):
+        ran = scrapy(*arguments)
+
+        assert ran.code == 1
+        assert "did you mean 'books'?" in ran.err
+    assert scrapy("status").code == 0
+
+
+def test_age(scrapy, crawl):
+    """`age` moves every time back."""
+    crawl.done("A")
+    before = scrapy("show", "A", "--json").document
+
+    ran = scrapy("age", "books", "1d12h", "--json")
+
+    after = scrapy("show", "A", "--json").document
+    assert ran.document == {"crawl": "books", "seconds": 1.5 * DAY}
+    moved = datetime.fromisoformat(before["created_at"]) - datetime.fromisoformat(
+        after["created_at"]
+    )
+    assert moved == timedelta(days=1.5)
+
+
+# Small parts
+
+
+def test_json_without_utf8():
+    """For a terminal without UTF-8, JSON is ASCII and lines are escaped."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+
+    printing.write(stream, "日 é")
+
+    stream.flush()
+    assert stream.buffer.getvalue() == b"\\u65e5 \xe9\n"
+    assert printing.dump({"a": "日"}, stream).isascii()
+
+
+def test_parsing_leaves_nothing_out():
+    """Options and positional arguments are told apart in any order."""
+    found = parsing.parse(COMMANDS["set-ttl"], ["A", "--task", "T", "1d", "--"])
+
+    assert (found.id, found.ttl, found.task) == ("A", timedelta(days=1), "T")
+
+
+# The real thing
+
+
+@pytest.mark.edge
+def test_in_a_project(database, tmp_path):
+    """In a project's subdirectory its settings count, -s overrides, and stdout is clean."""
+    project = tmp_path / "shop"
+    (project / "sub").mkdir(parents=True)
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
+    (project / "__init__.py").touch()
+    (project / "settings.py").write_text(
+        f"BOT_NAME = 'shop'\nLOG_LEVEL = 'DEBUG'\nITEMGRAPH_DATABASE_URL = {database!r}\n"
+    )
+    cwd = project / "sub"
+
+    init = subprocess_scrapy("init", cwd=cwd)
+    added = subprocess_scrapy("add", "-s", "ITEMGRAPH_CRAWL=books", "--json", "A", cwd=cwd)
+    shown = subprocess_scrapy(
+        *("show", "A", "-s", "ITEMGRAPH_CRAWL=books", "--json", "-L", "DEBUG"), cwd=cwd
+    )
+    other = subprocess_scrapy("show", "A", "-s", "ITEMGRAPH_CRAWL=films", cwd=cwd)
+
+    assert init.returncode == 0, init.stderr
+    assert b"ADDONS" in init.stdout
+    assert json.loads(added.stdout)["created"] is True
+    assert json.loads(shown.stdout)["id"] == "A"
+    assert other.returncode == 1
+    assert b"Traceback" not in other.stderr
+
+
+@pytest.mark.edge
+def test_no_reactor_and_no_sqlalchemy_are_imported():
+    """Loading the command, as every `scrapy` does, imports neither a reactor nor SQLAlchemy."""
+    code = (
+        "import sys; from scrapy_itemgraph.commands import ItemGraphCommand as C; C();"
+        "print([m for m in ('twisted.internet.reactor', 'sqlalchemy', 'psycopg', 'alembic')"
+        " if m in sys.modules])"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    assert ran.stdout.strip() == b"[]"
+
+
+def test_a_reader_that_leaves(scrapy, crawl, database, tmp_path):
+    """`| head` ends without a traceback."""
+    for number in range(300):
+        crawl.item(f"ITEM:{number:0200}", tags=["page"])
+    crawl.connection.commit()
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = ["worklist", "--limit", "1000", "-s", f"ITEMGRAPH_DATABASE_URL={database}"]
+    command = [sys.executable, "-m", "scrapy", "itemgraph", *arguments]
+
+    with os.fdopen(writer, "wb") as pipe:
+        ran = subprocess.run(
+            command, cwd=tmp_path, stdout=pipe, stderr=subprocess.PIPE, check=False, timeout=60
+        )
+
+    assert ran.stderr == b""
+    assert ran.returncode == 0
+
+
+def test_a_terminal_without_utf8(scrapy, crawl, database, tmp_path):
+    """On an ASCII terminal what it cannot show is escaped, not an error."""
+    crawl.work("日本")
+    crawl.connection.commit()
+    ascii_terminal = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    url = ["-s", f"ITEMGRAPH_DATABASE_URL={database}"]
+
+    human = subprocess_scrapy("worklist", *url, cwd=tmp_path, env=ascii_terminal)
+    machine = subprocess_scrapy("worklist", "--json", *url, cwd=tmp_path, env=ascii_terminal)
+
+    assert b"\\u65e5\\u672c" in human.stdout
+    assert json.loads(machine.stdout)[0]["item"] == "日本"
+    assert human.stderr == machine.stderr == b""
+
+
+@pytest.mark.edge
+def test_embedded_outside_a_project(tmp_path):
+    """Outside a project the embedded database is made under the working directory."""
+    made = subprocess_scrapy("init", "--json", cwd=tmp_path)
+    empty = subprocess_scrapy("status", cwd=tmp_path)
+
+    assert made.returncode == 0, made.stderr
+    place = Path(json.loads(made.stdout)["location"])
+    assert place == (tmp_path / ".scrapy/itemgraph").resolve()
+    assert empty.returncode == 1
+    assert b"none yet" in empty.stderr

@@ -1,0 +1,353 @@
+"""Commands of work: the worklist, explain, failures."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import sys
+import termios
+from datetime import timedelta
+
+import pytest
+from commands_run import STORED_ERROR, TASKS
+
+from scrapy_itemgraph.commands import printing
+from scrapy_itemgraph.model.operations import Expire
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome
+
+COLOUR = re.compile(r"\x1b\[\d*m")
+
+
+@pytest.fixture
+def terminal(scrapy, monkeypatch):
+    """Return a function that runs a command on a terminal of a width, and returns what it shows."""
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(columns, *arguments):
+        master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (24, columns))
+        read = b""
+        with os.fdopen(slave, "w", encoding="utf-8") as screen, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", screen)
+            ran = scrapy(*arguments)
+            screen.flush()
+            while select.select([master], [], [], 0)[0]:
+                read += os.read(master, 65536)
+        os.close(master)
+        assert ran.code == 0, ran.err
+        return read.decode().replace("\r\n", "\n")
+
+    return run
+
+
+def test_worklist(scrapy, crawl):
+    """`worklist` lists outstanding work, never-run before stale (SRAP-15, SRAP-16)."""
+    crawl.done("A")
+    crawl.do(Expire(id="A", task="parse"))
+    crawl.work("B", nice=7)
+
+    listed = scrapy("worklist", "--json").document
+    first = scrapy("worklist", "--limit", "1")
+    of_task = scrapy("worklist", "--task", "reviews")
+    unknown = scrapy("worklist", "--task", "review")
+
+    assert [(one["item"], one["task"], one["is_stale"]) for one in listed] == [
+        ("B", "parse", False),
+        ("A", "parse", True),
+    ]
+    assert listed[0]["slot"] == "a.example"
+    assert "never run" in first.out
+    assert "--limit shows more" in first.out
+    assert of_task.out == "no work is outstanding\n"
+    assert unknown.code == 1
+    assert "did you mean 'reviews'?" in unknown.err
+
+
+LONG = "URL:https://a.example/" + "very-long/" * 30 + "end"
+ERROR_TEXT = "long " * 90 + "the cause"
+
+
+def fail_at_length(crawl):
+    """Make a failure whose message is longer than three lines."""
+    claim = crawl.claimed("A", "parse")
+    error = ErrorRecord(type="ValueError", message=ERROR_TEXT)
+    crawl.end(claim, outcome=Outcome.FAILED, error=error)
+
+
+@pytest.mark.parametrize("columns", [50, 100])
+def test_long_ids_fit(crawl, terminal, columns):
+    """Tables are as wide as the terminal, also with long ids and wide characters."""
+    crawl.work(LONG)
+    crawl.work("日本" * 60)
+    fail_at_length(crawl)
+
+    listed = COLOUR.sub("", terminal(columns, "worklist"))
+    failed = COLOUR.sub("", terminal(columns, "failures"))
+
+    for lines in (listed.splitlines(), failed.splitlines()):
+        assert columns - 15 <= max(map(printing._width, lines)) <= columns
+    assert "end" in listed
+    assert "long the cause" in " ".join(failed.split())
+    assert len([line for line in failed.splitlines() if line.startswith("    ")]) == 3
+
+
+def test_nothing_is_cut_or_coloured_in_a_pipe(scrapy, crawl, monkeypatch):
+    """Where nobody looks, lines are whole: ids and errors can be searched for."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    crawl.work(LONG)
+    fail_at_length(crawl)
+
+    for command, said in (("worklist", LONG), ("failures", ERROR_TEXT)):
+        out = scrapy(command).out
+        assert said in out
+        assert "\x1b" not in out
+
+
+def test_states_have_colours_on_a_terminal(crawl, terminal, monkeypatch):
+    """Heads are bold and states coloured; with NO_COLOR, or a dumb terminal, nothing is."""
+    crawl.done("A")
+    crawl.do(Expire(id="A", task="parse"))
+    crawl.failed("B")
+
+    worklist = terminal(100, "worklist")
+    shown = terminal(100, "show", "B")
+    explained = terminal(100, "explain", "A", "parse")
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = terminal(100, "worklist")
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    dumb = terminal(100, "worklist")
+
+    assert worklist.startswith("\x1b[1mITEM")
+    assert "\x1b[33mstale" in worklist
+    assert "\x1b[31mheld\x1b[0m" in shown
+    assert "\x1b[31mfailed" in shown
+    assert "    \x1b[31mValueError: no price\x1b[0m" in shown
+    assert "\x1b[32mmay run now\x1b[0m" in explained
+    assert plain == dumb == COLOUR.sub("", worklist)
+
+
+def reasons(scrapy, item, task="parse"):
+    """Return whether the task of an item may run now, and the reasons."""
+    (one,) = scrapy("explain", item, task, "--json").document
+    human = scrapy("explain", item, task).out
+    assert human.count("\n  - ") == len(one["reasons"])
+    return one["is_eligible"], one["state"], "; ".join(one["reasons"])
+
+
+def test_explain_what_runs(scrapy, crawl):
+    """Outstanding work that is free says its slot and why it runs."""
+    crawl.work("A")
+
+    eligible, state, why = reasons(scrapy, "A")
+
+    assert (eligible, state) == (True, "never run")
+    assert "'a.example'" in why
+
+
+def test_explain_a_dependency(scrapy, crawl):
+    """A dependency that is not fresh is named, with its own state (SRAP-21)."""
+    crawl.work("A")
+    never = reasons(scrapy, "A", "reviews")
+    crawl.failed("A")
+    held = reasons(scrapy, "A", "reviews")
+
+    assert never[0] is held[0] is False
+    assert "depends on 'parse', which is never run" in never[2]
+    assert "depends on 'parse', which is held by a failure" in held[2]
+
+
+def test_explain_a_failure(scrapy, crawl):
+    """A failure that holds the pair is named with its number and message (SRAP-18)."""
+    crawl.failed("A")
+    number = scrapy("failures", "--json").document[0]["id"]
+
+    eligible, state, why = reasons(scrapy, "A")
+
+    assert (eligible, state) == (False, "held")
+    assert f"failure {number}: ValueError: no price" in why
+
+
+def test_explain_a_ttl(scrapy, crawl):
+    """A fresh result says for how long; an expired one that it did."""
+    crawl.done("A")
+    fresh = reasons(scrapy, "A")
+    crawl.age(days=2)
+    stale = reasons(scrapy, "A")
+
+    assert fresh[:2] == (False, "fresh")
+    assert "fresh for " in fresh[2]
+    assert stale[:2] == (True, "stale")
+    assert "expired 1d ago" in stale[2]
+
+
+def test_explain_versions_and_expiry_by_hand(scrapy, crawl):
+    """A result of another version, or expired by hand, says so (SRAP-20)."""
+    crawl.done("A")
+    crawl.do(Expire(id="A", task="parse"))
+    by_hand = reasons(scrapy, "A")
+    crawl.done("A")
+    crawl.register(**{**TASKS, "parse": {**TASKS["parse"], "version": "2"}})
+    bumped = reasons(scrapy, "A")
+
+    assert "expired by hand" in by_hand[2]
+    assert "version '1', not '2'" in bumped[2]
+    assert by_hand[0] is bumped[0] is True
+
+
+def test_explain_a_claim(scrapy, crawl):
+    """A claim names its worker."""
+    crawl.claimed("A")
+
+    eligible, _, why = reasons(scrapy, "A")
+
+    assert not eligible
+    assert f"worker {crawl.worker} (process 1 on here) has it" in why
+
+
+def test_explain_a_tag(scrapy, crawl):
+    """Tags that do not call for the task are listed, beside those that would."""
+    crawl.item("A", tags=["other"])
+
+    eligible, _, why = reasons(scrapy, "A")
+
+    assert not eligible
+    assert "none of the tags page; it has other" in why
+    assert scrapy("explain", "A").out.startswith("no task is called for")
+
+
+def test_explain_a_disabled_task(scrapy, crawl):
+    """A disabled task says how to enable it."""
+    crawl.work("A")
+    disabled = scrapy("disable", "parse", "--json")
+    off = reasons(scrapy, "A")
+    enabled = scrapy("enable", "parse")
+    on = reasons(scrapy, "A")
+
+    assert disabled.document == {"task": "parse", "is_enabled": False}
+    assert enabled.out == "parse is enabled\n"
+    assert off[0] is False
+    assert "scrapy itemgraph enable parse" in off[2]
+    assert on[0] is True
+
+
+def test_explain_max_failures(scrapy, crawl):
+    """A task that failures stopped says how many they are (SRAP-28)."""
+    for name in "ABC":
+        crawl.failed(name)
+    crawl.work("D")
+
+    eligible, _, why = reasons(scrapy, "D")
+
+    assert not eligible
+    assert "3 open failures (max_failures=3)" in why
+    assert "stopped by failures" in scrapy("tasks").out
+
+
+def test_explain_not_before(scrapy, crawl):
+    """Work that has to wait says how long, and after how many tries."""
+    crawl.work("A", not_before=timedelta(hours=2))
+    claim = crawl.claimed("B")
+    crawl.end(claim, outcome=Outcome.RETRY, delay=timedelta(minutes=5))
+
+    later, retried = reasons(scrapy, "A"), reasons(scrapy, "B")
+
+    assert later[0] is retried[0] is False
+    assert "may not start for another " in later[2]
+    assert "after 1 tries" in retried[2]
+
+
+def test_explain_a_vanished_task(scrapy, crawl):
+    """A task that no spider declares any more says so."""
+    crawl.done("A")
+    crawl.done("A", task="reviews")
+    crawl.register(parse=TASKS["parse"])
+
+    eligible, _, why = reasons(scrapy, "A", "reviews")
+
+    assert not eligible
+    assert "no spider declares this task any more" in why
+    assert "reviews (gone)" in scrapy("tasks").out
+
+
+def test_explain_a_sweep(scrapy, crawl):
+    """An item that an open sweep has not reached says so, and `status` shows the sweep."""
+    crawl.item("A", tags=["page", "book"])
+    crawl.register(swept=False, **TASKS, card={"tags": ["book"]})
+
+    eligible, _, why = reasons(scrapy, "A", "card")
+
+    assert not eligible
+    assert "a sweep" in why
+    assert "of the task card is open" in scrapy("status").out
+    assert scrapy("status", "--json").document["sweeps"][0]["task"] == "card"
+
+
+def test_explain_deaths_and_blocked_slots(scrapy, crawl):
+    """Work that killed workers, and a slot that is blocked, are said."""
+    crawl.work("A")
+    crawl.die()
+    crawl.die()
+    crawl.connection.exec_driver_sql("UPDATE limits SET blocked_until = now() + interval '1 day'")
+
+    eligible, _, why = reasons(scrapy, "A")
+
+    assert not eligible
+    assert "2 workers died on it" in why
+    assert "'a.example' is blocked until" in why
+
+
+def test_explain_all_tasks(scrapy, crawl):
+    """Without a task each one is explained; an unknown one has a near miss."""
+    crawl.work("A")
+
+    every = scrapy("explain", "A", "--json").document
+    unknown = scrapy("explain", "A", "pars")
+
+    assert [one["task"] for one in every] == ["parse", "reviews"]
+    assert unknown.code == 1
+    assert "did you mean 'parse'?" in unknown.err
+
+
+def test_failures_and_handle(scrapy, crawl):
+    """Failures are listed and handled: one, a task's, all; with or without a retry (SRAP-29)."""
+    for name in "ABC":
+        crawl.failed(name)
+    listed = scrapy("failures", "--json").document
+    human = scrapy("failures", "--task", "parse").out
+
+    one = scrapy("handle", str(listed[0]["id"]), "--json")
+    gone = scrapy("handle", str(listed[0]["id"]))
+    held = scrapy("handle", "--no-retry", str(listed[1]["id"]))
+    rest = scrapy("handle", "--all")
+    none = scrapy("handle", "--task", "parse", "--json")
+
+    assert [(f["item"], f["task"], f["error"]) for f in listed] == [
+        (name, "parse", STORED_ERROR) for name in "ABC"
+    ]
+    assert "ValueError: no price" in human
+    assert one.document == {"handled": 1, "retry": True}
+    assert gone.code == 1
+    assert "stay held" in held.out
+    assert rest.out == "1 handled; they may run again\n"
+    assert none.document["handled"] == 0
+    assert scrapy("failures").out == "no failure is open\n"
+    assert [w["item"] for w in scrapy("worklist", "--json").document] == ["A", "C"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["failures", "--task"], ["handle", "--task"], ["enable"], ["disable"], ["set-ttl", "--task"]],
+)
+def test_unknown_tasks(scrapy, crawl, arguments):
+    """A task that does not exist is refused with a near miss."""
+    more = ["--recompute"] if arguments[0] == "set-ttl" else []
+
+    ran = scrapy(*arguments, "parze", *more)
+
+    assert ran.code == 1
+    assert ran.err == "scrapy itemgraph: there is no task 'parze'; did you mean 'parse'?\n"

@@ -1,0 +1,15 @@
+"""A crawl of one task."""
+
+from __future__ import annotations
+
+import graphs
+import oracle
+import pytest
+
+
+@pytest.fixture
+def crawl(connection):
+    """Yield a crawl with one task, and check its worklist at the end."""
+    crawl = graphs.Crawl.of(connection)
+    yield crawl
+    oracle.assert_worklist_is_true(connection, crawl.id)
