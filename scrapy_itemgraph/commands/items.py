@@ -15,11 +15,10 @@ from scrapy_itemgraph.model import input_checks, item_names, operations
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
-    from scrapy_itemgraph.model.snapshots import ResultSnapshot
 
 _LEFT_OUT = object()  # None is what "default" means
 
@@ -332,9 +331,5 @@ def _change(call: Call, operation: operations.Operation, name: str) -> None:
         graph.apply([operation], names=[name])
         task = call.given.task
         results = [one for one in graph.results(name) if task is None or one.task == task]
-    call.write([asdict(result) for result in results], _state_lines(results))
-
-
-def _state_lines(results: Iterable[ResultSnapshot]) -> Iterator[str]:
-    rows = list(results)
-    return printing.table(rows, _STATES) if rows else iter(["no task has a result of it"])
+    lines = printing.table(results, _STATES) if results else ["no task has a result of it"]
+    call.write([asdict(result) for result in results], lines)

@@ -47,14 +47,12 @@ def worklist(call: Call) -> None:
     """
     with call.graph() as graph:
         rows = graph.worklist(call.given.task, call.given.limit)
-    call.write([row._asdict() for row in rows], _work_lines(rows, call.given.limit))
+    lines = _listed(rows, printing.table(rows, _WORK), call.given.limit, "no work is outstanding")
+    call.write([row._asdict() for row in rows], lines)
 
 
-def _work_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
-    if not rows:
-        yield "no work is outstanding"
-        return
-    yield from printing.table(rows, _WORK)
+def _listed(rows: Sequence[Any], table: Iterator[str], limit: int, otherwise: str) -> Iterator[str]:
+    yield from table if rows else [otherwise]
     if len(rows) == limit:
         yield f"(the first {limit:,}; --limit shows more)"
 
@@ -95,16 +93,8 @@ def failures(call: Call) -> None:
     with call.graph() as graph:
         rows = graph.failures(call.given.task, call.given.limit)
     shown = [{k: v for k, v in row._asdict().items() if k not in _HIDDEN} for row in rows]
-    call.write(shown, _failure_lines(rows, call.given.limit))
-
-
-def _failure_lines(rows: Sequence[Any], limit: int) -> Iterator[str]:
-    if not rows:
-        yield "no failure is open"
-        return
-    yield from printing.table_of_errors(rows, _FAILURES)
-    if len(rows) == limit:
-        yield f"(the first {limit:,}; --limit shows more)"
+    table = printing.table_of_errors(rows, _FAILURES)
+    call.write(shown, _listed(rows, table, call.given.limit, "no failure is open"))
 
 
 @command(

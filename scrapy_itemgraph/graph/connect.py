@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,19 +38,18 @@ def connected(
     url: str | None, data_dir: Path, patience: Patience | None
 ) -> Iterator[tuple[Engine, datetime | None]]:
     """Connect to the server at `url`, or to the embedded one, which stays up meanwhile."""
-    server = EmbeddedServer.start(data_dir) if url is None else None
-    longest = {} if patience is None else {"connect_timeout": math.ceil(patience.longest) + 5}
-    try:
-        engine = engines.sync_engine(url or (server.url if server else ""), **longest)
-        try:
-            with nullcontext() if patience is None else patience.over(engine):
-                engines.when_up(engine)
-                yield engine, None if server is None else server.alone_since
-        finally:
-            engine.dispose()
-    finally:
-        if server is not None:
-            server.close()
+    with ExitStack() as stack:
+        alone_since = None
+        if url is None:
+            server = stack.enter_context(closing(EmbeddedServer.start(data_dir)))
+            url, alone_since = server.url, server.alone_since
+        longest = {} if patience is None else {"connect_timeout": math.ceil(patience.longest) + 5}
+        engine = engines.sync_engine(url, **longest)
+        stack.callback(engine.dispose)
+        if patience is not None:
+            stack.enter_context(patience.over(engine))
+        engines.when_up(engine)
+        yield engine, alone_since
 
 
 def migrated(

@@ -219,7 +219,9 @@ class BlockingTransactions:
         with errors.all_translated(self._engine.url):
             while True:
                 try:
-                    return self._once(function)
+                    with self._engine.begin() as connection:
+                        self.show(connection)
+                        return function(connection)
                 except apply.MovedNamesError:
                     continue
                 except DBAPIError as error:
@@ -227,11 +229,6 @@ class BlockingTransactions:
                         raise
                 tries -= 1
                 time.sleep(random.uniform(0, _LONGEST_JITTER))
-
-    def _once(self, function: Callable[[Connection], T]) -> T:
-        with self._engine.begin() as connection:
-            self.show(connection)
-            return function(connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
