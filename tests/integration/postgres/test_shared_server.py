@@ -24,7 +24,7 @@ from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import urls
 from scrapy_itemgraph.settings import Settings
 
-HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "own-server.md"
+HOWTO = Path(__file__).parents[3] / "docs" / "howto" / "own-server.md"
 
 
 class Books:

@@ -33,7 +33,7 @@ from scrapy_itemgraph.postgres.cluster import Cluster
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 from scrapy_itemgraph.tools import locks
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HOLDER = """
 import sys
 from pathlib import Path
