@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.throttle.limiter_set import Limiters
 
-# What does not start within so many seconds is given back when the spider closes.
-_PATIENCE_AT_THE_END = 5.0
-# A longer wait for a blocked slot is logged, in seconds.
-_WORTH_SAYING = 5.0
+_PATIENCE_AT_THE_END = 5.0  # seconds; when the spider closes, what starts later is given back
+_WORTH_SAYING = 5.0  # seconds; a longer wait for a blocked slot is logged
 
 logger = logs.logger(__name__)
 
@@ -144,7 +142,7 @@ class Gate:
     @property
     def held_up(self) -> int:
         """How many requests the downloader has that wait for a blocked slot."""
-        slots = (self._slots.get(one.name) for one in self._blocked)
+        slots = (self._slots.get(limiter.name) for limiter in self._blocked)
         return sum(len(slot.active) for slot in slots if slot is not None)
 
     async def _through(self, request: Request, download: Callable[[Request], Any]) -> Response:
@@ -154,8 +152,8 @@ class Gate:
         await self.enter(lane, request, leg)
         if leg is not None:
             leg.started()
-        for one in lane:
-            self._adopt(one)
+        for limiter in lane:
+            self._adopt(limiter)
         began = time.monotonic()
         host = urlparse_cached(request).hostname or ""
         send = Send(self.sends, lane, began, host)
@@ -194,13 +192,13 @@ class Gate:
             _reserve(lane, now)
             return
         waiter = _Waiter(lane, request, leg)
-        for one in lane:
-            one.waiting += 1
+        for limiter in lane:
+            limiter.waiting += 1
         self._waiting.append(waiter)
         if leg is None:
             self._say_how_long(request, lane, now)
         self.pump()
-        if any(not one.units for one in lane):
+        if any(not limiter.units for limiter in lane):
             self._limiters.wanted.set()
         await self._turn_of(waiter)
 
@@ -219,14 +217,14 @@ class Gate:
 
     def _say_how_long(self, request: Request, lane: Lane, now: float) -> None:
         """Say once a block that a page in hand waits for what is blocked."""
-        for one in lane:
-            seconds = one.blocked_until - now
-            if seconds > _WORTH_SAYING and one.blocked_until - self._said.get(one.key, 0.0) > 1:
-                self._said[one.key] = one.blocked_until
+        for limiter in lane:
+            until = limiter.blocked_until
+            if until - now > _WORTH_SAYING and until - self._said.get(limiter.key, 0.0) > 1:
+                self._said[limiter.key] = until
                 logger.info(
                     "%s is blocked for another %s; %s waits for it, and the page that needs it",
-                    one.name,
-                    wording.format_period(seconds),
+                    limiter.name,
+                    wording.format_period(until - now),
                     request,
                     extra={"action": "waiting"},
                 )
@@ -236,7 +234,7 @@ class Gate:
         now = time.monotonic()
         is_alive = self._listener.is_alive
         if self._blocked:
-            self._blocked = {one for one in self._blocked if one.blocked_until > now}
+            self._blocked = {limiter for limiter in self._blocked if limiter.blocked_until > now}
         soonest = math.inf
         for waiter in list(self._waiting):
             at = _ready_at(waiter.lane, now)
@@ -273,16 +271,16 @@ class Gate:
     def _pass(self, lane: Lane) -> None:
         """Take note that what was let start needs no download."""
         now = time.monotonic()
-        for one in lane:
-            one.pacer.sent(now)
+        for limiter in lane:
+            limiter.pacer.sent(now)
         self._end(lane, now)
         self.pump()
 
     def _end(self, lane: Lane, began: float) -> None:
         now = time.monotonic()
-        for one in lane:
-            one.end(now, now - began)
-        if any(one.is_yielding for one in lane):
+        for limiter in lane:
+            limiter.end(now, now - began)
+        if any(limiter.is_yielding for limiter in lane):
             self._limiters.wanted.set()
 
     # What is not to wait
@@ -332,5 +330,5 @@ def _ready_at(lane: Lane, now: float) -> float:
 
 
 def _reserve(lane: Lane, now: float) -> None:
-    for one in lane:
-        one.begin(now)
+    for limiter in lane:
+        limiter.begin(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
@@ -24,54 +25,35 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.throttle.local_slots import AutoThrottle
 
 _BUSY = (429, 503)
-# Work is not given back for a block that is over so soon, in seconds.
-SHORT_BLOCK = 5.0
-# A slot whose delay changes lets nothing start before the database has answered, or for so many
-# seconds.
-_UNTIL_SETTLED = 1.0
+SHORT_BLOCK = 5.0  # seconds; work is not given back for a block that is over so soon
+_UNTIL_SETTLED = 1.0  # seconds in which a slot whose delay changes waits for the database
 
 logger = logs.logger(__name__)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SiteFeedback:
     """Takes up what sites answer: latencies, requests to be left alone, delays of robots.txt.
 
-    Each holds here at once. What all workers are to keep to is `unsaved` until it is saved.
+    Each holds here at once; what all workers are to keep to is `unsaved` until it is saved. `agent`
+    is whom robots.txt speaks to, None for each request's own User-Agent; what a site asks for holds
+    for `longest` at most; `learns_delays` tells whether delays of robots.txt are kept to.
     """
 
-    def __init__(
-        self,
-        limiters: Limiters,
-        formula: AutoThrottle,
-        *,
-        agent: str | None,
-        longest: timedelta,
-        learns_delays: bool,
-    ) -> None:
-        """Take the limits that answers change.
-
-        Args:
-            limiters: Those of this process; they are `wanted` when the database is to be told.
-            formula: How a delay follows from latencies.
-            agent: Whom robots.txt speaks to; None for what each request says of itself.
-            longest: What a site asks for holds no longer.
-            learns_delays: Whether delays of robots.txt are kept to.
-
-        """
-        self.unsaved: list[SlotFeedback] = []
-        self._limiters = limiters
-        self._formula = formula
-        self._agent = agent
-        self._longest = longest
-        self._learns_delays = learns_delays
-        self._crawl_delays: dict[str, float] = {}  # of hosts, and what they made of other slots
+    limiters: Limiters
+    formula: AutoThrottle
+    agent: str | None
+    longest: timedelta
+    learns_delays: bool
+    unsaved: list[SlotFeedback] = field(default_factory=list)
+    _crawl_delays: dict[str, float] = field(default_factory=dict)  # of hosts, and of slots by them
 
     def starting(self, request: Request) -> None:
         """Have a slot that a spider names keep the delay that a host in it asks for."""
         host = urlparse_cached(request).hostname or ""
         slot = slot_in_use(request)
         delay = self._crawl_delays.get(host, 0.0)
-        limiter = self._limiters.slot(slot)
+        limiter = self.limiters.slot(slot)
         if limiter is None or slot == host:
             return
         if delay > max(self._crawl_delays.get(slot, 0.0), limiter.floor):
@@ -81,26 +63,26 @@ class SiteFeedback:
     def answered(self, request: Request, response: Response, lane: Lane) -> SlotFeedback | None:
         """Learn from a response how slow the site is; return the block that it asks for, if any."""
         latency = request.meta.get("download_latency")
-        for one in lane:
-            if one.is_throttled and one.throttle is not None and latency is not None:
-                one.throttle = self._formula.adjusted(one.throttle, latency, response.status)
-        answer = of_answer(request, response, self._longest)
+        for limiter in lane:
+            if limiter.is_throttled and limiter.throttle is not None and latency is not None:
+                limiter.throttle = self.formula.adjusted(limiter.throttle, latency, response.status)
+        answer = of_answer(request, response, self.longest)
         if answer is not None:
             self._heed(answer)
         return answer
 
     def robots(self, request: Request, response: Response) -> None:
         """Take up the delay that a robots.txt asks for."""
-        agent = self._agent or (request.headers.get("User-Agent") or b"").decode("latin-1")
-        answer = of_robots(request, response, agent, self._longest)
-        if answer is not None and self._learns_delays:
+        agent = self.agent or (request.headers.get("User-Agent") or b"").decode("latin-1")
+        answer = of_robots(request, response, agent, self.longest)
+        if answer is not None and self.learns_delays:
             self._crawl_delays[answer.slot] = answer.crawl_delay or 0.0
             self._heed(answer)
 
     def _heed(self, answer: SlotFeedback) -> None:
         """Keep at once to what a site asked for, and have it saved for all."""
         self.unsaved.append(answer)
-        limiter = self._limiters.slot(answer.slot)
+        limiter = self.limiters.slot(answer.slot)
         assert limiter is not None
         now = time.monotonic()
         if answer.blocked_for is not None:
@@ -113,7 +95,7 @@ class SiteFeedback:
             limiter.block(now + answer.blocked_for)
         elif answer.crawl_delay:
             limiter.block(now + _UNTIL_SETTLED)
-        self._limiters.wanted.set()
+        self.limiters.wanted.set()
 
 
 def of_answer(request: Request, response: Response, longest: timedelta) -> SlotFeedback | None:

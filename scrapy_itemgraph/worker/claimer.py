@@ -41,15 +41,11 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
-# So long at least nobody looks again for what may start later, in seconds.
-_SOON = 0.005
-# So much work at most is in hand beside the usual while blocked slots hold it up.
-_MOST_HELD_UP = 500
-# After so many ordinary requests what must run alone has its turn, and waits so long at most for
-# those under way, in seconds.
-_BATCH = 25
-_LONGEST_DRAIN = 30.0
-_POLL = {"close": 1.0, "wait": 5.0}
+_SOON = 0.005  # seconds at least between two claims
+_MOST_HELD_UP = 500  # executions beside the usual at most, while blocked slots hold them up
+_BATCH = 25  # ordinary requests after which what must run alone has its turn
+_LONGEST_DRAIN = 30.0  # seconds at most that this waits for those under way
+_POLL = {"close": 1.0, "wait": 5.0}  # seconds without news, by ITEMGRAPH_IDLE
 
 
 class _Turn:
@@ -153,14 +149,17 @@ class Claimer:
     # Claims
 
     def _room(self) -> int:
-        batch, unhanded = self.settings.claim_batch, self.queue.unhanded
+        batch, unhanded = self.settings.claim_batch, len(self.ready)
         if self._is_dry or unhanded > batch // 2 or not self._is_running:
             return 0
         if self.ready.is_holding:
             return 0
         if any(one.claim is not None and one.claim.is_alone for one in self.active.working):
             return 0
-        held = len(self.active.working) + self.outbox.pending - self._held_up()
+        held = len(self.active.working) + self.outbox.pending
+        if self.gate.held_up:  # pages in hand may be waiting for something of a blocked slot
+            scraping = sum(execution.is_scraping for execution in self.active.working)
+            held -= min(scraping, _MOST_HELD_UP)
         most = self.crawler.settings.getint("CONCURRENT_REQUESTS") + batch
         return min(batch - unhanded, most - held)
 
@@ -168,12 +167,6 @@ class Claimer:
     def _is_running(self) -> bool:
         engine = self.crawler.engine
         return engine is not None and engine.running
-
-    def _held_up(self) -> int:
-        """Return how many pages in hand may be waiting for something of a blocked slot."""
-        if not self.gate.held_up:
-            return 0
-        return min(sum(one.is_scraping for one in self.active.working), _MOST_HELD_UP)
 
     async def _claim(self) -> bool:
         room = self._room()

@@ -55,10 +55,10 @@ class LimitSync:
             asked_at = time.monotonic()
             grants = await self.graph.limits.renew(uses)
             limiters.take(grants.values(), asked_at, asked=uses)
-        for one in list(limiters):
-            if one.blocked_until - asked_at > SHORT_BLOCK:
-                self.queue.give_back(one)
-                self.gate.put_off(one)
+        for limiter in list(limiters):
+            if limiter.blocked_until - asked_at > SHORT_BLOCK:
+                self.queue.give_back(limiter)
+                self.gate.put_off(limiter)
         self.gate.pump()
 
     async def save(self) -> None:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
-_EVERY = 1.0
-_LOOK_OUT = 0.15
-_SWEEP_EVERY = 10.0
-_PRUNE_EVERY = 600.0
+_EVERY = 1.0  # seconds
+_LOOK_OUT = 0.15  # seconds between two looks for the dead, of who has nothing to do
+_SWEEP_EVERY = 10.0  # seconds
+_PRUNE_EVERY = 600.0  # seconds
 
 
 @dataclass(slots=True, eq=False, repr=False)

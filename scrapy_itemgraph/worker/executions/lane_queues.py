@@ -1,4 +1,4 @@
-"""Requests that wait in memory, by lane, so that a full one does not hold up the others."""
+"""The data structure of both: entries that wait, by lane, so that a full lane holds up no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claimed requests that wait for the engine, and which of them it may get.
+"""The queue of new claims' requests, and which of them the engine may get.
 
 It gets only work of which the database knows it: should the process die, that work is suspect, and
 no other. So that no request waits for a transaction of its own, those that a crawl has anyway tell
@@ -160,17 +160,17 @@ class ReadyRequests:
         """
         self._chosen = None
         if any(claim.is_alone for claim in claims):
-            self._chosen = {_pair(one) for one in claims}
+            self._chosen = {_pair(claim) for claim in claims}
             return self._chosen
         if self.is_telling or self.is_holding:
             return None
         room = self._free() - len(self._ready) - len(self._waiting)
         taken: Counter[str] = Counter()
         chosen: set[Pair] = set()
-        for one in claims:
-            if len(chosen) < room and taken[one.slot] < self.places_of(one.slot):
-                taken[one.slot] += 1
-                chosen.add(_pair(one))
+        for claim in claims:
+            if len(chosen) < room and taken[claim.slot] < self.places_of(claim.slot):
+                taken[claim.slot] += 1
+                chosen.add(_pair(claim))
         if not chosen:
             return None
         self._chosen = chosen
@@ -189,9 +189,8 @@ class ReadyRequests:
             self.wake_engine()
 
     def _known(self, more: Iterable[Execution] = ()) -> set[Pair]:
-        known = [one for one in self.working if one.is_told]
-        claims = [one.claim for one in (*known, *more) if one.claim is not None]
-        return {_pair(one) for one in claims}
+        known = [execution for execution in self.working if execution.is_told]
+        return {_pair(work.claim) for work in (*known, *more) if work.claim is not None}
 
     def _free(self) -> int:
         """Return how many more requests the engine takes now."""
@@ -200,7 +199,7 @@ class ReadyRequests:
     def _pick(self, free: int) -> list[tuple[Any, Leg]]:
         """Take out what may start now, and ahead as much as started since the last time."""
         now = time.monotonic()
-        picked = _take(self._waiting, free, lambda one: one.places(now))
+        picked = _take(self._waiting, free, now)
         ahead = min(max(1, self._since), self.most_ahead)
         more = ahead - max(0, len(self._ready) + len(picked) - free)
         return picked + (_take_soonest(self._waiting, more) if more > 0 else [])
@@ -211,21 +210,21 @@ def _pair(claim: Claim) -> Pair:
 
 
 def _take(
-    buffer: LaneQueues[Lane, tuple[Any, Leg]], most: int, places: Callable[[Limiter], int]
+    buffer: LaneQueues[Lane, tuple[Any, Leg]], most: int, now: float
 ) -> list[tuple[Any, Leg]]:
-    """Take out in turn what lanes have places for."""
-    left: dict[Limiter, int] = {}
+    """Take out in turn, up to `most`, what the limits of lanes have places for."""
+    places: dict[Limiter, int] = {}
 
     def admits(lane: Lane) -> bool:
-        for one in lane:
-            if one not in left:
-                left[one] = places(one)
-        return all(left[one] > 0 for one in lane)
+        for limiter in lane:
+            if limiter not in places:
+                places[limiter] = limiter.places(now)
+        return all(places[limiter] > 0 for limiter in lane)
 
     taken: list[tuple[Any, Leg]] = []
     while len(taken) < most and (entry := buffer.pop(admits)) is not None:
-        for one in entry[1].lane:
-            left[one] -= 1
+        for limiter in entry[1].lane:
+            places[limiter] -= 1
         taken.append(entry)
     return taken
 
@@ -233,10 +232,6 @@ def _take(
 def _take_soonest(buffer: LaneQueues[Lane, tuple[Any, Leg]], most: int) -> list[tuple[Any, Leg]]:
     """Take out what is next, first in the lanes that let something go the soonest."""
     lanes = sorted(buffer.lanes, key=lambda lane: max((o.admits_at() for o in lane), default=0.0))
-    which = [*(lane.__eq__ for lane in lanes), *[_any] * most]
+    which = [*(lane.__eq__ for lane in lanes), *[lambda _: True] * most]
     taken = (buffer.pop(admits) for admits in which)
     return list(islice((entry for entry in taken if entry is not None), most))
-
-
-def _any(_: Lane) -> bool:
-    return True

@@ -1,4 +1,4 @@
-"""Requests of this process on their way to Scrapy's engine, and those that the engine has."""
+"""The queue that the scheduler pops from: executions' follow-ups, and what `ReadyRequests` has."""
 
 from __future__ import annotations
 
@@ -42,11 +42,6 @@ class EngineRequests:
         """Go over the requests that have not started, in no order."""
         return iter([*self._follow_ups, *self.ready])
 
-    @property
-    def unhanded(self) -> int:
-        """How many claimed requests wait."""
-        return len(self.ready)
-
     # In
 
     def push_claimed(self, request: Request, leg: Leg) -> None:
@@ -72,13 +67,11 @@ class EngineRequests:
 
     def pop_follow_up(self, now: float) -> Request | None:
         """Take the next follow-up that its limits let start by `now` (`time.monotonic()`)."""
-        return self._follow_ups.pop(lambda lane: all(limiter.admits(now) for limiter in lane))
+        return self._follow_ups.pop(lambda lane: _admits(lane, now))
 
     def pop_claimed(self, now: float) -> Request | None:
         """Take the next claimed request that its limits let start by `now`."""
-        popped: Request | None = self.ready.pop(
-            lambda lane: all(limiter.admits(now) for limiter in lane)
-        )
+        popped: Request | None = self.ready.pop(lambda lane: _admits(lane, now))
         return popped
 
     def look_again(self, now: float) -> None:
@@ -87,7 +80,8 @@ class EngineRequests:
             self._timer.cancel()
             self._timer = None
         lanes = {*self._follow_ups.lanes, *self.ready.lanes} - {()}
-        soonest = min((max(one.admits_at() for one in lane) for lane in lanes), default=math.inf)
+        moments = (max(limiter.admits_at() for limiter in lane) for lane in lanes)
+        soonest = min(moments, default=math.inf)
         if now < soonest < math.inf:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(soonest - now, self.limits_changed)
@@ -113,6 +107,10 @@ class EngineRequests:
             else:
                 leg.give_back(leg.lane)
                 leg.close()
+
+
+def _admits(lane: Lane, now: float) -> bool:
+    return all(limiter.admits(now) for limiter in lane)
 
 
 def wake_engine(crawler: Crawler) -> None:

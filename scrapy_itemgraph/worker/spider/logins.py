@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
-_MOST_LOGINS = 3
-_POLL = 1.0
+_MOST_LOGINS = 3  # that do not help some work before it fails
+_POLL = 1.0  # seconds, while another worker logs in
 
 
 @dataclass(slots=True, eq=False, repr=False)

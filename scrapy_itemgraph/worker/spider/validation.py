@@ -51,7 +51,14 @@ class Checks:
         if tag in self._known_tags or tag in self._unknown_tags:
             return
         if len(self._unknown_tags) == _MOST_UNKNOWN_TAGS:
-            self._say_once_that_more_tags_are_unknown()
+            if not self._are_more_tags_unknown:
+                self._are_more_tags_unknown = True
+                logger.warning(
+                    "There are more tags than these %d that no task of the spider is called for "
+                    "by; they are not named",
+                    _MOST_UNKNOWN_TAGS,
+                    extra={"action": "unknown_tag"},
+                )
             return
         hint = wording.closest(tag, self._known_tags)
         self._unknown_tags.add(tag)
@@ -62,16 +69,6 @@ class Checks:
             hint,
             extra={"action": "unknown_tag", "tag": tag},
         )
-
-    def _say_once_that_more_tags_are_unknown(self) -> None:
-        if not self._are_more_tags_unknown:
-            self._are_more_tags_unknown = True
-            logger.warning(
-                "There are more tags than these %d that no task of the spider is called for by; "
-                "they are not named",
-                _MOST_UNKNOWN_TAGS,
-                extra={"action": "unknown_tag"},
-            )
 
 
 def check_ttl(meta: Mapping[str, Any], where: str) -> None:
