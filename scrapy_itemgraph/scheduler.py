@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.defer import deferred_from_coro
@@ -153,12 +153,8 @@ class Scheduler(WorkerComponent, BaseScheduler):
 
 def _is_outcome(leg: Leg, request: Request) -> bool:
     """Tell whether `request` is what the leg's fetch led to: a redirect, a retry."""
-    fetch: Any = leg.fetch
+    fetch = leg.fetch
     if fetch is None:
         return True
-    return bool(
-        fetch.done()
-        and not fetch.cancelled()
-        and fetch.exception() is None
-        and fetch.result() is request
-    )
+    is_over = fetch.done() and not fetch.cancelled() and fetch.exception() is None
+    return bool(is_over and fetch.result() is request)

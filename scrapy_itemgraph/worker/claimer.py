@@ -154,7 +154,7 @@ class Claimer:
             return 0
         if self.ready.is_holding:
             return 0
-        if any(one.claim is not None and one.claim.is_alone for one in self.active.working):
+        if any(work.claim is not None and work.claim.is_alone for work in self.active.working):
             return 0
         held = len(self.active.working) + self.outbox.pending
         if self.gate.held_up:  # pages in hand may be waiting for something of a blocked slot
@@ -183,9 +183,9 @@ class Claimer:
 
     async def _start(self, claims: Sequence[Claim]) -> None:
         """Begin the executions of new claims."""
-        begun = [one for claim in claims if (one := self._begin(claim)) is not None]
+        begun = list(filter(None, map(self._begin, claims)))
         self.ready.claimed()
-        begun = [one for one in begun if not await self._refile(*one)]
+        begun = [(request, leg) for request, leg in begun if not await self._refile(request, leg)]
         if self.limiters.lacks(self.active.unbegun()):
             self.limiters.wanted.set()
         await self.sessions.refresh_cookies([request for request, _ in begun])

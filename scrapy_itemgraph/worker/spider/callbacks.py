@@ -141,28 +141,26 @@ def login_of(spider: Spider) -> Callable[[], Any] | None:
 def _takes_nothing(function: Callable[..., Any]) -> bool:
     parameters = list(inspect.signature(function).parameters.values())
     needed = [
-        one.name
-        for one in parameters
-        if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
+        p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
     ]
     return needed in ([], ["self"])
 
 
 async def iterate(
-    given: Any, *, each: Callable[[Any], Iterable[Any]] = iterate_spider_output
+    output: Any, *, each: Callable[[Any], Iterable[Any]] = iterate_spider_output
 ) -> AsyncIterator[Any]:
     """Iterate over what a method of the spider gave back, plain or asynchronous.
 
     Args:
-        given: A generator of either kind, something else, or an awaitable of it.
+        output: A generator of either kind, something else, or an awaitable of it.
         each: What makes an iterable of something that is not asynchronous.
 
     """
-    if inspect.isawaitable(given):
-        given = await given
-    if hasattr(given, "__aiter__"):
-        async for one in given:
-            yield one
+    if inspect.isawaitable(output):
+        output = await output
+    if hasattr(output, "__aiter__"):
+        async for part in output:
+            yield part
     else:
-        for one in each(given):
-            yield one
+        for part in each(output):
+            yield part

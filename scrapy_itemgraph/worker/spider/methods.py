@@ -22,13 +22,14 @@ logger = logs.logger(__name__)
 
 def errback_names(request: Request, errback: Any, spider: Spider) -> set[str]:
     """Return the names of an errback, and of the rule's that it calls in a `CrawlSpider`."""
-    found = [errback]
+    errbacks = [errback]
     if getattr(errback, "__func__", None) is CrawlSpider._errback:  # noqa: SLF001 - every rule's
         rules: Any = getattr(spider, "_rules", ())
         number = request.meta.get("rule")
         if isinstance(number, int) and 0 <= number < len(rules):
-            found.append(rules[number].errback)
-    return {name for one in found if isinstance(name := getattr(one, "__name__", None), str)}
+            errbacks.append(rules[number].errback)
+    names = (getattr(errback, "__name__", None) for errback in errbacks)
+    return {name for name in names if isinstance(name, str)}
 
 
 def source_of(spider: Spider, method: str) -> UUID | None:
@@ -42,12 +43,13 @@ def source_of(spider: Spider, method: str) -> UUID | None:
             functions = [rule.callback for rule in getattr(spider, "_rules", ())]
         elif method == "parse":
             functions = [spider.parse_start_url]
-    own = (one for one in functions if callable(one))
-    return code_digests.digest([one for one in own if not _is_scrapys(one)])
-
-
-def _is_scrapys(function: Any) -> bool:
-    return str(getattr(function, "__module__", "")).partition(".")[0] == "scrapy"
+    own = [
+        function
+        for function in functions
+        if callable(function)
+        and str(getattr(function, "__module__", "")).partition(".")[0] != "scrapy"
+    ]
+    return code_digests.digest(own)
 
 
 def callback_names(spider_class: type) -> list[str]:

@@ -45,7 +45,8 @@ class Redirects:
         claim = leg.execution.claim
         assert claim is not None
         request.errback = callbacks.unwrapped(request.errback)
-        if self._is_about_sessions(request, leg):
+        # It may lead to a login page, which is nobody's, and not where to go on.
+        if callbacks.login_of(self.spider) is not None and request.url != leg.request.url:
             self.queue.push_follow_up(request, leg)
             return True
         name = self.identities.of_target(request)
@@ -60,10 +61,6 @@ class Redirects:
         stored = self._stored(request) if leg.is_own else None
         self._add(request, leg, Redirect(claim=claim, name=name, request=stored))
         return True
-
-    def _is_about_sessions(self, request: Request, leg: Leg) -> bool:
-        """Tell whether it may lead to a login page, which is nobody's, and not where to go on."""
-        return callbacks.login_of(self.spider) is not None and request.url != leg.request.url
 
     def carry(self, request: Request, leg: Leg, name: str | None) -> None:
         """Let a request that cannot be stored go on unless it was fetched already.

@@ -114,7 +114,10 @@ class SpiderOutput:
         is stopped, and its work given back.
         """
         execution = leg.execution
-        is_owner = execution.is_login or (execution.is_of_task and _continues(callback))
+        is_owner = execution.is_login or (
+            execution.is_of_task
+            and (callbacks.takes_item(callback) or callbacks.task_of(callback) is not None)
+        )
         held: list[Any] = []
         error: Exception | None = None
         try:
@@ -235,9 +238,8 @@ class SpiderOutput:
 
     def _recovers(self, leg: Leg, errback: Callable[..., Any]) -> bool:
         """Tell whether the settings say of an errback that what it returns undoes the failure."""
-        options = self.callbacks
         names = methods.errback_names(leg.request, errback, self.spider)
-        return any(options.get(name, {}).get("recovers", False) for name in names)
+        return any(self.callbacks.get(name, {}).get("recovers", False) for name in names)
 
     def _taken_from_errback(self, leg: Leg, result: Any) -> Any:
         callback = callbacks.callback_of(leg.request, self.spider)
@@ -291,10 +293,6 @@ def _as_error(raised: BaseException) -> Exception:
     error = ItemGraphError("what the callback awaited was cancelled")
     error.__cause__ = raised
     return error
-
-
-def _continues(callback: Any) -> bool:
-    return callbacks.takes_item(callback) or callbacks.task_of(callback) is not None
 
 
 def _unmark(leg: Leg) -> None:

@@ -43,8 +43,11 @@ class Checks:
             raise OperationError(f"{where}: {name}: task {task!r} is no task of this spider{hint}")
         if execution is None or execution.claim is None:
             _check_names(operation, where)
-        for tag in _tags_of(operation):
-            self._check_tag(tag, where)
+        if isinstance(operation, CreateItem):
+            for tag in operation.tags:
+                self._check_tag(tag, where)
+        elif isinstance(operation, operations.AddTag):
+            self._check_tag(operation.tag, where)
         return operation
 
     def _check_tag(self, tag: str, where: str) -> None:
@@ -94,9 +97,3 @@ def _check_names(operation: Operation, where: str) -> None:
             raise OperationError(
                 f"{where}: {type(operation).__name__}: outside a task's execution {name}= is needed"
             )
-
-
-def _tags_of(operation: Operation) -> Any:
-    if isinstance(operation, CreateItem):
-        return operation.tags
-    return (operation.tag,) if isinstance(operation, operations.AddTag) else ()
