@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from commands_run import NOWHERE, TASKS
+from commands_run import NOWHERE, TASKS, Ran
 from graphs import Crawl
 from scrapy import cmdline
 from scrapy.settings import Settings
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a command wrote, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self):
-        """The JSON document on standard output."""
-        return json.loads(self.out)
 
 
 @pytest.fixture

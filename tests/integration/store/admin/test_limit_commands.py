@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
+from commands_run import Ran
 from graphs import SLOT
 from limits_set import HOUR, a_limit, declare, film_crawl, hold, shown
 from scrapy import cmdline
@@ -19,20 +19,6 @@ from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.store.admin import limits_report, status
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a command wrote, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self):
-        """The JSON document on standard output."""
-        return json.loads(self.out)
 
 
 @pytest.fixture
