@@ -56,7 +56,7 @@ TAKE_FREE = text("""
     kept AS (
         UPDATE limits l
         SET gap = free.gap, concurrency = free.concurrency, delay = free.delay
-        FROM free WHERE l.id = free.id AND l.kind = 'slot' AND free.is_news),
+        FROM free WHERE l.id = free.id AND free.kind = 'slot' AND free.is_news),
     taken AS (
         INSERT INTO holdings (limit_id, worker_id, units, is_exclusive, since)
         SELECT free.id, :worker, free.units, free.gap > 0, clock_timestamp() FROM free)
@@ -84,13 +84,14 @@ STATES = text(f"""
 """)  # noqa: S608 - our own condition
 
 # What a worker has or asks for, and how slots are kept by whoever has them.
+# IS TRUE keeps the index of kind and name out, by which all slots would be read.
 HOLD = text("""
     WITH slots AS (
         UPDATE limits l
         SET gap = kept.gap, concurrency = kept.concurrency, delay = kept.delay
         FROM unnest(CAST(:kept AS int[]), CAST(:gaps AS float8[]), CAST(:concurrencies AS int[]),
             CAST(:delays AS float8[])) AS kept(id, gap, concurrency, delay)
-        WHERE l.id = kept.id AND l.kind = 'slot')
+        WHERE l.id = kept.id AND (l.kind = 'slot') IS TRUE)
     INSERT INTO holdings AS h (limit_id, worker_id, units, is_exclusive, since, asked_at)
     SELECT held.limit_id, :worker, held.units, held.is_exclusive, clock_timestamp(),
         CASE WHEN held.asks THEN clock_timestamp() END

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from plans import explaining, touched
 from races import Crawl
 
 from scrapy_itemgraph.model.cookies import MAX_KEY_BYTES, Cookie
@@ -273,8 +274,6 @@ FILL = """
 @pytest.mark.parametrize("analysed", [False, True])
 def test_a_claim_reads_few_cookies(crawl, analysed):
     """Of a jar with a hundred thousand cookies a claim reads those of its hosts, by the key."""
-    from integration.test_plans import explaining, touched
-
     crawl.execute("ALTER TABLE cookies SET (autovacuum_enabled = off)")
     crawl.execute(FILL, crawl=crawl.id)
     if analysed:
@@ -307,8 +306,6 @@ MANY_OF_ONE = """
 
 def read(crawl, since):
     """Return what a claim reads of the host, when, and the most rows that a step of it touched."""
-    from integration.test_plans import explaining, touched
-
     with crawl.engine.begin() as connection:
         engines.hot_path(connection)
         with explaining(connection) as explained:
