@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
 # Whether something may go now is looked at again after so long, whatever was said.
 _LONGEST = timedelta(minutes=5)
@@ -268,13 +268,13 @@ def wake(connection: Connection, queue_ids: Iterable[int]) -> None:
             notify(connection, crawl)
 
 
-def find_or_make(connection: Connection, rows: Iterable[Row[Any]]) -> dict[tuple[int, int], int]:
-    """Return the numbers of queues by crawl and slot, made where they are new."""
-    queues = {(row.crawl_id, row.slot_id): row.queue_id for row in rows}
-    unmade = sorted(key for key, queue in queues.items() if queue is None)
-    if unmade:
-        queues |= _made(connection, unmade)
-    return queues
+def find_or_make(
+    connection: Connection, queues: Mapping[tuple[int, int], int | None]
+) -> dict[tuple[int, int], int]:
+    """Return the numbers of queues by crawl and slot, made where they have none."""
+    known = {key: queue for key, queue in queues.items() if queue is not None}
+    unmade = sorted(queues.keys() - known.keys())
+    return known | _made(connection, unmade) if unmade else known
 
 
 def _made(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:

@@ -5,8 +5,7 @@ Callers hold the locks of these items.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
@@ -17,9 +16,10 @@ from scrapy_itemgraph.store.queues import find_or_make, wake
 from scrapy_itemgraph.store.sql_conditions import is_stale
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
 # The outstanding pairs of some items, with the queue and kind of each (null: not made yet).
 WANTED = text(f"""
@@ -30,9 +30,8 @@ WANTED = text(f"""
         JOIN tags g ON g.item_id = i.id
         JOIN task_tags tt ON tt.crawl_id = i.crawl_id AND tt.tag_name = g.tag_name
     )
-    SELECT i.id AS item_id, t.id AS task_id, i.crawl_id, q.id AS queue_id, k.id AS kind_id,
-        kept.limit_ids,
-        coalesce(t.slot_id, i.slot_id) AS slot_id,
+    SELECT i.id AS item_id, t.id AS task_id, i.crawl_id, coalesce(t.slot_id, i.slot_id) AS slot_id,
+        kept.limit_ids, q.id AS queue_id, k.id AS kind_id,
         r.completed_at IS NOT NULL AS is_stale,
         coalesce(i.nice, t.nice) AS nice,
         CASE WHEN i.not_before > now() THEN i.not_before END AS not_before
@@ -64,8 +63,8 @@ WANTED = text(f"""
 
 # The work that stands of some items.
 STANDING = text("""
-    SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.is_refiled,
-        w.token IS NOT NULL AS is_claimed
+    SELECT w.item_id, w.task_id, w.token IS NOT NULL AS is_claimed, w.is_refiled, w.queue_id,
+        w.kind_id, w.is_stale, w.nice
     FROM unnest(CAST(:items AS bigint[])) AS touched(id)
     JOIN work w ON w.item_id = touched.id
 """)
@@ -125,6 +124,19 @@ MOVE_WORK = text("""
 """)
 
 
+class _Work(NamedTuple):
+    """Outstanding work, as it is to stand."""
+
+    item_id: int
+    task_id: int
+    crawl_id: int
+    queue_id: int
+    kind_id: int
+    is_stale: bool
+    nice: int
+    not_before: datetime | None
+
+
 def refresh(
     connection: Connection,
     item_ids: Iterable[int],
@@ -142,14 +154,13 @@ def refresh(
 
     """
     groups = {group[0]: group for group in new}
-    missing: list[tuple[int, _Place]] = []
+    missing: list[tuple[int, _Work]] = []
     awake: set[int] = set()
     for part in slices(connection, sorted({*item_ids, *groups})):
-        places, moved = _refresh(connection, list(part), groups)
-        awake.update(place.queue_id for place in (*places, *moved))
-        for place in places:
-            item = place.work.item_id
-            missing += [(number, place) for number in groups.get(item, (item,))]
+        added, moved = _refresh(connection, list(part), groups)
+        awake.update(work.queue_id for work in (*added, *moved))
+        for work in added:
+            missing += [(item, work) for item in groups.get(work.item_id, (work.item_id,))]
             rest(connection, len(missing))
     missing.sort(key=_by_item)
     with Pipeline(connection, len(missing)) as ahead:
@@ -158,38 +169,41 @@ def refresh(
     wake(connection, awake)
 
 
-def _by_item(row: tuple[int, _Place]) -> tuple[int, int]:
-    return row[0], row[1].work.task_id
+def _by_item(row: tuple[int, _Work]) -> tuple[int, int]:
+    return row[0], row[1].task_id
 
 
 def _refresh(
     connection: Connection, items: list[int], new: Collection[int]
-) -> tuple[list[_Place], list[_Place]]:
+) -> tuple[Collection[_Work], Collection[_Work]]:
     """Move and withdraw work of some items; return what of it is missing, and what was moved."""
-    wanted = {(row.item_id, row.task_id): row for row in _rows(connection, WANTED, items)}
+    rows = connection.execute(WANTED, {"items": items}).all()
     old = [item for item in items if item not in new]
-    standing = {(row.item_id, row.task_id): row for row in _rows(connection, STANDING, old)}
-    queues = find_or_make(connection, wanted.values())
-    kinds = _kinds(connection, wanted.values())
-    missing: list[_Place] = []
-    moved: list[_Place] = []
-    for pair, row in sorted(wanted.items()):
-        there = standing.get(pair)
-        queue = queues[row.crawl_id, row.slot_id]
-        if there is None:
-            missing.append(_Place(row, queue, kinds[_kind(row)]))
-        elif not there.is_claimed:
-            queue = there.queue_id if there.is_refiled else queue
-            place = _Place(row, queue, kinds[_kind(row)])
-            if place.differs(there):
-                moved.append(place)
+    standing = connection.execute(STANDING, {"items": old}).all() if old else ()
+    queues = find_or_make(connection, {(row.crawl_id, row.slot_id): row.queue_id for row in rows})
+    kinds = _kinds(connection, {(row.task_id, tuple(row.limit_ids)): row.kind_id for row in rows})
+    missing = {
+        (item, task): _Work(
+            item, task, crawl, queues[crawl, slot], kinds[task, tuple(limits)], stale, nice, start
+        )
+        for item, task, crawl, slot, limits, _, _, stale, nice, start in rows
+    }
+    moved: list[_Work] = []
+    gone: list[tuple[int, int]] = []
+    for item, task, is_claimed, is_refiled, queue, kind, stale, nice in standing:
+        work = missing.pop((item, task), None)
+        if is_claimed:
+            continue
+        if work is None:
+            gone.append((item, task))
+            continue
+        work = work._replace(queue_id=queue) if is_refiled else work
+        if (work.queue_id, work.kind_id, work.is_stale, work.nice) != (queue, kind, stale, nice):
+            moved.append(work)
     if moved:
-        connection.execute(MOVE_WORK, _columns([(place.work.item_id, place) for place in moved]))
-    withdraw(
-        connection,
-        [pair for pair, row in standing.items() if pair not in wanted and not row.is_claimed],
-    )
-    return missing, moved
+        connection.execute(MOVE_WORK, _columns([(work.item_id, work) for work in sorted(moved)]))
+    withdraw(connection, gone)
+    return missing.values(), moved
 
 
 def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None:
@@ -201,54 +215,30 @@ def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None
         connection.execute(WITHDRAW, gone)
 
 
-def _rows(connection: Connection, statement: Any, items: list[int]) -> Sequence[Row[Any]]:
-    return connection.execute(statement, {"items": items}).all() if items else ()
-
-
-def _kind(row: Row[Any]) -> tuple[int, tuple[int, ...]]:
-    return row.task_id, tuple(row.limit_ids)
-
-
 def _kinds(
-    connection: Connection, rows: Iterable[Row[Any]]
+    connection: Connection, kinds: Mapping[tuple[int, tuple[int, ...]], int | None]
 ) -> dict[tuple[int, tuple[int, ...]], int]:
-    kinds = {_kind(row): row.kind_id for row in rows}
-    unmade = sorted(key for key, kind in kinds.items() if kind is None)
+    """Return the numbers of kinds by task and limits, made where they have none."""
+    known = {key: kind for key, kind in kinds.items() if kind is not None}
+    unmade = sorted(kinds.keys() - known.keys())
     if unmade:
         limits = [f"{{{','.join(map(str, limit_ids))}}}" for _, limit_ids in unmade]
         keys = {"tasks": [task for task, _ in unmade], "limits": limits}
         connection.execute(MAKE_KINDS, keys)
-        kinds |= {_kind(row): row.id for row in connection.execute(FIND_KINDS, keys)}
-    return kinds
+        found = connection.execute(FIND_KINDS, keys)
+        known |= {(task, tuple(limit_ids)): kind for task, limit_ids, kind in found}
+    return known
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Outstanding work, and the queue and kind it belongs into."""
-
-    work: Row[Any]
-    queue_id: int
-    kind_id: int
-
-    def differs(self, standing: Row[Any]) -> bool:
-        work = self.work
-        return (self.queue_id, self.kind_id, work.is_stale, work.nice) != (
-            standing.queue_id,
-            standing.kind_id,
-            standing.is_stale,
-            standing.nice,
-        )
-
-
-def _columns(rows: Sequence[tuple[int, _Place]]) -> dict[str, Any]:
+def _columns(rows: Sequence[tuple[int, _Work]]) -> dict[str, Any]:
     numbers = number_array
     return {
         "items": numbers([item for item, _ in rows]),
-        "tasks": numbers([place.work.task_id for _, place in rows]),
-        "crawls": numbers([place.work.crawl_id for _, place in rows]),
-        "queues": numbers([place.queue_id for _, place in rows]),
-        "kinds": numbers([place.kind_id for _, place in rows]),
-        "stale": numbers([int(place.work.is_stale) for _, place in rows]),
-        "nice": numbers([place.work.nice for _, place in rows]),
-        "not_before": [place.work.not_before for _, place in rows],
+        "tasks": numbers([work.task_id for _, work in rows]),
+        "crawls": numbers([work.crawl_id for _, work in rows]),
+        "queues": numbers([work.queue_id for _, work in rows]),
+        "kinds": numbers([work.kind_id for _, work in rows]),
+        "stale": numbers([int(work.is_stale) for _, work in rows]),
+        "nice": numbers([work.nice for _, work in rows]),
+        "not_before": [work.not_before for _, work in rows],
     }
