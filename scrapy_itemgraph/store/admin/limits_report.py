@@ -1,14 +1,14 @@
 """What people see of limits, and what they set of them.
 
-A change reaches the workers that have the limit, and those that would use it. All functions take a
-connection and never commit.
+A change reaches the workers that have the limit, and those that would use it. What a change refuses
+with an error, `ItemGraph` says.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,28 +16,27 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import input_checks, slots
-from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit
 from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin import status
-from scrapy_itemgraph.store.limits import allocation, holdings
+from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.limits.allocation import STORED_TERMS, StoredTerms
 from scrapy_itemgraph.store.notify import notify
 from scrapy_itemgraph.store.slots import intern_slots
 from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import timedelta
 
-    from sqlalchemy import Connection, Row, TextClause
+    from sqlalchemy import Connection, TextClause
 
 _PREFIXED = re.compile(r"(task|group|tags|slot):(.+)", re.DOTALL)
 _HOST = re.compile(r"[^\s/:@]+\.[^\s/:@]+(:\d+)?")
 
-_OF_LIMIT = """
-    l.id, l.kind, l.name, l.gap, l.concurrency, l.delay, l.set_gap, l.set_concurrency,
-    l.crawl_delay, l.throttle, l.latency, l.last_at,
+_OF_TERMS = len(fields(StoredTerms))
+_OF_LIMIT = f"""
+    {STORED_TERMS}, l.throttle, l.latency, l.last_at,
     CASE WHEN l.blocked_until > clock_timestamp() THEN l.blocked_until END AS blocked_until,
     CASE WHEN l.blocked_until > clock_timestamp() THEN l.blocked_by END AS blocked_by
 """
@@ -55,7 +54,7 @@ SLOTS = text(f"""
         WHERE (CAST(:crawl AS int) IS NULL OR q.crawl_id = :crawl)
             AND (CAST(:only AS int) IS NULL OR q.slot_id = :only)
         GROUP BY q.slot_id)
-    SELECT {_OF_LIMIT}, least(coalesce(w.number, 0), :many) AS work
+    SELECT {_OF_LIMIT}, CAST(least(coalesce(w.number, 0), :many) AS bigint) AS work
     FROM limits l LEFT JOIN waiting w ON w.slot_id = l.id
     WHERE l.kind = 'slot' AND l.name <> ''
         AND (CAST(:crawl AS int) IS NULL OR w.slot_id IS NOT NULL)
@@ -158,7 +157,7 @@ CONCERNED = text("""
 _LIKE_A_LIMIT = re.compile(r"(task|group|tags|slot):|.*://", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Holder:
     """A worker that has something of a limit, or waits for it: then it has no units.
 
@@ -249,35 +248,24 @@ def _states(
     bound = {name: given[name] for name in statement._bindparams}  # noqa: SLF001
     rows = connection.execute(statement, bound).all()
     holders: dict[int, list[Holder]] = defaultdict(list)
-    for row in connection.execute(HOLDERS, {"limits": [row.id for row in rows]}):
-        of = row._asdict()
-        holders[of.pop("limit_id")].append(Holder(**of))
-    return [_limit_state(row, holders[row.id]) for row in rows]
-
-
-def _limit_state(row: Row[Any], holders: Sequence[Holder]) -> LimitState:
-    terms = kept(row)
-    stored = row._asdict()
-    del stored["id"]
-    stored |= {
-        "name": limit_name(row.kind, row.name),
-        "delay": terms.meant,
-        "gap": terms.gap,
-        "concurrency": terms.concurrency,
-        "work": None if row.work is None else int(row.work),
-    }
-    return LimitState(
-        **stored,
-        is_counted=row.work is None or row.work < status.MANY,
-        holders=tuple(one for one in holders if one.units),
-        waiting=tuple(one for one in holders if not one.units),
-    )
-
-
-def kept(row: Row[Any]) -> Terms:
-    """Return how a stored limit is kept: as it was declared, and what was set and learned of it."""
-    declared = Terms(gap=row.gap or 0.0, concurrency=row.concurrency, delay=row.delay)
-    return allocation.effective(declared, row, learns=True)
+    for limit_id, *holder in connection.execute(HOLDERS, {"limits": [row.id for row in rows]}):
+        holders[limit_id].append(Holder(*holder))
+    states = []
+    for row in rows:
+        kept, own = StoredTerms(*row[:_OF_TERMS]).kept, holders[row.id]
+        state = row._asdict()
+        del state["id"]
+        state |= {
+            "name": limit_name(row.kind, row.name),
+            "delay": kept.meant,
+            "gap": kept.gap,
+            "concurrency": kept.concurrency,
+            "is_counted": row.work is None or row.work < status.MANY,
+            "holders": tuple(holder for holder in own if holder.units),
+            "waiting": tuple(holder for holder in own if not holder.units),
+        }
+        states.append(LimitState(**state))
+    return states
 
 
 # What people set
@@ -290,12 +278,7 @@ def block(
     until: datetime | None = None,
     for_: timedelta | None = None,
 ) -> Changed:
-    """Let nothing start in a slot until a moment, or for a period from now.
-
-    Raises:
-        OperationError: when that is past, or more than a hundred years away.
-
-    """
+    """Let nothing start in a slot until a moment, or for a period from now."""
     end = _end(connection, until, for_)
     found = _slot(connection, slot)
     connection.execute(BLOCK, {"limit": found.id, "until": end})
@@ -310,12 +293,7 @@ def unblock(connection: Connection, slot: str) -> Changed:
 
 
 def set_delay(connection: Connection, slot: str, seconds: float | None) -> Changed:
-    """Set the least seconds between two starts in a slot; None: as settings and robots.txt say.
-
-    Raises:
-        OperationError: when it is not above 0, or more than a day.
-
-    """
+    """Set the least seconds between two starts in a slot; None: as settings and robots.txt say."""
     gap = None if seconds is None else _delay(seconds)
     found = _slot(connection, slot, may_create=gap is not None)
     number = connection.execute(SET_GAP, {"limit": found.id, "gap": gap}).rowcount
@@ -323,13 +301,7 @@ def set_delay(connection: Connection, slot: str, seconds: float | None) -> Chang
 
 
 def set_limit(connection: Connection, name: str, rate: RateLimit | str | None) -> Changed:
-    """Set a limit's rate and concurrency; a part that `rate` leaves out is as the code says.
-
-    Raises:
-        NotFoundError: for a limit other than a slot that no task declares.
-        OperationError: when `rate` is no rate.
-
-    """
+    """Set a limit's rate and concurrency; a part that `rate` leaves out is as the code says."""
     try:
         read = None if rate is None else RateLimit.read(rate, "rate")
     except ValueError as error:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Grant, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from sqlalchemy import Row
 
     from scrapy_itemgraph.model.limits import Use
 
@@ -22,6 +20,11 @@ _UNKNOWN_LATENCY = 2.0
 _LONGEST_LATENCY = 30.0
 # A worker that has not asked again for so long waits no more.
 FORGOTTEN = 3.5
+
+# The columns of `StoredTerms`, of a limit `l`.
+STORED_TERMS = """
+    l.id, l.kind, l.name, l.gap, l.concurrency, l.delay, l.set_gap, l.set_concurrency, l.crawl_delay
+"""
 
 
 class Holding(NamedTuple):
@@ -47,8 +50,8 @@ class Holding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredLimit:
-    """A locked limit as it is stored, with its holdings by worker; in seconds."""
+class StoredTerms:
+    """How a limit is stored: as it was declared, and what was set and learned of it; in seconds."""
 
     id: int
     kind: str
@@ -59,6 +62,18 @@ class StoredLimit:
     set_gap: float | None
     set_concurrency: int | None
     crawl_delay: float | None
+
+    @property
+    def kept(self) -> Terms:
+        """How it is kept."""
+        declared = Terms(gap=self.gap or 0.0, concurrency=self.concurrency, delay=self.delay)
+        return effective(declared, self, learns=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLimit(StoredTerms):
+    """A locked limit, with its holdings by worker; in seconds."""
+
     throttle: float | None
     latency: float | None
     blocked_in: float | None
@@ -79,7 +94,7 @@ def outlived(units: int, gaps: Iterable[float | None], latency: float | None) ->
     return max(gap, min(latency or 0.0, _LONGEST_LATENCY))
 
 
-def effective(terms: Terms, limit: StoredLimit | Row[Any], *, learns: bool) -> Terms:
+def effective(terms: Terms, limit: StoredTerms, *, learns: bool) -> Terms:
     """Return how a limit is kept, from what the code says, a person set, and was learned.
 
     A slot is never kept looser than the code says: Scrapy's own slots have the last word.
@@ -95,7 +110,7 @@ def effective(terms: Terms, limit: StoredLimit | Row[Any], *, learns: bool) -> T
     return Terms(gap=max(gap, floor), concurrency=min(caps, default=None), delay=delay)
 
 
-def _floor(limit: StoredLimit | Row[Any], *, learns: bool) -> float:
+def _floor(limit: StoredTerms, *, learns: bool) -> float:
     """Return the gap that a person set, or else robots.txt asks for."""
     if limit.set_gap is not None:
         return limit.set_gap

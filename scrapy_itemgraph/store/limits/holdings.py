@@ -65,8 +65,7 @@ TAKE_FREE = text("""
 
 # Locked limits and who has them; read after the lock, in a statement of its own.
 STATES = text(f"""
-    SELECT l.id, l.kind, l.name, l.gap, l.concurrency, l.delay, l.set_gap, l.set_concurrency,
-        l.crawl_delay, l.throttle, l.latency,
+    SELECT {allocation.STORED_TERMS}, l.throttle, l.latency,
         CAST(extract(epoch FROM l.blocked_until - clock_timestamp()) AS float8) AS blocked_in,
         CAST(extract(epoch FROM clock_timestamp() - l.last_at) AS float8) AS last_ago,
         h.worker_id, h.units, h.is_exclusive,
