@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime, timedelta
 
-    from sqlalchemy import Connection, Engine, Row
+    from sqlalchemy import Connection, Engine
 
     from scrapy_itemgraph.graph.command_watchdog import Patience
     from scrapy_itemgraph.model.feeds import Kept
@@ -116,18 +116,18 @@ class ItemGraph:
         return self._crawl
 
     def _only_crawl(self, connection: Connection) -> str:
-        names = [row.name for row in status.crawls(connection)]
+        names = status.crawls(connection)
         if len(names) != 1:
             known = ", ".join(names) or "none yet"
             raise NotFoundError(
                 "name the crawl that you mean, with --crawl NAME (in Python crawl=); "
                 f"the database has {known}"
             )
-        return str(names[0])
+        return names[0]
 
     def crawls(self) -> list[str]:
         """Return the names of all crawls."""
-        return [row.name for row in self._call(status.crawls)]
+        return self._call(status.crawls)
 
     def _of_crawl(
         self,
@@ -141,7 +141,7 @@ class ItemGraph:
         def within(connection: Connection) -> T:
             crawl_id = crawls.find_crawl(connection, name)
             if crawl_id is None:
-                known = [row.name for row in status.crawls(connection)]
+                known = status.crawls(connection)
                 listed = ", ".join(known) or "none yet"
                 raise NotFoundError(
                     f"there is no crawl {name!r}{closest(name, known)}; the database has {listed}"
@@ -190,7 +190,7 @@ class ItemGraph:
         """Return an item by its id or an alias; None when there is none."""
         return self._of_crawl(stored_items.named, name)
 
-    def of_url(self, url: str) -> Sequence[Row[Any]]:
+    def of_url(self, url: str) -> list[status.ItemOfUrl]:
         """Return (item, url, method) of up to ten items whose data names a URL.
 
         All of the crawl's items are looked through.
@@ -290,7 +290,7 @@ class ItemGraph:
             )
         )
 
-    def attempts(self, name: str, limit: int = 10) -> Sequence[Row[Any]]:
+    def attempts(self, name: str, limit: int = 10) -> list[status.Attempt]:
         """Return the last attempts at an item's tasks, the latest first."""
         return self._of_crawl(
             lambda connection, crawl_id: status.attempts(
@@ -298,10 +298,10 @@ class ItemGraph:
             )
         )
 
-    def worklist(self, task: str | None = None, limit: int = 100) -> Sequence[Row[Any]]:
+    def worklist(self, task: str | None = None, limit: int = 100) -> list[status.OutstandingWork]:
         """Return outstanding work, what was never run first."""
 
-        def worklist(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
+        def worklist(connection: Connection, crawl_id: int) -> list[status.OutstandingWork]:
             if task is not None:
                 self._task_id(connection, crawl_id, task)
             return status.worklist(connection, crawl_id, task=task, limit=limit)
@@ -349,7 +349,7 @@ class ItemGraph:
             raise NotFoundError(f"there is no open failure {failure}")
         return total
 
-    def tasks(self) -> Sequence[Row[Any]]:
+    def tasks(self) -> list[status.TaskState]:
         """Return every task with what is done, waiting and failed of it."""
         return self._of_crawl(status.tasks)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.snapshots import ResultSnapshot
 from scrapy_itemgraph.store.admin import progress_reports
+from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.store.sql_conditions import (
     IS_FRESH,
@@ -22,10 +23,9 @@ from scrapy_itemgraph.store.sql_conditions import (
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
 MANY = 100_000
 
@@ -123,7 +123,7 @@ TASKS = text(f"""
     ORDER BY t.name
 """)  # noqa: S608 - our own conditions
 
-CRAWLS = text("SELECT id, name, created_at FROM crawls ORDER BY name")
+CRAWLS = text("SELECT name FROM crawls ORDER BY name")
 ITEMS = text("SELECT count(*) FROM items WHERE crawl_id = :crawl")
 WORKERS = text("""
     SELECT id, spider, host, process_id, job, started_at, lease_until,
@@ -207,6 +207,69 @@ SUMMARY = text(f"""
 """)  # noqa: S608 - our own conditions
 
 
+class ItemOfUrl(NamedTuple):
+    """An item whose data names a URL; `method` is that of its request."""
+
+    item: str
+    url: str
+    method: str | None
+
+
+class Attempt(NamedTuple):
+    """An attempt at a task of an item; what is None of its worker is not known any more."""
+
+    task: str
+    version: str
+    number: int
+    outcome: str
+    error: dict[str, Any] | None
+    started_at: datetime
+    ended_at: datetime
+    worker: int | None
+    process_id: int | None
+    host: str | None
+
+
+class OutstandingWork(NamedTuple):
+    """Work that nobody has claimed."""
+
+    item: str
+    url: str | None
+    method: str | None
+    task: str
+    is_stale: bool
+    nice: int
+    tries: int
+    deaths: int
+    stalls: int
+    not_before: datetime | None
+    slot: str
+
+
+class TaskState(NamedTuple):
+    """A task as it is declared, and what is done, waiting and failed of it."""
+
+    name: str
+    spider: str
+    version: str
+    ttl: timedelta | None
+    nice: int
+    is_enabled: bool
+    is_registered: bool
+    max_failures: int | None
+    tags: list[str]
+    depends_on: list[str]
+    waiting: int
+    delayed: int
+    claimed: int
+    completed: int
+    fresh: int
+    due: int
+    held: int
+    failures: int
+    refusals: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """What a crawl has and lacks, counted up to a hundred thousand each.
@@ -272,9 +335,10 @@ def _count(number: int) -> str:
     return f"{number:,}" if number < MANY else f"more than {MANY:,}"
 
 
-def of_url(connection: Connection, crawl_id: int, url: str, *, limit: int) -> Sequence[Row[Any]]:
-    """Return (item, url, method) of the items that have a URL in their data."""
-    return connection.execute(OF_URL, {"crawl": crawl_id, "url": url, "limit": limit}).all()
+def of_url(connection: Connection, crawl_id: int, url: str, *, limit: int) -> list[ItemOfUrl]:
+    """Return the first items that have a URL in their data."""
+    found = connection.execute(OF_URL, {"crawl": crawl_id, "url": url, "limit": limit})
+    return typed(found, ItemOfUrl)
 
 
 def results(connection: Connection, crawl_id: int, item_id: int) -> list[ResultSnapshot]:
@@ -283,27 +347,27 @@ def results(connection: Connection, crawl_id: int, item_id: int) -> list[ResultS
     return [ResultSnapshot(**{**row._asdict(), "metadata": row.metadata or {}}) for row in rows]
 
 
-def attempts(connection: Connection, item_id: int, *, limit: int) -> Sequence[Row[Any]]:
+def attempts(connection: Connection, item_id: int, *, limit: int) -> list[Attempt]:
     """Return the last attempts at an item's tasks, the latest first."""
-    return connection.execute(ATTEMPTS, {"item": item_id, "limit": limit}).all()
+    return typed(connection.execute(ATTEMPTS, {"item": item_id, "limit": limit}), Attempt)
 
 
 def worklist(
     connection: Connection, crawl_id: int, *, task: str | None, limit: int
-) -> Sequence[Row[Any]]:
+) -> list[OutstandingWork]:
     """Return outstanding, unclaimed work."""
     given = {"crawl": crawl_id, "task": task, "limit": limit}
-    return connection.execute(WORKLIST, given).all()
+    return typed(connection.execute(WORKLIST, given), OutstandingWork)
 
 
-def tasks(connection: Connection, crawl_id: int) -> Sequence[Row[Any]]:
+def tasks(connection: Connection, crawl_id: int) -> list[TaskState]:
     """Return every task with what is done, waiting and failed of it."""
-    return connection.execute(TASKS, {"crawl": crawl_id}).all()
+    return typed(connection.execute(TASKS, {"crawl": crawl_id}), TaskState)
 
 
-def crawls(connection: Connection) -> Sequence[Row[Any]]:
-    """Return all crawls."""
-    return connection.execute(CRAWLS).all()
+def crawls(connection: Connection) -> list[str]:
+    """Return the names of all crawls."""
+    return list(connection.execute(CRAWLS).scalars())
 
 
 def summary(connection: Connection, crawl_id: int) -> Summary:
