@@ -170,7 +170,8 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
     claim = changeset.claim
     if claim is not None:
         state.claimed_pairs.discard(_pair(claim))
-        if claim.item_id not in state.items or _is_gone(state, claim):
+        item = state.items.get(claim.item_id)
+        if item is None or item.is_deleted:
             return _Ending(None)
     draft = Draft(state)
     run = item_operations.ChangesetRun(
@@ -237,10 +238,6 @@ def _alike(connection: Connection, made: Mapping[int, New]) -> Iterable[list[int
             alike = new.slot, operation.nice, new.not_before, tuple(operation.tags)
             groups.setdefault(alike, []).append(number)
     return groups.values()
-
-
-def _is_gone(state: State, claim: Claim) -> bool:
-    return state.items[claim.item_id].is_deleted
 
 
 def _describe(error: OperationError, claim: Claim | None, spider: str | None) -> ErrorRecord:

@@ -14,7 +14,7 @@ from scrapy_itemgraph.postgres.engine import SLICE, WIDE, slices
 from scrapy_itemgraph.postgres.pipelining import Pipeline
 from scrapy_itemgraph.store import failures, notify
 from scrapy_itemgraph.store import slots as stored_slots
-from scrapy_itemgraph.store.columns import number_array, text_array
+from scrapy_itemgraph.store.columns import columns, number_array, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,8 +120,7 @@ def flush(connection: Connection, state: State) -> bool:
     into = _final_owners(state)
     moved = [(old, into[new]) for old, new in state.effects.items_moved if new in into]
     if moved:
-        columns = {"items": [old for old, _ in moved], "into": [new for _, new in moved]}
-        connection.execute(MOVE_ATTEMPTS, columns)
+        connection.execute(MOVE_ATTEMPTS, columns(moved, items=0, into=1))
     stored = [item.id for item in gone if not item.is_new]
     if stored:
         connection.execute(DROP_ATTEMPTS, {"items": stored})
@@ -180,8 +179,10 @@ def _write_items(connection: Connection, state: State, living: Sequence[Item]) -
         connection.execute(INSERT_ITEMS, _new_items(state, slot_ids, rows))
     old = [item for item in changed if not item.is_new]
     if old:
-        columns = _item_columns(old, slot_ids)
-        connection.execute(UPDATE_ITEMS, {**columns, "updated": [item.updated_at for item in old]})
+        given = columns(old, items="id", names="name", updated="updated_at")
+        given["slots"] = [slot_ids[item.slot] for item in old]
+        given["data"] = [_json(item.data) for item in old]
+        connection.execute(UPDATE_ITEMS, given)
 
 
 def _write_new(connection: Connection, state: State) -> None:
@@ -190,21 +191,14 @@ def _write_new(connection: Connection, state: State) -> None:
     for some in slices(connection, list(state.new.values()), WIDE):
         slots.update(new.slot for new in some)
     slot_ids = stored_slots.intern_slots(connection, slots)
-    made = list(state.new.items())
-    with Pipeline(connection, len(made)) as ahead:
-        for at in range(0, len(made), SLICE):
-            part = made[at : at + SLICE]
+    items = list(state.new.items())
+    with Pipeline(connection, len(items)) as ahead:
+        for at in range(0, len(items), SLICE):
+            part = items[at : at + SLICE]
             rows = [
-                (
-                    number,
-                    new.slot,
-                    new.operation.id,
-                    new.created_by,
-                    new.operation.nice,
-                    new.not_before,
-                    new.text,
-                )
+                (number, new.slot, made.id, new.created_by, made.nice, new.not_before, new.text)
                 for number, new in part
+                for made in [new.operation]
             ]
             ahead.execute(INSERT_ITEMS, _new_items(state, slot_ids, rows))
             tags = [
@@ -233,22 +227,10 @@ def _new_items(state: State, slot_ids: dict[str, int], rows: Sequence[_Row]) -> 
     }
 
 
-def _item_columns(items: Sequence[Item], slot_ids: dict[str, int]) -> dict[str, list[Any]]:
-    return {
-        "items": [item.id for item in items],
-        "slots": [slot_ids[item.slot] for item in items],
-        "names": [item.name for item in items],
-        "data": [_json(item.data) for item in items],
-    }
-
-
 def _write_tags(connection: Connection, state: State, living: Sequence[Item]) -> None:
     dropped = [(item.id, tag) for item in living for tag in item.dropped_tags]
     if dropped:
-        connection.execute(
-            DROP_TAGS,
-            {"items": [item_id for item_id, _ in dropped], "tags": [tag for _, tag in dropped]},
-        )
+        connection.execute(DROP_TAGS, columns(dropped, items=0, tags=1))
     rows = [(item.id, tag, item.tags[tag]) for item in living for tag in sorted(item.set_tags)]
     if rows:
         connection.execute(SET_TAGS, _tags(state, rows))
@@ -271,25 +253,20 @@ def _write_results(connection: Connection, living: Sequence[Item]) -> None:
         for task_id, result in item.results.items()
         if result.is_changed
     ]
-    if not rows:
-        return
-    results = [result for *_, result in rows]
-    connection.execute(
-        SET_RESULTS,
-        {
-            "items": [item_id for item_id, _, _ in rows],
-            "tasks": [task_id for _, task_id, _ in rows],
-            "versions": [r.version for r in results],
-            "metadata": [_json(r.metadata) for r in results],
-            "successful": [r.is_successful for r in results],
-            "held": [r.is_held for r in results],
-            "completed": [r.completed_at for r in results],
-            "invalidated": [r.invalidated_at for r in results],
-            "expires": [r.expires_at for r in results],
-            "due": [r.due_at for r in results],
-            "overridden": [r.ttl_overridden for r in results],
-        },
-    )
+    if rows:
+        given = columns(rows, items=0, tasks=1) | columns(
+            [result for *_, result in rows],
+            versions="version",
+            successful="is_successful",
+            held="is_held",
+            completed="completed_at",
+            invalidated="invalidated_at",
+            expires="expires_at",
+            due="due_at",
+            overridden="ttl_overridden",
+        )
+        given["metadata"] = [_json(result.metadata) for *_, result in rows]
+        connection.execute(SET_RESULTS, given)
 
 
 def _json(value: Any) -> str:

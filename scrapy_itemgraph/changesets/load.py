@@ -8,9 +8,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.changesets.state import TOMBSTONE, Item, Pair, Result, State, TaskRow
-from scrapy_itemgraph.model.operations import (
-    Expire,
-)
+from scrapy_itemgraph.model.operations import Expire
 from scrapy_itemgraph.postgres.engine import rest, slices
 from scrapy_itemgraph.store.columns import text_array
 
@@ -45,7 +43,10 @@ NAMES = text("""
 """)
 
 RESULTS = text("""
-    SELECT r.* FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    SELECT r.item_id, r.task_id, r.task_version, r.metadata, r.is_successful, r.is_held,
+        r.created_at, r.completed_at, r.invalidated_at, r.expires_at, r.due_at, r.ttl_overridden,
+        false AS is_pending, false AS is_changed
+    FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN results r ON r.item_id = wanted.id
 """)
 
@@ -119,22 +120,10 @@ def _load_items(connection: Connection, state: State, item_ids: Sequence[int]) -
     for row in connection.execute(LOCK, {"items": list(item_ids)}).all():
         state.items[row.id] = Item(*row)
     there = {"items": sorted(state.items)}
-    for row in connection.execute(TAGS, there).all():
-        state.items[row.item_id].tags[row.tag_name] = row.value
-    for row in connection.execute(NAMES, there).all():
-        state.items[row.item_id].names.add(row.name)
-        state.owners[row.name] = state.stored_owners[row.name] = row.item_id
-    for row in connection.execute(RESULTS, there).all():
-        state.items[row.item_id].results[row.task_id] = Result(
-            version=row.task_version,
-            metadata=row.metadata,
-            is_successful=row.is_successful,
-            is_held=row.is_held,
-            created_at=row.created_at,
-            completed_at=row.completed_at,
-            invalidated_at=row.invalidated_at,
-            expires_at=row.expires_at,
-            due_at=row.due_at,
-            ttl_overridden=row.ttl_overridden,
-            is_changed=False,
-        )
+    for item_id, tag, value in connection.execute(TAGS, there).all():
+        state.items[item_id].tags[tag] = value
+    for item_id, name in connection.execute(NAMES, there).all():
+        state.items[item_id].names.add(name)
+        state.owners[name] = state.stored_owners[name] = item_id
+    for item_id, task_id, *result in connection.execute(RESULTS, there).all():
+        state.items[item_id].results[task_id] = Result(*result)
