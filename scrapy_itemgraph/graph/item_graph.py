@@ -284,39 +284,21 @@ class ItemGraph:
 
     def results(self, name: str) -> list[ResultSnapshot]:
         """Return what each task of an item produced, and those that have not run yet."""
-        return self._of_crawl(
-            lambda connection, crawl_id: status.results(
-                connection, crawl_id, self._item(connection, crawl_id, name)
-            )
-        )
+        return self._of_item(name, status.results)
 
     def attempts(self, name: str, limit: int = 10) -> list[status.Attempt]:
         """Return the last attempts at an item's tasks, the latest first."""
-        return self._of_crawl(
-            lambda connection, crawl_id: status.attempts(
-                connection, self._item(connection, crawl_id, name), limit=limit
-            )
+        return self._of_item(
+            name, lambda connection, _, item_id: status.attempts(connection, item_id, limit=limit)
         )
 
     def worklist(self, task: str | None = None, limit: int = 100) -> list[status.OutstandingWork]:
         """Return outstanding work, what was never run first."""
-
-        def worklist(connection: Connection, crawl_id: int) -> list[status.OutstandingWork]:
-            if task is not None:
-                self._task_id(connection, crawl_id, task)
-            return status.worklist(connection, crawl_id, task=task, limit=limit)
-
-        return self._of_crawl(worklist)
+        return self._of_known(task, partial(status.worklist, task=task, limit=limit))
 
     def failures(self, task: str | None = None, limit: int = 1000) -> list[failures.OpenFailure]:
         """Return open failures, the oldest first."""
-
-        def opened(connection: Connection, crawl_id: int) -> list[failures.OpenFailure]:
-            if task is not None:
-                self._task_id(connection, crawl_id, task)
-            return failures.opened(connection, crawl_id, task=task, limit=limit)
-
-        return self._of_crawl(opened)
+        return self._of_known(task, partial(failures.opened, task=task, limit=limit))
 
     def handle(
         self, failure: int | None = None, *, task: str | None = None, retry: bool = True
@@ -327,8 +309,6 @@ class ItemGraph:
         """
 
         def handle(connection: Connection, crawl_id: int) -> int:
-            if task is not None:
-                self._task_id(connection, crawl_id, task)
             crawls.share_crawl(connection, crawl_id)
             found = failures.opened(
                 connection, crawl_id, task=task, failure=failure, limit=crawl_reports.STEP
@@ -343,7 +323,7 @@ class ItemGraph:
             return len(pairs)
 
         total = 0
-        while count := self._of_crawl(handle):
+        while count := self._of_known(task, handle):
             total += count
         if failure is not None and not total:
             raise NotFoundError(f"there is no open failure {failure}")
@@ -355,28 +335,18 @@ class ItemGraph:
 
     def enable(self, task: str) -> None:
         """Let a task's work be claimed again."""
-        self._of_crawl(lambda c, crawl_id: self._set_enabled(c, crawl_id, task, enabled=True))
+        self._of_task(task, partial(stored_tasks.set_enabled, enabled=True))
 
     def disable(self, task: str) -> None:
         """Leave a task's work unclaimed until it is enabled."""
-        self._of_crawl(lambda c, crawl_id: self._set_enabled(c, crawl_id, task, enabled=False))
-
-    def _set_enabled(
-        self, connection: Connection, crawl_id: int, task: str, *, enabled: bool
-    ) -> None:
-        task_id = self._task_id(connection, crawl_id, task)
-        stored_tasks.set_enabled(connection, crawl_id, task_id, enabled=enabled)
+        self._of_task(task, partial(stored_tasks.set_enabled, enabled=False))
 
     def recompute_ttl(self, task: str) -> int:
         """Let a task's results expire as its time to live says now, but for overridden ones.
 
         Returns how many changed; work that follows from it is made by the next run.
         """
-        return self._of_crawl(
-            lambda connection, crawl_id: crawl_reports.recompute_ttl(
-                connection, crawl_id, self._task_id(connection, crawl_id, task)
-            )
-        )
+        return self._of_task(task, crawl_reports.recompute_ttl)
 
     def status(self) -> dict[str, Any]:
         """Return the crawl's numbers."""
@@ -386,12 +356,10 @@ class ItemGraph:
         """Say for a task of an item, or each, whether it may run now and what decides."""
 
         def run(connection: Connection, crawl_id: int) -> list[explain.Explanation]:
-            if task is not None:
-                self._task_id(connection, crawl_id, task)
             item_id = self._item(connection, crawl_id, name)
             return explain.explain(connection, crawl_id, item_id, task)
 
-        return self._of_crawl(run)
+        return self._of_known(task, run)
 
     def slots(self, *, of_crawl: bool = False, limit: int = 100) -> list[limits_report.LimitState]:
         """Return the limits with names, then slots, those with the most work first.
@@ -470,6 +438,20 @@ class ItemGraph:
     def age(self, period: timedelta) -> None:
         """Move every time of the crawl back, as if that much had passed."""
         self._of_crawl(crawl_reports.age, period)
+
+    def _of_item(self, name: str, function: Callable[[Connection, int, int], T]) -> T:
+        """Run a function of (connection, crawl, item) in a transaction."""
+        return self._of_crawl(lambda c, crawl: function(c, crawl, self._item(c, crawl, name)))
+
+    def _of_task(self, task: str, function: Callable[[Connection, int, int], T]) -> T:
+        """Run a function of (connection, crawl, task) in a transaction."""
+        return self._of_crawl(lambda c, crawl: function(c, crawl, self._task_id(c, crawl, task)))
+
+    def _of_known(self, task: str | None, function: Callable[[Connection, int], T]) -> T:
+        """Run a function of (connection, crawl) in a transaction, if the crawl knows the task."""
+        if task is None:
+            return self._of_crawl(function)
+        return self._of_task(task, lambda connection, crawl, _: function(connection, crawl))
 
     def _item(self, connection: Connection, crawl_id: int, name: str) -> int:
         item_id = stored_items.resolve(connection, crawl_id, name)
