@@ -74,11 +74,7 @@ CHANGED_COOKIES = text("""
 """)
 
 
-def save(
-    connection: Connection,
-    crawl_id: int,
-    cookies: Sequence[Cookie],
-) -> None:
+def save(connection: Connection, crawl_id: int, cookies: Sequence[Cookie]) -> None:
     """Save changed cookies.
 
     Their keys are sorted, so that two writers wait for each other and do not deadlock.
@@ -127,10 +123,4 @@ def load(
 
 
 def _wanted(crawl_id: int, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    jars, domains_ = zip(*pairs, strict=True)
-    return {
-        "crawl": crawl_id,
-        "jars": list(jars),
-        "domains": list(domains_),
-        "most": MOST_COOKIES,
-    }
+    return {"crawl": crawl_id, "most": MOST_COOKIES, **columns(pairs, jars=0, domains=1)}

@@ -50,7 +50,7 @@ MARK_RUN = text("""
 
 TAKE = text("""
     UPDATE feeds SET token = :token WHERE id = :feed
-    RETURNING uri, batch, count AS items, size, mark
+    RETURNING uri, batch, count, size, mark
 """)
 
 ADVANCE = text("""
@@ -137,17 +137,7 @@ def take(connection: Connection, feed_id: int) -> FeedState | None:
     """
     token = uuid.uuid4()
     row = connection.execute(TAKE, {"feed": feed_id, "token": token}).first()
-    if row is None:
-        return None
-    return FeedState(
-        id=feed_id,
-        token=token,
-        uri=row.uri,
-        batch=row.batch,
-        count=row.items,
-        size=row.size,
-        mark=row.mark,
-    )
+    return None if row is None else FeedState(id=feed_id, token=token, **row._asdict())
 
 
 def advance(
@@ -157,19 +147,9 @@ def advance(
 
     Of a feed that is written `whole` it stays known what is in it.
     """
-    row = connection.execute(
-        ADVANCE,
-        {
-            "feed": state.id,
-            "token": state.token,
-            "uri": state.uri,
-            "batch": state.batch,
-            "count": state.count,
-            "size": state.size,
-            "mark": state.mark,
-        },
-    ).first()
-    if row is None:
+    given = {"feed": state.id, "token": state.token, "uri": state.uri, "batch": state.batch}
+    given |= {"count": state.count, "size": state.size, "mark": state.mark}
+    if connection.execute(ADVANCE, given).first() is None:
         return False
     if written:
         statement = WRITTEN_WHOLE if whole else WRITTEN

@@ -95,17 +95,9 @@ def read(
     item_classes: Sequence[str] = (),
 ) -> list[Kept]:
     """Return the next page: what was kept from `since` on and before `until`, by number."""
-    rows = connection.execute(
-        READ,
-        {
-            "crawl": crawl_id,
-            "after": after_id,
-            "limit": limit,
-            "since": since,
-            "until": until,
-            "classes": list(item_classes) or None,
-        },
-    )
+    page = {"crawl": crawl_id, "after": after_id, "limit": limit}
+    which = {"since": since, "until": until, "classes": list(item_classes) or None}
+    rows = connection.execute(READ, page | which)
     return [Kept(**row._asdict()) for row in rows]
 
 

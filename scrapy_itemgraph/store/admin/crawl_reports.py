@@ -104,10 +104,7 @@ def holds(connection: Connection, crawl_id: int) -> dict[str, int]:
 def restart(
     connection: Connection, crawl_id: int, reached: Callable[[int, int], None] | None = None
 ) -> dict[str, int]:
-    """Delete what a crawl has, and count it; the crawl stays known, and its declared tasks.
-
-    `reached` hears now and then how many of how many items are gone.
-    """
+    """Delete what a crawl has, and count it; the crawl stays known, and its declared tasks."""
     total = connection.execute(status.ITEMS, {"crawl": crawl_id}).scalar_one()
     counts = dict.fromkeys(OF_CRAWL, 0)
     engine.hot_path(connection)
@@ -137,12 +134,7 @@ def age(connection: Connection, crawl_id: int, period: timedelta) -> None:
 
 
 def refuse_workers(connection: Connection, crawl_id: int) -> None:
-    """Refuse what cannot be done while a worker of the crawl lives.
-
-    Raises:
-        OperationError: naming the worker.
-
-    """
+    """Refuse what cannot be done while a worker of the crawl lives; the error names it."""
     dead = workers.lost(connection, crawl_id)
     for row in connection.execute(status.WORKERS, {"crawl": crawl_id}):
         if row.id not in dead:

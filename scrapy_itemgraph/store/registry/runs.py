@@ -77,7 +77,7 @@ REMAINING = text(f"""
             SELECT FROM workers o JOIN work w ON w.worker_id = o.id AND w.token IS NOT NULL
             WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL) AS claimed,
         EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl) AS sweeping,
-        (SELECT extract(epoch FROM w.not_before - clock_timestamp())
+        (SELECT CAST(greatest(0, extract(epoch FROM w.not_before - clock_timestamp())) AS float8)
             FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
             WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL AND w.tries > 0
                 AND {_OPEN_SLOT}
@@ -119,12 +119,5 @@ def remaining(
     connection: Connection, crawl_id: int, *, kinds: Collection[int], until: datetime
 ) -> Remaining:
     """Return what is left for workers of these kinds, with results due by `until`."""
-    row = connection.execute(
-        REMAINING, {"crawl": crawl_id, "kinds": list(kinds), "until": until}
-    ).one()
-    return Remaining(
-        claimable=row.claimable,
-        claimed=row.claimed,
-        sweeping=row.sweeping,
-        next_retry=None if row.next_retry is None else max(0.0, float(row.next_retry)),
-    )
+    given = {"crawl": crawl_id, "kinds": list(kinds), "until": until}
+    return Remaining(**connection.execute(REMAINING, given).one()._asdict())
