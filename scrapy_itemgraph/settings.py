@@ -137,7 +137,7 @@ def _kept(value: Any) -> bool | timedelta:
     try:
         return _boolean(value)
     except ValueError:
-        return input_checks.parse_period(number(value), "it")
+        return _period(value)
 
 
 def _integer(value: Any) -> int:
@@ -148,7 +148,7 @@ def _integer(value: Any) -> int:
 
 
 def _seconds(value: Any) -> float:
-    return input_checks.parse_period(number(value), "it").total_seconds()
+    return _period(value).total_seconds()
 
 
 def number(value: Any) -> Any:
@@ -220,10 +220,6 @@ def _renames(value: Any) -> dict[str, str]:
     return _mapping(value)
 
 
-def _rate_limit(value: Any) -> RateLimit:
-    return RateLimit.read(value, "it")
-
-
 def _rate_groups(value: Any) -> dict[str, RateLimit]:
     groups = _mapping(value)
     try:
@@ -253,7 +249,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "held_requests": _integer,
     "keep_items": _kept,
     "max_retry_after": _period,
-    "rate_limit": _rate_limit,
+    "rate_limit": lambda value: RateLimit.read(value, "it"),
     "rate_groups": _rate_groups,
     "learn_delays": _boolean,
     "tag_renames": _renames,

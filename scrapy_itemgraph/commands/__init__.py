@@ -92,8 +92,7 @@ class ItemGraphCommand(ScrapyCommand):
             printing.write(sys.stdout, _overview())
             return _OK
         if opts.help:
-            help_ = parsing.parser(command, command.arguments).format_help()
-            printing.write(sys.stdout, help_)
+            printing.write(sys.stdout, parsing.parser(command, command.arguments).format_help())
             return _OK
         given = parsing.parse(command, arguments)
         if opts.crawl == "":

@@ -27,11 +27,13 @@ def status(call: Call) -> None:
 
 
 def _status_lines(found: dict[str, Any]) -> Iterator[str]:
+    is_past = any(one["due"] for one in found["tasks"] if one["is_registered"])
+    due = "first result fell due" if is_past else "next result falls due"
     yield from printing.fields(
         [
             ("crawl", found["crawl"]),
             ("items", f"{found['items']:,}"),
-            (_due_label(found), printing.moment(found["next_due"])),
+            (due, printing.moment(found["next_due"])),
         ]
     )
     yield ""
@@ -54,11 +56,6 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
             f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
             f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
         )
-
-
-def _due_label(found: dict[str, Any]) -> str:
-    is_past = any(one["due"] for one in found["tasks"] if one["is_registered"])
-    return "first result fell due" if is_past else "next result falls due"
 
 
 def _far(done: int, total: int | None, unit: str) -> str:

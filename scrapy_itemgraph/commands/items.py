@@ -89,7 +89,10 @@ def _item_lines(item: dict[str, Any]) -> Iterator[str]:
             ("request", shown if shown != item["id"] else None),
             ("item", item["id"]),
             *(("alias", alias) for alias in item["aliases"]),
-            *(("tag", _tag(name, value)) for name, value in item["tags"].items()),
+            *(
+                ("tag", name if value is None else f"{name} = {_json(value)}")
+                for name, value in item["tags"].items()
+            ),
             ("created", printing.moment(item["created_at"])),
             ("created by", by),
             ("updated", printing.moment(item["updated_at"])),
@@ -103,10 +106,6 @@ def _item_lines(item: dict[str, Any]) -> Iterator[str]:
     if item["attempts"]:
         yield ""
         yield from printing.table_of_errors(item["attempts"], _ATTEMPTS)
-
-
-def _tag(name: str, value: Any) -> str:
-    return name if value is None else f"{name} = {_json(value)}"
 
 
 def _result_lines(result: dict[str, Any]) -> Iterator[str]:

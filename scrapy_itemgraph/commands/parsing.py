@@ -41,7 +41,10 @@ def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
     """
     given = list(arguments)
     for one in given:
-        _check_text(one)
+        try:
+            one.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{one!r} is not UTF-8") from None
     end = given.index("--") if "--" in given else len(given)
     before, after = given[:end], given[end + 1 :]
     options = parser(command, (a for a in command.arguments if a.is_option))
@@ -49,17 +52,13 @@ def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
     stray = [one for one in rest if one.startswith("-") and one != "-"]
     if stray:
         raise UsageError(f"unknown option {stray[0]}; an ID that begins with a dash goes after --")
-    return _parse_positionals(command, [*rest, *after], found)
-
-
-def _parse_positionals(
-    command: Command, given: list[str], found: argparse.Namespace
-) -> argparse.Namespace:
+    positionals = [*rest, *after]
     declared = [a for a in command.arguments if not a.is_option]
-    if len(given) > len(declared):
-        raise UsageError(f"unexpected argument {given[len(declared)]!r}; nothing was done")
+    if len(positionals) > len(declared):
+        raise UsageError(f"unexpected argument {positionals[len(declared)]!r}; nothing was done")
     # Behind the dashes an ID may begin with one.
-    return parser(command, declared).parse_args(["--", *given] if given else [], found)
+    values = ["--", *positionals] if positionals else []
+    return parser(command, declared).parse_args(values, found)
 
 
 def parser(command: Command, arguments: Iterable[Argument]) -> argparse.ArgumentParser:
@@ -75,13 +74,6 @@ def parser(command: Command, arguments: Iterable[Argument]) -> argparse.Argument
     for one in arguments:
         reader.add_argument(*one.flags, **one.options)
     return reader
-
-
-def _check_text(given: str) -> None:
-    try:
-        given.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"{given!r} is not UTF-8") from None
 
 
 def json_value(text: str) -> Any:
@@ -127,28 +119,24 @@ def count(text: str) -> int:
     return number
 
 
-def period(text: str) -> timedelta:
-    """Read a period: "90s", "1d12h", or a number of seconds."""
-    return _period(text)
+def period(text: str, or_else: str = "") -> timedelta:
+    """Read a period: "90s", "1d12h", or a number of seconds; `or_else` ends its error."""
+    try:
+        return input_checks.parse_period(number(text), "it")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}{or_else}") from None
 
 
 def delay(text: str) -> float | None:
     """Read a number of seconds, or a period; or "none", which is None."""
-    return None if text == "none" else _period(text, '; or "none"').total_seconds()
+    return None if text == "none" else period(text, '; or "none"').total_seconds()
 
 
 def ttl(text: str) -> Any:
     """Read a time to live: a period, "never", or "default" for the task's own, which is None."""
     if text in {"never", "default"}:
         return None if text == "default" else text
-    return _period(text, '; or "never" or "default"')
-
-
-def _period(text: str, or_else: str = "") -> timedelta:
-    try:
-        return input_checks.parse_period(number(text), "it")
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}{or_else}") from None
+    return period(text, '; or "never" or "default"')
 
 
 def point(text: str) -> datetime:

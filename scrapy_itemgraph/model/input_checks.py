@@ -158,34 +158,30 @@ def _explain(value: Any, what: str, path: tuple[int, ...]) -> None:
 
 def parse_period(value: Any, what: str) -> timedelta:
     """Read a period: a timedelta, a number of seconds, or text such as "1d12h"; above zero."""
-    if isinstance(value, timedelta):
-        period = value
-    elif isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(_period_help(value, what))  # noqa: TRY004 - one error for all bad periods
-    elif isinstance(value, str):
-        if not _PERIOD.fullmatch(value):
-            raise ValueError(_period_help(value, what))
-        parts = _PERIOD_PART.findall(value)
-        try:
-            period = sum((timedelta(**{_UNITS[u]: float(n)}) for n, u in parts), timedelta())
-        except OverflowError:
-            raise ValueError(_period_help(value, what)) from None
-    else:
-        if not 0 < value <= MAX_TTL.total_seconds():
-            raise ValueError(_period_help(value, what))
-        period = timedelta(seconds=value)
-    if not timedelta() < period <= MAX_TTL:
-        raise ValueError(_period_help(value, what))
+    period = _period(value)
+    if period is None or not timedelta() < period <= MAX_TTL:
+        raise ValueError(
+            f"{what} is {value!r}; write a timedelta, a number of seconds above 0, or text of "
+            'numbers and units such as "90s", "6h" or "1d12h" (s, m, h, d, w; a hundred years at '
+            "most)"
+        )
     return period
+
+
+def _period(value: Any) -> timedelta | None:
+    if isinstance(value, timedelta):
+        return value
+    try:
+        if isinstance(value, str) and _PERIOD.fullmatch(value):
+            parts = _PERIOD_PART.findall(value)
+            return sum((timedelta(**{_UNITS[u]: float(n)}) for n, u in parts), timedelta())
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return timedelta(seconds=value)
+    except (OverflowError, ValueError):  # too long, or no number
+        return None
+    return None
 
 
 def parse_ttl(value: Any, what: str = "ttl") -> timedelta | None:
     """Read a time to live: a period, or "never", which is None."""
     return None if value == "never" else parse_period(value, what)
-
-
-def _period_help(value: Any, what: str) -> str:
-    return (
-        f"{what} is {value!r}; write a timedelta, a number of seconds above 0, or text of "
-        'numbers and units such as "90s", "6h" or "1d12h" (s, m, h, d, w; a hundred years at most)'
-    )

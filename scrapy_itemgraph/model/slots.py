@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 NONE = ""
 MAX_BYTES = 255
-
-
 _MOST_ORIGINS = 1000
 
 

@@ -157,20 +157,18 @@ class Cluster:
                     continue
                 try:
                     if again:
-                        self._say_that_it_died()
+                        logger.warning(
+                            "The embedded PostgreSQL in %s is dead, and is started again; its log "
+                            "is %s",
+                            self.directory,
+                            self.log,
+                            extra={"action": "embedded_died"},
+                        )
                     self._launch(server_lock)
                     is_started = True
                 finally:
                     locks.release(server_lock)
         return postmaster, is_started
-
-    def _say_that_it_died(self) -> None:
-        logger.warning(
-            "The embedded PostgreSQL in %s is dead, and is started again; its log is %s",
-            self.directory,
-            self.log,
-            extra={"action": "embedded_died"},
-        )
 
     def stop(self) -> None:
         """Stop the server, if it runs, and wait until the last of its processes has ended."""

@@ -43,7 +43,7 @@ def choose(home: Path, account: pwd.struct_passwd | None) -> Path:
 
     """
     with locks.locked(home / "start.lock"):
-        if (place := _pointed(home)) is not None:
+        if (place := _read(home / POINTER)) is not None:
             _check(home, place)
         elif account is None or _is_running(home) or _is_passable(home, account):
             return home
@@ -71,11 +71,6 @@ def _is_passable(home: Path, account: pwd.struct_passwd) -> bool:
     return system_user.can_pass(account, home)
 
 
-def _pointed(home: Path) -> Path | None:
-    """Return the place that a directory's pointer names."""
-    return _read(home / POINTER)
-
-
 def _check(home: Path, place: Path) -> None:
     """Refuse a place that is gone, or that another directory uses; follow a project that moved."""
     pointer = home / POINTER
@@ -85,7 +80,7 @@ def _check(home: Path, place: Path) -> None:
             f"Bring it back, or remove {pointer} to begin with an empty graph."
         )
     system_user.check_owner(place, os.geteuid())
-    other = _project_of(place)
+    other = _read(place / PROJECT)
     if other is None:
         raise exceptions.EmbeddedServerError(
             f"{pointer} names {place}, which was not made for an item graph. Remove {pointer} to "
@@ -93,7 +88,7 @@ def _check(home: Path, place: Path) -> None:
         )
     if other == home:
         return
-    if _pointed(other) == place and not other.samefile(home):
+    if _read(other / POINTER) == place and not other.samefile(home):
         raise exceptions.EmbeddedServerError(
             f"{home} is a copy of {other}: both point to the item graph in {place}. Remove "
             f"{pointer} to begin with an empty graph here, or set ITEMGRAPH_DATA_DIR to {other} to "
@@ -144,8 +139,8 @@ def _set_apart(home: Path, account: pwd.struct_passwd) -> Path:
 def _tell_orphans() -> None:
     """Name the places whose projects are gone; nobody removes them but a person."""
     for place in APART.iterdir():
-        project = _project_of(place)
-        if project is not None and _pointed(project) != place:
+        project = _read(place / PROJECT)
+        if project is not None and _read(project / POINTER) != place:
             logger.warning(
                 "%s holds the item graph of %s, which is gone; `rm -r %s` frees the space",
                 place,
@@ -153,10 +148,6 @@ def _tell_orphans() -> None:
                 place,
                 extra={"action": "embedded_orphan"},
             )
-
-
-def _project_of(place: Path) -> Path | None:
-    return _read(place / PROJECT)
 
 
 def _bring(home: Path, place: Path, account: pwd.struct_passwd | None) -> None:

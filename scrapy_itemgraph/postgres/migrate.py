@@ -52,7 +52,7 @@ def upgrade(connection: sa.Connection, reached: Callable[[int, int], None] | Non
         return
     if found is None:
         _refuse_foreign_tables(connection)
-    elif not _is_known(found):
+    elif found not in _revisions():
         raise _newer(found)
     from alembic import command  # noqa: PLC0415
 
@@ -66,7 +66,7 @@ def upgrade(connection: sa.Connection, reached: Callable[[int, int], None] | Non
 def is_behind(connection: sa.Connection) -> bool:
     """Tell whether the database has the schema of an older version of this code."""
     found = current(connection)
-    return found is not None and found != head() and _is_known(found)
+    return found is not None and found != head() and found in _revisions()
 
 
 def ensure(connection: sa.Connection, *, auto: bool) -> None:
@@ -79,9 +79,9 @@ def ensure(connection: sa.Connection, *, auto: bool) -> None:
     found = current(connection)
     if found == head():
         return
-    if found is not None and not _is_known(found):
+    if found is not None and found not in _revisions():
         raise _newer(found)
-    if auto or (found is None and _is_empty(connection)):
+    if auto or (found is None and not sa.inspect(connection).get_table_names()):
         upgrade(connection)
         return
     # Another process may have migrated between these statements.
@@ -137,10 +137,6 @@ def _directory() -> Path:
     )
 
 
-def _is_known(revision: str) -> bool:
-    return revision in _revisions()
-
-
 def _revisions() -> set[str]:
     """Return the versions that there are migrations for, by the names of their files."""
     return {path.name.partition("_")[0] for path in (_directory() / "versions").glob("*_*.py")}
@@ -151,10 +147,6 @@ def _newer(found: str) -> exceptions.SchemaVersionError:
         f"This database was made by a newer scrapy-itemgraph (schema {found}, this one knows "
         f"{head()}); upgrade the package."
     )
-
-
-def _is_empty(connection: sa.Connection) -> bool:
-    return not sa.inspect(connection).get_table_names()
 
 
 def _refuse_foreign_tables(connection: sa.Connection) -> None:

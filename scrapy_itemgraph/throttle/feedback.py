@@ -63,8 +63,8 @@ class SiteFeedback:
     def answered(self, request: Request, response: Response, lane: Lane) -> SlotFeedback | None:
         """Learn from a response how slow the site is; return the block that it asks for, if any."""
         latency = request.meta.get("download_latency")
-        for limiter in lane:
-            if limiter.is_throttled and limiter.throttle is not None and latency is not None:
+        for limiter in lane:  # of slots Scrapy's extension sets the delay
+            if not limiter.is_slot and limiter.throttle is not None and latency is not None:
                 limiter.throttle = self.formula.adjusted(limiter.throttle, latency, response.status)
         answer = of_answer(request, response, self.longest)
         if answer is not None:

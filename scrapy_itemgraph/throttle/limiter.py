@@ -82,11 +82,6 @@ class Limiter:
         return self.key[0] == SLOT
 
     @property
-    def is_throttled(self) -> bool:
-        """Whether the answers to its requests set its delay; of slots Scrapy's extension does."""
-        return not self.is_slot and self.throttle is not None
-
-    @property
     def gap(self) -> float:
         """The least seconds between two starts, as things are now."""
         return self.floor if self.is_set else max(self.floor, self.terms_of().gap)

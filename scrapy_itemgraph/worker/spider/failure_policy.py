@@ -58,10 +58,5 @@ class FailurePolicy:
             is_retryable = isinstance(error, self._exceptions)
         if not is_retryable or task is None or attempt >= task.max_attempts:
             return Verdict(Outcome.FAILED, kind)
-        delay = asked or jittered(task.retry_delay(attempt))
-        return Verdict(Outcome.RETRY, kind, delay)
-
-
-def jittered(delay: timedelta) -> timedelta:
-    """Return a delay a quarter shorter to a quarter longer."""
-    return delay * random.uniform(1 - _JITTER, 1 + _JITTER)
+        jitter = random.uniform(1 - _JITTER, 1 + _JITTER)
+        return Verdict(Outcome.RETRY, kind, asked or task.retry_delay(attempt) * jitter)
