@@ -163,12 +163,10 @@ class _LinesAnswer:
     """What people read: a line for each note, and the number of operations."""
 
     def add(self, notes: Sequence[Note]) -> None:
-        """Write what came of a transaction."""
         for note in notes:
             printing.write(sys.stdout, f"[{note.label}] {printing.clean(note.shown)}")
 
     def end(self, count: int) -> None:
-        """Write the end."""
         printing.write(sys.stdout, f"{count:,} operations applied")
 
 
@@ -179,13 +177,11 @@ class _JsonAnswer:
         self._before = '{\n  "notes": [\n'
 
     def add(self, notes: Sequence[Note]) -> None:
-        """Write what came of a transaction."""
         for note in notes:
             dumped = textwrap.indent(printing.dump(note._asdict(), sys.stdout), "    ")
             sys.stdout.write(self._before + dumped)
             self._before = ",\n"
 
     def end(self, count: int) -> None:
-        """Write the end."""
         notes = "\n  ]" if self._before == ",\n" else '{\n  "notes": []'
         printing.write(sys.stdout, f'{notes},\n  "operations": {count}\n}}')

@@ -22,14 +22,11 @@ _PLAIN = '\n\r"'
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """What was done to a file: bytes that were taken off its end, whether a line end was added.
+    """What was done to the end of a file, and what is known of its beginning."""
 
-    `header` are the columns that the first line of a CSV file names; None where there is none.
-    """
-
-    removed: int = 0
-    was_ended: bool = False
-    header: tuple[str, ...] | None = None
+    removed: int = 0  # bytes that were taken off
+    was_ended: bool = False  # a line end was added
+    header: tuple[str, ...] | None = None  # the columns that a CSV file's first line names
 
 
 def is_plain(encoding: str | None) -> bool:

@@ -14,17 +14,14 @@ _IPV4 = re.compile(r"\.\d+$", re.ASCII)  # as http.cookiejar tells an address fr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
-    """A cookie of a jar, both as JSON; `cookie` is None when it was deleted.
-
-    `expires` is in seconds since 1970, None where it does not expire.
-    """
+    """A cookie of a jar, both as JSON; `cookie` is None when it was deleted."""
 
     jar: str
     domain: str
     path: str
     name: str
     cookie: str | None
-    expires: float | None = None
+    expires: float | None = None  # in seconds since 1970; None: never
 
 
 @lru_cache(maxsize=4096)

@@ -29,10 +29,7 @@ def page_of(data: Any) -> tuple[str | None, str | None]:
 
 
 def label(name: str, data: Any) -> str:
-    """Return what people read for an item: its id, or for a request's its URL.
-
-    The method stands before the URL unless it is GET.
-    """
+    """Return what people read for an item: its id, or for a request's its URL, as `page` has it."""
     return label_of(name, *page_of(data)) if name.startswith(_REQUEST_NAMES) else name
 
 

@@ -59,14 +59,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How a limit is kept: the least seconds between two starts, and how many run at once.
-
-    `delay` are the seconds that are meant, where jitter lets some gaps be shorter; None: `gap`.
-    """
+    """How a limit is kept: the least seconds between two starts, and how many run at once."""
 
     gap: float = 0.0
     concurrency: int | None = None
-    delay: float | None = None
+    delay: float | None = None  # what is meant, where jitter lets some gaps be shorter
 
     @property
     def meant(self) -> float:
@@ -168,10 +165,7 @@ def of_all(rate_limit: RateLimit) -> Limit:
 
 
 def strays(rate_groups: Iterable[str], task_names: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the groups that match none of the tasks, each with a hint at what it may have meant.
-
-    The hint is such as `; did you mean 'shop:*'?`, or nothing.
-    """
+    """Return the groups that match none of the tasks, each with what `closest` hints at."""
     names = sorted(set(task_names))
     return [
         (pattern, _hint(pattern, names))

@@ -387,12 +387,9 @@ class RegisteredTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outdated:
-    """A task whose code has changed since `made` of its fresh results were made.
-
-    They are counted up to a thousand. `is_news` says that the code had not been seen before.
-    """
+    """A task whose code has changed since `made` of its fresh results were made."""
 
     task: str
     is_callback: bool
-    made: int
-    is_news: bool
+    made: int  # counted up to a thousand
+    is_news: bool  # the code had not been seen before

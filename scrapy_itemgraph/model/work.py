@@ -32,12 +32,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRecord:
-    """An error as it is stored with an attempt or a failure; what is not known is left out.
+    """An error as it is stored with an attempt or a failure; what is not known is left out."""
 
-    `type` is the name of its class, or a kind such as "stalled".
-    """
-
-    type: str
+    type: str  # the name of its class, or a kind such as "stalled"
     message: str
     traceback: str | None = None
     url: str | None = None
@@ -135,15 +132,12 @@ class RedirectAnswer(StrEnum):
 
 
 class Note(NamedTuple):
-    """One thing that an operation did, for the log and the stats: `[new] URL:…`.
-
-    `text` begins with the item's id; `shown` has the URL of a request in the place of that.
-    """
+    """One thing that an operation did, for the log and the stats: `[new] URL:…`."""
 
     operation: str
     label: str
-    text: str
-    shown: str
+    text: str  # begins with the item's id
+    shown: str  # the same, with the URL of a request in the place of its id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,15 +165,12 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """What is left of a crawl's work, as a worker that finds nothing to claim sees it.
-
-    `next_retry` is in seconds from now.
-    """
+    """What is left of a crawl's work, as a worker that finds nothing to claim sees it."""
 
     claimable: bool
     claimed: bool
     sweeping: bool
-    next_retry: float | None
+    next_retry: float | None  # in so many seconds
 
     @property
     def has_some(self) -> bool:
@@ -204,11 +195,8 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver:
-    """How many claims of dead and stalled workers are free, and what of them is given up.
-
-    `suspects_wait` tells whether there is work to be claimed that must run alone.
-    """
+    """How many claims of dead and stalled workers are free, and what of them is given up."""
 
     claims: int = 0
     given_up: tuple[GivenUp, ...] = ()
-    suspects_wait: bool = False
+    suspects_wait: bool = False  # there is work to be claimed that must run alone

@@ -69,10 +69,7 @@ class Backend:
 async def look(
     connect: Mapping[str, Any], processes: Collection[int], seconds: float
 ) -> dict[int, Backend] | None:
-    """Ask what processes of the server do; None if it does not say so in time.
-
-    A process that is not there has no entry.
-    """
+    """Ask what processes of the server do, as far as they live; None if it does not say in time."""
     rows = await _ask(connect, seconds, LOOK, [list(processes)])
     return None if rows is None else {row[0]: Backend.read(row) for row in rows}
 

@@ -108,8 +108,7 @@ class Starting:
     """
 
     def __init__(self, patience: float) -> None:
-        """Take how many seconds to wait in all."""
-        self._until = time.monotonic() + patience
+        self._until = time.monotonic() + patience  # seconds
         self._has_said_so = False
 
     def goes_on(self, error: exceptions.DatabaseUnavailableError) -> bool:

@@ -247,7 +247,7 @@ def _enum(path: str, value: Enum, depth: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _InstanceDumper:
-    """What dumps the instances of a class, field by field."""
+    """What dumps instances of a class by their fields, and refuses those with other state."""
 
     tag: str
     path: str
@@ -255,7 +255,6 @@ class _InstanceDumper:
     slots: frozenset[str]
 
     def __call__(self, value: Any, depth: int) -> Any:
-        """Dump an instance, or refuse one that has state beside its fields."""
         depth = _deeper(depth)
         is_item = self.tag == "item"
         stored = {}

@@ -32,13 +32,10 @@ _FADING = 0.9  # of the longest latency, with each answer
 
 @dataclass(slots=True, eq=False, repr=False)
 class Limiter:
-    """One limit: whether this process has it, what runs under it, and when the next may start.
+    """One limit: whether this process has it, what runs under it, and when the next may start."""
 
-    `key` are its kind and name; `terms_of` says how the code wants it kept at any moment.
-    """
-
-    key: tuple[str, str]
-    terms_of: Callable[[], Terms]
+    key: tuple[str, str]  # its kind and name
+    terms_of: Callable[[], Terms]  # how the code wants it kept at any moment
     limit_id: int | None = None
     terms: Terms = field(init=False)  # as the database has it
     pacer: Pacer = field(init=False)

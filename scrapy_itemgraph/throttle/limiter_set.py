@@ -29,9 +29,8 @@ class Limiters:
     def __init__(
         self, slot_terms: Callable[[str], Terms], throttle_of: Callable[[Limiter], float | None]
     ) -> None:
-        """Take how a slot is kept at any moment, and the delay that AutoThrottle gives it."""
-        self.slot_terms = slot_terms
-        self._throttle_of = throttle_of
+        self.slot_terms = slot_terms  # how a slot is kept at any moment
+        self._throttle_of = throttle_of  # the delay that AutoThrottle gives a slot
         self._by_key: dict[tuple[str, str], Limiter] = {}
         self._by_id: dict[int, Limiter] = {}
         self.wanted = asyncio.Event()  # more of a limit than is in hand, or somebody else wants it
@@ -132,10 +131,7 @@ class Limiters:
         return min(waits, default=math.inf)
 
     def uses(self, interest: Mapping[Limiter, int]) -> list[Use]:
-        """Return what to tell the database and ask of it, and forget slots that have no use.
-
-        `interest` counts the requests in hand by what they keep to.
-        """
+        """Return what to tell the database and ask of it, and forget slots that have no use."""
         now = time.monotonic()
         uses = []
         for limiter in list(self):

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -40,15 +41,14 @@ _SHORT_CONNECT = 0.02
 _CONNECT_SHARE = 0.2  # of the gap
 
 
+@dataclass(slots=True, eq=False)
 class Sends:
     """The requests that are leaving this process."""
 
-    def __init__(self, on_left: Callable[[], None]) -> None:
-        """Take what is to be done when the next request may start."""
-        self.on_left = on_left
-        self.is_first = True  # nothing was downloaded yet
-        self._leaving = 0  # requests on their way to an open connection's socket
-        self._quiet = asyncio.Event()  # there is none
+    on_left: Callable[[], None]  # called when the next request may start
+    is_first: bool = True  # nothing was downloaded yet
+    _leaving: int = 0  # requests on their way to an open connection's socket
+    _quiet: asyncio.Event = field(default_factory=asyncio.Event)  # there is none
 
     async def quiet(self) -> None:
         """Wait until no request is on its way to its socket: a callback may block the loop."""
@@ -77,7 +77,6 @@ class Send:
     """
 
     def __init__(self, sends: Sends, lane: Lane, now: float, host: str) -> None:
-        """Take the limits of a request to a host that is let start."""
         self._sends = sends
         self._unsent = set(lane)
         self._is_cold = sends.is_first or any(one.is_cold(now) for one in lane)
@@ -153,7 +152,6 @@ class ConnectionPools:
     """
 
     def __init__(self, handlers: Any) -> None:
-        """Take the downloader's handlers."""
         self._handler_of = getattr(handlers, "_get_handler", lambda _: None)
         self._told: WeakSet[HTTPConnectionPool] = WeakSet()
 

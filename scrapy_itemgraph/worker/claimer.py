@@ -48,15 +48,15 @@ _LONGEST_DRAIN = 30.0  # seconds at most that this waits for those under way
 _POLL = {"close": 1.0, "wait": 5.0}  # seconds without news, by ITEMGRAPH_IDLE
 
 
+@dataclass(slots=True, eq=False)
 class _Turn:
     """The turn of what must run alone: after each ordinary batch, and no longer than that took."""
 
-    def __init__(self) -> None:
-        self._handed_out = 0  # when the last turn ended
-        self._ended_at = time.monotonic()
-        self._began_at = 0.0
-        self._waits_since = 0.0
-        self._least = _BATCH
+    _handed_out: int = 0  # when the last turn ended
+    _ended_at: float = field(default_factory=time.monotonic)
+    _began_at: float = 0.0
+    _waits_since: float = 0.0
+    _least: int = _BATCH
 
     def is_due(self, handed_out: int, is_idle: bool) -> bool:
         """Whether a turn may begin: so many requests were handed out, or nothing else is to do."""
@@ -82,7 +82,6 @@ class _Turn:
         return time.monotonic() - self._began_at > ordinary
 
     def end(self, handed_out: int) -> None:
-        """End the turn."""
         self._handed_out, self._ended_at = handed_out, time.monotonic()
         self._least = _BATCH
 
@@ -94,11 +93,7 @@ class _Turn:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Claimer:
-    """Keeps the scheduler's buffer of claimed work from running dry.
-
-    Limits are taken under `limits_lock`. `start_ended` says that `start()` has nothing more, `news`
-    that there may be work where there was none; `ended` is set when nothing is left to do.
-    """
+    """Keeps the scheduler's buffer of claimed work from running dry."""
 
     graph: WorkerGraph
     active: ActiveExecutions
@@ -113,10 +108,10 @@ class Claimer:
     callbacks: CallbackTasks
     tasks: Mapping[str, Task]
     settings: Settings
-    limits_lock: asyncio.Lock
-    start_ended: asyncio.Event
-    news: asyncio.Event
-    ended: asyncio.Event
+    limits_lock: asyncio.Lock  # held while limits are taken
+    start_ended: asyncio.Event  # `start()` has nothing more
+    news: asyncio.Event  # there may be work where there was none
+    ended: asyncio.Event  # set here: nothing is left to do
     claimed: int = 0
     has_said_idle: bool = False
     _is_dry: bool = False

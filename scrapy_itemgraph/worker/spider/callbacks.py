@@ -27,14 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, repr=False)
 class CallbackTasks:
-    """Makes tasks of plain callbacks, and knows those that the graph has still to be told of.
-
-    `declared` are the spider's own tasks by name, `options` is ITEMGRAPH_CALLBACKS.
-    """
+    """Makes tasks of plain callbacks, and knows those that the graph has still to be told of."""
 
     spider: Spider
-    declared: Mapping[str, Task]
-    options: Mapping[str, Mapping[str, Any]]
+    declared: Mapping[str, Task]  # the spider's own, by name
+    options: Mapping[str, Mapping[str, Any]]  # ITEMGRAPH_CALLBACKS
     _unregistered: dict[str, Task] = field(default_factory=dict)
 
     def task_of(self, name: str) -> Task:
@@ -53,10 +50,7 @@ class CallbackTasks:
         return methods.source_of(self.spider, method)
 
     def meet(self, name: str, registered: Collection[str]) -> str:
-        """Return the name of a plain callback's task, which will be there at the next commit.
-
-        `registered` are the names of those that the graph has.
-        """
+        """Return the name of a plain callback's task, which will be there at the next commit."""
         aside = tasks.SET_ASIDE + name
         if name in self.declared or aside in registered:
             name = aside
@@ -151,10 +145,7 @@ async def iterate(
 ) -> AsyncIterator[Any]:
     """Iterate over what a method of the spider gave back, plain or asynchronous.
 
-    Args:
-        output: A generator of either kind, something else, or an awaitable of it.
-        each: What makes an iterable of something that is not asynchronous.
-
+    `each` makes an iterable of something that is not asynchronous.
     """
     if inspect.isawaitable(output):
         output = await output

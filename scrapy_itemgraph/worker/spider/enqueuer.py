@@ -50,10 +50,7 @@ class Discovery:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Enqueuer:
-    """Makes requests items; what cannot be stored its parent's execution carries.
-
-    At most `most_held` requests that cannot be stored are carried at a time.
-    """
+    """Makes requests items; what cannot be stored its parent's execution carries."""
 
     graph: WorkerGraph
     active: ActiveExecutions
@@ -63,7 +60,7 @@ class Enqueuer:
     duplicates: Duplicates
     callbacks: CallbackTasks
     stats: StatsCollector
-    most_held: int
+    most_held: int  # requests that cannot be stored, carried at a time
     _known: OrderedDict[str, None] = field(default_factory=OrderedDict)  # names that are committed
     _freed: int = 0  # how often names had been freed when these were known
     _carried: set[Leg] = field(default_factory=set)

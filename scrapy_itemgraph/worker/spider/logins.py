@@ -34,10 +34,7 @@ _POLL = 1.0  # seconds, while another worker logs in
 
 @dataclass(slots=True, eq=False, repr=False)
 class Logins:
-    """Gives the work of an expired session back, has the spider log in once, and lets it go on.
-
-    `news` is set when work goes on after a login.
-    """
+    """Gives the work of an expired session back, has the spider log in once, and lets it go on."""
 
     graph: WorkerGraph
     active: ActiveExecutions
@@ -45,12 +42,10 @@ class Logins:
     crawler: Crawler
     spider: Spider
     sessions: SessionSync
-    news: asyncio.Event
+    news: asyncio.Event  # set when work goes on after a login
     _generation: int = 0
     _expired: asyncio.Event = field(default_factory=asyncio.Event)
-    _logins: Counter[tuple[int, int]] = field(
-        default_factory=Counter
-    )  # by work that finds itself logged out
+    _logins: Counter[tuple[int, int]] = field(default_factory=Counter)  # by work that needed them
     is_under_way: bool = False
 
     def begin(self, leg: Leg) -> None:

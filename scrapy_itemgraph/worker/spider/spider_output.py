@@ -62,10 +62,7 @@ class Errback:
 
 @dataclass(slots=True, eq=False, repr=False)
 class SpiderOutput:
-    """Sorts what one crawl's callbacks give back.
-
-    `callbacks` is ITEMGRAPH_CALLBACKS: options of callbacks and errbacks, by name.
-    """
+    """Sorts what one crawl's callbacks give back."""
 
     crawler: Crawler
     spider: Spider
@@ -76,7 +73,7 @@ class SpiderOutput:
     enqueuer: Enqueuer
     logins: Logins
     has_tasks: bool
-    callbacks: Mapping[str, Mapping[str, Any]]
+    callbacks: Mapping[str, Mapping[str, Any]]  # ITEMGRAPH_CALLBACKS: also options of errbacks
 
     # Scrapes
 
