@@ -55,12 +55,7 @@ class Settings:
 
     @classmethod
     def of_project(cls, project: ProjectSettings) -> Settings:
-        """Read a project's settings; the data directory becomes absolute.
-
-        Raises:
-            ConfigurationError: naming the setting that cannot be read.
-
-        """
+        """Read a project's settings as `read` does; the data directory becomes absolute."""
         read = cls.read(project.get)
         return replace(read, data_dir=(project_directory() or Path.cwd()) / read.data_dir)
 
@@ -68,9 +63,7 @@ class Settings:
     def read(cls, get: Callable[[str], Any]) -> Settings:
         """Read the settings through `get`, which takes a full name and gives None when it is unset.
 
-        Raises:
-            ConfigurationError: naming the setting that cannot be read.
-
+        A ConfigurationError names the setting that cannot be read.
         """
         given: dict[str, Any] = {}
         for name, reader in _READERS.items():

@@ -135,11 +135,8 @@ class Call:
 def item_id(call: Call) -> str:
     """Return the ID that was given; the URL of a page may stand for the request that got it.
 
-    So may what tables show of a request: its URL, with its method unless that is GET.
-
-    Raises:
-        NotFoundError: when several requests have the URL.
-
+    So may what tables show of a request: its URL, with its method unless that is GET. Where several
+    requests have the URL, a NotFoundError names them.
     """
     given = input_checks.check_id(call.given.id)
     if "://" not in given:

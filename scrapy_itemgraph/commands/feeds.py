@@ -49,12 +49,7 @@ _BATCH = re.compile(r"%\(batch_(?:time|id)\)")
 
 
 def read(settings: BaseSettings, output: Sequence[str], overwrite: Sequence[str]) -> dict[str, Any]:
-    """Return the options of each feed that was asked for, by its URI, as `scrapy crawl` reads them.
-
-    Raises:
-        UsageError: saying what is wrong with them.
-
-    """
+    """Return the options of each feed by its URI as `scrapy crawl` does, or raise a UsageError."""
     if output and overwrite:
         raise UsageError("give either -o, which appends, or -O, which overwrites")
     if not output and not overwrite:

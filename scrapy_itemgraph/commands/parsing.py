@@ -33,12 +33,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
-    """Read a command's arguments, in any order; nothing is dropped.
-
-    Raises:
-        UsageError: saying what is wrong with them.
-
-    """
+    """Read a command's arguments in any order, dropping none, or raise a UsageError."""
     given = list(arguments)
     for one in given:
         try:

@@ -35,12 +35,7 @@ LINE_BYTES = 64_000_000
 
 
 def opened(file: str) -> AbstractContextManager[BinaryIO]:
-    """Open a file, or standard input (`-`), to be read.
-
-    Raises:
-        NotFoundError: when it cannot be.
-
-    """
+    """Open a file, or standard input (`-`), to be read, or raise a NotFoundError."""
     if file == "-":
         return nullcontext(sys.stdin.buffer)
     try:
@@ -73,9 +68,7 @@ class Stream:
     def run(self, graph: ItemGraph) -> None:
         """Apply all.
 
-        Raises:
-            ItemGraphError: naming the line, what was applied before it, and how to go on.
-
+        An ItemGraphError names the line, what was applied before it, and how to go on.
         """
         is_new = graph.crawl not in graph.crawls()
         try:

@@ -41,10 +41,6 @@ def mend_json(path: Path, encoding: str | None = None) -> Mended:
     """End the last line of a JSON lines file; one that is not whole is taken off.
 
     In an encoding whose bytes do not show where lines end, nothing is done.
-
-    Raises:
-        OSError: when the file can be read or written no more.
-
     """
     if not is_plain(encoding):
         return Mended()
@@ -68,10 +64,6 @@ def mend_csv(path: Path, encoding: str | None = None, *, dialect: Mapping[str, A
 
     The file is read whole, for a line may end within quotes. In an unusual `dialect` (the arguments
     of `csv.reader`) or encoding it can only be ended.
-
-    Raises:
-        OSError: when the file can be read or written no more.
-
     """
     header = read_header(path, encoding, dialect)
     if dialect.keys() - {"delimiter"} or not is_plain(encoding):
@@ -192,11 +184,7 @@ def clear(path: Path) -> None:
 def append(path: Path, lines: bytes, place: Place) -> tuple[bool, Place | None]:
     """Write lines to the disk if the file ends at `place`; whether it did, and where it ends now.
 
-    Nowhere, if it is another file.
-
-    Raises:
-        OSError: when they could not all be written; then some of them may be there.
-
+    Nowhere, if it is another file. After an OSError some of them may be there.
     """
     with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file

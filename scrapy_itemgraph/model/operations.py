@@ -340,10 +340,8 @@ def tag_values(tags: Tags) -> dict[str, Any]:
 def checked(operation: Operation, where: str) -> Operation:
     """Return a private copy of `operation` whose values can be stored.
 
-    Raises:
-        OperationError: naming `where` (the spider, the task, the item), the operation and the value
-            that is wrong.
-
+    An OperationError names `where` (the spider, the task, the item), the operation and the value
+    that is wrong.
     """
     try:
         return _CHECKS.get(type(operation), _checked_plain)(operation)

@@ -20,11 +20,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 class RateLimit:
     """How often something may start, such as "10/s" or "1/10s", and how many of it run at once.
 
-    `gap` is the rate as the least number of seconds between two starts.
-
-    Raises:
-        ValueError: when neither is given, or one of them cannot be kept.
-
+    `gap` is the rate as the least number of seconds between two starts. It is a ValueError when
+    neither is given, or one of them cannot be kept.
     """
 
     rate: str | None = None
@@ -42,12 +39,7 @@ class RateLimit:
 
     @classmethod
     def read(cls, value: Any, what: str) -> RateLimit:
-        """Return the limit that `value` is or spells; `what` names it in errors.
-
-        Raises:
-            ValueError: when it is none.
-
-        """
+        """Return the limit that `value` is or spells, or raise a ValueError about `what`."""
         if isinstance(value, cls):
             return value
         _gap(value, what)
@@ -60,12 +52,7 @@ class RateLimit:
 
 
 def check_concurrency(value: Any, what: str = "concurrency") -> int:
-    """Return `value` when it can be a number of things that run at once.
-
-    Raises:
-        ValueError: when it is no integer from 1.
-
-    """
+    """Return `value` when so many may run at once, an integer from 1, or raise a ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_AT_ONCE:
         raise ValueError(f"{what} must be an integer from 1, not {value!r:.80}")
     return value

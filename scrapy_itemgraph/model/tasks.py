@@ -162,11 +162,8 @@ def callback_tag(name: str) -> str:
 def of_callback(name: str, options: Mapping[str, Any]) -> Task:
     """Return the task that runs a spider's plain callback for the requests that name it.
 
-    `options` are those of `ITEMGRAPH_CALLBACKS` for it.
-
-    Raises:
-        TaskDefinitionError: when an option cannot work.
-
+    `options` are those of `ITEMGRAPH_CALLBACKS` for it; a TaskDefinitionError names one that cannot
+    work.
     """
     where = f"ITEMGRAPH_CALLBACKS[{name!r}]"
     if not isinstance(options, Mapping):
@@ -204,10 +201,8 @@ def of_callback(name: str, options: Mapping[str, Any]) -> Task:
 def discover(spider_class: type) -> dict[str, Task]:
     """Return the tasks of a spider class by name, checked against each other.
 
-    Raises:
-        TaskDefinitionError: for two tasks of one name, an undecorated override, an unknown
-            dependency, or a cycle.
-
+    It is a TaskDefinitionError to have two tasks of one name, an undecorated override, an unknown
+    dependency, or a cycle.
     """
     found: dict[str, Task] = {}
     for attribute in dict.fromkeys(a for cls in spider_class.__mro__ for a in vars(cls)):

@@ -138,11 +138,8 @@ class Cluster:
     def ensure_running(self, *, again: bool = False) -> tuple[Postmaster, bool]:
         """Return the running server, and whether it was started for that.
 
-        It is created when need be; `again` starts one that died, and creates nothing.
-
-        Raises:
-            EmbeddedServerError: it does not start, or not in time.
-
+        It is created when need be; `again` starts one that died, and creates nothing. It is an
+        EmbeddedServerError if it does not start, or not in time.
         """
         with locks.locked(self.directory / "start.lock"):
             if not self.data.exists():

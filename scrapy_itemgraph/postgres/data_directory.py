@@ -38,9 +38,7 @@ def has_cluster(data_dir: Path) -> bool:
 def choose(home: Path, account: pwd.struct_passwd | None) -> Path:
     """Return where the cluster of a project's directory stands or will stand; made when need be.
 
-    Raises:
-        EmbeddedServerError: there is no such place, or it is another project's.
-
+    If there is no such place, or it is another project's, that is an EmbeddedServerError.
     """
     with locks.locked(home / "start.lock"):
         if (place := _read(home / POINTER)) is not None:

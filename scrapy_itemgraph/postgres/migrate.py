@@ -72,9 +72,7 @@ def is_behind(connection: sa.Connection) -> bool:
 def ensure(connection: sa.Connection, *, auto: bool) -> None:
     """Make sure that the schema is this code's; migrate if `auto`, or if the database is empty.
 
-    Raises:
-        SchemaVersionError: it is another one, and stays as it is.
-
+    Another one stays as it is, and is a SchemaVersionError.
     """
     found = current(connection)
     if found == head():

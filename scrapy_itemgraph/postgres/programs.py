@@ -28,12 +28,7 @@ ORIGIN = "origin"
 
 
 def find() -> Path:
-    """Return the directory of the programs that the wheel installed.
-
-    Raises:
-        ConfigurationError: it is not installed.
-
-    """
+    """Return where the wheel installed the programs, or raise a ConfigurationError."""
     # Found, not imported: its import warns, and takes longer than joining a running server.
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:

@@ -14,12 +14,7 @@ SCHEMES = ("postgresql", "postgres", DRIVER)
 
 
 def normalise_url(url: str) -> sa.URL:
-    """Return the URL with the driver that we use.
-
-    Raises:
-        ConfigurationError: it is no URL, or not PostgreSQL's.
-
-    """
+    """Return the URL with our driver, or raise a ConfigurationError if it is not PostgreSQL's."""
     accepted = "postgresql://user:password@host:5432/database"
     try:
         parsed = sa.make_url(url)

@@ -43,11 +43,7 @@ def path_of(kind: type) -> str | None:
 def find(path: Any) -> type:
     """Return the class of an import path such as "shop.items:Product".
 
-    Nothing is imported: the class must be there already.
-
-    Raises:
-        InvalidDataError: when its module is not loaded, or has no such class.
-
+    Nothing is imported: it is an InvalidDataError if its module is not loaded, or lacks the class.
     """
     found = _resolve(path)
     if not isinstance(found, type):
@@ -56,12 +52,7 @@ def find(path: Any) -> type:
 
 
 def find_dotted(path: str) -> type:
-    """Return the class of a dotted path such as "shop.items.Product"; nothing is imported.
-
-    Raises:
-        InvalidDataError: when no loaded module has such a class.
-
-    """
+    """Return the class of a dotted path such as "shop.items.Product", as `find` does."""
     parts = path.split(".")
     for count in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:count])
@@ -71,12 +62,7 @@ def find_dotted(path: str) -> type:
 
 
 def load_modules(names: Iterable[str]) -> None:
-    """Import the modules that `ITEMGRAPH_ALLOWED_MODULES` names.
-
-    Raises:
-        ConfigurationError: naming the one that cannot be imported, and why.
-
-    """
+    """Import the modules of `ITEMGRAPH_ALLOWED_MODULES`, or raise a ConfigurationError."""
     for name in names:
         try:
             importlib.import_module(name)
@@ -150,11 +136,9 @@ def _has(kind: type, name: str) -> bool:
 
 
 def member(kind: Any, value: Any) -> Enum:
-    """Return the member of an enum that has a value; its own `_missing_` is not asked.
+    """Return the member of an enum that has a value, or raise an InvalidDataError.
 
-    Raises:
-        InvalidDataError: when there is none.
-
+    Its own `_missing_` is not asked.
     """
     try:
         found = kind._value2member_map_.get(value)

@@ -58,11 +58,8 @@ def dump(value: Any, what: str) -> Any:
     `datetime.timezone`), timedeltas, Decimals, UUIDs, tuples, sets, dicts with any keys, NaN,
     infinities, any text, and instances of importable classes: enums, dataclasses, attrs classes,
     `scrapy.Item`s and namedtuples. Text from lxml, such as a link's, becomes a plain str.
-    A part that occurs twice becomes two parts.
-
-    Raises:
-        UnstorableError: naming the first part that is anything else.
-
+    A part that occurs twice becomes two parts. An UnstorableError names the first part that is
+    anything else.
     """
     try:
         return _dump(value, MAX_DEPTH)
@@ -76,9 +73,7 @@ def dump(value: Any, what: str) -> Any:
 def load(value: Any) -> Any:
     """Return the value that `dump` got.
 
-    Raises:
-        InvalidDataError: when a tag is unknown or damaged, or its class is gone or has changed.
-
+    It is an InvalidDataError if a tag is unknown or damaged, or its class is gone or has changed.
     """
     try:
         return _load(value)

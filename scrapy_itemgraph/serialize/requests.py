@@ -60,11 +60,8 @@ def dump(request: Request, spider: Spider) -> dict[str, Any]:
     """Return a request as JSON values, with what differs from the defaults of `Request`.
 
     Attributes of a subclass are stored as far as its `attributes` names them. Keys of meta that
-    begin with `_itemgraph` are left out.
-
-    Raises:
-        UnstorableError: when a callback is no method of the spider, or a value has no stored form.
-
+    begin with `_itemgraph` are left out. It is an UnstorableError if a callback is no method of the
+    spider, or a value has no stored form.
     """
     try:
         return _dump(request, spider)
@@ -107,10 +104,7 @@ def load(stored: Mapping[str, Any], spider: Spider) -> Request:
     loaded Request class, whose constructor gets the values that its `attributes` name; a callback
     is a method that the spider's own classes have, found without asking a property, and none of
     `scrapy.Spider`'s own but `parse`; the rest is read by `json_values.load`, which promises more.
-
-    Raises:
-        ItemGraphError: when a callback or a class is gone, or what is stored is damaged.
-
+    It is an ItemGraphError if a callback or a class is gone, or what is stored is damaged.
     """
     values = _checked(stored)
     path = values.pop("class", None)

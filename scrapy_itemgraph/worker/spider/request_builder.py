@@ -26,9 +26,7 @@ _SCHEMES = {"http", "https"}  # that may be fetched because data says so
 def build_request(spider: Spider, task: Task, item: ItemContext) -> Request:
     """Build the request of work that was claimed.
 
-    Raises:
-        ItemGraphError: saying what the item or the task's `request=` lacks.
-
+    An ItemGraphError says what the item or the task's `request=` lacks.
     """
     request = _user_request(spider, task, item)
     callback = callbacks.unwrapped(request.callback) or getattr(spider, task.method)
@@ -53,9 +51,7 @@ def build_request(spider: Spider, task: Task, item: ItemContext) -> Request:
 def stored_request(spider: Spider, claim: Claim) -> Request:
     """Return the request of a claim, as it was yielded, or where redirects and retries took it.
 
-    Raises:
-        ItemGraphError: when the spider has no such callback any more, or the data was changed.
-
+    It is an ItemGraphError if the spider has no such callback any more, or the data was changed.
     """
     data = claim.item.data if isinstance(claim.item.data, dict) else {}
     stored = data.get("request") if claim.request is None else claim.request
@@ -74,12 +70,7 @@ def stored_request(spider: Spider, claim: Claim) -> Request:
 
 
 def request_data(request: Request, spider: Spider) -> dict[str, Any]:
-    """Return the data of the item that a request becomes.
-
-    Raises:
-        UnstorableError: when it cannot be stored.
-
-    """
+    """Return the data of the item that a request becomes, or raise an UnstorableError."""
     stored = requests.dump(request, spider)
     data: dict[str, Any] = {"url": stored.pop("url"), "request": stored}
     slot = request.meta.get("download_slot")

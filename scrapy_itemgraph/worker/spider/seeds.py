@@ -24,9 +24,7 @@ _CHUNK = 500
 async def sow(spider: Spider, graph: WorkerGraph, checks: Checks) -> None:
     """Apply what the spider's `seeds()` yields, a transaction for every few hundred.
 
-    Raises:
-        ItemGraphError: naming the spider and what is wrong with its seeds.
-
+    An ItemGraphError names the spider and what is wrong with its seeds.
     """
     seeds = getattr(spider, "seeds", None)
     if not callable(seeds):
