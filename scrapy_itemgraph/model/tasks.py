@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
@@ -69,6 +70,9 @@ class Task:
     retry_failed_on_version_bump: bool = False
     is_callback: bool = False
 
+    def __post_init__(self) -> None:
+        _check(self)
+
     def retry_delay(self, attempt: int) -> timedelta:
         """Return how long to wait after the given attempt (from 1), before jitter."""
         if self.backoff:
@@ -101,54 +105,59 @@ def task(
     exclusive: Literal["pair", "item"] = "pair",
     retry_failed_on_version_bump: bool = False,
 ) -> Callable[[F], F]:
-    """Make a spider method a task that items with one of `tags` call for.
-
-    Raises:
-        TaskDefinitionError: at import, when an option cannot work; the method is named.
-
-    """
+    """Make a spider method a task for items with one of `tags`, or raise a TaskDefinitionError."""
     if undecorated is not None:
-        where = getattr(undecorated, "__qualname__", repr(undecorated))
-        raise TaskDefinitionError(f"@task of {where}: write @task(tags=[…]), with its tags")
+        with _named(_where(undecorated)):
+            raise TaskDefinitionError("write @task(tags=[…]), with its tags")
 
     def decorate(method: F) -> F:
-        options = Task(
-            name=name if name is not None else method.__name__,
-            method=method.__name__,
-            tags=_names(tags, "tags"),
-            version=version,
-            ttl=_ttl(ttl),
-            depends_on=_names(depends_on, "depends_on"),
-            nice=nice,
-            request=request,
-            slot=slot,
-            download=download,
-            max_attempts=max_attempts,
-            backoff=_backoff(backoff),
-            max_failures=max_failures,
-            allow_failure=allow_failure,
-            rate_limit=_rate_limit(rate_limit),
-            rate_limit_by_tag=_by_tag(rate_limit_by_tag),
-            exempt_global=exempt_global,
-            autothrottle=autothrottle,
-            concurrency=concurrency,
-            exclusive=exclusive,
-            retry_failed_on_version_bump=retry_failed_on_version_bump,
-        )
-        _check(options)
-        setattr(method, MARK, options)
-        if on_declared is not None:
-            on_declared()
+        with _named(_where(method)):
+            options = Task(
+                name=name if name is not None else method.__name__,
+                method=method.__name__,
+                tags=_names(tags, "tags"),
+                version=version,
+                ttl=_ttl(ttl),
+                depends_on=_names(depends_on, "depends_on"),
+                nice=nice,
+                request=request,
+                slot=slot,
+                download=download,
+                max_attempts=max_attempts,
+                backoff=_backoff(backoff),
+                max_failures=max_failures,
+                allow_failure=allow_failure,
+                rate_limit=_rate_limit(rate_limit),
+                rate_limit_by_tag=_by_tag(rate_limit_by_tag),
+                exempt_global=exempt_global,
+                autothrottle=autothrottle,
+                concurrency=concurrency,
+                exclusive=exclusive,
+                retry_failed_on_version_bump=retry_failed_on_version_bump,
+            )
+        _mark(method, options)
         return method
 
-    def named(method: F) -> F:
-        try:
-            return decorate(method)
-        except (ValueError, TypeError, ItemGraphError) as error:
-            where = getattr(method, "__qualname__", repr(method))
-            raise TaskDefinitionError(f"@task of {where}: {error}") from None
+    return decorate
 
-    return named
+
+def _mark(method: Callable[..., Any], options: Task) -> None:
+    setattr(method, MARK, options)
+    if on_declared is not None:
+        on_declared()
+
+
+def _where(method: Any) -> str:
+    return f"@task of {getattr(method, '__qualname__', repr(method))}"
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Have an error about an option say where that was given."""
+    try:
+        yield
+    except (ValueError, TypeError, ItemGraphError) as error:
+        raise TaskDefinitionError(f"{where}: {error}") from None
 
 
 def callback_tag(name: str) -> str:
@@ -165,20 +174,19 @@ def of_callback(name: str, options: Mapping[str, Any]) -> Task:
     `options` are those of `ITEMGRAPH_CALLBACKS` for it; a TaskDefinitionError names one that cannot
     work.
     """
-    where = f"ITEMGRAPH_CALLBACKS[{name!r}]"
-    if not isinstance(options, Mapping):
-        raise TaskDefinitionError(f'{where}: write a dict such as {{"ttl": "1d"}}')
-    unknown = sorted(options.keys() - set(CALLBACK_OPTIONS))
-    if unknown:
-        raise TaskDefinitionError(
-            f"{where}: there is no {unknown[0]!r}; there are {', '.join(CALLBACK_OPTIONS)}"
-        )
-    if not isinstance(options.get("recovers", False), bool):
-        raise TaskDefinitionError(
-            f"{where}: recovers must be True or False, not {options['recovers']!r}"
-        )
-    try:
-        made = Task(
+    with _named(f"ITEMGRAPH_CALLBACKS[{name!r}]"):
+        if not isinstance(options, Mapping):
+            raise TaskDefinitionError('write a dict such as {"ttl": "1d"}')
+        unknown = sorted(options.keys() - set(CALLBACK_OPTIONS))
+        if unknown:
+            raise TaskDefinitionError(
+                f"there is no {unknown[0]!r}; there are {', '.join(CALLBACK_OPTIONS)}"
+            )
+        if not isinstance(options.get("recovers", False), bool):
+            raise TaskDefinitionError(
+                f"recovers must be True or False, not {options['recovers']!r}"
+            )
+        return Task(
             name=name,
             method=name,
             tags=(callback_tag(name),),
@@ -192,10 +200,6 @@ def of_callback(name: str, options: Mapping[str, Any]) -> Task:
             allow_failure=True,
             is_callback=True,
         )
-        _check(made)
-    except (ValueError, TypeError, ItemGraphError) as error:
-        raise TaskDefinitionError(f"{where}: {error}") from None
-    return made
 
 
 def discover(spider_class: type) -> dict[str, Task]:

@@ -34,7 +34,7 @@ def claim():
 @pytest.fixture
 def execution(claim, ended):
     """Return a running execution of the claim."""
-    task = Task(name="parse", method="parse")
+    task = Task(name="parse", method="parse", tags=("page",))
     return Execution(where="here", claim=claim, task=task, on_end=ended.append)
 
 
