@@ -258,7 +258,11 @@ class Limiter:
         if not interest:
             idle = now - max(self._used, self._since)
             return idle >= _LINGER or (self.others_ask and self._is_spare(now))
-        if self.others_ask and (now - self._since >= self._window or self._is_stuck(now)):
+        # It could be used, and has not been for a while.
+        is_stuck = (
+            now - max(self._used, self._since, self.pacer.due) >= _LINGER and not self.running
+        )
+        if self.others_ask and (now - self._since >= self._window or is_stuck):
             self.is_yielding = True
         return self.is_yielding and not self.running and not self.pacer.unsent
 
@@ -267,10 +271,6 @@ class Limiter:
         return not self.terms.is_exclusive or (
             not self.pacer.unsent and self.pacer.due - now <= _AHEAD
         )
-
-    def _is_stuck(self, now: float) -> bool:
-        """Whether the limit could be used, and has not been for a while."""
-        return now - max(self._used, self._since, self.pacer.due) >= _LINGER and not self.running
 
 
 Lane = tuple[Limiter, ...]

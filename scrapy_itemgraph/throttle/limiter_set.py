@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.limits import MANY, Terms
@@ -23,17 +24,16 @@ _SHORTEST = 0.02
 _LONGEST = 1.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Limiters:
     """The limiters of all limits that this process has met, by kind and name."""
 
-    def __init__(
-        self, slot_terms: Callable[[str], Terms], throttle_of: Callable[[Limiter], float | None]
-    ) -> None:
-        self.slot_terms = slot_terms  # how a slot is kept at any moment
-        self._throttle_of = throttle_of  # the delay that AutoThrottle gives a slot
-        self._by_key: dict[tuple[str, str], Limiter] = {}
-        self._by_id: dict[int, Limiter] = {}
-        self.wanted = asyncio.Event()  # more of a limit than is in hand, or somebody else wants it
+    slot_terms: Callable[[str], Terms]  # how a slot is kept at any moment
+    throttle_of: Callable[[Limiter], float | None]  # the delay that AutoThrottle gives a slot
+    # Set when more of a limit is wanted than is in hand, or somebody else wants it.
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _by_key: dict[tuple[str, str], Limiter] = field(default_factory=dict)
+    _by_id: dict[int, Limiter] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Limiter]:
         return iter(self._by_key.values())
@@ -137,7 +137,8 @@ class Limiters:
         for limiter in list(self):
             if limiter.limit_id is None:
                 continue
-            self._note_throttle(limiter)
+            if limiter.is_slot and limiter.units:
+                limiter.throttle = self.throttle_of(limiter) or limiter.throttle
             use = limiter.use(now, interest.get(limiter, 0))
             if use is not None:
                 uses.append(use)
@@ -145,20 +146,6 @@ class Limiters:
                 self._by_key.pop(limiter.key, None)
                 self._by_id.pop(limiter.limit_id, None)
         return uses
-
-    def final_uses(self) -> list[Use]:
-        """Return how the limits in hand were used, for they are given up."""
-        now = time.monotonic()
-        uses = []
-        for limiter in self:
-            self._note_throttle(limiter)
-            if limiter.limit_id and (use := limiter.use(now, 0)) is not None:
-                uses.append(use)
-        return uses
-
-    def _note_throttle(self, limiter: Limiter) -> None:
-        if limiter.is_slot and limiter.units:
-            limiter.throttle = self._throttle_of(limiter) or limiter.throttle
 
     def lose(self) -> None:
         """Take note that this process has nothing in hand any more."""

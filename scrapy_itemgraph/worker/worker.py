@@ -372,7 +372,7 @@ class Worker:
 
     async def _close_graph(self, reason: str) -> None:
         graph, self._graph = self.graph, None
-        uses = self.limiters.final_uses()
+        uses = self.limiters.uses({})
         if self.is_open:
             self.gate.abandon()
         try:

@@ -545,6 +545,6 @@ def test_the_last_starts_are_told_at_the_end(clock):
     all_.take([grant()], clock.now)
     run(all_.slot(HOST), clock, took=0.5)
 
-    (told,) = all_.final_uses()
+    (told,) = all_.uses({})
 
     assert (told.limit_id, told.last_ago) == (NUMBER, 0.5)
