@@ -203,7 +203,7 @@ def _unavailable(
         cure = "It is started again within seconds" if is_gone else reason.cure
         if "ITEMGRAPH_" in cure:  # nobody named this server
             cure = "Look at what it wrote"
-        cure += f"; its log is {server.log}"
+        cure += f"; its log is {server.cluster.log}"
     else:
         cure = reason.cure
     who = urls.name(parsed) if parsed is not None else "The PostgreSQL server"

@@ -38,9 +38,9 @@ class EmbeddedServer:
     """
 
     def __init__(self, cluster: Cluster, hold: int) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._hold: int | None = hold
-        self._url = ""
+        self.url = ""  # where the database is, over a Unix socket
         self.alone_since: datetime | None = None
         self._is_closing = threading.Event()
         self._watcher = threading.Thread(
@@ -62,27 +62,12 @@ class EmbeddedServer:
                 server.alone_since = datetime.now(UTC)
             fcntl.flock(hold, fcntl.LOCK_SH)
             postmaster, _ = cluster.ensure_running()
-            server._url = postmaster.url
+            server.url = postmaster.url
             server._watcher.start()
         except BaseException:
             server.close()
             raise
         return server
-
-    @property
-    def url(self) -> str:
-        """Where the database is, over a Unix socket."""
-        return self._url
-
-    @property
-    def directory(self) -> Path:
-        """Where its files are."""
-        return self._cluster.directory
-
-    @property
-    def log(self) -> Path:
-        """What PostgreSQL writes."""
-        return self._cluster.log
 
     def close(self) -> None:
         """Give up our hold; the last to do so stops the server."""
@@ -97,13 +82,13 @@ class EmbeddedServer:
             # This drops our shared lock even if it fails, so of several leaving at once the last
             # succeeds. Who starts meanwhile waits for the shared lock until we have stopped.
             fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._cluster.stop()
+            self.cluster.stop()
         except BlockingIOError:
             logger.debug("PostgreSQL is left running for others", extra={"action": "embedded_left"})
         except FileNotFoundError:  # the directory is gone; PostgreSQL notices within a minute
             logger.warning(
                 "%s was removed, and its PostgreSQL ends by itself",
-                self._cluster.directory,
+                self.cluster.directory,
                 extra={"action": "embedded_removed"},
             )
         finally:
@@ -113,7 +98,7 @@ class EmbeddedServer:
         """Start the server again whenever it has died, until we give it up."""
         pause, said = LOOK_EVERY, ""
         while not self._is_closing.wait(pause):
-            if not self._cluster.is_dead:
+            if not self.cluster.is_dead:
                 continue
             pause = LOOK_EVERY
             try:
@@ -131,11 +116,11 @@ class EmbeddedServer:
 
     def _recover(self) -> None:
         began = time.monotonic()
-        _, is_ours = self._cluster.ensure_running(again=True)
+        _, is_ours = self.cluster.ensure_running(again=True)
         if is_ours:
             logger.info(
                 "The embedded PostgreSQL in %s answers again; recovery took %.1f s",
-                self.directory,
+                self.cluster.directory,
                 time.monotonic() - began,
                 extra={"action": "embedded_recovered"},
             )

@@ -40,7 +40,7 @@ def normalise_url(url: str) -> sa.URL:
 def location(url: sa.URL, *, is_embedded: bool) -> str:
     """Return where a database is, for people: its URL, or the embedded server's directory."""
     if is_embedded and (server := embedded_server(url)):
-        return str(server.directory)
+        return str(server.cluster.directory)
     plain = url.set(drivername=SCHEMES[0])
     return url_secrets.shown(plain.render_as_string(hide_password=True))
 
@@ -68,7 +68,7 @@ def name(url: sa.URL) -> str:
     """Name the server of a URL to people: where it is, or that it is ours."""
     server = embedded_server(url)
     if server is not None:
-        return f"The embedded PostgreSQL in {server.directory}"
+        return f"The embedded PostgreSQL in {server.cluster.directory}"
     return f"The PostgreSQL server at {_place(url)}"
 
 

@@ -72,7 +72,7 @@ def use(data_dir: Path) -> tuple[Path, bool]:
     server = EmbeddedServer.start(data_dir)
     ((table,),) = query(server, "SELECT to_regclass('kept')")
     server.close()
-    return server.directory, table is not None
+    return server.cluster.directory, table is not None
 
 
 def find(data_dir: Path) -> tuple[Path, bool]:
@@ -101,13 +101,13 @@ def test_a_directory_that_the_account_cannot_reach_is_left_closed(private, apart
     again = use(data_dir)
 
     assert modes(data_dir) == before
-    assert again == (server.directory, True)
-    assert server.directory.parent == apart
-    assert (data_dir / "place").read_text() == f"{server.directory}\n"
+    assert again == (server.cluster.directory, True)
+    assert server.cluster.directory.parent == apart
+    assert (data_dir / "place").read_text() == f"{server.cluster.directory}\n"
     assert not (data_dir / "cluster").exists()
     (said,) = [line for line in caplog.messages if "so its files are in" in line]
     assert str(data_dir) in said
-    assert str(server.directory) in said
+    assert str(server.cluster.directory) in said
 
 
 def test_a_directory_of_its_own_is_opened_where_all_parents_are(made, tmp_path):
@@ -154,7 +154,7 @@ def test_a_cluster_in_use_does_not_move(made, private, apart, tmp_path):
 
         assert use(data_dir) == (data_dir, True)
 
-        server._cluster.stop()
+        server.cluster.stop()
         with pytest.raises(EmbeddedServerError, match="is in use"):
             EmbeddedServer.start(data_dir)
     assert find(data_dir)[1]

@@ -288,12 +288,12 @@ def test_a_process_id_used_again_is_no_server(cluster):
     data = cluster / "cluster"
     texts = {path: path.read_text() for path in (data / "postmaster.pid", *data.glob(".s.*.lock"))}
     server.close()
-    account = server._cluster.account
+    account = server.cluster.account
     user = {"user": account.pw_uid, "group": account.pw_gid} if account else {}
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, **user) as stranger:
         for path, text in texts.items():
             path.write_text("\n".join([str(stranger.pid), *text.splitlines()[1:]]) + "\n")
-            os.chown(path, server._cluster.owner, -1)
+            os.chown(path, server.cluster.owner, -1)
 
         with connect(again := EmbeddedServer.start(cluster)) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
