@@ -56,6 +56,7 @@ class Limiter:
     adopted_by: object = None  # Scrapy's slot that has it
     _is_given_up: bool = False  # as far as the database was told
     _told: float | None = None  # the last start, as it was told
+    _told_running: int | None = None  # how many ran as was told, until the answer
     _blocked_at: float = -math.inf
     _since: float = -math.inf  # it was taken
     _used: float = -math.inf
@@ -94,6 +95,7 @@ class Limiter:
         is_later = self._blocked_at > asked_at
         self.blocked_until = max(self.blocked_until, blocked_until) if is_later else blocked_until
         self._is_given_up = False
+        self._told_running = None
         if self.pacer.last == self._told:
             self.pacer.last = None
         if not grant.units:
@@ -109,6 +111,7 @@ class Limiter:
     def lose(self) -> None:
         """Take note that this process has nothing of the limit any more."""
         self.units = 0
+        self._told_running = None
         self.is_yielding = False
         self.pacer.forget()
 
@@ -120,10 +123,14 @@ class Limiter:
     def _cap(self) -> int:
         """How many may run at once of what is had in units; a cap that was lowered holds at once.
 
-        Units of what runs are not given back before it has ended.
+        Units of what runs are not given back before it has ended. While the database is asked it
+        may give the others away, so none of them is used before it has answered.
         """
         most = self.terms.concurrency
-        return self.units if most is None else min(self.units, most)
+        if most is None:
+            return self.units
+        told = most if self._told_running is None else max(1, self._told_running)
+        return min(self.units, most, told)
 
     def room(self, now: float, unbegun: int) -> int:
         """Return how many more requests to claim; `unbegun` are in hand and have not started."""
@@ -230,6 +237,7 @@ class Limiter:
             wants = 0
         self._is_given_up = not wants or is_spare
         last = self._told = self.pacer.last
+        self._told_running = self.running
         return Use(
             limit_id=self.limit_id,
             terms=self.terms_of(),

@@ -281,6 +281,38 @@ def test_a_cap_that_is_lowered_holds_at_once(clock):
     assert one.ready_at(clock.now) == clock.now
 
 
+def test_while_the_database_is_asked_no_more_run_than_it_was_told(clock):
+    """It may give away what did not run; only with its answer the rest may be used, or is gone."""
+    one = limiter(clock, UNITS, units=4)
+    one.begin(clock.now)
+    one.begin(clock.now)
+
+    told = one.use(clock.now, 2)
+
+    assert told.running == 2
+    assert one.ready_at(clock.now) == math.inf
+    one.end(clock.now, 0.1)
+    assert one.ready_at(clock.now) == clock.now
+    one.begin(clock.now)
+    one.take(grant(UNITS, 2, others_ask=True), clock.now)
+    assert one.ready_at(clock.now) == math.inf
+
+    one.use(clock.now, 2)
+    one.take(grant(UNITS, 4), clock.now)
+    assert one.ready_at(clock.now) == clock.now
+
+
+def test_while_the_database_is_asked_one_may_start_where_none_ran(clock):
+    """A worker that has some of a limit keeps one unit at least, whoever asks."""
+    one = limiter(clock, UNITS, units=4)
+
+    one.use(clock.now, 2)
+
+    assert one.ready_at(clock.now) == clock.now
+    one.begin(clock.now)
+    assert one.ready_at(clock.now) == math.inf
+
+
 def test_what_runs_is_told(clock):
     """The database learns how many units cannot be given back."""
     one = limiter(clock, UNITS, units=2)
