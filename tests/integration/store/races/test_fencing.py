@@ -318,13 +318,13 @@ def own_server() -> Iterator[EmbeddedServer]:
     with servers.open_directory() as directory:
         server = EmbeddedServer.start(directory)
         yield server
-        server._cluster.ensure_running()
+        server.cluster.ensure_running()
         server.close()
 
 
 def stop_hard(server: EmbeddedServer) -> None:
     """Stop PostgreSQL as a crash would."""
-    postmaster = psutil.Process(server._cluster._postmaster().pid)
+    postmaster = psutil.Process(server.cluster._postmaster().pid)
     postmaster.kill()
     postmaster.wait()
 
@@ -353,7 +353,7 @@ def test_a_lock_lost_by_a_restart_of_the_server_is_no_death(own_server, own_craw
         workers.mark_locked(connection, worker)
 
     stop_hard(own_server)
-    own_server._cluster.ensure_running()
+    own_server.cluster.ensure_running()
     crawl.engine.dispose()
 
     assert crawl.taken_over() == 0
