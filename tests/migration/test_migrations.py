@@ -40,6 +40,9 @@ CATALOG = {
         SELECT indrelid::regclass::text, pg_get_indexdef(indexrelid), indisunique, indisvalid
         FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
         WHERE relnamespace = 'public'::regnamespace""",
+    "triggers": """
+        SELECT tgrelid::regclass::text, pg_get_triggerdef(tgs.oid), prosrc
+        FROM pg_trigger tgs JOIN pg_proc ON pg_proc.oid = tgfoid WHERE NOT tgisinternal""",
     "sequences": """
         SELECT sequencename, data_type::text, start_value, min_value, max_value, increment_by,
             cycle, cache_size

@@ -81,6 +81,13 @@ ITEMS = sa.text("""
     SELECT i.id, i.name, i.data, s.name AS slot FROM items i JOIN limits s ON s.id = i.slot_id
     WHERE i.crawl_id = :crawl
 """)
+LEFT = sa.text("""
+    SELECT * FROM (
+        SELECT item_id, 'tag ' || tag_name FROM tags
+        UNION ALL SELECT item_id, 'result of task ' || task_id FROM results
+        UNION ALL SELECT item_id, 'name ' || name FROM aliases WHERE item_id IS NOT NULL) AS rows
+    WHERE NOT EXISTS (SELECT FROM items i WHERE i.id = rows.item_id)
+""")
 
 # Open failures of pairs that are not held, and expiries that are neither staged nor due.
 UNHELD_FAILURES = sa.text("""
@@ -99,6 +106,7 @@ WRONG_DUES = sa.text("""
 def assert_worklist_is_true(connection: Connection, crawl_id: int) -> None:
     """Check invariants 1 and 2, and that unclaimed work stands where it belongs."""
     assert_names_are_true(connection, crawl_id)
+    assert_rows_have_items(connection)
     crawl = {"crawl": crawl_id}
     swept = set(connection.execute(SWEPT_LATER, crawl).scalars())
     outstanding = {(r.item_id, r.task_id): r for r in connection.execute(OUTSTANDING, crawl)}
@@ -129,6 +137,12 @@ def assert_worklist_is_true(connection: Connection, crawl_id: int) -> None:
     unheld = connection.execute(UNHELD_FAILURES, crawl).all()
     assert not unheld, f"open failures of pairs that are not held: {unheld}"
     assert not connection.execute(WRONG_DUES, crawl).all()
+
+
+def assert_rows_have_items(connection: Connection) -> None:
+    """Check that the item of every name, tag and result is there; no foreign key does."""
+    left = connection.execute(LEFT).all()
+    assert not left, f"rows of items that are gone: {left}"
 
 
 def assert_names_are_true(connection: Connection, crawl_id: int) -> None:

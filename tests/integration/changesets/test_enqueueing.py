@@ -11,11 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 from scrapy_itemgraph import AddTag, CreateAlias, DeleteItem, RenameItem, UpdateData
+from scrapy_itemgraph.changesets import flush
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
+from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,18 +88,23 @@ def test_a_new_request_is_work(crawl):
     assert (created_by, nice) == ("PARENT", -3)
 
 
-def test_foreign_keys_of_new_items_are_looked_up_by_index(crawl):
-    """However small a table is known to be, checking what refers to it does not read it whole."""
-    enqueue(crawl, request())
-    scans = sa.text("SELECT sum(seq_scan) FROM pg_stat_xact_user_tables WHERE relname = 'items'")
-    crawl.connection.execute(sa.text("ANALYZE items"))
-    engines.hot_path(crawl.connection)
+def test_rows_of_deleted_items_are_looked_up_by_index(crawl):
+    """However small tables are known to be, deleting what refers to an item reads none whole."""
+    enqueue(crawl, request(), *(request(f"B{n}", n) for n in range(20)))
+    scans = sa.text("""
+        SELECT sum(seq_scan) FROM pg_stat_xact_user_tables
+        WHERE relname IN ('items', 'aliases', 'tags', 'results')
+    """)
+    crawl.connection.execute(sa.text("ANALYZE items, aliases, tags, results"))
     before = crawl.connection.scalar(scans)
 
-    enqueue(crawl, *(request(f"B{n}", n) for n in range(20)))
-    crawl.connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+    engines.hot_path(crawl.connection)
+    items = [crawl.item_id(f"B{n}") for n in range(10)]
+    crawl.connection.execute(flush.DELETE_ITEMS, {"items": items})
+    refresh.refresh(crawl.connection, items)
 
     assert crawl.connection.scalar(scans) == before
+    assert crawl.get("B0") is None
 
 
 def test_new_items_get_work_in_queues_and_of_kinds_that_are_not_there_yet(crawl):

@@ -7,6 +7,7 @@ from datetime import timedelta
 import graphs
 import oracle
 import pytest
+import sqlalchemy as sa
 
 from scrapy_itemgraph import (
     AddTag,
@@ -564,3 +565,20 @@ def test_workers_can_tell_that_names_were_freed(crawl, operations, frees):
     crawl.do(*operations)
 
     assert crawls.share_crawl(crawl.connection, crawl.id) - before == int(frees)
+
+
+def test_rows_of_an_item_go_with_it_whoever_deletes_it(crawl):
+    """An item's names, tags, results and failures go with it, also where SQL alone deletes it."""
+    for name in ("A", "B"):
+        crawl.item(name, tags=["page"], aliases=[name.lower()])
+    [a, b] = crawl.claim(2)
+    crawl.commit(graphs.changeset(a, outcome=Outcome.FAILED), graphs.changeset(b))
+
+    crawl.connection.execute(sa.text("DELETE FROM items WHERE name = 'A'"))
+
+    left = {
+        table: crawl.connection.execute(sa.text(f"SELECT count(*) FROM {table}")).scalar_one()
+        for table in ("aliases", "tags", "results", "failures")
+    }
+    assert left == {"aliases": 2, "tags": 1, "results": 1, "failures": 0}
+    assert crawl.get("a") is None
