@@ -8,12 +8,14 @@ VENV214 := .venv-2.14
 READY214 := $(VENV214)/.ready
 VENVCOMPANIONS := .venv-companions
 READYCOMPANIONS := $(VENVCOMPANIONS)/.ready
+VENVBENCH := .venv-bench
+READYBENCH := $(VENVBENCH)/.ready
 BETWEEN := 2.15 2.16 2.17 2.18
 # Three test files at a time, for some of a test's time is waiting; long ones first.
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix chaos lint types bench clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix chaos lint types bench bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -34,6 +36,13 @@ $(READYCOMPANIONS): pyproject.toml
 	$(PYTHON) -m venv $(VENVCOMPANIONS)
 	$(VENVCOMPANIONS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(VENVCOMPANIONS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[companions]' 'scrapy==2.19.*'
+	@touch $@
+
+$(READYBENCH): pyproject.toml tests/benchmarks/end_to_end/requirements.txt
+	$(PYTHON) -m venv $(VENVBENCH)
+	$(VENVBENCH)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(VENVBENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+		-r tests/benchmarks/end_to_end/requirements.txt
 	@touch $@
 
 demo: $(READY) ## crawl the example shop, today and tomorrow
@@ -89,7 +98,10 @@ chaos: $(READY) ## many rounds of kill -9 (slow)
 		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py \
 		tests/acceptance/test_kept_feeds.py
 
-bench: $(READY) ## figures, as ratios measured side by side
+bench: $(READY) $(READYBENCH) ## whole crawls beside other frontiers; writes docs/benchmarks.md (an hour)
+	$(BIN)/python -u tests/benchmarks/bench_end_to_end.py $(BENCH)
+
+bench-parts: $(READY) ## figures of single parts, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py
 	$(BIN)/python tests/benchmarks/bench_hot_path.py
 	$(BIN)/python tests/benchmarks/bench_politeness.py
@@ -97,4 +109,4 @@ bench: $(READY) ## figures, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_links.py
 
 clean: ## forget what was installed and made
-	rm -rf $(VENV) .venv-2.* $(VENVCOMPANIONS) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy
+	rm -rf $(VENV) .venv-2.* $(VENVCOMPANIONS) $(VENVBENCH) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy

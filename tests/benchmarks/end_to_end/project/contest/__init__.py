@@ -1,0 +1,3 @@
+"""The Scrapy project that all contestants crawl with."""
+
+from __future__ import annotations
