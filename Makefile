@@ -98,7 +98,7 @@ chaos: $(READY) ## many rounds of kill -9 (slow)
 		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py \
 		tests/acceptance/test_kept_feeds.py
 
-bench: $(READY) $(READYBENCH) ## whole crawls beside other frontiers; writes docs/benchmarks.md (an hour)
+bench: $(READY) $(READYBENCH) ## whole crawls beside other frontiers; writes docs/benchmarks.md (over an hour)
 	$(BIN)/python -u tests/benchmarks/bench_end_to_end.py $(BENCH)
 
 bench-parts: $(READY) ## figures of single parts, as ratios measured side by side

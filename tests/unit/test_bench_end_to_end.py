@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def test_a_table_has_medians_and_spread(contest):
         "200 (100 to 200)",
         "2.00 (1.00 to 2.00)",
         "1.00 (0.50 to 1.00)",
+        "-",
         "3.00 (3.00 to 3.00)",
         "0.50 (0.50 to 0.50)",
         "90 (90 to 90)",
@@ -51,8 +53,24 @@ def test_what_was_not_run_is_left_open(contest):
     del contest.costs["memory"]
 
     fixed = report.table(contest).splitlines()[2]
-    assert "| Scrapy, a fixed list | 200 (100 to 400) | - | 1.00 (1.00 to 1.00) |" in fixed
+    assert "| Scrapy, a fixed list | 200 (100 to 400) | - | 1.00 (1.00 to 1.00) | - |" in fixed
     assert fixed.endswith("| - | 90 (90 to 90) | - |")
+
+
+def test_contestants_with_fewer_rounds_are_compared(contest):
+    """Where an interruption left a contestant without its last run, the rounds of both count."""
+    contest.costs["task"].pop()
+
+    assert contest.ratios("task", "memory") == [2.0, 1.0]
+
+
+def test_what_others_took_is_told():
+    """The CPU that has no part in a crawl is told in cores, and is not below none."""
+    costs = [replace(cost(2.0), foreign_cpu=cpu) for cpu in (-0.01, 1.0, 3.0)]
+
+    assert "0.50 cores busy (median of all runs; at most 1.50)" in report.foreign(
+        [report.Contest("the site", {"task": costs})]
+    )
 
 
 def test_the_picture_is_svg(contest):

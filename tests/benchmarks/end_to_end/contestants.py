@@ -55,7 +55,7 @@ CONTESTANTS = {
         _ours("task2", "ours, task, 2 processes", "task", processes=2),
     )
 }
-BASE, CEILING = "memory", "fixed"
+BASE, CEILING, REDIS = "memory", "fixed", "redis"
 
 VARIANTS = {
     "": {"CONCURRENT_ITEMS": "16"},

@@ -28,14 +28,20 @@ class WrongRunError(Exception):
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run took: seconds, CPU seconds of the crawl and of its server, bytes at most."""
+    """What a run took: seconds, seconds of CPU, bytes of memory at most."""
 
     pages: int
     seconds: float
     cpu: float
     server_cpu: float
-    peak: int
+    peak: int  # bytes, the most that its processes ever had
     wal: int  # bytes
+    foreign_cpu: float = 0.0  # of what has no part in the crawl
+
+    @property
+    def foreign(self) -> float:
+        """How many cores were busy with what has no part in the crawl."""
+        return max(self.foreign_cpu, 0) / self.seconds
 
     @property
     def rate(self) -> float:
@@ -132,13 +138,16 @@ def _summed(seen: list[dict], wal: int) -> Cost:
     """Make one of what the processes measured: from the first that began to the last that ended."""
     first = min((one["began"] for one in seen), key=lambda sample: sample["at"])
     last = max((one["ended"] for one in seen), key=lambda sample: sample["at"])
+    took = {name: last[name] - first[name] for name in first}
+    cpu = sum(one["ended"]["cpu"] - one["began"]["cpu"] for one in seen)
     return Cost(
         pages=sum(one["pages"] for one in seen),
-        seconds=last["at"] - first["at"],
-        cpu=sum(one["ended"]["cpu"] - one["began"]["cpu"] for one in seen),
-        server_cpu=last["server"] - first["server"],
+        seconds=took["at"],
+        cpu=cpu,
+        server_cpu=took["server"],
         peak=sum(one["peak"] for one in seen),
         wal=wal,
+        foreign_cpu=took["machine"] - took["site"] - took["server"] - cpu,
     )
 
 

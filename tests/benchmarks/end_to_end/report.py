@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from benchmarks.end_to_end.contestants import BASE, CEILING, CONTESTANTS
+from benchmarks.end_to_end.contestants import BASE, CEILING, CONTESTANTS, REDIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +21,7 @@ HEADER = (
     ("pages/s", "---:"),
     ("to memory", "---:"),
     ("to the list", "---:"),
+    ("to scrapy-redis", "---:"),
     ("crawl CPU, ms a page", "---:"),
     ("server CPU, ms a page", "---:"),
     ("peak memory, MB", "---:"),
@@ -47,7 +48,7 @@ class Contest:
         """Return the rate of a contestant to another's of the same round, if that ran."""
         if other not in self.costs:
             return []
-        both = zip(self.costs[name], self.costs[other], strict=True)
+        both = zip(self.costs[name], self.costs[other], strict=False)  # one may have run less
         return [mine.rate / its.rate for mine, its in both]
 
 
@@ -74,6 +75,7 @@ def table(contest: Contest) -> str:
                 shown(contest.of(name, lambda cost: cost.rate), 0),
                 shown(contest.ratios(name, BASE), 2),
                 shown(contest.ratios(name, CEILING), 2),
+                shown(contest.ratios(name, REDIS), 2),
                 shown(contest.of(name, lambda cost: cost.cpu_of_page), 2),
                 shown(cpu if server else [], 2),
                 shown(contest.of(name, lambda cost: cost.megabytes), 0),
@@ -81,6 +83,15 @@ def table(contest: Contest) -> str:
             ]
         )
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def foreign(contests: Sequence[Contest]) -> str:
+    """Return a line on what else the machine did during the runs."""
+    cores = [cost.foreign for one in contests for costs in one.costs.values() for cost in costs]
+    return (
+        f"Everything else on the machine kept {statistics.median(cores):.2f} cores busy "
+        f"(median of all runs; at most {max(cores):.2f})."
+    )
 
 
 def section(contest: Contest) -> str:

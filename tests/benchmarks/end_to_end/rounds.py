@@ -90,7 +90,7 @@ def main(given: Sequence[str]) -> None:
         raise SystemExit("nothing is left to run")
     with ExitStack() as held:
         directory = held.enter_context(servers.open_directory())
-        port = held.enter_context(served.serving(directory))
+        port, nginx = held.enter_context(served.serving(directory))
         root = directory / "sites"
         sites = {
             name: served.SITES[name](root, port, chosen.pages)
@@ -100,13 +100,26 @@ def main(given: Sequence[str]) -> None:
         for name in {CONTESTANTS[one].server for one in names} - {""}:
             (directory / name).mkdir()
             backends[name] = held.enter_context(start(name, directory / name))
-        contests = run(chosen.rounds, names, pairs, sites, backends)
+        contests = {pair: Contest(sites[pair[0]].title + VARIANT_TITLES[pair[1]]) for pair in pairs}
+        problem = race(
+            contests,
+            rounds=chosen.rounds,
+            names=names,
+            sites=sites,
+            backends=backends,
+            nginx=nginx,
+        )
         postgres = backends.get("postgresql")
         version = postgres.version() if isinstance(postgres, Postgres) else ""
         lines = needs.described(version)
-    print("\n".join(["", *lines, "", *map(report.section, contests)]))
+    run_at_all = [contest for contest in contests.values() if contest.costs]
+    if run_at_all:
+        lines.append(report.foreign(run_at_all))
+    print("\n".join(["", *lines, "", *map(report.section, run_at_all)]))
+    if problem:
+        raise SystemExit(problem)
     if chosen.is_full or chosen.write:
-        report.write(ROOT / "docs", lines, contests)
+        report.write(ROOT / "docs", lines, run_at_all)
         print("written to docs/benchmarks.md and docs/benchmarks.svg")
 
 
@@ -124,36 +137,47 @@ def runnable(names: list[str]) -> list[str]:
     return [name for name in names if name != "redis"]
 
 
-def run(
+def race(
+    contests: dict[tuple[str, str], Contest],
+    *,
     rounds: int,
     names: list[str],
-    pairs: list[tuple[str, str]],
     sites: dict[str, Site],
     backends: dict[str, Backend],
-) -> list[Contest]:
-    """Run all rounds, and print each run; exit at one that went wrong."""
-    contests = {
-        pair: Contest(sites[pair[0]].title + VARIANT_TITLES[pair[1]], {name: [] for name in names})
-        for pair in pairs
-    }
-    for number in range(rounds):
-        turn = number % len(names)
-        for pair, contest in contests.items():
-            for name in names[turn:] + names[:turn]:
-                one = CONTESTANTS[name]
-                with tempfile.TemporaryDirectory(prefix="itemgraph-bench-") as path:
-                    try:
-                        cost = crawl(
-                            one, sites[pair[0]], backends[one.server], VARIANTS[pair[1]], Path(path)
-                        )
-                    except WrongRunError as error:
-                        raise SystemExit(f"{'-'.join(filter(None, pair))}: {error}") from None
-                contest.costs[name].append(cost)
-                print(
-                    f"round {number + 1} {'-'.join(filter(None, pair))}: {line(name, cost)}",
-                    flush=True,
-                )
-    return list(contests.values())
+    nginx: int,
+) -> str:
+    """Run the rounds of all contests; return what put an end to them, if anything did."""
+    try:
+        for number in range(rounds):
+            turn = number % len(names)
+            order = names[turn:] + names[:turn]
+            for pair, contest in contests.items():
+                run(order, pair, contest, sites[pair[0]], backends=backends, nginx=nginx)
+    except WrongRunError as error:
+        return str(error)
+    except KeyboardInterrupt:
+        return "interrupted"
+    return ""
+
+
+def run(
+    names: list[str],
+    pair: tuple[str, str],
+    contest: Contest,
+    site: Site,
+    *,
+    backends: dict[str, Backend],
+    nginx: int,
+) -> None:
+    """Run a round of a contest, and print each run; raise WrongRunError at one that went wrong."""
+    for name in names:
+        one = CONTESTANTS[name]
+        settings = {**VARIANTS[pair[1]], "COST_SITE": str(nginx)}
+        with tempfile.TemporaryDirectory(prefix="itemgraph-bench-") as path:
+            cost = crawl(one, site, backends[one.server], settings, Path(path))
+        contest.costs.setdefault(name, []).append(cost)
+        number = len(contest.costs[name])
+        print(f"{'-'.join(filter(None, pair))} {number}: {line(name, cost)}", flush=True)
 
 
 def line(name: str, cost: Cost) -> str:
@@ -161,5 +185,6 @@ def line(name: str, cost: Cost) -> str:
     return (
         f"{name:8} {cost.pages} pages in {cost.seconds:.2f} s, {cost.rate:.0f}/s; ms a page "
         f"{cost.cpu_of_page:.2f}, server {cost.server_cpu_of_page:.2f}; "
-        f"{cost.megabytes:.0f} MB, {cost.wal_of_page:.0f} bytes of WAL a page"
+        f"{cost.megabytes:.0f} MB, {cost.wal_of_page:.0f} bytes of WAL a page; "
+        f"others kept {cost.foreign:.2f} cores busy"
     )

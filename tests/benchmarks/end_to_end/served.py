@@ -169,8 +169,8 @@ SITES = {"deep": deep, "part": part, "manuals": manuals, "broad": broad}
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[int]:
-    """Serve `directory/sites` to this machine alone, by one worker of nginx; yield the port."""
+def serving(directory: Path) -> Iterator[tuple[int, int]]:
+    """Serve `directory/sites` to this machine alone, by one worker; yield port and process."""
     port = servers._free_port()
     (directory / "sites").mkdir()
     account = "user root;\n" if os.geteuid() == 0 else ""  # the files may be root's alone
@@ -180,7 +180,7 @@ def serving(directory: Path) -> Iterator[int]:
     process = subprocess.Popen(command)
     try:
         _wait_for(f"http://127.0.0.1:{port}/", process)
-        yield port
+        yield port, process.pid
     finally:
         process.terminate()
         process.wait()

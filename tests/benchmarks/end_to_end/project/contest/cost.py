@@ -24,11 +24,22 @@ def spent_by(pid):
     """
     if not pid:
         return 0.0
-    ticks = sum(_ticks(pid))
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with suppress(OSError):  # it ended meanwhile
-            ticks += sum(_ticks(child)[:2])
-    return ticks / TICKS
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    while True:
+        # One that ends meanwhile would be missed, or counted twice.
+        before = _ticks(pid), children.read_text()
+        ticks = sum(before[0])
+        with suppress(OSError):
+            ticks += sum(sum(_ticks(child)[:2]) for child in before[1].split())
+            if (_ticks(pid)[2:], children.read_text()) == (before[0][2:], before[1]):
+                return ticks / TICKS
+
+
+def busy():
+    """Return the seconds of CPU that all of the machine has used, by anybody."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, _idle, _waiting, *rest = map(int, fields)
+    return (user + nice + system + sum(rest)) / TICKS
 
 
 def _ticks(pid):
@@ -45,13 +56,14 @@ def peak():
 class Cost:
     """Writes seconds, CPU, memory and counts to the file of the setting COST_FILE, as JSON.
 
-    COST_SERVER is the process of the server whose CPU is counted beside. COST_TUNES_GC tells
-    whether Python's collector is tuned, as the add-on does it.
+    COST_SERVER is the process of the server whose CPU is counted beside, COST_SITE that of the
+    website's. COST_TUNES_GC tells whether Python's collector is tuned, as the add-on does it.
     """
 
     def __init__(self, crawler):
         self.crawler = crawler
         self.server = crawler.settings.getint("COST_SERVER")
+        self.site = crawler.settings.getint("COST_SITE")
         if crawler.settings.getbool("COST_TUNES_GC", True):
             crawler.signals.connect(self.opened, signal=signals.spider_opened)
         crawler.signals.connect(self.started, signal=signals.engine_started)
@@ -71,7 +83,13 @@ class Cost:
         self.began = self.now()
 
     def now(self):
-        return {"at": time.monotonic(), "cpu": time.process_time(), "server": spent_by(self.server)}
+        return {
+            "at": time.monotonic(),
+            "cpu": time.process_time(),
+            "server": spent_by(self.server),
+            "site": spent_by(self.site),
+            "machine": busy(),
+        }
 
     def stopped(self):
         stats = self.crawler.stats.get_stats()
