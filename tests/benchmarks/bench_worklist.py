@@ -8,7 +8,7 @@ What the others do, and what they do not give, stands in `worklist/on_pgqueuer.p
 `worklist/on_procrastinate.py`. Second, the worklist query of the first notes beside a claim of as
 much at a million items: see `worklist/notes.py`.
 
-Run it by `make bench`, or a part of it:
+Run it by `make bench-parts`, or a part of it:
 
     python tests/benchmarks/bench_worklist.py --only ours,pgqueuer --workers 1,2 --rounds 1
 """
