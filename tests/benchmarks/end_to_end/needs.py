@@ -44,6 +44,8 @@ def have(*wanted: str) -> set[str]:
 
 
 def _is_here(name: str) -> bool:
+    if "/usr/sbin" not in os.environ["PATH"].split(":"):  # nginx is there, and only root looks
+        os.environ["PATH"] += ":/usr/sbin"
     if name == "manuals":
         return all((root / "index.html").exists() for root in MANUALS.values())
     if name == "redis":

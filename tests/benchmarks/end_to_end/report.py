@@ -45,8 +45,8 @@ class Contest:
         return [figure(cost) for cost in self.costs[name]]
 
     def ratios(self, name: str, other: str) -> list[float]:
-        """Return the rate of a contestant to another's of the same round, if that ran."""
-        if other not in self.costs:
+        """Return the rate of a contestant to another's of the same round, if there is one."""
+        if other not in self.costs or name == other:
             return []
         both = zip(self.costs[name], self.costs[other], strict=False)  # one may have run less
         return [mine.rate / its.rate for mine, its in both]
@@ -155,6 +155,6 @@ def write(docs: Path, lines: Sequence[str], contests: Sequence[Contest]) -> None
     (docs / "benchmarks.svg").write_text(picture(drawn))
     parts = ["\n".join(f"- {line}" for line in lines)]
     parts += ["![Pages a second of each contestant, as in the tables](benchmarks.svg)"]
-    parts += [section(contest) for contest in contests]
+    parts += [section(contest).strip() for contest in contests]
     page = docs / "benchmarks.md"
     page.write_text(placed(page.read_text(), "\n\n".join(parts)))
