@@ -6,6 +6,7 @@ import html
 import os
 import random
 import re
+import resource
 import subprocess
 import time
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ MANUALS = {
     "postgresql": Path("/usr/share/doc/postgresql-doc-15/html"),
 }
 PAGES = 3000
+FILES = 65_536  # that nginx has open at most, if this machine lets it
 PART = 20 / 3  # times the pages that are fetched are there
 PAGES_OF_HOST = 6
 HREF = re.compile(r"""<a\s[^>]*?href\s*=\s*["']([^"']*)""", re.IGNORECASE)
@@ -33,16 +35,17 @@ FILLER = "<p>" + "A page has a text, and this is a text that a page has. " * 8 +
 NGINX = """
 daemon off;
 worker_processes 1;
+worker_rlimit_nofile {files};
 pid {directory}/nginx.pid;
 error_log {directory}/error.log;
-events {{ worker_connections 4096; }}
+events {{ worker_connections {connections}; }}
 http {{
     types {{ text/html html; }}
     charset utf-8;
     access_log off;
     sendfile on;
     keepalive_requests 10000000;
-    open_file_cache max=40000 inactive=1h;
+    open_file_cache max={cached} inactive=1h;
     client_body_temp_path {directory}/body;
     proxy_temp_path {directory}/proxy;
     fastcgi_temp_path {directory}/fastcgi;
@@ -175,7 +178,10 @@ def serving(directory: Path) -> Iterator[tuple[int, int]]:
     (directory / "sites").mkdir()
     account = "user root;\n" if os.geteuid() == 0 else ""  # the files may be root's alone
     configuration = directory / "nginx.conf"
-    configuration.write_text(account + NGINX.format(directory=directory, port=port))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    files = FILES if most == resource.RLIM_INFINITY else min(FILES, most)
+    given = {"files": files, "connections": files // 4, "cached": files // 2}
+    configuration.write_text(account + NGINX.format(directory=directory, port=port, **given))
     command = ["nginx", "-p", directory, "-c", configuration, "-e", directory / "error.log"]
     process = subprocess.Popen(command)
     try:
