@@ -14,6 +14,7 @@ MAX_ID_BYTES = 8192
 MAX_TAG_BYTES = 1000
 MAX_TTL = timedelta(days=36525)
 MAX_DEPTH = 100
+_LONG = 2**63
 _READABLE = 400  # levels: values of 100 have up to three of JSON each, and older ones may be deeper
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PERIOD = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
@@ -22,6 +23,8 @@ _PERIOD_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 
 def check_id(value: Any, what: str = "id") -> str:
     """Return `value` when it can be an item's id: 1 to 8,192 bytes of UTF-8 without NUL."""
+    if _is_plain_text(value) and 0 < len(value) <= MAX_ID_BYTES:
+        return value  # type: ignore[no-any-return]
     if not isinstance(value, str):
         raise InvalidIdError(f"{what} must be a string, not {type(value).__name__}: {value!r:.80}")
     if not value:
@@ -46,6 +49,17 @@ def check_tag(value: Any, what: str = "tag") -> str:
             "shorten its name, and keep the long form in its value or in the item's data"
         )
     return tag
+
+
+def _is_plain_text(value: Any) -> bool:
+    """Tell at a glance of nearly all texts that they can be stored."""
+    return type(value) is str and value.isascii() and "\0" not in value
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell at a glance of nearly all values that are no containers that they can be stored."""
+    kind = type(value)
+    return value is None or kind is bool or (kind is int and -_LONG < value < _LONG)
 
 
 def check_text(value: str, what: str, error: type[Exception] = InvalidDataError) -> str:
@@ -96,6 +110,8 @@ def load_json(text: str | bytes) -> Any:
 
 def copy_json(value: Any, what: str) -> Any:
     """Return a private copy of a JSON value; later changes to `value` do not show in it."""
+    if _is_plain_text(value) or _is_plain(value):
+        return value
     return json.loads(dump_json(value, what))
 
 
@@ -103,6 +119,11 @@ def copy_mapping(value: Any, what: str) -> dict[str, Any]:
     """Return a private copy of a JSON object."""
     if not isinstance(value, dict):
         raise InvalidDataError(f"{what} must be a dict, not {type(value).__name__}: {value!r:.80}")
+    if type(value) is dict and all(
+        _is_plain_text(key) and (_is_plain_text(part) or _is_plain(part))
+        for key, part in value.items()
+    ):
+        return dict(value)
     copy: dict[str, Any] = copy_json(value, what)
     return copy
 

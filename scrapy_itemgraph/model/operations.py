@@ -6,9 +6,9 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, OperationError
 from scrapy_itemgraph.model import input_checks, item_names, slots
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Merge = Callable[[dict[str, Any]], Mapping[str, Any]] | Mapping[str, Any]
 MergePair = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 Tags = Iterable[str] | Mapping[str, Any]
+OperationT = TypeVar("OperationT", bound="Operation")
 
 
 _TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False)
@@ -397,14 +398,19 @@ def _checked_create(operation: CreateItem) -> Operation:
     if operation.nice is not None:
         _check_nice(operation.nice)
     _check_not_before(operation.not_before)
-    copy = replace(
+    return _with(
         operation,
         prefix=None,
         aliases=aliases,
         tags=_checked_tags(operation.tags),
         data=input_checks.copy_mapping(operation.data, "data"),
     )
-    object.__setattr__(copy, "is_id_drawn", operation.is_id_drawn)
+
+
+def _with(operation: OperationT, **values: Any) -> OperationT:
+    """Return a copy of an operation with other values; ids that were drawn stay as they are."""
+    copy = object.__new__(type(operation))
+    vars(copy).update(vars(operation), **values)
     return copy
 
 
@@ -433,7 +439,7 @@ def _checked_tags(tags: Tags) -> dict[str, Any]:
 
 def _checked_tag(operation: AddTag) -> Operation:
     _checked_plain(operation)
-    return replace(operation, value=input_checks.copy_json(operation.value, "value"))
+    return _with(operation, value=input_checks.copy_json(operation.value, "value"))
 
 
 def _checked_merge(operation: Any) -> Operation:
@@ -445,7 +451,7 @@ def _checked_merge(operation: Any) -> Operation:
             f"merge must be a mapping or a callable on the old value, not {operation.merge!r:.80}"
         )
     merged = input_checks.copy_mapping(dict(operation.merge), "merge")
-    return replace(operation, merge=merged)  # type: ignore[no-any-return]
+    return _with(operation, merge=merged)  # type: ignore[no-any-return]
 
 
 def _checked_merger(operation: Any) -> Operation:
@@ -464,7 +470,7 @@ def _checked_merger(operation: Any) -> Operation:
 def _checked_result(operation: StoreResult) -> Operation:
     _checked_plain(operation)
     metadata = input_checks.copy_mapping(dict(operation.metadata), "metadata")
-    return replace(operation, metadata=metadata)
+    return _with(operation, metadata=metadata)
 
 
 def _checked_ttl(operation: SetTTL) -> Operation:
