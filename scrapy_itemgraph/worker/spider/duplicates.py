@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pydispatch import dispatcher  # type: ignore[import-untyped]
 from scrapy import signals
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
+from scrapy.dupefilters import RFPDupeFilter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.dupefilters import BaseDupeFilter
@@ -18,6 +23,33 @@ class Duplicates:
     def __init__(self, crawler: Crawler, dupefilter: BaseDupeFilter) -> None:
         self._crawler = crawler
         self._dupefilter = dupefilter
+        self.are_unheard = False
+
+    def listen(self) -> None:
+        """Look whether any signal of the engine tells somebody of duplicates.
+
+        Scrapy's offsite filter listens as well, and would let go what it let go before.
+        """
+        self.are_unheard = all(
+            type(getattr(one, "__self__", None)) is OffsiteMiddleware for one in self._handlers()
+        )
+
+    @property
+    def are_only_counted(self) -> bool:
+        """Whether of duplicates nothing is told but how many there are."""
+        match self._dupefilter:
+            case RFPDupeFilter(debug=False, logdupes=False) as one:
+                return type(one).log is RFPDupeFilter.log and self.are_unheard
+        return False
+
+    def _handlers(self) -> Iterator[Any]:
+        for signal in (signals.request_scheduled, signals.request_dropped):
+            yield from dispatcher.liveReceivers(dispatcher.getAllReceivers(self._crawler, signal))
+
+    def count(self) -> None:
+        """Count a request that was taken and turned out to be a duplicate."""
+        self.uncount()
+        self._crawler.stats.inc_value("dupefilter/filtered")
 
     def filtered(self, request: Request) -> None:
         """Log a request that is not taken, for it is known."""

@@ -67,28 +67,37 @@ class Enqueuer:
     _carried_starts: set[str] = field(default_factory=set)
     _places: set[str] = field(default_factory=set)
 
-    def take(self, request: Request, leg: Leg) -> None:
-        """Look at a request as it is yielded: what it is known by, and what is to be stored."""
-        execution = leg.execution
+    def discover(self, request: Request, execution: Execution) -> Discovery | None:
+        """Look at a request as it is yielded: what it is known by, and what is to be stored.
+
+        None if it cannot be taken; that is its execution's failure.
+        """
         try:
             identity = self._identify(request, execution)
-            is_known = identity.again_before is None and self._is_known(identity, execution)
-            leg.discovery = Discovery(identity, is_known=is_known)
-            if not is_known:
-                leg.discovery.operation = self._operation(request, identity, execution)
+            if identity.again_before is None and self._is_known(identity, execution):
+                return Discovery(identity, is_known=True)
+            operation = self._operation(request, identity, execution)
+            return Discovery(identity, is_known=False, operation=operation)
         except UnstorableError as error:
-            leg.discovery = Discovery(identity, is_known=False, error=error)
+            return Discovery(identity, is_known=False, error=error)
         except Exception as error:
             # What Scrapy would make of it is a task whose exception nobody retrieves.
             logger.exception("%s: cannot take %s", execution.where, request)
             self.active.fail(execution, error, url=request.url)
-            leg.discovery = None
+            return None
+
+    def is_settled(self, request: Request, discovery: Discovery | None) -> bool:
+        """Filter a known request before the engine has it, where nobody would hear of it there."""
+        if discovery is None or not discovery.is_known or not self.duplicates.are_unheard:
+            return False
+        self.duplicates.filtered(request)
+        return True
 
     def enqueue(self, request: Request, leg: Leg | None) -> bool:
         """Make a request part of the execution that yielded it, unless it is a duplicate."""
         if leg is None:
             leg = self.active.begin(url=request.url).open_leg(is_discovery=True)
-            self.take(request, leg)
+            leg.discovery = self.discover(request, leg.execution)
         request.meta.pop(LEG, None)
         discovery: Discovery | None = leg.discovery
         execution = leg.execution
@@ -219,6 +228,8 @@ class Enqueuer:
         `has_freed` tells that names were freed meanwhile, so that these may be free as well.
         """
         turns = Turns()
+        self.duplicates.listen()
+        are_only_counted = self.duplicates.are_only_counted
         for note in applied.notes:
             if note.label in _FREE_NAMES:
                 self._known.clear()
@@ -230,7 +241,10 @@ class Enqueuer:
             if not has_freed:
                 self._known[note.text] = None
             if note.label == "known":
-                self._drop_known(found)
+                if are_only_counted and isinstance(found, EnqueueRequest):
+                    self.duplicates.count()
+                else:
+                    self._drop_known(found)
             if turns.is_due:
                 await turns.give()
         while len(self._known) > _MOST_KNOWN:

@@ -30,7 +30,7 @@ from scrapy_itemgraph.worker.spider.enqueuer import START
 from scrapy_itemgraph.worker.spider.validation import check_ttl, foreign
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from scrapy import Spider
     from scrapy.crawler import Crawler
@@ -118,19 +118,23 @@ class SpiderOutput:
         held: list[Any] = []
         error: Exception | None = None
         try:
-            async for output in self.in_turns(execution, result):
+            turns = Turns()
+            async for output in result:
+                if turns.is_due and await self._is_stopped(execution, turns):
+                    break
                 kept = self._take(execution, output, is_owner=is_owner, callback=callback)
                 if execution.is_of_task and kept is not None:
                     held.append(kept)
                 elif kept is not None:
-                    yield self._stamped(leg, kept, continues=is_owner)
+                    for stamped in self._stamped(leg, [kept], continues=is_owner):
+                        yield stamped
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - raised again below
             error = _as_error(raised)
             self.broke(leg, error)
         is_stopped = execution.outcome is Outcome.RELEASED
-        if not (is_stopped if error is None else execution.is_doomed):
-            for kept in held:
-                yield self._stamped(leg, kept, continues=is_owner)
+        is_lost = is_stopped if error is None else execution.is_doomed
+        for stamped in self._stamped(leg, [] if is_lost else held, continues=is_owner):
+            yield stamped
         if error is not None:
             raise error
         if leg.failure is not None:
@@ -142,12 +146,16 @@ class SpiderOutput:
         """Pass on outputs, and let the loop turn between them."""
         turns = Turns()
         async for output in result:
-            if turns.is_due:
-                await turns.give()
-                if self.gate.is_closed:  # it may never end
-                    execution.release()
-                    return
+            if turns.is_due and await self._is_stopped(execution, turns):
+                return
             yield output
+
+    async def _is_stopped(self, execution: Execution, turns: Turns) -> bool:
+        """Let the loop turn; tell whether a callback is to end that may never do so by itself."""
+        await turns.give()
+        if self.gate.is_closed:
+            execution.release()
+        return self.gate.is_closed
 
     def broke(self, leg: Leg, error: BaseException) -> None:
         """Take note that a callback, an errback or a pipeline raised an error."""
@@ -185,19 +193,24 @@ class SpiderOutput:
                 f"{list(task.tags)!r}, data={{'url': …}}) instead"
             )
 
-    def _stamped(self, leg: Leg, output: Any, *, continues: bool) -> Any:
-        if not isinstance(output, Request):
-            return output
-        request = _cleared(output)
-        child = leg.open_child(is_discovery=not continues)
-        if not continues:
-            self.enqueuer.take(request, child)
-        request.meta[LEG] = child
-        if continues:
-            callback = callbacks.callback_of(request, self.spider)
-            if leg.execution.is_of_task and callbacks.takes_item(callback):
-                request.cb_kwargs.setdefault("item", leg.execution.item)
-        return request
+    def _stamped(self, leg: Leg, outputs: Sequence[Any], *, continues: bool) -> Iterator[Any]:
+        """Yield outputs, requests with legs; no request that is known, of which nobody hears."""
+        for output in outputs:
+            if not isinstance(output, Request):
+                yield output
+                continue
+            request = _cleared(output)
+            discovery = None if continues else self.enqueuer.discover(request, leg.execution)
+            if self.enqueuer.is_settled(request, discovery):
+                continue
+            child = leg.open_child(is_discovery=not continues)
+            child.discovery = discovery
+            request.meta[LEG] = child
+            if continues:
+                callback = callbacks.callback_of(request, self.spider)
+                if leg.execution.is_of_task and callbacks.takes_item(callback):
+                    request.cb_kwargs.setdefault("item", leg.execution.item)
+            yield request
 
     # Failed downloads and refused responses
 

@@ -46,7 +46,7 @@ def parts_with(**settings: Any) -> Parts:
 def yielded(parts: Parts, leg: Any, request: Request) -> bool:
     """Have a request yielded by the callback of a leg, as work of its own."""
     child = leg.open_child(is_discovery=True)
-    parts.enqueuer.take(request, child)
+    child.discovery = parts.enqueuer.discover(request, leg.execution)
     return parts.enqueuer.enqueue(request, child)
 
 
@@ -81,6 +81,28 @@ def test_what_a_commit_made_known_is_refused_until_names_are_freed():
     assert asyncio.run(run()) == [False, True]
 
 
+def test_a_known_request_goes_to_the_engine_only_where_somebody_hears_of_it():
+    """It is counted as a duplicate at once, unless a handler of the engine's signals is told."""
+
+    async def run() -> tuple[list[bool], int]:
+        parts = parts_with()
+        execution = parts.claimed()
+        yielded(parts, execution.open_leg(), Request(URL))
+        parts.duplicates.listen()
+        known = parts.enqueuer.discover(Request(URL), execution)
+        new = parts.enqueuer.discover(Request(OTHER), execution)
+        settled = [parts.enqueuer.is_settled(Request(URL), one) for one in (known, new, None)]
+
+        def note_drop(request: Request) -> None: ...
+
+        parts.crawler.signals.connect(note_drop, signals.request_dropped)
+        parts.duplicates.listen()
+        settled.append(parts.enqueuer.is_settled(Request(URL), known))
+        return settled, parts.stat("dupefilter/filtered")
+
+    assert asyncio.run(run()) == ([True, False, False, False], 1)
+
+
 def test_what_others_stored_before_is_dropped_after_the_commit():
     """The commit finds the name known: the request is taken back, and its signal sent."""
 
@@ -101,6 +123,26 @@ def test_what_others_stored_before_is_dropped_after_the_commit():
         return dropped, parts.stat("scheduler/enqueued")
 
     assert asyncio.run(run()) == ([URL], -1)
+
+
+def test_what_others_stored_before_is_only_counted_where_nobody_hears_of_it():
+    """After the first, which is logged, a duplicate's request is not made again to tell of it."""
+
+    async def run() -> list[bool]:
+        parts = parts_with()
+        told = []
+        for number in (1, 2):
+            execution = parts.claimed(number)
+            yielded(parts, execution.open_leg(), Request(f"{URL}/{number}"))
+            (operation,) = execution.operations
+            parts.duplicates.listen()
+            told.append(parts.duplicates.are_only_counted)
+            note = Note(operation=EnqueueRequest.verb, label="known", text=operation.id, shown=URL)
+            applied = Applied(outcome=Outcome.OK, notes=(note,))
+            await parts.enqueuer.applied(execution, applied, has_freed=False)
+        return [*told, parts.stat("dupefilter/filtered"), parts.stat("scheduler/enqueued")]
+
+    assert asyncio.run(run()) == [False, True, 2, -2]
 
 
 def test_a_request_that_cannot_be_stored_is_carried_and_one_too_many_fails_its_execution():

@@ -18,7 +18,7 @@ from scrapy_itemgraph.exceptions import ForeignOutputError, SessionExpired
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import UpdateData
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.worker.executions.execution import LEG, Leg
+from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
 from scrapy_itemgraph.worker.spider.spider_output import Errback, SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
@@ -50,8 +50,11 @@ class Neighbour:
         self.taken: list[Request] = []
         self.expirations: list[Leg] = []
 
-    def take(self, request: Request, leg: Leg) -> None:
+    def discover(self, request: Request, execution: Execution) -> None:
         self.taken.append(request)
+
+    def is_settled(self, request: Request, discovery: None) -> bool:
+        return False
 
     def expired(self, leg: Leg, error: SessionExpired) -> None:
         self.expirations.append(leg)
