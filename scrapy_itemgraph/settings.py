@@ -34,9 +34,9 @@ class Settings:
     crawl: str = "{name}"
     idle: str = "close"
     lease: timedelta = timedelta(seconds=60)
-    claim_batch: int = 25
-    commit_batch: int = 25
-    commit_interval: float = 0.03
+    claim_batch: int = 100
+    commit_batch: int = 100
+    commit_interval: float = 0.2
     patience: timedelta = timedelta(minutes=15)
     default_ttl: timedelta | None = None
     items: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)

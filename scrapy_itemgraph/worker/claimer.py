@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.throttle.limiter_set import Limiters
+    from scrapy_itemgraph.worker.claim_pace import ClaimPace
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.executions.outbox import Outbox
@@ -110,6 +111,8 @@ class Claimer:
     settings: Settings
     limits_lock: asyncio.Lock  # held while limits are taken
     start_ended: asyncio.Event  # `start()` has nothing more
+    pace: ClaimPace
+    room: asyncio.Event  # an execution ended
     news: asyncio.Event  # there may be work where there was none
     ended: asyncio.Event  # set here: nothing is left to do
     claimed: int = 0
@@ -121,7 +124,7 @@ class Claimer:
 
     def wake(self) -> None:
         """Look again, if there is something to claim, or the end is near."""
-        if self.ready.is_holding or self.active.is_quiet or self._room() > 0:
+        if self.ready.is_holding or self.active.is_quiet or (not self._rest() and self._room() > 0):
             self._wake.set()
 
     async def listen(self) -> None:
@@ -132,6 +135,13 @@ class Claimer:
             self._is_dry = False
             self.wake()
 
+    async def watch_room(self) -> None:
+        """Look again whenever an execution ended, until told to stop."""
+        while True:
+            await self.room.wait()
+            self.room.clear()
+            self.wake()
+
     async def run(self) -> None:
         """Claim until told to stop."""
         while True:
@@ -139,24 +149,28 @@ class Claimer:
             if await self._claim_suspect() or await self._claim():
                 continue
             timeout = await self._look_for_end()
-            await self._pause(min(timeout, max(_SOON, self._again_in)))
+            await self._pause(min(timeout, max(_SOON, self._again_in), self._rest() or math.inf))
 
     # Claims
 
     def _room(self) -> int:
-        batch, unhanded = self.settings.claim_batch, len(self.ready)
+        batch, unhanded = self.pace.batch, len(self.ready)
         if self._is_dry or unhanded > batch // 2 or not self._is_running:
             return 0
         if self.ready.is_holding:
             return 0
         if any(work.claim is not None and work.claim.is_alone for work in self.active.working):
             return 0
-        held = len(self.active.working) + self.outbox.pending
+        held = len(self.active.working) + self.outbox.excess
         if self.gate.held_up:  # pages in hand may be waiting for something of a blocked slot
             scraping = sum(execution.is_scraping for execution in self.active.working)
             held -= min(scraping, _MOST_HELD_UP)
         most = self.crawler.settings.getint("CONCURRENT_REQUESTS") + batch
         return min(batch - unhanded, most - held)
+
+    def _rest(self) -> float:
+        """Return in how many seconds to claim again; 0 for at once."""
+        return self.pace.due_in(len(self.ready), time.monotonic())
 
     @property
     def _is_running(self) -> bool:
@@ -165,12 +179,13 @@ class Claimer:
 
     async def _claim(self) -> bool:
         room = self._room()
-        if room <= 0:
+        if room <= 0 or self._rest():
             return False
         self._again_in = math.inf
         claims = await self._take(room)
         self._is_dry = not claims
         await self._start(claims)
+        self.pace.claimed(len(self.ready), self.ready.handed_out, time.monotonic())
         if not claims and self.active.is_quiet:
             self.graph.suspects_wait = True  # if not, it is soon known
             return await self._claim_suspect()
@@ -181,12 +196,13 @@ class Claimer:
         begun = list(filter(None, map(self._begin, claims)))
         self.ready.claimed()
         begun = [(request, leg) for request, leg in begun if not await self._refile(request, leg)]
-        if self.limiters.lacks(self.active.unbegun()):
-            self.limiters.wanted.set()
         await self.sessions.refresh_cookies([request for request, _ in begun])
         for request, leg in begun:
             self._hand_out(request, leg)
-        in_hand = self.limiters.soonest_room(self.active.unbegun())
+        unbegun = self.active.unbegun()
+        if self.limiters.lacks(unbegun):
+            self.limiters.wanted.set()
+        in_hand = self.limiters.soonest_room(unbegun)
         self._again_in = min(self._again_in, in_hand)
 
     # Suspects

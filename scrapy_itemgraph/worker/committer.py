@@ -36,15 +36,16 @@ _STATS = {
     Outcome.FAILED: "failed",
     Outcome.REFUSED: "refused",
     Outcome.RELEASED: "released",
+    None: "lease_lost",
 }
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Committer:
-    """Commits in batches: at once when nothing else is under way, else as they gather.
+    """Commits in batches: at once when nothing is left to hand out, else as they gather.
 
-    Changesets wait for others up to `interval` seconds; `before_commit` are awaited before each
-    transaction, and `news` is set after it.
+    While requests wait for the engine, changesets wait for others, up to `interval` seconds.
+    `before_commit` are awaited before each transaction, and `news` is set after it.
     """
 
     graph: WorkerGraph
@@ -64,7 +65,7 @@ class Committer:
         outbox = self.outbox
         while not outbox.is_stopping:
             await outbox.added.wait()
-            if not outbox.has_batch and self.active.under_way:
+            if not outbox.has_batch and self.active.under_way and self.ready:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(outbox.hurried.wait(), self.interval)
             outbox.hurried.clear()
@@ -100,14 +101,17 @@ class Committer:
             back = []
         finally:
             self.outbox.settle(back=back)
+        counts: Counter[str] = Counter()
         for entry, result in zip(batch, applied, strict=True):
-            await self._report_notes(entry.where, result)
-            self._report(entry.changeset, entry.where, result)
+            await self._report_notes(entry.where, result, counts)
+            counts.update(_report(entry.changeset, entry.where, result))
             if entry.execution is not None:
                 try:
                     await self.enqueuer.applied(entry.execution, result, has_freed=has_freed)
                 except Exception:  # a handler of signals, or a user's duplicates filter
                     logger.exception("%s: after the commit", entry.where)
+        for name, count in counts.items():
+            self.stats.inc_value(f"itemgraph/{name}", count)
         self.news.set()
 
     async def _commit(self, changesets: Sequence[Changeset]) -> tuple[Sequence[Applied], bool]:
@@ -133,41 +137,41 @@ class Committer:
         self.sessions.saved(cookies, state)
         return result.applied, self.graph.names_freed != freed
 
-    async def _report_notes(self, where: str, applied: Applied) -> None:
+    async def _report_notes(self, where: str, applied: Applied, counts: Counter[str]) -> None:
         """Count what each operation did, and log it; the loop turns between many of them."""
         turns = Turns()
         is_logged = logs.is_heard(logger, logging.DEBUG)
-        counts: Counter[str] = Counter()
         for note in applied.notes:
-            counts[note.operation] += 1
+            counts[f"op/{note.operation}"] += 1
             if is_logged:
                 extra = {"action": "operation", "where": where}
                 logger.debug("[%s] %s", note.label, note.shown, extra=extra)
             if turns.is_due:
                 await turns.give()
-        for operation, count in counts.items():
-            self._count(f"op/{operation}", count)
 
-    def _report(self, changeset: Changeset, where: str, applied: Applied) -> None:
-        if applied.outcome is None:
-            self._count("lease_lost")
-            logger.warning(
-                "%s: the claim was lost, so nothing of it was committed; "
-                "whoever has it now does the work",
-                where,
-                extra={"action": "lease_lost"},
-            )
-        elif changeset.claim is not None:
-            self._count(_STATS.get(applied.outcome, str(applied.outcome)))
-            _log_outcome(applied, changeset, where)
-        elif applied.error is not None:
-            _log_outcome(applied, changeset, where)
 
-    def _count(self, name: str, count: int = 1) -> None:
-        self.stats.inc_value(f"itemgraph/{name}", count)
+def _report(changeset: Changeset, where: str, applied: Applied) -> Sequence[str]:
+    """Log what became of a changeset, and return what is to be counted of it."""
+    if applied.outcome is None:
+        logger.warning(
+            "%s: the claim was lost, so nothing of it was committed; "
+            "whoever has it now does the work",
+            where,
+            extra={"action": "lease_lost"},
+        )
+        return [_STATS[None]]
+    if changeset.claim is not None:
+        _log_outcome(applied, changeset, where)
+        return [_STATS.get(applied.outcome, str(applied.outcome))]
+    if applied.error is not None:
+        _log_outcome(applied, changeset, where)
+    return []
 
 
 def _log_outcome(applied: Applied, changeset: Changeset, where: str) -> None:
+    is_quiet = applied.outcome not in {Outcome.FAILED, Outcome.REFUSED, Outcome.RETRY}
+    if is_quiet and not logs.is_heard(logger, logging.DEBUG):
+        return
     error = applied.error or changeset.error
     extra = {"action": str(applied.outcome), "where": where, "error": error and error.type}
     reason = str(error or "").rstrip(": ")

@@ -16,6 +16,7 @@ from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.throttle.local_slots import AutoThrottle, LocalSlots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled
+from scrapy_itemgraph.worker.claim_pace import ClaimPace
 from scrapy_itemgraph.worker.claimer import Claimer, log_summary
 from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
@@ -54,6 +55,7 @@ logger = logs.logger(__name__)
 ERROR_REASON = "itemgraph_error"
 GONE_REASON = "itemgraph_database_gone"
 _OF_CRAWLER = "_itemgraph_worker"  # on the crawler, to go with it
+_USUAL_BATCH = 25  # requests in hand that have not started, where work goes slowly
 
 
 def of(crawler: Crawler) -> Worker:
@@ -90,6 +92,7 @@ class Worker:
         self.failure: str | None = None
         self.jars = Jars(crawler)
         self._news = asyncio.Event()  # there may be work where there was none
+        self._room = asyncio.Event()  # an execution ended
         self._graph: WorkerGraph | None = None
         self._slots = LocalSlots(crawler)
         self.limiters = Limiters(self._slots.terms, self._slots.delay)
@@ -144,6 +147,7 @@ class Worker:
             for duty in (
                 self._claim(),
                 self.claimer.listen(),
+                self.claimer.watch_room(),
                 self.limit_sync.run(),
                 self.maintenance.run(),
                 self.redirects.run(),
@@ -257,6 +261,7 @@ class Worker:
         )
         working: set[Execution] = set()
         running: set[Leg] = set()
+        hurried = asyncio.Event()  # changesets are not to wait for others
         self.ready = ReadyRequests(
             working,
             running,
@@ -264,15 +269,16 @@ class Worker:
             concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
             most_ahead=settings.claim_batch,
             wake_engine=lambda: engine_requests.wake_engine(crawler),
+            ran_out=hurried,
         )
-        self.outbox = Outbox(settings.commit_batch)
+        self.outbox = Outbox(settings.commit_batch, hurried)
         self.active = ActiveExecutions(
             self.spider.name,
             working,
             running,
             self.ready,
             self.outbox,
-            self._news,
+            self._room,
             most_operations=settings.max_operations,
         )
         lanes = Lanes(limiters, graph.limits, first_delay=autothrottle.first)
@@ -285,6 +291,8 @@ class Worker:
     def _build_upkeep(self, graph: WorkerGraph, callbacks: CallbackTasks) -> None:
         """Build what gets work and limits, and keeps the crawl in order beside its work."""
         limits_lock = asyncio.Lock()  # one at a time takes limits and gives them up
+        most = self.settings.claim_batch
+        usual = max(_USUAL_BATCH, self.crawler.settings.getint("CONCURRENT_REQUESTS"))
         self.claimer = Claimer(
             graph,
             self.active,
@@ -301,6 +309,8 @@ class Worker:
             self.settings,
             limits_lock,
             start_ended=self.start_ended,
+            pace=ClaimPace(least=min(most, usual), most=most),
+            room=self._room,
             news=self._news,
             ended=self.ended,
         )

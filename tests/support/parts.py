@@ -102,6 +102,8 @@ class Parts:
         )
         self.graph = Graph()
         self.news = asyncio.Event()
+        self.room = asyncio.Event()
+        hurried = asyncio.Event()
         working, running = set(), set()
         self.limiters = Limiters(lambda _: None, lambda _: None)
         self.gate = Gate(self.limiters, lambda _: None, self)
@@ -112,15 +114,16 @@ class Parts:
             concurrency=16,
             most_ahead=25,
             wake_engine=lambda: None,
+            ran_out=hurried,
         )
-        self.outbox = Outbox(batch=3)
+        self.outbox = Outbox(batch=3, hurried=hurried)
         self.active = ActiveExecutions(
             "s",
             working=working,
             running=running,
             ready=self.ready,
             outbox=self.outbox,
-            news=self.news,
+            room=self.room,
             most_operations=1000,
         )
         self.queue = EngineRequests(crawler, self, self.limiters, self.ready)

@@ -33,8 +33,8 @@ def test_defaults_are_those_of_the_contract():
     assert settings.crawl == "{name}"
     assert settings.idle == "close"
     assert settings.lease == timedelta(seconds=60)
-    assert (settings.claim_batch, settings.commit_batch) == (25, 25)
-    assert settings.commit_interval == 0.03
+    assert (settings.claim_batch, settings.commit_batch) == (100, 100)
+    assert settings.commit_interval == 0.2
     assert settings.default_ttl is None
     assert settings.max_retry_after == timedelta(hours=1)
     assert (settings.rate_limit, settings.rate_groups) == (None, {})

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class ActiveExecutions:
     """Begins executions, and puts what they leave into the outbox when they end.
 
-    `working` has the executions of claims, `running` the legs whose requests the engine has. `news`
+    `working` has the executions of claims, `running` the legs whose requests the engine has. `room`
     is set whenever an execution ends; none may have more than `most_operations`.
     """
 
@@ -41,7 +41,7 @@ class ActiveExecutions:
     running: set[Leg]
     ready: ReadyRequests
     outbox: Outbox
-    news: asyncio.Event
+    room: asyncio.Event
     most_operations: int
     executions: set[Execution] = field(default_factory=set)
     is_over: bool = False  # the run: found to be, and nothing has begun since
@@ -144,4 +144,4 @@ class ActiveExecutions:
             self.outbox.put(entry, is_last=not self.under_way)
         elif not self.under_way:
             self.outbox.hurry()
-        self.news.set()
+        self.room.set()

@@ -27,13 +27,13 @@ class Outbox:
     """Changesets that wait for a commit, first come first served.
 
     `added` is set while some wait; `hurried` when they are not to wait for more of them: a batch is
-    there, or nothing else is under way.
+    there, nothing else is under way, or nothing is left to hand out.
     """
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, hurried: asyncio.Event) -> None:
         """Take how many changesets at most are committed together."""
         self.added = asyncio.Event()
-        self.hurried = asyncio.Event()
+        self.hurried = hurried
         self.is_stopping = False
         self._batch = batch
         self._waiting: deque[Entry] = deque()
@@ -44,6 +44,11 @@ class Outbox:
     def pending(self) -> int:
         """How many changesets are not committed yet."""
         return len(self._waiting) + self._taken
+
+    @property
+    def excess(self) -> int:
+        """How many are not committed yet, beyond what is under way and the batch after it."""
+        return max(0, self.pending - 2 * self._batch)
 
     @property
     def has_batch(self) -> bool:

@@ -31,9 +31,9 @@ class ReadyRequests:
     """The requests of claims that have not started, and what the database knows of them.
 
     `places_of` says how many requests a slot lets start now. The engine may have `concurrency`
-    requests, and up to `most_ahead` ready for it beside; `wake_engine` has it ask again. Of what is
-    `_waiting` the database does not know yet, of what is `_ready` it does; what is `_alone` runs
-    with nothing else.
+    requests, and up to `most_ahead` ready for it beside; `wake_engine` has it ask again. `ran_out`
+    is set when it has got the last one. Of what is `_waiting` the database does not know yet, of
+    what is `_ready` it does; what is `_alone` runs with nothing else.
     """
 
     working: Collection[Execution]
@@ -42,6 +42,7 @@ class ReadyRequests:
     concurrency: int
     most_ahead: int
     wake_engine: Callable[[], None]
+    ran_out: asyncio.Event
     _waiting: LaneQueues[Lane, tuple[Any, Leg]] = field(
         default_factory=LaneQueues
     )  # the database does not know
@@ -108,6 +109,8 @@ class ReadyRequests:
             return None
         self._since += 1
         self.handed_out += 1
+        if not self:
+            self.ran_out.set()
         return popped[0]
 
     def drop(self, has: Callable[[Lane], bool]) -> list[Any]:

@@ -11,12 +11,12 @@ from scrapy_itemgraph.model.work import Outcome
 
 
 def test_an_execution_without_anything_to_commit_leaves_nothing():
-    """A request of no claim that brought no changes ends without a changeset, and is news."""
+    """A request of no claim that brought no changes ends without a changeset, and makes room."""
 
     async def run() -> tuple[int, bool, bool]:
         parts = Parts()
         parts.active.begin(url="http://a.example").open_leg().close()
-        return parts.outbox.pending, parts.active.is_quiet, parts.news.is_set()
+        return parts.outbox.pending, parts.active.is_quiet, parts.room.is_set()
 
     assert asyncio.run(run()) == (0, True, True)
 

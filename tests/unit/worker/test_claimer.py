@@ -7,10 +7,12 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from parts import Parts, a_claim, running, turns
+from parts import URL, Parts, a_claim, running, turns
 
 from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.work import ClaimBudget, ClaimResult
+from scrapy_itemgraph.worker.claim_pace import ClaimPace
 from scrapy_itemgraph.worker.claimer import Claimer
 
 
@@ -96,6 +98,8 @@ def claimer(parts: Parts, *, has_started: bool = False) -> Claimer:
         settings=parts.settings,
         limits_lock=asyncio.Lock(),
         start_ended=parts.started,
+        pace=ClaimPace(least=25, most=25),
+        room=parts.room,
         news=parts.news,
         ended=parts.ended,
     )
@@ -133,6 +137,28 @@ def test_a_claim_whose_request_cannot_be_built_fails_alone():
 
     assert claimed == 1
     assert "has no request in its data" in message
+
+
+def test_limits_are_weighed_against_what_a_claim_brought():
+    """Whether more of a limit is wanted is asked with the claim's requests in the queue."""
+
+    async def run() -> tuple[list[int], bool]:
+        parts = Parts()
+        data = {"url": URL, "request": {"callback": "parse"}}
+        Work(parts, [a_claim(item=ItemSnapshot(id="1", aliases=(), tags={}, data=data))])
+        made = claimer(parts)
+        seen: list[int] = []
+
+        def lacks(_: Any) -> bool:
+            seen.append(len(parts.ready))
+            return True
+
+        made.limiters.lacks = lacks
+        with running(made.run()):
+            await turns(20)
+        return seen[:1], made.limiters.wanted.is_set()
+
+    assert asyncio.run(run()) == ([1], True)
 
 
 def test_the_end_is_found_only_after_start_and_with_nothing_under_way():

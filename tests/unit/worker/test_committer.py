@@ -42,11 +42,12 @@ def committer(parts: Parts, enqueuer: Enqueuer | None = None, **more: Any) -> Co
 
 
 def test_the_last_execution_is_committed_at_once():
-    """Changesets wait for others while something is under way, and not when nothing is any more."""
+    """Changesets wait for others while requests do, and not when nothing is under way any more."""
 
     async def run() -> tuple[int, int]:
         parts = Parts()
         one, two = (parts.claimed(number).open_leg() for number in (1, 2))
+        parts.ready.push("request", two)
         with running(committer(parts).run()):
             one.close()
             await turns()
@@ -64,6 +65,7 @@ def test_a_batch_is_committed_while_others_are_under_way():
     async def run() -> list[int]:
         parts = Parts()
         legs = [parts.claimed(number).open_leg() for number in range(5)]
+        parts.ready.push("request", legs[4])
         with running(committer(parts).run()):
             for leg in legs[:4]:
                 leg.close()
@@ -71,6 +73,26 @@ def test_a_batch_is_committed_while_others_are_under_way():
             return [len(batch) for batch in parts.graph.commits]
 
     assert asyncio.run(run()) == [3]
+
+
+def test_what_ended_is_committed_at_once_when_nothing_is_left_to_hand_out():
+    """The engine may have nothing to do before the commit brings it work."""
+
+    async def run() -> list[list[int]]:
+        parts = Parts()
+        legs = [parts.claimed(number).open_leg() for number in range(4)]
+        execution = legs[3].execution
+        execution.is_told = True
+        parts.ready.push("request", legs[3])
+        with running(committer(parts).run()):
+            seen = []
+            for step in (legs[0].close, lambda: parts.ready.pop(lambda _: True), legs[1].close):
+                step()
+                await turns()
+                seen.append([len(batch) for batch in parts.graph.commits])
+            return seen
+
+    assert asyncio.run(run()) == [[], [1], [1, 1]]
 
 
 def test_what_a_lost_database_did_not_take_waits_in_its_place():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,7 @@ class Crawl:
             concurrency=concurrency,
             most_ahead=25,
             wake_engine=lambda: None,
+            ran_out=asyncio.Event(),
         )
 
     def begin(self, *claims: Claim) -> None:

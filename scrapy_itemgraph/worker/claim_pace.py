@@ -1,0 +1,49 @@
+"""When to claim, and how much: what is worked off within the time that is looked ahead.
+
+Times are those of `time.monotonic`, in seconds. No I/O here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scrapy_itemgraph.model.limits import LOOKAHEAD
+
+_REST = 0.1  # seconds between two claims, while half of what was in hand is left
+_MEMORY = 1.0  # seconds over which the rate is averaged
+
+
+@dataclass(slots=True, eq=False)
+class ClaimPace:
+    """Learns from one claim to the next how fast requests are handed out.
+
+    A batch is between `least` and `most`. Small claims cost as much as large ones, and large ones
+    keep work from other processes: so they grow with the rate alone.
+    """
+
+    least: int
+    most: int
+    _rate: float = 0.0  # requests a second
+    _handed_out: int = 0
+    _claimed_at: float = -math.inf
+    _in_hand: int = 0  # after the last claim
+
+    @property
+    def batch(self) -> int:
+        """How many requests to have in hand that have not started."""
+        return min(self.most, max(self.least, int(self._rate * LOOKAHEAD)))
+
+    def due_in(self, in_hand: int, now: float) -> float:
+        """Return in how many seconds to claim again; 0 once half of what was in hand is gone."""
+        if in_hand <= self._in_hand // 2:
+            return 0.0
+        return max(0.0, self._claimed_at + _REST - now)
+
+    def claimed(self, in_hand: int, handed_out: int, now: float) -> None:
+        """Take note of a claim: what is in hand after it, and was handed out in all till then."""
+        if self._claimed_at > -math.inf:
+            seconds = max(now - self._claimed_at, 1e-3)
+            rate = (handed_out - self._handed_out) / seconds
+            self._rate += (rate - self._rate) * (1 - math.exp(-seconds / _MEMORY))
+        self._in_hand, self._handed_out, self._claimed_at = in_hand, handed_out, now

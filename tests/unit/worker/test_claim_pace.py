@@ -1,0 +1,43 @@
+"""How much is claimed at a time, and when again."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_itemgraph.worker.claim_pace import ClaimPace
+
+
+@pytest.mark.parametrize(("rate", "batch"), [(0, 25), (10, 25), (200, 60), (1000, 100)])
+def test_a_batch_is_what_is_worked_off_in_the_time_that_is_looked_ahead(rate, batch):
+    """It follows the rate at which requests are handed out, between its bounds."""
+    pace = ClaimPace(least=25, most=100)
+
+    for second in range(10):
+        pace.claimed(0, rate * second, float(second))
+
+    assert pace.batch == pytest.approx(batch, abs=1)
+
+
+def test_the_batch_of_a_worker_that_became_slow_shrinks_again():
+    """What it was fast with a while ago does not keep work from others."""
+    pace = ClaimPace(least=25, most=100)
+    pace.claimed(0, 0, 0.0)
+    pace.claimed(0, 500, 1.0)
+    fast = pace.batch
+
+    pace.claimed(0, 501, 4.0)
+
+    assert fast > 90
+    assert pace.batch == 25
+
+
+def test_a_claim_waits_while_more_than_half_is_left_of_the_last():
+    """Within a tenth of a second; what is half gone, or was nothing, is replaced at once."""
+    pace = ClaimPace(least=25, most=100)
+    assert pace.due_in(0, 10.0) == 0
+
+    pace.claimed(20, 0, 10.0)
+
+    assert pace.due_in(11, 10.04) == pytest.approx(0.06)
+    assert pace.due_in(10, 10.04) == 0
+    assert pace.due_in(20, 10.2) == 0
