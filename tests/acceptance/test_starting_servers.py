@@ -48,12 +48,13 @@ def starting(server: servers.Server) -> Iterator[None]:
 
 
 def answer(server: servers.Server) -> str:
-    """Return what the server says to a connection."""
+    """Return what the server says to a connection; "up" once it takes writes."""
     try:
-        psycopg.connect(server.url).close()
+        with psycopg.connect(server.url) as connection:
+            (is_standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone()
     except psycopg.OperationalError as error:
         return str(error)
-    return "up"
+    return "in recovery" if is_standby else "up"
 
 
 def test_a_crawl_waits_for_a_server_that_is_starting(server, tmp_path):
