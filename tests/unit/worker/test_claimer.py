@@ -47,6 +47,7 @@ class Work:
     def __init__(self, parts: Parts, *given: list[Any]) -> None:
         self.given = list(given)
         self.asked: list[int] = []
+        self.waited: list[float] = []
         graph = parts.graph
         graph.claim, graph.wait, graph.remaining = self.claim, self.wait, self.remaining
         graph.learn_callbacks, graph.mark_started = self.learn_callbacks, self.note
@@ -60,8 +61,9 @@ class Work:
         self.asked.append(budget.most)
         return ClaimResult(claims=self.given.pop(0) if self.given else ())
 
-    async def wait(self, _: float) -> None:
+    async def wait(self, longest: float) -> None:
         """Wait for news of others that do not come."""
+        self.waited.append(longest)
         await asyncio.sleep(3600)
 
     async def remaining(self) -> Any:
@@ -76,7 +78,7 @@ class Work:
         """Do nothing."""
 
 
-def claimer(parts: Parts, *, has_started: bool = False) -> Claimer:
+def claimer(parts: Parts, *, has_started: bool = False, batch: int = 25) -> Claimer:
     """Return the claimer of some parts, and the event that says that all is done."""
     parts.started, parts.ended = asyncio.Event(), asyncio.Event()
     if has_started:
@@ -98,7 +100,7 @@ def claimer(parts: Parts, *, has_started: bool = False) -> Claimer:
         settings=parts.settings,
         limits_lock=asyncio.Lock(),
         start_ended=parts.started,
-        pace=ClaimPace(least=25, most=25),
+        pace=ClaimPace(least=batch, most=batch),
         room=parts.room,
         news=parts.news,
         ended=parts.ended,
@@ -159,6 +161,24 @@ def test_limits_are_weighed_against_what_a_claim_brought():
         return seen[:1], made.limiters.wanted.is_set()
 
     assert asyncio.run(run()) == ([1], True)
+
+
+def test_it_looks_again_when_its_rest_is_over_though_nothing_wakes_it():
+    """With room for more, a claim that left enough in hand is followed by another in 0.1 s."""
+
+    async def run() -> tuple[list[int], float]:
+        parts = Parts()
+        data = {"url": URL, "request": {"callback": "parse"}}
+        item = ItemSnapshot(id="1", aliases=(), tags={}, data=data)
+        work = Work(parts, [a_claim(number, item=item) for number in range(20)])
+        with running(claimer(parts, batch=100).run()):
+            await turns(40)
+        return work.asked, work.waited[0]
+
+    asked, waited = asyncio.run(run())
+
+    assert asked == [100]
+    assert 0 < waited <= 0.1
 
 
 def test_the_end_is_found_only_after_start_and_with_nothing_under_way():

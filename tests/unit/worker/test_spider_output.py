@@ -48,13 +48,14 @@ class Neighbour:
 
     def __init__(self) -> None:
         self.taken: list[Request] = []
+        self.settles = False
         self.expirations: list[Leg] = []
 
     def discover(self, request: Request, execution: Execution) -> None:
         self.taken.append(request)
 
     def is_settled(self, request: Request, discovery: None) -> bool:
-        return False
+        return self.settles
 
     def expired(self, leg: Leg, error: SessionExpired) -> None:
         self.expirations.append(leg)
@@ -140,6 +141,18 @@ def test_a_request_of_a_plain_callback_becomes_work_of_its_own():
         (request,) = await one.take(Request(URL, one.parts.spider.parse_plain))
         assert request.meta[LEG].is_discovery
         assert one.neighbour.taken == [request]
+
+    asyncio.run(scrape())
+
+
+def test_a_known_request_of_which_nobody_hears_goes_no_further():
+    """It opens no leg and does not reach the engine; the items of its page do."""
+
+    async def scrape() -> None:
+        one = Scrape(of_task=False)
+        one.neighbour.settles = True
+        assert await one.take(ITEM, Request(URL, one.parts.spider.parse_plain)) == [ITEM]
+        assert not one.leg.children
 
     asyncio.run(scrape())
 
