@@ -59,7 +59,8 @@ def _is_plain_text(value: Any) -> bool:
 def _is_plain(value: Any) -> bool:
     """Tell at a glance of nearly all values that are no containers that they can be stored."""
     kind = type(value)
-    return value is None or kind is bool or (kind is int and -_LONG < value < _LONG)
+    is_small = kind is int and -_LONG < value < _LONG
+    return _is_plain_text(value) or value is None or kind is bool or is_small
 
 
 def check_text(value: str, what: str, error: type[Exception] = InvalidDataError) -> str:
@@ -110,7 +111,7 @@ def load_json(text: str | bytes) -> Any:
 
 def copy_json(value: Any, what: str) -> Any:
     """Return a private copy of a JSON value; later changes to `value` do not show in it."""
-    if _is_plain_text(value) or _is_plain(value):
+    if _is_plain(value):
         return value
     return json.loads(dump_json(value, what))
 
@@ -120,8 +121,7 @@ def copy_mapping(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidDataError(f"{what} must be a dict, not {type(value).__name__}: {value!r:.80}")
     if type(value) is dict and all(
-        _is_plain_text(key) and (_is_plain_text(part) or _is_plain(part))
-        for key, part in value.items()
+        _is_plain_text(key) and _is_plain(part) for key, part in value.items()
     ):
         return dict(value)
     copy: dict[str, Any] = copy_json(value, what)
