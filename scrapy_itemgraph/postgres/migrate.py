@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from scrapy_itemgraph import exceptions
-from scrapy_itemgraph.postgres import tables
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
@@ -148,6 +147,8 @@ def _newer(found: str) -> exceptions.SchemaVersionError:
 
 
 def _refuse_foreign_tables(connection: sa.Connection) -> None:
+    from scrapy_itemgraph.postgres import tables  # noqa: PLC0415 - as Alembic, for a first start
+
     ours = {table.name for table in tables.metadata.sorted_tables}
     if taken := sorted(ours.intersection(sa.inspect(connection).get_table_names())):
         raise exceptions.DatabaseError(
