@@ -30,6 +30,7 @@ class Settings:
 
     enabled: bool = True
     database_url: str | None = field(default=None, repr=False)  # it may hold a password
+    session_url: str | None = field(default=None, repr=False)  # likewise
     data_dir: Path = Path(".scrapy/itemgraph")
     crawl: str = "{name}"
     idle: str = "close"
@@ -228,6 +229,7 @@ def _rate_groups(value: Any) -> dict[str, RateLimit]:
 _READERS: dict[str, Callable[[Any], Any]] = {
     "enabled": _boolean,
     "database_url": _url,
+    "session_url": _url,
     "data_dir": Path,
     "crawl": _text,
     "idle": _idle,

@@ -1,15 +1,18 @@
 """How others know that a worker lives: a lock that dies with its process, and a lease.
 
-A thread of its own sees to both, so that a callback that blocks the event loop is no death. The
-lock is an advisory one, held by an idle transaction on a connection of its own: that survives a
-transaction pooler, holds no snapshot, and is free within milliseconds of the process's end. A
-second connection listens, for notifications do not arrive inside a transaction, and renews the
-lease.
+A thread of its own sees to both, so that a callback that blocks the event loop is no death. It
+keeps one connection, a session of the server, which holds the lock, an advisory one that is free
+within milliseconds of the process's end, which listens, and which renews the lease.
+
+Behind a pooler in transaction mode there is no session, so there is neither lock nor news: the
+lease alone decides, and others' work is found by the poll. The lease is renewed on the loop, by the
+connection that all else uses, and on one of the thread's own only while the loop is busy.
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import logging
 import math
@@ -21,34 +24,33 @@ import threading
 import time
 import traceback
 import weakref
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 import sqlalchemy as sa
 
-from scrapy_itemgraph.postgres import backend_activity, engine, errors
+from scrapy_itemgraph.exceptions import ConfigurationError, DatabaseUnavailableError
+from scrapy_itemgraph.postgres import backend_activity, engine, errors, sessions, urls
 from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from concurrent.futures import Future
     from datetime import timedelta
 
 logger = logs.logger(__name__)
 
+T = TypeVar("T")
+
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-# For a transaction that goes on, and holds locks behind a transaction pooler, too.
-NO_TIMEOUTS = """
-    SELECT set_config('idle_in_transaction_session_timeout', '0', true),
-        CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
-            THEN set_config('transaction_timeout', '0', true) END"""
-
 # Shared, so that the worker may lock beside a connection of its own that was cut and which the
-# server has not given up yet; whoever takes over must have it alone.
-LOCK = f"""{NO_TIMEOUTS},
-        pg_advisory_xact_lock_shared(CAST('workers'::regclass::oid AS int), %s)
+# server has not given up yet; whoever takes over must have it alone. The connection is ours alone:
+# what is set for its session concerns nobody else.
+LOCK = """
+    SELECT set_config('idle_session_timeout', '0', false),
+        pg_advisory_lock_shared(CAST('workers'::regclass::oid AS int), %d)
 """
 WAIT_BRIEFLY = "SELECT set_config('lock_timeout', '2s', true)"
 # A silent network is noticed after about ten seconds.
@@ -61,6 +63,7 @@ KEEPALIVES = {
 NAMED = {"application_name": "scrapy-itemgraph", "connect_timeout": "10"}
 _BEATS_PER_LEASE = 3
 _LONGEST_PAUSE = 5.0
+_LOOP_ANSWERS_WITHIN = 1.5  # seconds, else the thread renews by a connection of its own
 # How long the end waits for the thread, before and after its connections are cut.
 _AT_THE_END = 2.0
 
@@ -77,26 +80,29 @@ def _elapsed() -> float:
 class Heartbeat:
     """A worker's lock, lease and ear, in a thread from `start` to `close`.
 
-    Only what is said to be the thread's touches the connections.
+    Only what is said to be the thread's touches its connection.
     """
 
     def __init__(
         self,
-        url: sa.URL,
+        url: str | sa.URL,
         *,
         crawl_id: int,
         worker_id: int,
         lease: timedelta,
         patience: timedelta,
         replace: Callable[[], Coroutine[Any, Any, int]],
+        renew: Callable[[], Coroutine[Any, Any, bool]],
     ) -> None:
         """Take the worker's number, and how long the loop may stand still before it counts.
 
         `replace` is awaited on the loop when the worker had been given up for dead: it registers
-        a new one and returns its number.
+        a new one and returns its number. `renew` is awaited there where there is no session: it
+        renews the lease, and tells whether the worker had not been given up.
         """
-        self._url = url.update_query_dict(
-            {k: v for k, v in {**NAMED, **KEEPALIVES}.items() if k not in url.query}
+        plain = urls.normalised(url)
+        self._url = plain.update_query_dict(
+            {k: v for k, v in {**NAMED, **KEEPALIVES}.items() if k not in plain.query}
         )
         self._crawl = str(crawl_id)
         self._worker_id = worker_id
@@ -104,6 +110,7 @@ class Heartbeat:
         self._interval = lease.total_seconds() / _BEATS_PER_LEASE
         self._patience = patience.total_seconds()
         self._replace = replace
+        self._renew_on_loop = renew
         self._news = asyncio.Event()
         self._own_news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -116,11 +123,14 @@ class Heartbeat:
         self._is_closing = False
         self._lives_until = -math.inf
         self._is_broken = False
+        self.has_session = True
+        self.session_number = 0  # of the connections that were made
+        self._asked_for: collections.deque[tuple[Future[Any], Callable[[sa.Connection], Any]]]
+        self._asked_for = collections.deque()
         # The thread's.
         self._engine: sa.Engine | None = None
-        self._lock: psycopg.Connection[Any] | None = None
-        self._ear: sa.Connection | None = None
-        self._ear_driver: psycopg.Connection[Any] | None = None
+        self._session: sa.Connection | None = None
+        self._driver: psycopg.Connection[Any] | None = None
         self._due = 0.0
         self._asked: float | None = None  # the loop, which has not turned since
         self._has_said_stack = False
@@ -150,6 +160,21 @@ class Heartbeat:
         """Wait for news for this very worker, `timeout` seconds at most; whether there were."""
         return await _happens(self._own_news, timeout)
 
+    async def run(self, function: Callable[[sa.Connection], T]) -> T:
+        """Run a function in a transaction of the session, which keeps what locks it takes.
+
+        Raises:
+            DatabaseUnavailableError: there is no session, or no more.
+            DBAPIError: as the database says.
+
+        """
+        if self._is_closing:
+            raise _no_session()
+        asked: Future[T] = Future()
+        self._asked_for.append((asked, function))
+        self._wake()
+        return await asyncio.wrap_future(asked)
+
     def stop(self) -> None:
         """Renew no more; the lock stays."""
         self._is_stopped = True
@@ -165,10 +190,9 @@ class Heartbeat:
             await asyncio.to_thread(self._thread.join, _AT_THE_END)
 
     def _cut(self) -> None:
-        """End the connections under the thread's feet: it waits for a server that is silent."""
-        for connection in (self._lock, self._ear_driver):
-            if connection is not None:
-                backend_activity.cut(connection)
+        """End the connection under the thread's feet: it waits for a server that is silent."""
+        if (driver := self._driver) is not None:
+            backend_activity.cut(driver)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # full: it is awake
@@ -186,8 +210,7 @@ class Heartbeat:
         try:
             self._engine = engine.sync_engine(self._url)
             with errors.translated(self._url):
-                self._take_lock()
-                self._listen()
+                self._begin()
         except BaseException as error:  # noqa: BLE001 - it is raised by `start`
             self._tell(self._fail, error)
         else:
@@ -208,6 +231,7 @@ class Heartbeat:
                 if self._is_closing:
                     return
                 self._hear()
+                self._serve()
                 if time.monotonic() >= self._due:
                     with errors.translated(self._url):
                         self._beat()
@@ -222,7 +246,6 @@ class Heartbeat:
                 self._say_and_rest(error)
 
     def _say_and_rest(self, error: Exception) -> None:
-        self._is_broken = self._is_broken or self._lock is None
         if not self._is_closing:
             logger.warning("No heartbeat: %s", error, extra={"action": "heartbeat_failed"})
             self._rest(min(self._interval, _LONGEST_PAUSE))
@@ -230,23 +253,17 @@ class Heartbeat:
     def _wait(self, seconds: float) -> None:
         """Wait so long at most, or until the server or the loop has something for us."""
         until = time.monotonic() + max(0.0, seconds)
-        if self._lock is None or self._lock.closed:
-            self._lock_broke()
-        if self._ear_driver is not None and self._ear_driver.closed:
+        if self._driver is not None and self._driver.closed:
             self._hang_up()
-        if self._is_broken or self._ear is None:
+        if self._is_broken:
             seconds = min(seconds, self._due - time.monotonic())
         with selectors.DefaultSelector() as selector:
             selector.register(self._bell, selectors.EVENT_READ)
-            if self._lock is not None and not self._is_broken:
-                selector.register(self._lock.fileno(), selectors.EVENT_READ, self._lock_broke)
-            if self._ear_driver is not None:
-                selector.register(self._ear_driver.fileno(), selectors.EVENT_READ)
+            if self._driver is not None:
+                selector.register(self._driver.fileno(), selectors.EVENT_READ)
             ready = selector.select(max(0.0, seconds))
         for key, _ in ready:
-            if key.data is not None:
-                key.data()
-            elif key.fileobj is self._bell:
+            if key.fileobj is self._bell:
                 self._bell.recv(4096)
         overslept = time.monotonic() - until
         if self._asked is not None and overslept > 1.0:
@@ -259,20 +276,16 @@ class Heartbeat:
             selector.select(seconds)
         self._due = 0.0
 
-    def _lock_broke(self) -> None:
-        """Notice at once that the server ended the connection: the lock is free from then on."""
-        self._is_broken = True
-        self._due = 0.0
-
     def _beat(self) -> None:
-        """Check the lock, and renew the lease while the loop turns."""
+        """Renew the lease while the loop turns; with a new session, take the lock."""
         if self._is_stopped or self._is_being_replaced() or not self._loop_turns():
             return
-        if not self._holds_lock():
+        if not self.has_session:
+            self._renew_without_session()
+        elif self._session is None:
             self._take_lock()
         else:
             self._renew(locked=False)
-        self._listen()
 
     def _loop_turns(self) -> bool:
         """Ask the loop for a sign; whether the last one is not longer ago than the patience."""
@@ -305,54 +318,70 @@ class Heartbeat:
         )
         logger.handle(record)
 
-    def _holds_lock(self) -> bool:
-        if self._lock is None:
-            return False
-        try:
-            self._lock.execute("SELECT")
-        except psycopg.Error:
-            return False
-        return True
+    def _begin(self) -> None:
+        """Take the lock, where there is a session; and see that it is the worker's database."""
+        assert self._engine is not None
+        self.has_session = sessions.is_session(self._engine, self._connected())
+        if self.has_session:
+            self._take_lock()
+        else:
+            self._renew(locked=False)
+            self._hang_up()
+        if self._lives_until < 0:
+            raise ConfigurationError(
+                "ITEMGRAPH_SESSION_URL leads to another database than ITEMGRAPH_DATABASE_URL"
+            )
 
     def _take_lock(self) -> None:
-        """Lock the worker's number on a new connection, and say so."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            self._is_broken = True
-            lock.close()
-        assert self._engine is not None
-        arguments = self._engine.dialect.create_connect_args(self._engine.url)[1]
-        # A statement with parameters of its own would leave a portal open, and with it a
-        # snapshot, until the next one.
-        lock = psycopg.connect(cursor_factory=psycopg.ClientCursor, **arguments)
-        not_inherited.add(lock)
+        """Lock the worker's number, say so, and listen; what was said before was not heard."""
+        session = self._connected()
         try:
-            lock.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-            lock.execute(LOCK, [self._worker_id])
+            with session.begin():
+                session.exec_driver_sql(WAIT_BRIEFLY)
+                session.exec_driver_sql(LOCK % self._worker_id)
+                session.exec_driver_sql("LISTEN itemgraph")
         except BaseException:
-            lock.close()
+            self._hang_up()
             raise
-        self._lock = lock
         self._renew(locked=True)
+        self._tell(self._news.set)
+        self._tell(self._own_news.set)
 
     def _renew(self, *, locked: bool) -> None:
         """Renew the lease; who finds that it was given up for dead is registered anew."""
         asked = _elapsed()
         try:
-            ear = self._connected()
-            with ear.begin():
-                ear.exec_driver_sql(WAIT_BRIEFLY)
-                lives = workers.heartbeat(ear, self._worker_id, self._lease)
+            session = self._connected()
+            with session.begin():
+                session.exec_driver_sql(WAIT_BRIEFLY)
+                lives = workers.heartbeat(session, self._worker_id, self._lease)
                 if lives and locked:
-                    workers.mark_locked(ear, self._worker_id)
+                    workers.mark_locked(session, self._worker_id)
         except sa.exc.DBAPIError as error:
-            if not errors.is_passing(error):
+            if locked or not errors.is_passing(error):
                 self._hang_up()
             raise
+        self._renewed(asked, lives=lives)
+
+    def _renew_without_session(self) -> None:
+        """Have the loop renew the lease; while it is busy, renew it here."""
+        asked = _elapsed()
+        renewing = asyncio.run_coroutine_threadsafe(self._renew_on_loop(), self._loop)
+        try:
+            self._renewed(asked, lives=renewing.result(_LOOP_ANSWERS_WITHIN))
+        except TimeoutError:
+            renewing.cancel()
+            try:
+                self._renew(locked=False)
+            finally:
+                self._hang_up()
+
+    def _renewed(self, asked: float, *, lives: bool) -> None:
+        """Take note of how a renewal that was asked for then went."""
         if lives:
             self._lives_until = asked + self._lease.total_seconds()
             self._is_broken = False
-        elif not self._is_stopped:
+        elif not self._is_stopped and self._started.done():
             self._lives_until = -math.inf
             replacing = asyncio.run_coroutine_threadsafe(self._replace(), self._loop)
             replacing.add_done_callback(lambda _: self._wake())
@@ -366,54 +395,66 @@ class Heartbeat:
             return True
         replaced, self._replacing = self._replacing, None
         self._worker_id = replaced.result()
-        self._take_lock()
+        self._hang_up()
         return False
 
     def _connected(self) -> sa.Connection:
-        """Return the connection that renews and listens, made if it is not there."""
-        if self._ear is None:
+        """Return the thread's connection, made if it is not there."""
+        if self._session is None:
             assert self._engine is not None
-            self._ear = self._engine.connect()
-            driver = self._ear.connection.driver_connection
+            self._session = self._engine.connect()
+            driver = self._session.connection.driver_connection
             assert isinstance(driver, psycopg.Connection)
-            self._ear_driver = driver
+            self._driver = driver
+            self.session_number += 1
             not_inherited.add(driver)
-        return self._ear
-
-    def _listen(self) -> None:
-        """Listen, if this connection does not yet; what was said meanwhile was not heard."""
-        ear = self._connected()
-        if "listens" not in ear.info:
-            with ear.begin():
-                ear.exec_driver_sql("LISTEN itemgraph")
-            ear.info["listens"] = True
-            self._tell(self._news.set)
-            self._tell(self._own_news.set)
+        return self._session
 
     def _hear(self) -> None:
-        """Pass on what was notified; after a cut, connect anew."""
+        """Pass on what was notified."""
         if self._replacing is not None and self._replacing.done():
             self._due = 0.0
+        if self._driver is None:
+            return
         try:
-            if self._ear_driver is None:
-                self._listen()
-                return
-            for notification in self._ear_driver.notifies(timeout=0):
+            for notification in self._driver.notifies(timeout=0):
                 if notification.payload == self._crawl:
                     self._tell(self._news.set)
                 elif notification.payload == f"worker {self._worker_id}":
                     self._tell(self._own_news.set)
-        except (psycopg.Error, sa.exc.DBAPIError):
+        except psycopg.Error:
             self._hang_up()
-            self._listen()
+
+    def _serve(self) -> None:
+        """Do what the loop asked for, each in a transaction."""
+        while self._asked_for:
+            asked, function = self._asked_for.popleft()
+            if not asked.set_running_or_notify_cancel():
+                continue
+            if self._session is None or not self.has_session:
+                asked.set_exception(_no_session())
+                continue
+            try:
+                with self._session.begin():
+                    answer = function(self._session)
+            except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+                if isinstance(error, sa.exc.DBAPIError) and not errors.is_passing(error):
+                    self._hang_up()
+                asked.set_exception(error)
+            else:
+                asked.set_result(answer)
 
     def _hang_up(self) -> None:
-        ear, self._ear, self._ear_driver = self._ear, None, None
-        if ear is not None:
+        """Give the connection up, and with it the lock: at once, if the server ended it."""
+        session, self._session, self._driver = self._session, None, None
+        if session is not None:
+            if self.has_session:
+                self._is_broken = True
+                self._due = 0.0
             with contextlib.suppress(psycopg.Error, sa.exc.SQLAlchemyError):
-                ear.invalidate()
+                session.invalidate()
             with contextlib.suppress(psycopg.Error, sa.exc.SQLAlchemyError):
-                ear.close()
+                session.close()
 
     def _tell(self, function: Callable[..., object], *given: object) -> None:
         """Have the loop call a function, unless it is closed."""
@@ -421,15 +462,17 @@ class Heartbeat:
             self._loop.call_soon_threadsafe(function, *given)
 
     def _disconnect(self) -> None:
+        self._is_closing = True
         self._hang_up()
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            with contextlib.suppress(psycopg.Error):
-                lock.close()
+        self._serve()
         if self._engine is not None:
             self._engine.dispose()
         self._bell.close()
         self._waker.close()
+
+
+def _no_session() -> DatabaseUnavailableError:
+    return DatabaseUnavailableError("There is no session of the database at this moment")
 
 
 async def _happens(event: asyncio.Event, timeout: float) -> bool:  # noqa: ASYNC109 - likewise

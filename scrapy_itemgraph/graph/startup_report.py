@@ -105,3 +105,13 @@ def tell_given_up(given_up: Iterable[GivenUp]) -> None:
             one.kind,
             extra={"action": "gave_up"},
         )
+
+
+def tell_no_session() -> None:
+    """Say what a worker does without behind a pooler in transaction mode."""
+    logger.info(
+        "The database is behind a pooler in transaction mode: this worker keeps no connection "
+        "there, looks for others' work, and notices that another was killed when its lease is "
+        "over; with ITEMGRAPH_SESSION_URL it would hear of both at once",
+        extra={"action": "no_session"},
+    )

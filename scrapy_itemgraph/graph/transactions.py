@@ -62,6 +62,11 @@ class Transactions:
         """What a connection beside the pool needs."""
         return dict(self.engine.dialect.create_connect_args(self.engine.url)[1])
 
+    async def use_one(self) -> None:
+        """Use one connection at a time from now on."""
+        for _ in range(engines.POOL_SIZE - 1):
+            await self._room.acquire()
+
     def hurry(self) -> None:
         """Wait a short time only for a server that is gone, and once, for the crawl ends."""
         self._is_ending = True

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
-
-from scrapy_itemgraph.graph import heartbeat
 from scrapy_itemgraph.store import feeds
 from scrapy_itemgraph.store.registry import crawls
 
@@ -16,24 +12,18 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.graph.feed_locks import FeedLocks
     from scrapy_itemgraph.graph.transactions import Transactions
     from scrapy_itemgraph.model.feeds import FeedItem, FeedState
-
-_LOCK = "SELECT pg_try_advisory_xact_lock(CAST('feeds'::regclass::oid AS int), %s)"
 
 
 class WorkerFeeds:
     """The feeds of one crawl."""
 
-    def __init__(self, transactions: Transactions, crawl_id: int) -> None:
+    def __init__(self, transactions: Transactions, crawl_id: int, locks: FeedLocks) -> None:
         self._call = transactions.call
         self._crawl_id = crawl_id
-        self._connect = {
-            **heartbeat.NAMED,
-            **heartbeat.KEEPALIVES,
-            **transactions.connect_arguments,
-        }
-        self._lock: psycopg.AsyncConnection[Any] | None = None
+        self._locks = locks
         self._led: set[int] = set()
 
     async def register(self, names: Sequence[str]) -> list[FeedState]:
@@ -49,15 +39,7 @@ class WorkerFeeds:
         """Become the one that writes a feed, if nobody does; return how far it has come."""
         if not await self._call(feeds.is_free, feed_id):
             return None
-        try:
-            if self._lock is None:
-                self._lock = await self._connected()
-            cursor = await self._lock.execute(_LOCK, [feed_id])
-            (is_ours,) = await cursor.fetchone() or (False,)
-        except psycopg.Error:
-            await self.release()
-            return None
-        if not is_ours:
+        if not await self._locks.take(feed_id):
             return None
         self._led.add(feed_id)
         return await self._call(feeds.take, feed_id)
@@ -68,21 +50,14 @@ class WorkerFeeds:
 
     async def led(self) -> set[int]:
         """Return the feeds that are still ours to write."""
-        if self._lock is not None:
-            try:
-                await self._lock.execute("SELECT")
-            except psycopg.Error:
-                await self.release()
+        if not await self._locks.stand():
+            self._led = set()
         return self._led
 
     async def release(self) -> None:
         """Let others write; when it returns, they can."""
-        lock, self._lock, self._led = self._lock, None, set()
-        if lock is not None:
-            with contextlib.suppress(psycopg.Error):
-                await lock.rollback()
-            with contextlib.suppress(psycopg.Error):
-                await lock.close()
+        self._led = set()
+        await self._locks.release()
 
     async def read(
         self, feed_id: int, *, after_id: int = 0, limit: int, with_written: bool = False
@@ -114,14 +89,3 @@ class WorkerFeeds:
     async def has_fresh(self) -> bool:
         """Tell whether the crawl has results that it does not make again."""
         return await self._call(feeds.has_fresh, self._crawl_id)
-
-    async def _connected(self) -> psycopg.AsyncConnection[Any]:
-        lock: psycopg.AsyncConnection[Any] = await psycopg.AsyncConnection.connect(
-            # A statement with parameters of its own would leave a portal open, and a snapshot.
-            cursor_factory=psycopg.AsyncClientCursor,
-            **self._connect,
-        )
-        await lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
-        await lock.execute(heartbeat.NO_TIMEOUTS)
-        heartbeat.not_inherited.add(lock)
-        return lock

@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.graph import heartbeat, startup_report
+from scrapy_itemgraph.graph import feed_locks, heartbeat, startup_report
 from scrapy_itemgraph.graph.commits import Commits
 from scrapy_itemgraph.graph.connect import ensure_schema
 from scrapy_itemgraph.graph.transactions import Transactions
@@ -167,7 +167,6 @@ class WorkerGraph:
         self._transactions.crawl_id = self._crawl_id
         self.sessions = WorkerSessions(self._transactions, self._crawl_id)
         self.pruning = WorkerPruning(self._transactions, self._crawl_id, self.settings)
-        self.feeds = WorkerFeeds(self._transactions, self._crawl_id)
         self.limits = WorkerLimits(self._transactions, self.settings, spider=self._spider)
         self._registration = await self._call(
             stored_tasks.register_tasks,
@@ -184,15 +183,9 @@ class WorkerGraph:
         worker = await self._register_worker(joins_run=True)
         self._started_at = worker.started_at
         self.is_resumed = self.run_started_at < self._started_at
-        self._heartbeat = heartbeat.Heartbeat(
-            self._engine.url,
-            crawl_id=self._crawl_id,
-            worker_id=self.worker_id,
-            lease=self.settings.lease,
-            patience=self.settings.patience,
-            replace=self._replace_worker,
-        )
-        await self._heartbeat.start()
+        await self._begin_to_beat()
+        locks = feed_locks.of(self._heartbeat, self._transactions.connect_arguments)
+        self.feeds = WorkerFeeds(self._transactions, self._crawl_id, locks)
         startup_report.tell(
             tasks,
             renamed=renamed,
@@ -201,6 +194,24 @@ class WorkerGraph:
             stray_groups=await self.limits.stray_groups({*tasks, *callback_names}),
             outdated=await self._note_code(self._registration.tasks),
         )
+
+    async def _begin_to_beat(self) -> None:
+        """Take the worker's lock, and renew its lease from now on."""
+        session_url = None if self._server is not None else self.settings.session_url
+        self._heartbeat = heartbeat.Heartbeat(
+            self._engine.url if session_url is None else session_url,
+            crawl_id=self._crawl_id,
+            worker_id=self.worker_id,
+            lease=self.settings.lease,
+            patience=self.settings.patience,
+            replace=self._replace_worker,
+            renew=self._renew_lease,
+        )
+        await self._heartbeat.start()
+        if session_url is not None or not self._heartbeat.has_session:
+            await self._transactions.use_one()
+        if not self._heartbeat.has_session:
+            startup_report.tell_no_session()
 
     async def _register_worker(self, *, joins_run: bool = False) -> workers.NewWorker:
         def register(connection: Connection) -> workers.NewWorker:
@@ -483,6 +494,9 @@ class WorkerGraph:
         await self._transactions.close()
         if self._server is not None:
             await asyncio.to_thread(self._server.close)
+
+    async def _renew_lease(self) -> bool:
+        return await self._transactions.once(workers.heartbeat, self.worker_id, self.settings.lease)
 
     async def _replace_worker(self) -> int:
         """Register anew who was given up for dead; returns its number."""

@@ -80,7 +80,7 @@ REASONS = (
         (),
         "query_wait_timeout",
         "has no connection free behind its pooler",
-        "Raise PgBouncer's default_pool_size above the number of workers: each holds one",
+        "Raise PgBouncer's default_pool_size",
     ),
     _Reason(
         (),

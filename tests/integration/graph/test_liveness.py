@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,17 +14,20 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 import sqlalchemy as sa
 from bouncers import bouncer
+from conftest import new_database
 from races import PATIENCE, Crawl, actors, claimed, ended
 
 from scrapy_itemgraph import task
+from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import migrate
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store import notify
 
@@ -50,8 +54,9 @@ class Books:
     @task(tags=["book"])
     def parse(self, response, item): ...
 
-async def run(url, seconds, what):
-    settings = Settings(database_url=url, lease=timedelta(seconds=float(seconds)))
+async def run(url, session_url, seconds, what):
+    lease = timedelta(seconds=float(seconds))
+    settings = Settings(database_url=url, session_url=session_url or None, lease=lease)
     graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     claims = (await graph.claim(ClaimBudget(most=1))).claims
     child = 0
@@ -83,9 +88,12 @@ def crawl(engine) -> Crawl:
 
 
 @contextmanager
-def process(url: str, *, lease: timedelta = HOUR, then: str = "wait") -> Iterator[tuple]:
+def process(
+    url: str, *, session_url: str = "", lease: timedelta = HOUR, then: str = "wait"
+) -> Iterator[tuple]:
     """Run a worker that has claimed; yield (process, worker's number, its child)."""
-    command = [sys.executable, "-c", WORKER, url, str(lease.total_seconds()), then]
+    seconds = str(lease.total_seconds())
+    command = [sys.executable, "-c", WORKER, url, session_url, seconds, then]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     child = 0
     try:
@@ -308,11 +316,11 @@ def test_who_could_not_listen_for_a_while_looks_again(crawl, database, monkeypat
         async with opened(database) as graph:
             await graph.wait(3600)
             assert await graph.wait_for_own_news(3600)
-            ear = graph._heartbeat._ear_driver.info.backend_pid
+            ear = graph._heartbeat._driver.info.backend_pid
             await asyncio.to_thread(crawl.rows, cut, pid=ear)
             await graph.wait(3600)
             assert await graph.wait_for_own_news(3600)
-            assert graph._heartbeat._ear_driver.info.backend_pid != ear
+            assert graph._heartbeat._driver.info.backend_pid != ear
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
@@ -372,12 +380,12 @@ def test_a_lost_lock_is_taken_again(crawl, database):
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.3)) as graph:
-            before = graph._heartbeat._lock.info.backend_pid
+            before = graph._heartbeat._driver.info.backend_pid
             await asyncio.to_thread(
                 crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=before
             )
             await until_async(lambda: lock_holders(crawl) == 1 and graph.lives)
-            assert graph._heartbeat._lock.info.backend_pid != before
+            assert graph._heartbeat._driver.info.backend_pid != before
             assert len(await claimed(graph, 1)) == 1
 
     asyncio.run(run())
@@ -388,17 +396,16 @@ def test_nothing_counts_as_held_while_a_cut_lock_is_not_taken_again(crawl, datab
 
     async def run() -> None:
         async with opened(database, lease=timedelta(hours=1)) as graph:
-            lock = graph._heartbeat._lock
             may_go_on = threading.Event()
-            check = graph._heartbeat._holds_lock
+            lock = graph._heartbeat._take_lock
 
-            def checked_later() -> bool:
+            def locked_later() -> None:
                 assert may_go_on.wait(PATIENCE)
-                return check()
+                lock()
 
-            monkeypatch.setattr(graph._heartbeat, "_holds_lock", checked_later)
+            monkeypatch.setattr(graph._heartbeat, "_take_lock", locked_later)
             assert graph.lives
-            pid = lock.info.backend_pid
+            pid = graph._heartbeat._driver.info.backend_pid
             await asyncio.to_thread(crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=pid)
             await until_async(lambda: not graph.lives)
             may_go_on.set()
@@ -415,16 +422,17 @@ def test_a_lock_that_the_server_still_holds_for_a_lost_connection_stops_no_heart
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.3)) as graph:
-            half_open = graph._heartbeat._lock
-            cut = psycopg.connect(half_open.info.dsn, password=half_open.info.password or None)
-            cut.close()  # what the client sees of a cut network
+            half_open = graph._heartbeat._driver
             beats = []
             monkeypatch.setattr(graph._heartbeat, "_renew", _noting(graph._heartbeat._renew, beats))
-            graph._heartbeat._lock = cut
+            cut = os.dup(half_open.fileno())  # the server's end stays open
+            nowhere, other = socket.socketpair()
+            other.close()  # what the client sees of a cut network
+            os.dup2(nowhere.detach(), half_open.fileno())
             await until_async(lambda: len(beats) >= 3)
             assert await asyncio.to_thread(lock_holders, crawl) == 2
             assert await asyncio.to_thread(crawl.taken_over) == 0
-            half_open.close()
+            os.close(cut)
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
@@ -451,9 +459,12 @@ def test_closing_gives_everything_back(crawl, database):
     assert crawl.rows("SELECT reason FROM workers") == [("finished",)]
 
 
-def test_behind_a_transaction_pooler_the_lock_lives_as_long_as_its_process(crawl):
-    """PgBouncer leaves an open transaction its connection, and ends it when the client is gone."""
-    with bouncer(crawl.engine, "transaction") as url, process(url) as (running, _, _):
+def test_behind_a_transaction_pooler_the_lock_is_held_by_a_session_of_its_own(crawl, database):
+    """With ITEMGRAPH_SESSION_URL the lock lives as long as its process, whatever a pooler does."""
+    with (
+        bouncer(crawl.engine, "transaction") as url,
+        process(url, session_url=database) as (running, _, _),
+    ):
         assert lock_holders(crawl) == 1
         assert crawl.taken_over() == 0
         running.kill()
@@ -463,17 +474,65 @@ def test_behind_a_transaction_pooler_the_lock_lives_as_long_as_its_process(crawl
         assert crawl.taken_over() == 1
 
 
+def test_behind_a_transaction_pooler_the_lease_alone_tells_that_a_worker_lives(crawl):
+    """Nothing is locked there: a killed worker's claims are free when its lease is over."""
+    over = "SELECT lease_until < clock_timestamp() FROM workers"
+    lease = timedelta(seconds=3)
+    with bouncer(crawl.engine, "transaction") as url, process(url, lease=lease) as (running, _, _):
+        assert lock_holders(crawl) == 0
+        ((began,),) = crawl.rows("SELECT lease_until FROM workers")
+        until(lambda: crawl.rows("SELECT lease_until FROM workers") != [(began,)])
+        assert crawl.taken_over() == 0
+        running.kill()
+        running.wait()
+        assert crawl.taken_over() == 0
+        until(lambda: crawl.rows(over) == [(True,)])
+
+        assert crawl.taken_over() == 1
+
+
+def test_behind_a_transaction_pooler_a_busy_connection_costs_no_lease(crawl):
+    """While the one connection is taken, the thread renews the lease by one of its own."""
+    ends = "SELECT lease_until FROM workers"
+
+    async def run(url: str) -> None:
+        async with opened(url, lease=timedelta(seconds=9)) as graph:
+            await graph._transactions._room.acquire()
+            ((first,),) = crawl.rows(ends)
+            await until_async(lambda: crawl.rows(ends) > [(first,)])
+            graph._transactions._room.release()
+
+    with bouncer(crawl.engine, "transaction") as url:
+        asyncio.run(run(url))
+
+
+def test_a_session_of_another_database_is_refused(crawl, database, server_url):
+    """A lock that the other workers cannot see would tell them nothing."""
+
+    async def run(url: str) -> None:
+        settings = Settings(database_url=database, session_url=url)
+        await WorkerGraph.open(settings, crawl="books", spider="s", tasks=discover(Books))
+
+    with new_database(server_url) as other:
+        engine = engines.sync_engine(other)
+        with engine.begin() as connection:
+            migrate.ensure(connection, auto=True)
+        engine.dispose()
+        with pytest.raises(ConfigurationError, match="ITEMGRAPH_SESSION_URL leads to another"):
+            asyncio.run(run(other))
+
+
 def test_the_lock_holds_no_snapshot(crawl, database):
-    """The idle transaction that holds the lock does not hinder vacuum."""
+    """The session that holds the lock is in no transaction, so it does not hinder vacuum."""
 
     async def run() -> None:
         async with opened(database) as graph:
-            pid = graph._heartbeat._lock.info.backend_pid
+            pid = graph._heartbeat._driver.info.backend_pid
             held = await asyncio.to_thread(
                 crawl.rows,
                 "SELECT state, backend_xmin, backend_xid FROM pg_stat_activity WHERE pid = :pid",
                 pid=pid,
             )
-            assert held == [("idle in transaction", None, None)]
+            assert held == [("idle", None, None)]
 
     asyncio.run(run())

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from bouncers import bouncer
-from projects import PATIENCE, Project, kill
+from projects import PATIENCE, Project, Run, kill
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph import WorkerGraph
@@ -50,20 +50,42 @@ class Books:
 def test_two_workers_share_a_crawl_and_one_takes_over_when_the_other_is_killed(
     mode, engine, database, tmp_path
 ):
-    """In both modes a worker's death is seen at once, and its claims are done by the other."""
+    """A worker's death is seen at once in session mode, and in both with a session of its own."""
+    settings = SETTINGS + (f"ITEMGRAPH_SESSION_URL = {database!r}" if mode == "transaction" else "")
     with bouncer(engine, mode) as url:
-        project = Project(tmp_path, url).write(SPIDER, SETTINGS)
-        doomed = project.start("crawl", "s", "-a", "hang=1")
-        project.wait_for("HOLDS")
-        other = project.start("crawl", "s", "-a", "slow=1")
-        project.wait_for("WORKS")
-        kill(doomed)
-        (tmp_path / "killed").touch()
+        run = taken_over(Project(tmp_path, url).write(SPIDER, settings))
 
-        run = project.finish(other)
-
-    direct = Project(tmp_path, database)
     assert run.stats["finish_reason"] == "finished", run.log
+    assert_all_is_done(Project(tmp_path, database))
+
+
+def test_in_transaction_mode_one_server_connection_does_for_several_workers(
+    engine, database, tmp_path
+):
+    """No worker keeps one, so a pool need not grow with them; deaths are seen by the lease."""
+    with bouncer(engine, "transaction", pool_size=1) as url:
+        run = taken_over(
+            Project(tmp_path, url).write(SPIDER, SETTINGS + "ITEMGRAPH_LEASE = 6"),
+        )
+
+    assert run.stats["finish_reason"] == "finished", run.log
+    assert "behind a pooler in transaction mode" in run.log
+    assert_all_is_done(Project(tmp_path, database))
+
+
+def taken_over(project: Project) -> Run:
+    """Kill one of two workers while both have claims; return how the other one ended."""
+    doomed = project.start("crawl", "s", "-a", "hang=1")
+    project.wait_for("HOLDS")
+    other = project.start("crawl", "s", "-a", "slow=1")
+    project.wait_for("WORKS")
+    kill(doomed)
+    (project.directory / "killed").touch()
+    return project.finish(other)
+
+
+def assert_all_is_done(direct: Project) -> None:
+    """Check that all was done once, and what the dead worker had once more."""
     outcomes = Counter(tuple(some) for some in direct.outcomes().values())
     assert set(outcomes) == {("ok",), ("died", "ok")}
     assert outcomes.total() == 20
@@ -105,18 +127,3 @@ def test_statement_mode_is_refused(engine, tmp_path):
 
     assert "transaction blocks not allowed" in run.log
     assert run.stats["finish_reason"] == "itemgraph_error"
-
-
-def test_a_pool_with_room_for_locks_alone_is_too_small(engine, database, tmp_path):
-    """In transaction mode a worker's lock keeps the one server connection: no work is done."""
-    with bouncer(engine, "transaction", pool_size=1, query_wait_timeout=1) as url:
-        project = Project(tmp_path, url).write(SPIDER, SETTINGS)
-        process = project.start("crawl", "s")
-        project.wait_for("query_wait_timeout")
-        kill(process)
-
-    direct = Project(tmp_path, database)
-    assert direct.rows("SELECT reason FROM workers") == [(None,)]
-    assert direct.data() == {}
-    assert direct.attempts() == []
-    assert "WORKS" not in project.log()

@@ -1,0 +1,162 @@
+"""Locks of feeds: who writes one holds its lock, which dies with the process.
+
+They stand in the worker's session of the server. Behind a pooler in transaction mode there is none:
+there an idle transaction holds them, on a connection of its own, which only who writes feeds has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+import psycopg
+import sqlalchemy as sa
+
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.graph import heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy_itemgraph.graph.heartbeat import Heartbeat
+
+_KEY = "CAST('feeds'::regclass::oid AS int)"
+_LOCK_IN_SESSION = sa.text(f"SELECT pg_try_advisory_lock({_KEY}, :feed)")
+_UNLOCK = sa.text(f"SELECT pg_advisory_unlock({_KEY}, :feed)")
+_LOCK_IN_TRANSACTION = f"SELECT pg_try_advisory_xact_lock({_KEY}, %s)"
+
+# For a transaction that goes on, and holds locks behind a transaction pooler, too.
+_NO_TIMEOUTS = """
+    SELECT set_config('idle_in_transaction_session_timeout', '0', true),
+        CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+            THEN set_config('transaction_timeout', '0', true) END"""
+
+_LOST = (psycopg.Error, sa.exc.DBAPIError, DatabaseUnavailableError)
+
+
+class FeedLocks(Protocol):
+    """The locks of feeds that this worker has."""
+
+    async def take(self, feed_id: int) -> bool:
+        """Take a lock, if nobody has it; whether it is ours."""
+
+    async def stand(self) -> bool:
+        """Tell whether none that was taken has been lost."""
+
+    async def release(self) -> None:
+        """Give all up; when it returns, others can have them."""
+
+
+def of(beat: Heartbeat, connect: Mapping[str, Any]) -> FeedLocks:
+    """Return the locks of a worker; `connect` is what a connection beside the pool needs."""
+    return SessionLocks(beat) if beat.has_session else TransactionLocks(connect)
+
+
+class SessionLocks:
+    """Locks in the session that the heartbeat keeps."""
+
+    def __init__(self, beat: Heartbeat) -> None:
+        self._beat = beat
+        self._taken: set[int] = set()
+        self._session = 0  # in which they were taken
+
+    async def take(self, feed_id: int) -> bool:
+        """Take a lock, if nobody has it; whether it is ours."""
+        if feed_id in self._taken:
+            return await self.stand()
+
+        def lock(connection: sa.Connection) -> tuple[bool, int]:
+            is_ours = bool(connection.scalar(_LOCK_IN_SESSION, {"feed": feed_id}))
+            return is_ours, self._beat.session_number
+
+        try:
+            is_ours, session = await self._beat.run(lock)
+        except _LOST:
+            await self.release()
+            return False
+        if self._taken and session != self._session:  # the others went with the last one
+            await self.release()
+            return False
+        if is_ours:
+            self._session = session
+            self._taken.add(feed_id)
+        return is_ours
+
+    async def stand(self) -> bool:
+        """Tell whether none that was taken has been lost."""
+
+        def session(connection: sa.Connection) -> int:
+            connection.exec_driver_sql("SELECT")
+            return self._beat.session_number
+
+        if not self._taken:
+            return True
+        with contextlib.suppress(*_LOST):
+            if await self._beat.run(session) == self._session:
+                return True
+        await self.release()
+        return False
+
+    async def release(self) -> None:
+        """Give all up; when it returns, others can have them."""
+        taken, self._taken = self._taken, set()
+
+        def unlock(connection: sa.Connection) -> None:
+            if self._beat.session_number == self._session:
+                for feed_id in taken:
+                    connection.execute(_UNLOCK, {"feed": feed_id})
+
+        if taken:
+            with contextlib.suppress(*_LOST):
+                await self._beat.run(unlock)
+
+
+class TransactionLocks:
+    """Locks in a transaction that stays open, on a connection of its own."""
+
+    def __init__(self, connect: Mapping[str, Any]) -> None:
+        self._connect = {**heartbeat.NAMED, **heartbeat.KEEPALIVES, **connect}
+        self._lock: psycopg.AsyncConnection[Any] | None = None
+
+    async def take(self, feed_id: int) -> bool:
+        """Take a lock, if nobody has it; whether it is ours."""
+        try:
+            if self._lock is None:
+                self._lock = await self._connected()
+            cursor = await self._lock.execute(_LOCK_IN_TRANSACTION, [feed_id])
+            (is_ours,) = await cursor.fetchone() or (False,)
+        except psycopg.Error:
+            await self.release()
+            return False
+        return bool(is_ours)
+
+    async def stand(self) -> bool:
+        """Tell whether none that was taken has been lost."""
+        if self._lock is None:
+            return True
+        try:
+            await self._lock.execute("SELECT")
+        except psycopg.Error:
+            await self.release()
+            return False
+        return True
+
+    async def release(self) -> None:
+        """Give all up; when it returns, others can have them."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with contextlib.suppress(psycopg.Error):
+                await lock.rollback()
+            with contextlib.suppress(psycopg.Error):
+                await lock.close()
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        lock: psycopg.AsyncConnection[Any] = await psycopg.AsyncConnection.connect(
+            # A statement with parameters of its own would leave a portal open, and a snapshot.
+            cursor_factory=psycopg.AsyncClientCursor,
+            **self._connect,
+        )
+        await lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+        await lock.execute(_NO_TIMEOUTS)
+        heartbeat.not_inherited.add(lock)
+        return lock
