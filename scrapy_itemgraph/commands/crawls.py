@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument, command
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
     yield from printing.fields(
         [
             ("crawl", found["crawl"]),
-            ("items", f"{found['items']:,}"),
+            ("items", counts.shown(found["items"])),
             (due, printing.moment(found["next_due"])),
         ]
     )
@@ -43,7 +44,8 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
         yield from printing.table(found["workers"], _WORKERS)
     for sweep in found["sweeps"]:
         of = f"of the task {sweep['task']}" if sweep["task"] else f"of {', '.join(sweep['tags'])}"
-        far = _far(sweep["swept"], sweep["swept"] + sweep["left"], "items")
+        total = counts.total([sweep["swept"], sweep["left"]])
+        far = _far(sweep["swept"], total, "items")
         yield printing.clean(
             f"a sweep after a change {of} is open: {far}; the next run goes on with it"
         )
@@ -59,7 +61,7 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _far(done: int, total: int | None, unit: str) -> str:
-    of = "" if not total else f" of {total:,}"
+    of = "" if not total else f" of {counts.shown(total)}"
     share = "" if not total else f" ({done / total:.0%})"
     return " ".join(filter(None, (f"{done:,}{of}", unit))) + share
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.tools import wording
 
@@ -230,7 +231,7 @@ def _text(value: Any) -> str:
     if isinstance(value, datetime):
         return moment(value)
     more = "+" if isinstance(value, AtLeast) else ""
-    return f"{value:,}{more}" if isinstance(value, int) else clean(value)
+    return f"{counts.shown(value)}{more}" if isinstance(value, int) else clean(value)
 
 
 def _fit(widths: list[int], room: int | None) -> list[int]:

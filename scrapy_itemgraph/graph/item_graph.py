@@ -19,7 +19,7 @@ from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store import failures, queues, scraped_items
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import crawl_reports, explain, limits_report, status
+from scrapy_itemgraph.store.admin import crawl_reports, explain, limits_report, outstanding, status
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import refresh
@@ -292,9 +292,11 @@ class ItemGraph:
             name, lambda connection, _, item_id: status.attempts(connection, item_id, limit=limit)
         )
 
-    def worklist(self, task: str | None = None, limit: int = 100) -> list[status.OutstandingWork]:
+    def worklist(
+        self, task: str | None = None, limit: int = 100
+    ) -> list[outstanding.OutstandingWork]:
         """Return outstanding work, what was never run first."""
-        return self._of_known(task, partial(status.worklist, task=task, limit=limit))
+        return self._of_known(task, partial(outstanding.worklist, task=task, limit=limit))
 
     def failures(self, task: str | None = None, limit: int = 1000) -> list[failures.OpenFailure]:
         """Return open failures, the oldest first."""

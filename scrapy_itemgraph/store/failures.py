@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.work import ErrorRecord
 
+MAX_ID = 2**63 - 1
+
 # The columns by which people know an item `i` that is a request: its URL and method.
 PAGE = """
         CASE WHEN json_typeof(i.data->'url') = 'string' THEN i.data->>'url' END AS url,
@@ -56,16 +58,22 @@ REPOINT = text("""
     WHERE f.item_id = moved.item_id AND f.task_id = moved.task_id
 """)
 
-# Open failures, the oldest first: of one number, of a task, or of all the crawl's tasks.
+# Open failures, the oldest first: of one number, of a task, or of all the crawl's tasks. Each task
+# has its failures and its refusals in this order in an index, and the first of each are compared.
 OPEN = text(f"""
     SELECT f.id, f.item_id, f.task_id, f.task, i.name AS item, {PAGE}, f.is_refusal, f.error,
         f.occurred_at
     FROM (
         SELECT f.*, t.name AS task FROM tasks t
-        JOIN failures f ON f.task_id = t.id AND f.handled_at IS NULL
+        CROSS JOIN (VALUES (false), (true)) AS kind(is_refusal)
+        CROSS JOIN LATERAL (
+            SELECT f.* FROM failures f
+            WHERE f.task_id = t.id AND f.is_refusal = kind.is_refusal AND f.handled_at IS NULL
+                AND f.id BETWEEN :first AND :last
+            ORDER BY f.id
+            LIMIT :limit) AS f
         WHERE t.crawl_id = :crawl
             AND (CAST(:task AS text) IS NULL OR t.name = :task)
-            AND (CAST(:failure AS bigint) IS NULL OR f.id = :failure)
         ORDER BY f.id
         LIMIT :limit) f
     JOIN items i ON i.id = f.item_id
@@ -153,5 +161,6 @@ def opened(
     limit: int = 1000,
 ) -> list[OpenFailure]:
     """Return open failures, the oldest first."""
-    given = {"crawl": crawl_id, "task": task, "failure": failure, "limit": limit}
+    first, last = (0, MAX_ID) if failure is None else (failure, failure)
+    given = {"crawl": crawl_id, "task": task, "first": first, "last": last, "limit": limit}
     return typed(connection.execute(OPEN, given), OpenFailure)

@@ -36,15 +36,18 @@ IS_READY_BESIDE_OTHERS = f"{IS_READY} AND NOT w.is_suspect"
 # The same, and two workers died on it, or stalled: it runs alone.
 IS_READY_ALONE = f"{IS_READY} AND w.is_suspect"
 
-# Open failures of a task `t` that count for its `max_failures`: refusals do not, nor what is of
-# items that do not call for the task any more.
-COUNTED_FAILURES = """
-                SELECT FROM failures f
-                WHERE f.task_id = t.id AND f.handled_at IS NULL AND NOT f.is_refusal
-                    AND EXISTS (
+# Whether a failure `f` is of an item that calls for the task `t`.
+IS_CALLED_FOR = """EXISTS (
                         SELECT FROM tags g JOIN task_tags tt
                             ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
                         WHERE g.item_id = f.item_id AND tt.task_id = t.id)"""
+
+# Open failures of a task `t` that count for its `max_failures`: refusals do not, nor what is of
+# items that do not call for the task any more.
+COUNTED_FAILURES = f"""
+                SELECT FROM failures f
+                WHERE f.task_id = t.id AND f.handled_at IS NULL AND NOT f.is_refusal
+                    AND {IS_CALLED_FOR}"""
 
 # Whether a task `t` has as many of them as stop it; unknown where nothing does.
 IS_STOPPED = f"""t.max_failures <= (
@@ -58,6 +61,14 @@ STANDS = """r.completed_at IS NOT NULL AND NOT r.is_held
 # Whether it stands and has not expired, as far as that was noticed: `due_at` goes then.
 IS_FRESH = f"""{STANDS}
                 AND (r.expires_at IS NULL OR r.due_at IS NOT NULL)"""
+
+# Whether a complete result `r` stands and never expires: an index has these by task and version.
+IS_LASTING = """r.completed_at IS NOT NULL AND r.expires_at IS NULL
+                AND r.invalidated_at IS NULL AND NOT r.is_held"""
+
+# Whether it has no moment to come at which it expires, and does not last: the rest.
+IS_LAPSED = """r.completed_at IS NOT NULL AND r.due_at IS NULL
+                AND (r.expires_at IS NOT NULL OR r.invalidated_at IS NOT NULL OR r.is_held)"""
 
 
 def lives(connection: Connection, worker_id: int) -> bool:

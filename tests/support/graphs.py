@@ -16,7 +16,7 @@ from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import crawl_reports, status
+from scrapy_itemgraph.store.admin import crawl_reports, outstanding, status
 from scrapy_itemgraph.store.registry import crawls, sweeps, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
@@ -272,7 +272,7 @@ class Crawl:
 
     def worklist(self) -> list[str]:
         """Return outstanding, unclaimed work in its order, as "item task"."""
-        rows = status.worklist(self.connection, self.id, task=None, limit=10_000)
+        rows = outstanding.worklist(self.connection, self.id, task=None, limit=10_000)
         return [f"{row.item} {row.task}" for row in rows]
 
     def failures(self, task: str | None = None) -> list[str]:

@@ -108,6 +108,25 @@ results = Table(
     Column("ttl_overridden", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("item_id", "task_id"),
     Index("results_due_idx", "task_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
+    # A complete result is in one of these three, so that a task's are counted where they stand.
+    Index(
+        "results_lasting_idx",
+        "task_id",
+        "task_version",
+        postgresql_where=text(
+            "completed_at IS NOT NULL AND expires_at IS NULL AND invalidated_at IS NULL "
+            "AND NOT is_held"
+        ),
+    ),
+    Index(
+        "results_lapsed_idx",
+        "task_id",
+        postgresql_where=text(
+            "completed_at IS NOT NULL AND due_at IS NULL "
+            "AND (expires_at IS NOT NULL OR invalidated_at IS NOT NULL OR is_held)"
+        ),
+    ),
+    Index("results_held_idx", "task_id", postgresql_where=text("is_held")),
 )
 
 

@@ -119,6 +119,14 @@ work = Table(
         postgresql_where=text("not_before IS NOT NULL"),
     ),
     Index(
+        "work_delayed_idx",
+        "task_id",
+        "is_stale",
+        "nice",
+        "seq",
+        postgresql_where=text("not_before IS NOT NULL AND token IS NULL"),
+    ),
+    Index(
         "work_retry_idx",
         "crawl_id",
         "not_before",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 STEP = 1000
 RESTART_STEP = 5000
 
+ITEMS = text("SELECT count(*) FROM items WHERE crawl_id = :crawl")
+
 RECOMPUTE = text("""
     UPDATE results r
     SET expires_at = r.completed_at + t.ttl, due_at = r.completed_at + t.ttl
@@ -105,7 +107,7 @@ def restart(
     connection: Connection, crawl_id: int, reached: Callable[[int, int], None] | None = None
 ) -> dict[str, int]:
     """Delete what a crawl has, and count it; the crawl stays known, and its declared tasks."""
-    total = connection.execute(status.ITEMS, {"crawl": crawl_id}).scalar_one()
+    total = connection.execute(ITEMS, {"crawl": crawl_id}).scalar_one()
     counts = dict.fromkeys(OF_CRAWL, 0)
     engine.hot_path(connection)
     last = 0

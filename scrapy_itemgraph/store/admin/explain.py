@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.limits import LOOKAHEAD
 from scrapy_itemgraph.model.work import ErrorRecord
+from scrapy_itemgraph.store.admin import counting, task_counts
 from scrapy_itemgraph.store.admin.limits_report import limit_name
 from scrapy_itemgraph.store.admin.status import STATE
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.limits.allocation import STORED_TERMS, StoredTerms
-from scrapy_itemgraph.store.sql_conditions import COUNTED_FAILURES
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ FACTS = text(f"""
         w.worker_id, o.host, o.process_id,
         s.name AS slot, s.blocked_until, s.blocked_by AS slot_blocked_by,
         f.id AS failure_id, f.error,
-        CASE WHEN t.max_failures IS NOT NULL THEN
-            (SELECT count(*) FROM ({COUNTED_FAILURES}) AS counted) END AS open_failures,
         w.item_id IS NULL AND EXISTS (
             SELECT FROM sweeps v JOIN tags g ON g.tag_name = ANY (v.tags)
             WHERE v.crawl_id = t.crawl_id AND g.item_id = :item
@@ -117,7 +116,6 @@ class _Facts(NamedTuple):
     slot_blocked_by: str | None
     failure_id: int | None
     error: dict[str, Any] | None
-    open_failures: int | None
     awaits_sweep: bool
     now: datetime
 
@@ -175,11 +173,24 @@ def explain(
     rows = typed(connection.execute(FACTS, {"crawl": crawl_id, "item": item_id}), _Facts)
     facts = {row.task: row for row in rows}
     limits = _limits(connection, item_id)
-    return [
-        _explanation(row, [facts[name] for name in row.depends_on], limits[row.task].values())
+    asked = [
+        row
         for row in rows
         if row.task == task
         or (task is None and (row.is_called_for or row.task_version is not None))
+    ]
+    open_failures: dict[str, int] = {}
+    if any(row.max_failures is not None for row in asked):
+        counted = counting.count(connection, task_counts.COUNTED_FAILURES, crawl=crawl_id)
+        open_failures = {one["name"]: one["failures"] for one in counted}
+    return [
+        _explanation(
+            row,
+            [facts[name] for name in row.depends_on],
+            limits[row.task].values(),
+            open_failures.get(row.task, 0),
+        )
+        for row in asked
     ]
 
 
@@ -197,11 +208,11 @@ def _limits(connection: Connection, item_id: int) -> dict[str, dict[int, _Limit]
 
 
 def _explanation(
-    row: _Facts, dependencies: list[_Facts], limits: Collection[_Limit]
+    row: _Facts, dependencies: list[_Facts], limits: Collection[_Limit], open_failures: int
 ) -> Explanation:
     against = [
         *_against_outstanding(row, dependencies),
-        *_against_claiming(row),
+        *_against_claiming(row, open_failures),
         *(reason for limit in limits for reason in _against_starting(limit)),
     ]
     why = row.state if row.completed_at is None else _why(row)
@@ -261,7 +272,7 @@ def _against_outstanding(row: _Facts, dependencies: list[_Facts]) -> Iterator[st
             yield f"it depends on {dependency.task!r}, which is {dependency.state}: {why}"
 
 
-def _against_claiming(row: _Facts) -> Iterator[str]:
+def _against_claiming(row: _Facts, open_failures: int) -> Iterator[str]:
     """Say what keeps outstanding work from being claimed now."""
     if row.claimed_at is not None:
         since = wording.format_period((row.now - row.claimed_at).total_seconds())
@@ -270,9 +281,9 @@ def _against_claiming(row: _Facts) -> Iterator[str]:
         )
     if not row.is_enabled:
         yield f"the task is disabled; scrapy itemgraph enable {row.task}"
-    if row.max_failures is not None and (row.open_failures or 0) >= row.max_failures:
+    if row.max_failures is not None and open_failures >= row.max_failures:
         yield (
-            f"the task is stopped by {row.open_failures} open failures "
+            f"the task is stopped by {counts.shown(open_failures)} open failures "
             f"(max_failures={row.max_failures}); handle them"
         )
     if row.not_before is not None and row.not_before > row.now:

@@ -18,7 +18,7 @@ from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import input_checks, slots
 from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit
 from scrapy_itemgraph.postgres.engine import NOW
-from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.admin import counting
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.limits.allocation import STORED_TERMS, StoredTerms
 from scrapy_itemgraph.store.notify import notify
@@ -232,12 +232,12 @@ def listed(
 
     With `crawl_id` those that this crawl's work keeps to, and of slots its work alone.
     """
-    given = {"crawl": crawl_id, "only": None, "many": status.MANY, "limit": limit}
+    given = {"crawl": crawl_id, "only": None, "many": counting.MOST, "limit": limit}
     return [*_states(connection, NAMED, given), *_states(connection, SLOTS, given)]
 
 
 def _state(connection: Connection, found: _Found) -> LimitState:
-    given = {"crawl": None, "only": found.id, "many": status.MANY, "limit": 1}
+    given = {"crawl": None, "only": found.id, "many": counting.MOST, "limit": 1}
     (state,) = _states(connection, SLOTS if found.kind == "slot" else NAMED, given)
     return state
 
@@ -260,7 +260,7 @@ def _states(
             "delay": kept.meant,
             "gap": kept.gap,
             "concurrency": kept.concurrency,
-            "is_counted": row.work is None or row.work < status.MANY,
+            "is_counted": row.work is None or row.work < counting.MOST,
             "holders": tuple(holder for holder in own if holder.units),
             "waiting": tuple(holder for holder in own if not holder.units),
         }

@@ -8,25 +8,40 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.postgres.engine import APPLICATION
+from scrapy_itemgraph.store.admin import counting
+from scrapy_itemgraph.store.admin.counting import Counted, Groups
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-MOST = 1_000_000
 _UNDER_WAY = re.compile(rf"{APPLICATION}: (\w+) (\d+)(?:/(\d+))?")
 
-# What is left of a sweep is counted up to a number.
-SWEEPS = text("""
-    SELECT s.id, t.name AS task, s.tags, s.opened_at, s.swept, (
-        SELECT count(*) FROM (
-            SELECT DISTINCT g.item_id FROM tags g
-            WHERE g.crawl_id = s.crawl_id AND g.tag_name = ANY (s.tags)
-                AND g.item_id > s.after_item_id
-            LIMIT :most) AS rest) AS left
-    FROM sweeps s
-    LEFT JOIN tasks t ON t.id = s.task_id WHERE s.crawl_id = :crawl ORDER BY s.id
-""")
+_IS_LEFT = "g.crawl_id = t.crawl_id AND g.tag_name = ANY (t.tags) AND g.item_id > t.after_item_id"
+
+# Open sweeps, and the items that each has not reached; one with several of the tags counts once.
+SWEEPS = Groups(
+    columns="""(SELECT k.name FROM tasks k WHERE k.id = t.task_id) AS task,
+        t.tags, t.opened_at, t.swept""",
+    source="sweeps t",
+    where="t.crawl_id = :crawl",
+    order="t.id",
+    counted={
+        "left": Counted(
+            table="tags",
+            alias="g",
+            join=_IS_LEFT,
+            rows=f"SELECT g.* FROM tags g WHERE {_IS_LEFT}",  # noqa: S608 - our own text
+            sampled="true",
+            condition="""NOT EXISTS (
+                SELECT FROM tags o
+                WHERE o.item_id = g.item_id AND o.tag_name = ANY (t.tags)
+                    AND o.tag_name < g.tag_name)""",
+        )
+    },
+)
+
 # Long work of other processes: they say in their transactions' names how far it is.
 UNDER_WAY = text("""
     SELECT pid, application_name, xact_start FROM pg_stat_activity
@@ -39,7 +54,7 @@ UNDER_WAY = text("""
 class Sweep:
     """A change of a task, or of tags, that is being brought to the items; how far that is.
 
-    What is `left` is counted up to a million.
+    What is `left` is an estimate where it is above 100,000.
     """
 
     task: str | None
@@ -50,7 +65,7 @@ class Sweep:
     @property
     def total(self) -> int:
         """How many items it goes to."""
-        return self.swept + self.left
+        return counts.total([self.swept, self.left])
 
     @property
     def change(self) -> str:
@@ -59,14 +74,16 @@ class Sweep:
         return f"a change of the task {self.task!r}" if self.task else f"a change of the tag {tags}"
 
     def __str__(self) -> str:
-        more = "more than " if self.left >= MOST else ""
-        return f"{self.change} has reached {self.swept:,} of {more}{self.total:,} items"
+        return f"{self.change} has reached {self.swept:,} of {counts.shown(self.total)} items"
 
 
 def open_sweeps(connection: Connection, crawl_id: int) -> list[dict[str, Any]]:
-    """Return the crawl's open sweeps in their order, with the numbers of items done and left."""
-    rows = connection.execute(SWEEPS, {"crawl": crawl_id, "most": MOST})
-    return [row._asdict() for row in rows]
+    """Return the crawl's open sweeps in their order, with the numbers of items done and left.
+
+    `estimated` names those that are estimates.
+    """
+    rows = counting.count(connection, SWEEPS, crawl=crawl_id)
+    return [{**row, "estimated": counts.estimated(row)} for row in rows]
 
 
 def sweeps(connection: Connection, crawl_id: int) -> list[Sweep]:

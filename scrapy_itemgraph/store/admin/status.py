@@ -7,28 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.snapshots import ResultSnapshot
-from scrapy_itemgraph.store.admin import progress_reports
+from scrapy_itemgraph.postgres.engine import NOW
+from scrapy_itemgraph.store.admin import counting, progress_reports, task_counts
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.failures import PAGE
-from scrapy_itemgraph.store.sql_conditions import (
-    IS_FRESH,
-    IS_READY,
-    IS_READY_ALONE,
-    IS_READY_BESIDE_OTHERS,
-    IS_STOPPED,
-    STANDS,
-    is_stale,
-)
+from scrapy_itemgraph.store.sql_conditions import is_stale
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection
-
-MANY = 100_000
-
 
 # Items whose data names a URL: they are found by reading all of a crawl's.
 OF_URL = text(f"""
@@ -70,65 +62,12 @@ ATTEMPTS = text("""
     WHERE a.item_id = :item ORDER BY a.id DESC LIMIT :limit
 """)
 
-# Outstanding work in the order in which it would be claimed, were all of it in one queue.
-WORKLIST = text(f"""
-    SELECT i.name AS item, {PAGE}, w.task, w.is_stale, w.nice, w.tries, w.deaths, w.stalls,
-        w.not_before,
-        s.name AS slot
-    FROM (
-        SELECT w.*, t.name AS task FROM work w JOIN tasks t ON t.id = w.task_id
-        WHERE w.crawl_id = :crawl AND w.token IS NULL
-            AND (CAST(:task AS text) IS NULL OR t.name = :task)
-        ORDER BY w.is_stale, w.nice, w.seq
-        LIMIT :limit) w
-    JOIN items i ON i.id = w.item_id
-    JOIN queues q ON q.id = w.queue_id
-    JOIN limits s ON s.id = q.slot_id
-    ORDER BY w.is_stale, w.nice, w.seq
-""")  # noqa: S608 - our own columns
-
-TASKS = text(f"""
-    SELECT t.name, t.spider, t.version, t.ttl, t.nice, t.is_enabled, t.is_registered,
-        t.max_failures,
-        ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
-        ARRAY(SELECT d.name FROM task_dependencies td JOIN tasks d ON d.id = td.depends_on_id
-            WHERE td.task_id = t.id ORDER BY 1) AS depends_on,
-        coalesce(w.waiting, 0) AS waiting, coalesce(w.delayed, 0) AS delayed,
-        coalesce(w.claimed, 0) AS claimed,
-        coalesce(r.completed, 0) AS completed, coalesce(r.fresh - r.due, 0) AS fresh,
-        coalesce(r.due, 0) AS due,
-        coalesce(r.held, 0) AS held,
-        coalesce(f.failures, 0) AS failures, coalesce(f.refusals, 0) AS refusals
-    FROM tasks t
-    LEFT JOIN (
-        SELECT task_id, count(*) FILTER (WHERE token IS NULL AND not_before IS NULL) AS waiting,
-            count(*) FILTER (WHERE not_before IS NOT NULL) AS delayed,
-            count(*) FILTER (WHERE token IS NOT NULL) AS claimed
-        FROM work WHERE crawl_id = :crawl GROUP BY task_id) w ON w.task_id = t.id
-    LEFT JOIN (
-        SELECT r.task_id, count(r.completed_at) AS completed,
-            count(*) FILTER (WHERE {IS_FRESH}) AS fresh,
-            count(*) FILTER (WHERE {STANDS}
-                AND r.due_at <= (SELECT clock_timestamp())) AS due,
-            count(*) FILTER (WHERE r.is_held) AS held
-        FROM results r JOIN tasks t ON t.id = r.task_id
-        WHERE t.crawl_id = :crawl GROUP BY r.task_id) r ON r.task_id = t.id
-    LEFT JOIN (
-        SELECT f.task_id, count(*) FILTER (WHERE NOT f.is_refusal) AS failures,
-            count(*) FILTER (WHERE f.is_refusal) AS refusals
-        FROM failures f JOIN tasks t ON t.id = f.task_id
-        WHERE t.crawl_id = :crawl AND f.handled_at IS NULL GROUP BY f.task_id) f
-        ON f.task_id = t.id
-    WHERE t.crawl_id = :crawl
-    ORDER BY t.name
-""")  # noqa: S608 - our own conditions
-
 CRAWLS = text("SELECT name FROM crawls ORDER BY name")
-ITEMS = text("SELECT count(*) FROM items WHERE crawl_id = :crawl")
 WORKERS = text("""
     SELECT id, spider, host, process_id, job, started_at, lease_until,
         lease_until < clock_timestamp() AS is_late,
-        (SELECT count(*) FROM work WHERE work.worker_id = workers.id) AS claims
+        (SELECT count(*) FROM work w
+            WHERE w.worker_id = workers.id AND w.token IS NOT NULL) AS claims
     FROM workers WHERE crawl_id = :crawl AND stopped_at IS NULL ORDER BY id
 """)
 NEXT_DUE = text("""
@@ -144,67 +83,6 @@ OLD_SNAPSHOT = text("""
     WHERE backend_xmin IS NOT NULL AND xact_start < now() - interval '10 minutes'
     ORDER BY xact_start LIMIT 1
 """)
-
-
-_OPEN_FAILURES = """tasks t JOIN failures f ON f.task_id = t.id
-        WHERE t.crawl_id = :crawl AND f.handled_at IS NULL"""
-
-# What a log line counts, and what of it.
-COUNTED = {
-    "disabled": f"""work w JOIN tasks t ON t.id = w.task_id
-        WHERE w.crawl_id = :crawl AND {IS_READY} AND NOT t.is_enabled""",
-    "stopped": f"""work w JOIN stopped ON stopped.id = w.task_id
-        WHERE w.crawl_id = :crawl AND {IS_READY}""",
-    "blocked": f"""blocked CROSS JOIN LATERAL (
-            SELECT w.task_id FROM work w
-            WHERE w.queue_id = blocked.id AND {IS_READY_BESIDE_OTHERS}) AS w
-        WHERE w.task_id NOT IN (SELECT id FROM closed)
-        UNION ALL
-        SELECT FROM work w JOIN blocked ON blocked.id = w.queue_id
-        WHERE w.crawl_id = :crawl AND {IS_READY_ALONE}
-            AND w.task_id NOT IN (SELECT id FROM closed)""",  # noqa: S608 - our own conditions
-    "fresh": f"""tasks t JOIN results r ON r.task_id = t.id
-        WHERE t.crawl_id = :crawl AND t.is_registered AND {STANDS}
-            AND (r.expires_at IS NULL OR r.due_at > (SELECT clock_timestamp()))""",
-    "due": """tasks t CROSS JOIN LATERAL (
-            SELECT FROM results r
-            WHERE r.task_id = t.id AND r.due_at <= (SELECT clock_timestamp())
-                AND NOT r.is_held AND r.invalidated_at IS NULL AND r.task_version = t.version
-            LIMIT :many) AS r
-        WHERE t.crawl_id = :crawl AND t.is_registered""",
-    "waiting": f"""work w WHERE w.crawl_id = :crawl AND {IS_READY}
-        AND w.task_id NOT IN (SELECT id FROM closed)
-        AND w.queue_id NOT IN (SELECT id FROM blocked)""",  # noqa: S608
-    "given_up": """tasks t JOIN results r ON r.task_id = t.id
-        WHERE t.crawl_id = :crawl AND r.is_held AND NOT EXISTS (
-            SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
-                AND f.handled_at IS NULL)""",
-    "later": "work w WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL",
-    "claimed": """work w JOIN workers o ON o.id = w.worker_id
-        WHERE o.crawl_id = :crawl AND w.token IS NOT NULL""",
-    "failures": f"{_OPEN_FAILURES} AND NOT f.is_refusal",
-    "lost": f"{_OPEN_FAILURES} AND f.error->>'type' IN ('worker died', 'stalled')",
-    "refusals": f"{_OPEN_FAILURES} AND f.is_refusal",
-}
-
-# The counts; each stops at a number that nobody reads to the end.
-_COUNTS = ", ".join(
-    f"(SELECT count(*) FROM (SELECT FROM {what} LIMIT :many) AS counted) AS {name}"  # noqa: S608
-    for name, what in COUNTED.items()
-)
-SUMMARY = text(f"""
-    WITH stopped AS MATERIALIZED (
-        SELECT t.id FROM tasks t
-        WHERE t.crawl_id = :crawl AND t.is_enabled AND {IS_STOPPED}),
-    blocked AS MATERIALIZED (
-        SELECT q.id FROM queues q JOIN limits l ON l.id = q.slot_id
-        WHERE q.crawl_id = :crawl AND l.blocked_by = 'person'
-            AND l.blocked_until > clock_timestamp()),
-    closed AS MATERIALIZED (
-        SELECT t.id FROM tasks t WHERE t.crawl_id = :crawl AND NOT t.is_enabled
-        UNION SELECT id FROM stopped)
-    SELECT {_COUNTS}, clock_timestamp() AS now
-""")  # noqa: S608 - our own conditions
 
 
 class ItemOfUrl(NamedTuple):
@@ -230,24 +108,11 @@ class Attempt(NamedTuple):
     host: str | None
 
 
-class OutstandingWork(NamedTuple):
-    """Work that nobody has claimed."""
-
-    item: str
-    url: str | None
-    method: str | None
-    task: str
-    is_stale: bool
-    nice: int
-    tries: int
-    deaths: int
-    stalls: int
-    not_before: datetime | None
-    slot: str
-
-
 class TaskState(NamedTuple):
-    """A task as it is declared, and what is done, waiting and failed of it."""
+    """A task as it is declared, and what is done, waiting and failed of it.
+
+    `estimated` names the numbers that are estimates, for they are above 100,000.
+    """
 
     name: str
     spider: str
@@ -268,11 +133,12 @@ class TaskState(NamedTuple):
     held: int
     failures: int
     refusals: int
+    estimated: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a crawl has and lacks, counted up to a hundred thousand each.
+    """What a crawl has and lacks; numbers above 100,000 are estimates.
 
     `waiting` is work that could be claimed; none is in two of the numbers.
     """
@@ -296,14 +162,14 @@ class Summary:
     @property
     def resuming(self) -> str | None:
         """What a start says that goes on with a run: what is done, and what is not yet."""
-        left = self.waiting + self.claimed
+        left = counts.total([self.waiting, self.claimed])
         if not self.fresh and not left:
             return None
-        return f"resuming: {_count(self.fresh)} done, {_count(left)} waiting"
+        return f"resuming: {counts.shown(self.fresh)} done, {counts.shown(left)} waiting"
 
     def lines(self) -> list[str]:
         """Return what a person should know, a line each."""
-        lines = [f"{_count(self.fresh)} results are fresh"]
+        lines = [f"{counts.shown(self.fresh)} results are fresh"]
         if self.fresh:
             lines[0] += " (of their task's present version, within its ttl: not made again)"
         if self.next_due is not None:
@@ -318,21 +184,19 @@ class Summary:
             "not before a later time": self.later,
             "that fell due since (the next run takes them)": self.due,
             "claimed by others": self.claimed,
-            "held by a failure (scrapy itemgraph failures, handle)": self.failures - self.lost,
+            "held by a failure (scrapy itemgraph failures, handle)": counts.less(
+                self.failures, self.lost
+            ),
             "held because its workers died or stalled (likewise)": self.lost,
             "given up by handle --no-retry (scrapy itemgraph expire)": self.given_up,
             "refused by offsite, robots.txt or a middleware (likewise)": self.refusals,
         }
-        found = [f"{_count(number)} {why}" for why, number in left.items() if number > 0]
+        found = [f"{counts.shown(number)} {why}" for why, number in left.items() if number > 0]
         lines.append("left: " + ("; ".join(found) if found else "nothing"))
         if self.sweeps:
             open_ = "; ".join(map(str, self.sweeps))
             lines.append(f"these numbers are not final: {open_}; the next run goes on with it")
         return lines
-
-
-def _count(number: int) -> str:
-    return f"{number:,}" if number < MANY else f"more than {MANY:,}"
 
 
 def of_url(connection: Connection, crawl_id: int, url: str, *, limit: int) -> list[ItemOfUrl]:
@@ -352,17 +216,10 @@ def attempts(connection: Connection, item_id: int, *, limit: int) -> list[Attemp
     return typed(connection.execute(ATTEMPTS, {"item": item_id, "limit": limit}), Attempt)
 
 
-def worklist(
-    connection: Connection, crawl_id: int, *, task: str | None, limit: int
-) -> list[OutstandingWork]:
-    """Return outstanding, unclaimed work."""
-    given = {"crawl": crawl_id, "task": task, "limit": limit}
-    return typed(connection.execute(WORKLIST, given), OutstandingWork)
-
-
 def tasks(connection: Connection, crawl_id: int) -> list[TaskState]:
     """Return every task with what is done, waiting and failed of it."""
-    return typed(connection.execute(TASKS, {"crawl": crawl_id}), TaskState)
+    rows = counting.count(connection, task_counts.TASKS, crawl=crawl_id)
+    return [TaskState(**row, estimated=counts.estimated(row)) for row in rows]
 
 
 def crawls(connection: Connection) -> list[str]:
@@ -370,22 +227,48 @@ def crawls(connection: Connection) -> list[str]:
     return list(connection.execute(CRAWLS).scalars())
 
 
+def items(connection: Connection, crawl_id: int) -> int:
+    """Count a crawl's items."""
+    (row,) = counting.count(connection, task_counts.ITEMS, crawl=crawl_id)
+    number: int = row["items"]
+    return number
+
+
 def summary(connection: Connection, crawl_id: int) -> Summary:
     """Count a crawl for a log line."""
-    row = connection.execute(SUMMARY, {"crawl": crawl_id, "many": MANY}).one()
-    due = connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar()
+    rows = counting.count(connection, task_counts.OF_SUMMARY, crawl=crawl_id)
+    registered = [row for row in rows if row["is_registered"]]
+    open_ = [row for row in rows if row["is_enabled"] and not row["is_stopped"]]
+
+    def total(name: str, of: Iterable[dict[str, Any]] = rows) -> int:
+        return counts.total(row[name] for row in of)
+
+    blocked = total("blocked", open_)
     return Summary(
-        **row._asdict(),
-        next_due=due,
+        fresh=total("fresh", registered),
+        due=total("due", registered),
+        waiting=counts.less(total("waiting", open_), blocked),
+        disabled=total("waiting", (row for row in rows if not row["is_enabled"])),
+        stopped=total("waiting", (row for row in rows if row["is_stopped"])),
+        blocked=blocked,
+        later=total("delayed"),
+        **{name: total(name) for name in ("given_up", "claimed", "failures", "lost", "refusals")},
+        next_due=connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
+        now=connection.execute(NOW).scalar_one(),
         sweeps=tuple(progress_reports.sweeps(connection, crawl_id)),
     )
 
 
 def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
-    """Return a crawl's numbers: items, tasks, workers, sweeps, and what hinders vacuum."""
+    """Return a crawl's numbers: items, tasks, workers, sweeps, and what hinders vacuum.
+
+    `estimated` names the numbers that are estimates.
+    """
+    number = items(connection, crawl_id)
     old = connection.execute(OLD_SNAPSHOT).first()
     return {
-        "items": connection.execute(ITEMS, {"crawl": crawl_id}).scalar_one(),
+        "items": number,
+        "estimated": counts.estimated({"items": number}),
         "tasks": [row._asdict() for row in tasks(connection, crawl_id)],
         "workers": [row._asdict() for row in connection.execute(WORKERS, {"crawl": crawl_id})],
         "sweeps": progress_reports.open_sweeps(connection, crawl_id),

@@ -16,7 +16,7 @@ import pytest
 from commands_run import DAY
 
 from scrapy_itemgraph.commands import COMMANDS, parsing, printing
-from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.admin import counting, status
 from scrapy_itemgraph.store.registry import workers
 
 
@@ -256,3 +256,20 @@ def test_embedded_outside_a_project(tmp_path):
     assert place == (tmp_path / ".scrapy/itemgraph").resolve()
     assert empty.returncode == 1
     assert b"none yet" in empty.stderr
+
+
+def test_estimates_are_marked_by_the_commands_and_in_json(crawl, scrapy, monkeypatch):
+    """`status` writes ~ before an estimate; with --json a field beside the numbers names it."""
+    for number in range(12):
+        crawl.work(f"I{number}")
+    crawl.done("I0")
+    monkeypatch.setattr(counting, "MOST", 5)
+
+    human, document = scrapy("status").out, scrapy("status", "--json").document
+
+    assert "items ~12" in " ".join(human.split())
+    assert "parse ~11 0" in " ".join(human.split())
+    assert (document["items"], document["estimated"]) == (12, ["items"])
+    (task,) = (one for one in document["tasks"] if one["name"] == "parse")
+    assert (task["waiting"], task["fresh"], task["estimated"]) == (11, 1, ["waiting"])
+    assert "estimated" in scrapy("tasks", "--json").document[0]

@@ -18,7 +18,7 @@ from scrapy.settings import Settings
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.limits import Terms
-from scrapy_itemgraph.store.admin import limits_report, status
+from scrapy_itemgraph.store.admin import counting, limits_report
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_slots_shows_what_is_meant_and_where_counting_ended(scrapy, crawl, monke
         crawl.work(name)
     crawl.work("D", data={"url": "http://b.example/"})
     hold(crawl, terms=Terms(gap=2.0, delay=4.0))
-    monkeypatch.setattr(status, "MANY", 2)
+    monkeypatch.setattr(counting, "MOST", 2)
 
     human, document = scrapy("slots").out, scrapy("slots", "--json").document
 

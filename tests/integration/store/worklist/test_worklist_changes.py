@@ -13,7 +13,7 @@ from scrapy_itemgraph import CreateItem, RemoveTag, SetTTL, UpdateData
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import engine_work
-from scrapy_itemgraph.store.admin import crawl_reports, status
+from scrapy_itemgraph.store.admin import crawl_reports, outstanding
 from scrapy_itemgraph.store.registry import sweeps
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims, timers
@@ -186,7 +186,7 @@ def test_changed_options_move_work(crawl):
 
     crawl.register(parse={"tags": ["page"], "nice": -7, "slot": "api.example"})
 
-    (row,) = status.worklist(crawl.connection, crawl.id, task=None, limit=10)
+    (row,) = outstanding.worklist(crawl.connection, crawl.id, task=None, limit=10)
     assert (row.nice, row.slot) == (-7, "api.example")
 
 

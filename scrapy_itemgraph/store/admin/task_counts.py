@@ -1,0 +1,171 @@
+"""What is counted of a crawl and of its tasks: work, results, failures; each by an index."""
+
+from __future__ import annotations
+
+from scrapy_itemgraph.store.admin.counting import Counted, Groups
+from scrapy_itemgraph.store.sql_conditions import (
+    IS_CALLED_FOR,
+    IS_LAPSED,
+    IS_LASTING,
+    IS_READY,
+    IS_READY_ALONE,
+    IS_READY_BESIDE_OTHERS,
+    IS_STOPPED,
+    STANDS,
+)
+
+ITEMS = Groups(
+    columns="t.name",
+    source="crawls t",
+    where="t.id = :crawl",
+    counted={
+        "items": Counted(
+            table="items",
+            alias="i",
+            join="i.crawl_id = t.id",
+            rows="SELECT FROM items i WHERE i.crawl_id = t.id",
+            sampled="true",
+        )
+    },
+)
+
+
+def _work(rows: str, sampled: str) -> Counted:
+    return Counted(table="work", alias="w", join="w.task_id = t.id", rows=rows, sampled=sampled)
+
+
+def _results(rows: str, sampled: str, condition: str | None = None) -> Counted:
+    return Counted(
+        table="results",
+        alias="r",
+        join="r.task_id = t.id",
+        rows=rows,
+        sampled=sampled,
+        condition=condition,
+    )
+
+
+def _open_failures(which: str, condition: str | None = None) -> Counted:
+    is_open = f"f.handled_at IS NULL AND {which}"
+    return Counted(
+        table="failures",
+        alias="f",
+        join="f.task_id = t.id",
+        rows=f"SELECT f.* FROM failures f WHERE f.task_id = t.id AND {is_open}",  # noqa: S608
+        sampled=is_open,
+        condition=condition,
+    )
+
+
+def _ready(of_queues: str, is_in: str = "") -> str:
+    """Return what finds a task's work that could be claimed, queue by queue."""
+    return f"""
+        SELECT FROM kinds k JOIN {of_queues} ON q.crawl_id = t.crawl_id
+        CROSS JOIN LATERAL (
+            SELECT FROM work w
+            WHERE w.queue_id = q.id AND w.kind_id = k.id AND {IS_READY_BESIDE_OTHERS}
+            LIMIT :most + 1) AS ready
+        WHERE k.task_id = t.id
+        UNION ALL
+        SELECT FROM work w
+        WHERE w.crawl_id = t.crawl_id AND w.task_id = t.id AND {IS_READY_ALONE} {is_in}
+    """  # noqa: S608 - our own conditions
+
+
+_NOW = "(SELECT clock_timestamp())"
+_IS_DUE = f"r.due_at <= {_NOW}"
+
+WORK = {
+    "waiting": _work(_ready("queues q"), IS_READY),
+    "delayed": _work(
+        """SELECT FROM work w
+        WHERE w.task_id = t.id AND w.not_before IS NOT NULL AND w.token IS NULL""",
+        "w.not_before IS NOT NULL AND w.token IS NULL",
+    ),
+    "claimed": _work(
+        "SELECT FROM work w WHERE w.token IS NOT NULL AND w.task_id = t.id",
+        "w.token IS NOT NULL",
+    ),
+}
+
+# A completed result has a moment at which it expires, or lasts, or has lapsed: none is in two.
+_OF_TASK = "SELECT r.* FROM results r WHERE r.task_id = t.id"
+RESULTS = {
+    "completed": _results(
+        f"""{_OF_TASK} AND r.due_at IS NOT NULL
+        UNION ALL {_OF_TASK} AND {IS_LASTING}
+        UNION ALL {_OF_TASK} AND {IS_LAPSED}""",
+        "r.completed_at IS NOT NULL",
+    ),
+    "fresh": _results(
+        f"""{_OF_TASK} AND r.due_at > {_NOW}
+        UNION ALL {_OF_TASK} AND {IS_LASTING} AND r.task_version = t.version""",
+        f"(r.expires_at IS NULL OR r.due_at > {_NOW})",
+        condition=STANDS,
+    ),
+    "due": _results(f"{_OF_TASK} AND {_IS_DUE}", _IS_DUE, condition=STANDS),
+    "held": _results(f"{_OF_TASK} AND r.is_held", "r.is_held"),
+}
+
+FAILURES = {
+    "failures": _open_failures("NOT f.is_refusal"),
+    "refusals": _open_failures("f.is_refusal"),
+}
+
+TASKS = Groups(
+    columns="""t.name, t.spider, t.version, t.ttl, t.nice, t.is_enabled, t.is_registered,
+        t.max_failures,
+        ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
+        ARRAY(SELECT d.name FROM task_dependencies td JOIN tasks d ON d.id = td.depends_on_id
+            WHERE td.task_id = t.id ORDER BY 1) AS depends_on""",
+    source="tasks t",
+    where="t.crawl_id = :crawl",
+    order="t.name",
+    counted={**WORK, **RESULTS, **FAILURES},
+)
+
+# Open failures of the tasks that so many of them stop.
+COUNTED_FAILURES = Groups(
+    columns="t.name",
+    source="tasks t",
+    where="t.crawl_id = :crawl AND t.max_failures IS NOT NULL",
+    counted={"failures": _open_failures("NOT f.is_refusal", condition=IS_CALLED_FOR)},
+)
+
+_IS_BLOCKED = "l.blocked_by = 'person' AND l.blocked_until > clock_timestamp()"
+_BLOCKED = f"""EXISTS (
+            SELECT FROM queues q JOIN limits l ON l.id = q.slot_id
+            WHERE q.id = w.queue_id AND {_IS_BLOCKED})"""
+
+# What a log line tells of a crawl: of its tasks, which are closed, and all numbers.
+OF_SUMMARY = Groups(
+    columns=f"""t.is_registered, t.is_enabled,
+        t.is_enabled AND CASE WHEN t.max_failures IS NULL THEN false
+            ELSE {IS_STOPPED} END AS is_stopped""",
+    source="tasks t",
+    where="t.crawl_id = :crawl",
+    counted={
+        **WORK,
+        **{name: RESULTS[name] for name in ("fresh", "due")},
+        **FAILURES,
+        "blocked": _work(
+            _ready(
+                f"""(
+                SELECT q.* FROM queues q JOIN limits l ON l.id = q.slot_id
+                WHERE {_IS_BLOCKED}) AS q""",  # noqa: S608 - our own conditions
+                is_in=f"AND {_BLOCKED}",
+            ),
+            f"{IS_READY} AND {_BLOCKED}",
+        ),
+        "given_up": _results(
+            f"{_OF_TASK} AND r.is_held",
+            "r.is_held",
+            condition="""NOT EXISTS (
+                SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
+                    AND f.handled_at IS NULL)""",
+        ),
+        "lost": _open_failures(
+            "NOT f.is_refusal", condition="f.error->>'type' IN ('worker died', 'stalled')"
+        ),
+    },
+)
