@@ -79,7 +79,7 @@ def apply(
     endings = {id(c): _run(connection, state, c, spider) for c in running}
     frees_names = flush(connection, state)
     _record(connection, running, endings, state, worker_id)
-    refresh.refresh(connection, {*state.items, *freed_items}, new=_alike(connection, state.new))
+    refresh.refresh(connection, {*state.items, *freed_items}, new=alike(connection, state.new))
     queues.wake(connection, [row.queue_id for row in freed])
     scraped_items.append(connection, crawl_id, _kept(running, endings))
     if frees_names:
@@ -229,7 +229,7 @@ def _keep_requests(
     ending.notes = tuple(run.notes)
 
 
-def _alike(connection: Connection, made: Mapping[int, New]) -> Iterable[list[int]]:
+def alike(connection: Connection, made: Mapping[int, New]) -> Iterable[list[int]]:
     """Return the numbers of new items, in groups that are alike in what decides about work."""
     groups: dict[Hashable, list[int]] = {}
     for part in slices(connection, list(made.items()), WIDE):

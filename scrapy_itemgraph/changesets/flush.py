@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
@@ -112,7 +111,7 @@ def flush(connection: Connection, state: State) -> bool:
     living = [item for item in items if not item.is_deleted]
     gone = [item for item in items if item.is_deleted]
     _write_items(connection, state, living)
-    _write_new(connection, state)
+    write_new(connection, state)
     frees_names = batch_names.write(connection, state)
     _write_tags(connection, state, living)
     _write_results(connection, living)
@@ -185,7 +184,7 @@ def _write_items(connection: Connection, state: State, living: Sequence[Item]) -
         connection.execute(UPDATE_ITEMS, given)
 
 
-def _write_new(connection: Connection, state: State) -> None:
+def write_new(connection: Connection, state: State) -> None:
     """Write the items that were created and not looked at since, with their tags."""
     slots: set[str] = set()
     for some in slices(connection, list(state.new.values()), WIDE):
@@ -272,4 +271,4 @@ def _write_results(connection: Connection, living: Sequence[Item]) -> None:
 def _json(value: Any) -> str:
     if isinstance(value, input_checks.Unreadable):
         return value  # as it was
-    return json.dumps(value, ensure_ascii=False)
+    return input_checks.write_json(value)

@@ -17,6 +17,7 @@ from scrapy_itemgraph.changesets.state import (
     New,
     Result,
     TaskRow,
+    slot_of,
 )
 from scrapy_itemgraph.exceptions import (
     InvalidDataError,
@@ -178,7 +179,7 @@ def _create(run: ChangesetRun, operation: ops.CreateItem) -> None:
     for name in names:
         run.draft.give(name, number)
     created_by = operation.created_by or _creator(run)
-    run.draft.add(number, New(operation, names, created_by, not_before))
+    run.draft.add(number, New(operation, names, created_by, not_before, slot_of(operation)))
     run.note(operation, "new", operation)
 
 

@@ -6,11 +6,10 @@ succeeds becomes part of the state. Nothing here touches the database.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.model import input_checks, slots
 from scrapy_itemgraph.model.operations import EnqueueRequest, tag_values
 
 if TYPE_CHECKING:
@@ -102,6 +101,13 @@ class Item:
             self.dropped_tags.add(tag)
 
 
+def slot_of(operation: CreateItem) -> str:
+    """Return the slot that the data of an item to be created names."""
+    if isinstance(operation, EnqueueRequest):
+        return operation.slot
+    return slots.slot_of(operation.data)
+
+
 class New(NamedTuple):
     """An item to be created that nothing has looked at since: little more than its operation."""
 
@@ -109,14 +115,7 @@ class New(NamedTuple):
     names: tuple[str, ...]
     created_by: str | None
     not_before: datetime | None
-
-    @property
-    def slot(self) -> str:
-        """The slot that its data names."""
-        operation = self.operation
-        if isinstance(operation, EnqueueRequest):
-            return operation.slot
-        return slots.slot_of(operation.data)
+    slot: str
 
     @property
     def text(self) -> str:
@@ -124,7 +123,7 @@ class New(NamedTuple):
         operation = self.operation
         if isinstance(operation, EnqueueRequest):
             return operation.text
-        return json.dumps(dict(operation.data), ensure_ascii=False)
+        return input_checks.write_json(dict(operation.data))
 
     def item(self, number: int, now: datetime) -> Item:
         """Return the item that it becomes, to be looked at or changed."""

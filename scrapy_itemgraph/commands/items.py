@@ -195,13 +195,15 @@ def _add_many(call: Call) -> None:
     if given.alias or given.prefix is not None or given.url is not None:
         raise UsageError("--alias, --prefix and --url are for one item, not for standard input")
 
+    tags = dict(given.tag)
+
     def read(where: str, line: bytes) -> operations.Operation:
         try:
             name = line.decode().strip()
         except UnicodeDecodeError as error:
             raise OperationError(f"{where}: {error}") from None
         data = {"url": name} if given.data is None and "://" in name else given.data or {}
-        created = operations.CreateItem(name, dict(given.tag), data, nice=given.nice)
+        created = operations.CreateItem(name, tags, data, nice=given.nice)
         return operations.checked(created, where)
 
     with streams.opened("-") as lines, call.graph(may_create=True) as graph:

@@ -6,7 +6,9 @@ import os
 import stat
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ from scrapy_itemgraph.exceptions import (
     NotFoundError,
     OperationError,
 )
+from scrapy_itemgraph.model.operations import Checked
+from scrapy_itemgraph.tools import gc_tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,11 +48,22 @@ def opened(file: str) -> AbstractContextManager[BinaryIO]:
         raise NotFoundError(f"{file} cannot be read: {error.strerror}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The operations of one transaction, what errors call each, and where they were read."""
+
+    operations: Checked
+    names: list[str]
+    first: int  # line
+    last: int
+    seen: int  # bytes up to its end
+
+
 class Stream:
     """Applies operations that are read from lines, in transactions of a thousand.
 
-    `read` makes an operation of a line; it is told the line's name for errors. `what` is the
-    command's name.
+    `read` makes a checked operation of a line; it is told the line's name for errors. `what` is
+    the command's name. Of a file the next transaction's lines are read while one is applied.
     """
 
     def __init__(
@@ -70,16 +85,23 @@ class Stream:
 
         An ItemGraphError names the line, what was applied before it, and how to go on.
         """
+        gc_tuning.tune()
+        try:
+            self._run(graph)
+        finally:
+            gc_tuning.restore()
+
+    def _run(self, graph: ItemGraph) -> None:
         is_new = graph.crawl not in graph.crawls()
         try:
             with self._call.progress(self._what, "operations") as progress:
-                for chunk in self._chunks():
+                for chunk in self._ahead():
                     notes = self._apply(graph, chunk)
                     graph.announce(self._what, self.count)
                     with progress.aside():
                         self._write(self._answer.add, notes)
                     progress.reach(
-                        self.count, share=self._seen / self._size if self._size else None
+                        self.count, share=chunk.seen / self._size if self._size else None
                     )
         except ItemGraphError as error:
             maybe = self._is_sent and isinstance(error, DatabaseUnavailableError)
@@ -95,20 +117,33 @@ class Stream:
         if is_new:
             self._call.note(f"scrapy itemgraph: made the crawl {printing.clean(graph.crawl)!r}")
 
-    def _chunks(self) -> Iterator[list[tuple[str, Operation]]]:
-        chunk: list[tuple[str, Operation]] = []
-        size = 0
-        for number, line in self._lines():
-            if not chunk:
-                self._first = number
-            where = f"line {number}"
-            chunk.append((where, self._read(where, line)))
-            size += len(line)
-            if len(chunk) == STEP or size >= STEP_BYTES:
+    def _ahead(self) -> Iterator[Chunk]:
+        """Yield the chunks; of a file, whose reader never waits, each is read ahead by a thread."""
+        if self._size is None:
+            yield from self._chunks()
+            return
+        chunks = self._chunks()
+        with ThreadPoolExecutor(1, "itemgraph-reader") as reader:
+            coming = reader.submit(next, chunks, None)
+            while (chunk := coming.result()) is not None:
+                coming = reader.submit(next, chunks, None)
                 yield chunk
-                chunk, size = [], 0
-        if chunk or not self.count:
-            yield chunk
+
+    def _chunks(self) -> Iterator[Chunk]:
+        read: list[Operation] = []
+        names: list[str] = []
+        first = last = size = 0
+        for number, line in self._lines():
+            first, last = first or number, number
+            where = f"line {number}"
+            read.append(self._read(where, line))
+            names.append(where)
+            size += len(line)
+            if len(read) == STEP or size >= STEP_BYTES:
+                yield Chunk(Checked(read), names, first, last, self._seen)
+                read, names, first, size = [], [], 0, 0
+        if read or not last:  # an empty stream makes its crawl, too
+            yield Chunk(Checked(read), names, first or 1, last, self._seen)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         number = 0
@@ -121,11 +156,13 @@ class Stream:
                 raise OperationError(f"line {number}: it has more than {LINE_BYTES:,} bytes")
             yield number, line
 
-    def _apply(self, graph: ItemGraph, chunk: Sequence[tuple[str, Operation]]) -> list[Note]:
+    def _apply(self, graph: ItemGraph, chunk: Chunk) -> list[Note]:
+        self._first = chunk.first
         self._is_sent = True
-        notes = graph.apply([one for _, one in chunk], names=[where for where, _ in chunk])
+        notes = graph.apply(chunk.operations, names=chunk.names)
         self._is_sent = False
-        self.count += len(chunk)
+        self.count += len(chunk.operations)
+        self._first = chunk.last + 1
         return notes
 
     def _write(self, write: Callable[..., None], given: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from scrapy_itemgraph.changesets import apply
+from scrapy_itemgraph.changesets import additions, apply
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationError
 from scrapy_itemgraph.graph import connect
 from scrapy_itemgraph.graph.transactions import BlockingTransactions
@@ -161,23 +161,28 @@ class ItemGraph:
             OperationError: naming the operation; then nothing is changed.
 
         """
-        given = list(given)
+        if not isinstance(given, operations.Checked):
+            given = list(given)
         names = names or [f"operation {number}" for number in range(1, len(given) + 1)]
-        checked = tuple(
-            operations.checked(operation, name)
-            for operation, name in zip(given, names, strict=True)
+        checked = (
+            given
+            if isinstance(given, operations.Checked)
+            else operations.Checked(
+                operations.checked(operation, name)
+                for operation, name in zip(given, names, strict=True)
+            )
         )
         changeset = operations.Changeset(operations=checked, outcome=Outcome.OK)
+        creations = additions.of(checked)
 
         def run(connection: Connection) -> list[Note]:
             crawl_id, _ = crawls.make_crawl(connection, self.crawl)
             crawls.share_crawl(connection, crawl_id)
+            now = engines.hot_path(connection)
+            if creations is not None:
+                return additions.add(connection, creations, crawl_id=crawl_id, now=now)
             (applied,) = apply.apply(
-                connection,
-                [changeset],
-                crawl_id=crawl_id,
-                worker_id=None,
-                now=engines.hot_path(connection),
+                connection, [changeset], crawl_id=crawl_id, worker_id=None, now=now
             )
             if applied.error is not None:
                 name = names[applied.failed_at or 0]

@@ -17,6 +17,10 @@ MAX_DEPTH = 100
 _LONG = 2**63
 _READABLE = 400  # levels: values of 100 have up to three of JSON each, and older ones may be deeper
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+# Made once: `json.dumps` makes an encoder for each value unless all its options are the defaults,
+# which takes longer than a usual value.
+write_json = json.JSONEncoder(ensure_ascii=False).encode
+_write_strictly = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _PERIOD = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _PERIOD_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 
@@ -41,6 +45,8 @@ def check_id(value: Any, what: str = "id") -> str:
 
 def check_tag(value: Any, what: str = "tag") -> str:
     """Return `value` when it can be a tag's name: as an id, but of 1,000 bytes at most."""
+    if _is_plain_text(value) and 0 < len(value) <= MAX_TAG_BYTES:
+        return value  # type: ignore[no-any-return]
     tag = check_id(value, what)
     size = len(tag.encode())
     if size > MAX_TAG_BYTES:
@@ -77,7 +83,7 @@ def check_text(value: str, what: str, error: type[Exception] = InvalidDataError)
 def dump_json(value: Any, what: str) -> str:
     """Serialise `value`, keeping the order of keys, or say which part of it is not JSON."""
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text = _write_strictly(value)
         text.encode()
         suspect = "\\u0000" in text or _is_odd(value, MAX_DEPTH)
     except (TypeError, ValueError, RecursionError):
@@ -85,7 +91,7 @@ def dump_json(value: Any, what: str) -> str:
     if suspect:
         try:
             _explain(value, what, ())
-            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+            text = _write_strictly(value)
         except RecursionError:
             raise InvalidDataError(too_deep(what)) from None
     return text
@@ -120,10 +126,12 @@ def copy_mapping(value: Any, what: str) -> dict[str, Any]:
     """Return a private copy of a JSON object."""
     if not isinstance(value, dict):
         raise InvalidDataError(f"{what} must be a dict, not {type(value).__name__}: {value!r:.80}")
-    if type(value) is dict and all(
-        _is_plain_text(key) and _is_plain(part) for key, part in value.items()
-    ):
-        return dict(value)
+    if type(value) is dict:
+        for key, part in value.items():
+            if not (_is_plain_text(key) and _is_plain(part)):
+                break
+        else:
+            return dict(value)
     copy: dict[str, Any] = copy_json(value, what)
     return copy
 

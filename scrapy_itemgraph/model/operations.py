@@ -335,7 +335,13 @@ class Changeset:
 
 def tag_values(tags: Tags) -> dict[str, Any]:
     """Return tags as a mapping of name to value."""
-    return dict(tags) if isinstance(tags, Mapping) else dict.fromkeys(tags)
+    return dict(tags) if isinstance(tags, (dict, Mapping)) else dict.fromkeys(tags)
+
+
+class Checked(tuple[Operation, ...]):
+    """Operations that `checked` returned; who is given these does not check them again."""
+
+    __slots__ = ()
 
 
 def checked(operation: Operation, where: str) -> Operation:
@@ -392,7 +398,9 @@ def _checked_create(operation: CreateItem) -> Operation:
     input_checks.check_id(operation.id)
     if isinstance(operation.aliases, str):
         raise OperationError(f"aliases must be a list of ids, not the string {operation.aliases!r}")
-    aliases = tuple(input_checks.check_id(alias, "alias") for alias in operation.aliases)
+    aliases = tuple(operation.aliases)
+    for alias in aliases:
+        input_checks.check_id(alias, "alias")
     if operation.created_by is not None:
         input_checks.check_id(operation.created_by, "created_by")
     if operation.nice is not None:
@@ -431,10 +439,12 @@ def _check_not_before(moment: Any) -> None:
 def _checked_tags(tags: Tags) -> dict[str, Any]:
     if isinstance(tags, str):
         raise OperationError(f"tags must be a list or a mapping, not the string {tags!r}")
-    return {
-        input_checks.check_tag(tag): input_checks.copy_json(value, f"tag {tag!r}")
-        for tag, value in tag_values(tags).items()
-    }
+    values = tag_values(tags)
+    for tag, value in values.items():
+        input_checks.check_tag(tag)
+        if value is not None:
+            values[tag] = input_checks.copy_json(value, f"tag {tag!r}")
+    return values
 
 
 def _checked_tag(operation: AddTag) -> Operation:

@@ -18,7 +18,7 @@ def slot_of(data: Mapping[str, Any]) -> str:
     """Return the slot that an item's data names: its download slot, its URL's host, or none."""
     slot = data.get("download_slot")
     if not isinstance(slot, str):
-        slot = _host(data.get("url"))
+        return of_url(data.get("url"))
     return slot if is_usable(slot) else NONE
 
 
@@ -27,14 +27,11 @@ def is_usable(slot: Any) -> bool:
     return isinstance(slot, str) and len(slot.encode()) <= MAX_BYTES
 
 
-def of_url(url: str) -> str:
-    """Return the slot of an item that has this URL, and no download slot."""
-    host = _host(url)
-    return host if is_usable(host) else NONE
+def of_url(url: Any) -> str:
+    """Return the slot of an item that has this URL, and no download slot: the URL's host.
 
-
-def _host(url: Any) -> str:
-    """Return the host of a URL, which stands before the first slash after `://`."""
+    The host stands before the first slash after `://`.
+    """
     if not isinstance(url, str):
         return NONE
     scheme, _, rest = url.partition("://")
@@ -44,9 +41,10 @@ def _host(url: Any) -> str:
 @lru_cache(maxsize=_MOST_ORIGINS)
 def _host_of(url: str) -> str:
     try:
-        return normal_host(urlsplit(url).hostname or NONE)
+        host = normal_host(urlsplit(url).hostname or NONE)
     except ValueError:
         return NONE
+    return host if is_usable(host) else NONE
 
 
 def normal_host(host: str) -> str:

@@ -37,7 +37,7 @@ ITEM_IDS = text("""
 
 
 # Names are taken sorted by key: unsorted, writers of the same names deadlock. Returns those that
-# others have.
+# others have; where there are none, as usual, nothing is compared.
 TAKE_NAMES = text("""
     WITH wanted AS MATERIALIZED (
         SELECT * FROM unnest(CAST(:keys AS uuid[]), CAST(:names AS text[]),
@@ -46,8 +46,10 @@ TAKE_NAMES = text("""
         INSERT INTO aliases (crawl_id, key, name, item_id)
         SELECT :crawl, key, name, item_id FROM wanted
         ON CONFLICT DO NOTHING
-        RETURNING name)
-    SELECT name FROM wanted EXCEPT SELECT name FROM taken
+        RETURNING key)
+    SELECT name FROM wanted
+    WHERE (SELECT count(*) FROM taken) < (SELECT count(*) FROM wanted)
+        AND key NOT IN (SELECT key FROM taken)
 """)
 
 DROP_NAMES = text("""
