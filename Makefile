@@ -15,7 +15,7 @@ BETWEEN := 2.15 2.16 2.17 2.18
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix chaos lint types bench bench-parts clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix chaos lint types bench bench-growing bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -100,6 +100,9 @@ chaos: $(READY) ## many rounds of kill -9 (slow)
 
 bench: $(READY) $(READYBENCH) ## whole crawls beside other frontiers; writes docs/benchmarks.md (over an hour)
 	$(BIN)/python -u tests/benchmarks/bench_end_to_end.py $(BENCH)
+
+bench-growing: $(READY) ## 1 to 64 workers that wait for pages, on one server, and through PgBouncer
+	$(BIN)/python -u tests/benchmarks/bench_growing.py $(BENCH)
 
 bench-parts: $(READY) ## figures of single parts, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py

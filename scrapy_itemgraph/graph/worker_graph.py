@@ -90,6 +90,7 @@ class WorkerGraph:
         self.is_sweeping = False
         self.staged = 0  # results that fell due
         self.suspects_wait = False  # there is work that must run alone
+        self.workers = 1  # of the crawl that did not stop, as of the last look for the dead
         self._outdated: set[str] = set()
         self._transactions = Transactions(engine, settings.patience)
         self._call = self._transactions.call
@@ -389,7 +390,7 @@ class WorkerGraph:
         return self._see_taken_over(taken)
 
     def _see_taken_over(self, taken: TakenOver) -> int:
-        self.suspects_wait = taken.suspects_wait
+        self.suspects_wait, self.workers = taken.suspects_wait, taken.workers
         startup_report.tell_given_up(taken.given_up)
         return taken.claims
 

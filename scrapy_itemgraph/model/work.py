@@ -195,8 +195,12 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver:
-    """How many claims of dead and stalled workers are free, and what of them is given up."""
+    """How many claims of dead and stalled workers are free, and what of them is given up.
+
+    `workers` are those of the crawl that did not stop, the one that looked among them.
+    """
 
     claims: int = 0
+    workers: int = 1
     given_up: tuple[GivenUp, ...] = ()
     suspects_wait: bool = False  # there is work to be claimed that must run alone

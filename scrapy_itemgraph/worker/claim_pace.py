@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from scrapy_itemgraph.model.limits import LOOKAHEAD
 
 _REST = 0.1  # seconds between two claims, while half of what was in hand is left
+_LESS = 0.8  # of a batch that was enough for the time in which the next one was claimed
 _MEMORY = 1.0  # seconds over which the rate is averaged
 
 
@@ -19,7 +20,9 @@ class ClaimPace:
     """Learns from one claim to the next how fast requests are handed out.
 
     A batch is between `least` and `most`. Small claims cost as much as large ones, and large ones
-    keep work from other processes: so they grow with the rate alone.
+    keep work from other processes: so they grow with the rate, and where claims take so long that
+    this worker runs dry meanwhile. Without that many workers on a server at its limit would claim a
+    little each, wait, and be slow for that alone.
     """
 
     least: int
@@ -28,11 +31,12 @@ class ClaimPace:
     _handed_out: int = 0
     _claimed_at: float = -math.inf
     _in_hand: int = 0  # after the last claim
+    _times: float = 1.0  # as much as the rate asks for
 
     @property
     def batch(self) -> int:
         """How many requests to have in hand that have not started."""
-        return min(self.most, max(self.least, int(self._rate * LOOKAHEAD)))
+        return min(self.most, int(max(self.least, self._rate * LOOKAHEAD) * self._times))
 
     def due_in(self, in_hand: int, now: float) -> float:
         """Return in how many seconds to claim again; 0 once half of what was in hand is gone."""
@@ -40,8 +44,16 @@ class ClaimPace:
             return 0.0
         return max(0.0, self._claimed_at + _REST - now)
 
-    def claimed(self, in_hand: int, handed_out: int, now: float) -> None:
-        """Take note of a claim: what is in hand after it, and was handed out in all till then."""
+    def claimed(self, in_hand: int, handed_out: int, now: float, *, ran_dry: bool = False) -> None:
+        """Take note of a claim: what is in hand after it, and was handed out in all till then.
+
+        `ran_dry` says that nothing was in hand any more when it came, and that there was as much as
+        was asked for.
+        """
+        if ran_dry:
+            self._times = min(self._times * 2, self.most / self.least)
+        else:
+            self._times = max(self._times * _LESS, 1.0)
         if self._claimed_at > -math.inf:
             seconds = max(now - self._claimed_at, 1e-3)
             rate = (handed_out - self._handed_out) / seconds

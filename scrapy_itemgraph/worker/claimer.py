@@ -184,8 +184,10 @@ class Claimer:
         self._again_in = math.inf
         claims = await self._take(room)
         self._is_dry = not claims
+        ran_dry = not self.ready and len(claims) == room
         await self._start(claims)
-        self.pace.claimed(len(self.ready), self.ready.handed_out, time.monotonic())
+        now = time.monotonic()
+        self.pace.claimed(len(self.ready), self.ready.handed_out, now, ran_dry=ran_dry)
         if not claims and self.active.is_quiet:
             self.graph.suspects_wait = True  # if not, it is soon known
             return await self._claim_suspect()

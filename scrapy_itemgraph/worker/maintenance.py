@@ -1,4 +1,4 @@
-"""What a worker does for its crawl every second, beside its own work."""
+"""What a worker does for its crawl every second or so, beside its own work."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ logger = logs.logger(__name__)
 
 _EVERY = 1.0  # seconds
 _LOOK_OUT = 0.15  # seconds between two looks for the dead, of who has nothing to do
+# A crawl that many workers share is kept up by all of them, so each may do it more rarely.
+_FEW = 8  # workers, who each do as if they were alone
+_LONGEST = 10.0  # seconds between two rounds, or looks
 _SWEEP_EVERY = 10.0  # seconds
 _PRUNE_EVERY = 600.0  # seconds
 
@@ -46,15 +49,15 @@ class Maintenance:
     _sweeping: Progress | None = None
     _staging: Progress | None = None
     _staged: int = 0
+    _is_marked: bool = False
 
     async def run(self) -> None:
         """Run until told to stop."""
         swept = time.monotonic()
         pruned = -math.inf
-        is_marked = False
         while True:
-            if self.start_ended.is_set() and not is_marked:
-                is_marked = True
+            if self._has_just_started:
+                self._is_marked = True
                 await self.graph.mark_started()
             has_more = await self.graph.keep_up()
             await self._say_how_far()
@@ -99,11 +102,19 @@ class Maintenance:
 
     async def _rest(self) -> None:
         """Wait for the next round; who has nothing to do looks out for the dead all the time."""
-        until = time.monotonic() + _EVERY
-        while (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, _LOOK_OUT))
+        until = time.monotonic() + self._between(_EVERY)
+        while (left := until - time.monotonic()) > 0 and not self._has_just_started:
+            await asyncio.sleep(min(left, self._between(_LOOK_OUT)))
             if self.active.is_quiet and await self.graph.take_over():
                 self.news.set()
+
+    @property
+    def _has_just_started(self) -> bool:
+        return self.start_ended.is_set() and not self._is_marked
+
+    def _between(self, seconds: float) -> float:
+        """Return how long to wait, where one of few workers waits so many seconds."""
+        return min(seconds * max(1.0, self.graph.workers / _FEW), _LONGEST)
 
     def _sweep(self) -> None:
         """Close legs whose request the engine no longer has; twice missed is forgotten."""

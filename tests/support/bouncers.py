@@ -31,6 +31,7 @@ auth_file = {directory}/users
 pool_mode = {mode}
 default_pool_size = {pool_size}
 query_wait_timeout = {query_wait_timeout}
+max_client_conn = 1000
 """
 
 

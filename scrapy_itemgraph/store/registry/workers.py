@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
@@ -158,9 +158,12 @@ WHOSE = text("""
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id) JOIN items i ON i.id = wanted.id
 """)
 
-SUSPECTS_WAIT = text(f"""
-    SELECT EXISTS (SELECT FROM work w
-        WHERE w.crawl_id = :crawl AND {IS_READY_ALONE})
+LOOK = text(f"""
+    SELECT
+        EXISTS (SELECT FROM work w
+            WHERE w.crawl_id = :crawl AND {IS_READY_ALONE}) AS suspects_wait,
+        (SELECT count(*) FROM workers w
+            WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL) AS workers
 """)  # noqa: S608 - our own conditions
 
 
@@ -225,7 +228,7 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     """
     gone = connection.execute(LOST_WORKERS, {"crawl": crawl_id, "worker": worker_id}).all()
     if not gone:
-        return TakenOver(suspects_wait=_suspects_wait(connection, crawl_id))
+        return TakenOver(**_look(connection, crawl_id))
     given = columns(gone, workers="id", died="has_died")
     numbers = given["workers"]
     connection.execute(BURY_WORKERS, given)
@@ -253,12 +256,13 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     return TakenOver(
         claims=len(orphans),
         given_up=tuple(given_up),
-        suspects_wait=_suspects_wait(connection, crawl_id),
+        **_look(connection, crawl_id),
     )
 
 
-def _suspects_wait(connection: Connection, crawl_id: int) -> bool:
-    return bool(connection.scalar(SUSPECTS_WAIT, {"crawl": crawl_id}))
+def _look(connection: Connection, crawl_id: int) -> dict[str, Any]:
+    """Return what `TakenOver` tells beside what was taken over."""
+    return dict(connection.execute(LOOK, {"crawl": crawl_id}).mappings().one())
 
 
 def _give_up(connection: Connection, fatal: Sequence[Orphan]) -> list[GivenUp]:

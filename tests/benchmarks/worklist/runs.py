@@ -136,6 +136,14 @@ class Server:
                 used += times.children_user + times.children_system
         return used
 
+    def connections(self, url: str) -> int:
+        """Return how many connections clients have to a database now."""
+        query = (
+            "SELECT count(*) FROM pg_stat_activity "
+            f"WHERE datname = '{sa.make_url(url).database}' AND backend_type = 'client backend'"
+        )
+        return int(self._one(query)[0])
+
     def wal(self) -> int:
         """Return how many bytes of WAL were ever written."""
         return int(self._one("SELECT pg_current_wal_lsn() - '0/0'")[0])

@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Tally:
-    """How many cycles are committed; `over` is set when no more are to begin."""
+    """How many cycles are committed, and in how many commits where they are counted.
+
+    `over` is set when no more are to begin.
+    """
 
     committed: int = 0
+    commits: int = 0
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -38,8 +42,8 @@ def given() -> dict:
 async def measured(work: Callable[[Tally], Awaitable[None]], warm: float, seconds: float) -> None:
     """Work when the parent says so, and write what was done in `seconds` after `warm` seconds.
 
-    What is written: `committed` and `cpu` (seconds) within that time, `seconds` as they passed, and
-    `total`, which counts what was committed before and after as well.
+    What is written: `committed`, `commits` and `cpu` (seconds) within that time, `seconds` as they
+    passed, and `total`, which counts what was committed before and after as well.
     """
     gc.collect()
     gc.freeze()  # as a crawl with ITEMGRAPH_TUNE_GC does; the same for every contestant
@@ -49,14 +53,14 @@ async def measured(work: Callable[[Tally], Awaitable[None]], warm: float, second
     tally = Tally()
     working = asyncio.ensure_future(work(tally))
     await _passed(working, warm)
-    began = time.perf_counter(), time.process_time(), tally.committed
+    began = time.perf_counter(), time.process_time(), tally.committed, tally.commits
     await _passed(working, seconds)
-    ended = time.perf_counter(), time.process_time(), tally.committed
+    ended = time.perf_counter(), time.process_time(), tally.committed, tally.commits
     tally.over.set()
     await working
-    passed, cpu, committed = (one - other for one, other in zip(ended, began, strict=True))
-    done = {"committed": committed, "cpu": cpu, "seconds": passed, "total": tally.committed}
-    print(json.dumps(done), flush=True)
+    passed, cpu, committed, commits = (one - other for one, other in zip(ended, began, strict=True))
+    done = {"committed": committed, "commits": commits, "cpu": cpu, "seconds": passed}
+    print(json.dumps({**done, "total": tally.committed}), flush=True)
 
 
 async def _passed(working: asyncio.Future[None], seconds: float) -> None:

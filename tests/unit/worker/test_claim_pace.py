@@ -41,3 +41,17 @@ def test_a_claim_waits_while_more_than_half_is_left_of_the_last():
     assert pace.due_in(11, 10.04) == pytest.approx(0.06)
     assert pace.due_in(10, 10.04) == 0
     assert pace.due_in(20, 10.2) == 0
+
+
+def test_who_runs_dry_while_it_claims_claims_more():
+    """A claim that takes long must bring enough for as long, or its worker only waits."""
+    pace = ClaimPace(least=25, most=100)
+    for second in range(3):
+        pace.claimed(25, 8 * second, float(second), ran_dry=True)
+    slow = pace.batch
+
+    for second in range(3, 10):
+        pace.claimed(25, 8 * second, float(second))
+
+    assert slow == 100
+    assert pace.batch == 25

@@ -6,6 +6,7 @@ import asyncio
 import math
 from typing import Any
 
+import pytest
 from parts import URL, Parts, running, turns
 from parts import Spider as Plain
 from scrapy import Request
@@ -170,6 +171,7 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
             learn_callbacks,
         )
         graph.staged, graph.is_sweeping, graph.pruning = 0, False, Pruning()
+        graph.workers = 1
         started = asyncio.Event()
         started.set()
         maintenance = Maintenance(
@@ -185,6 +187,23 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
         return parts.news.is_set(), marks
 
     assert asyncio.run(run()) == (True, 1)
+
+
+@pytest.mark.parametrize(("workers", "seconds"), [(1, 1), (8, 1), (64, 8), (1000, 10)])
+def test_each_of_many_workers_keeps_the_crawl_up_more_rarely(workers, seconds):
+    """Together they do it no more often than a few; but never more rarely than every 10 s."""
+    parts = Parts()
+    parts.graph.workers = workers
+    maintenance = Maintenance(
+        parts.graph,
+        parts.active,
+        crawler=parts.crawler,
+        sessions=Sessions(),
+        start_ended=asyncio.Event(),
+        news=parts.news,
+    )
+
+    assert maintenance._between(1.0) == seconds
 
 
 class Members(Plain):
