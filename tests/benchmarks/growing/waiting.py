@@ -1,8 +1,8 @@
 """Workers of ours whose downloads are only waited for, several in a process.
 
 Each has what a crawl process has: a `WorkerGraph` with connections of its own, claims ahead of
-commits by `ClaimPace`, commits of what has gathered, and a step of upkeep a second. It lacks Scrapy:
-a download is a timer, and a callback costs nothing.
+commits by `ClaimPace`, commits of what has gathered, and a step of upkeep a second. It lacks
+Scrapy: a download is a timer, and a callback costs nothing.
 """
 
 from __future__ import annotations
