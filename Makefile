@@ -114,6 +114,7 @@ bench-parts: $(READY) ## figures of single parts, as ratios measured side by sid
 	$(BIN)/python tests/benchmarks/bench_start.py
 	$(BIN)/python tests/benchmarks/bench_add.py
 	$(BIN)/python tests/benchmarks/bench_stalls.py
+	$(BIN)/python tests/benchmarks/bench_memory.py
 
 clean: ## forget what was installed and made
 	rm -rf $(VENV) .venv-2.* $(VENVCOMPANIONS) $(VENVBENCH) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy

@@ -49,8 +49,12 @@ from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.http import TextResponse
 
 PAGES = int(os.environ["PAGES"])
-SITE = "http://made.example/page/"
+HOSTS = int(os.environ.get("HOSTS", "1"))
 LATENCY = 0.002  # seconds
+
+
+def address(number):
+    return f"http://made-{number % HOSTS}.example/page/{number}"
 
 
 class Pages(BaseDownloadHandler):
@@ -59,7 +63,7 @@ class Pages(BaseDownloadHandler):
         number = int(request.url.rpartition("/")[2])
         new = [2 * number + 1, 2 * number + 2]
         known = [number * 7919 % (number + 1 + one) for one in range(7)]
-        links = [f"{SITE}{one}" for one in (*new, *known) if 0 < one < PAGES]
+        links = [address(one) for one in (*new, *known) if 0 < one < PAGES]
         body = json.dumps({"title": f"Page {number}", "links": links}).encode()
         return TextResponse(request.url, body=body, encoding="utf-8")
 
@@ -85,12 +89,12 @@ def own(made):
 
 PLAIN = """
 import scrapy
-from made import SITE, own
+from made import address, own
 
 
 class Plain(scrapy.Spider):
     name = "plain"
-    start_urls = [SITE + "0"]
+    start_urls = [address(0)]
 
     def parse(self, response):
         return own(self.links(response))
@@ -104,7 +108,7 @@ class Plain(scrapy.Spider):
 
 TASK = """
 import scrapy
-from made import SITE, own
+from made import address, own
 from scrapy_itemgraph import CreateItem, UpdateData, task
 
 
@@ -112,7 +116,7 @@ class Task(scrapy.Spider):
     name = "task"
 
     def seeds(self):
-        yield CreateItem(id=SITE + "0", tags=["page"], data={"url": SITE + "0"})
+        yield CreateItem(id=address(0), tags=["page"], data={"url": address(0)})
 
     @task(tags=["page"])
     def page(self, response, item):
@@ -134,7 +138,9 @@ def write_project(directory: Path, **modules: str) -> None:
         (directory / f"{name}.py").write_text(text)
 
 
-def crawl(project: Path, contestant: str, server: str, pages: int, extension: str) -> Any:
+def crawl(
+    project: Path, contestant: str, server: str, pages: int, extension: str, **environment: str
+) -> Any:
     """Crawl all pages once, on a new graph; return what the extension wrote to `seen.json`."""
     seen = project / "seen.json"
     seen.unlink(missing_ok=True)
@@ -151,7 +157,7 @@ def crawl(project: Path, contestant: str, server: str, pages: int, extension: st
             stderr=subprocess.PIPE,
             text=True,
             cwd=project,
-            env=os.environ | {"PAGES": str(pages), "PYTHONPATH": str(ROOT)},
+            env=os.environ | environment | {"PAGES": str(pages), "PYTHONPATH": str(ROOT)},
         )
     if run.returncode or not seen.exists() or "] ERROR: " in run.stderr:
         raise SystemExit(f"{contestant} failed:\n{run.stderr[-6000:]}")
