@@ -41,16 +41,23 @@ NEXT_IDS = text("SELECT nextval('items_id_seq') FROM generate_series(1, :count)"
 
 # Names that stay taken after a deletion have no item whose lock would cover them.
 LOCK_TOMBSTONES = text("""
-    SELECT a.key FROM unnest(CAST(:keys AS uuid[])) AS wanted(key)
-    JOIN aliases a ON a.crawl_id = :crawl AND a.key = wanted.key
+    SELECT a.key FROM (
+        SELECT CAST(:crawl AS int) AS crawl_id, key FROM unnest(CAST(:keys AS uuid[])) AS given(key)
+        OFFSET 0) AS wanted
+    JOIN aliases a ON a.crawl_id = wanted.crawl_id AND a.key = wanted.key
     WHERE a.item_id IS NULL
     FOR NO KEY UPDATE OF a
 """)
 
+# The crawl is a column of what is joined, which OFFSET 0 keeps so: of a crawl that the statistics
+# do not know, all names would be read and each be looked for in the batch.
 SET_OWNERS = text("""
     UPDATE aliases a SET item_id = new.item_id
-    FROM unnest(CAST(:keys AS uuid[]), CAST(:items AS bigint[])) AS new(key, item_id)
-    WHERE a.crawl_id = :crawl AND a.key = new.key
+    FROM (
+        SELECT CAST(:crawl AS int) AS crawl_id, given.*
+        FROM unnest(CAST(:keys AS uuid[]), CAST(:items AS bigint[])) AS given(key, item_id)
+        OFFSET 0) AS new
+    WHERE a.crawl_id = new.crawl_id AND a.key = new.key
 """)
 
 ADD_NAMES = text("""

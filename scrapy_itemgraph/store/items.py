@@ -52,9 +52,12 @@ TAKE_NAMES = text("""
         AND key NOT IN (SELECT key FROM taken)
 """)
 
+# See batch_names.SET_OWNERS for its form.
 DROP_NAMES = text("""
-    DELETE FROM aliases a USING unnest(CAST(:keys AS uuid[])) AS gone(key)
-    WHERE a.crawl_id = :crawl AND a.key = gone.key
+    DELETE FROM aliases a USING (
+        SELECT CAST(:crawl AS int) AS crawl_id, key FROM unnest(CAST(:keys AS uuid[])) AS given(key)
+        OFFSET 0) AS gone
+    WHERE a.crawl_id = gone.crawl_id AND a.key = gone.key
 """)
 
 

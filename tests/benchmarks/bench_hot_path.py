@@ -19,9 +19,9 @@ if __name__ in {"__main__", "__mp_main__"}:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+from benchmarks.filled import ONE, Pages, fill, settle
 from races import Crawl, ended
 
-from scrapy_itemgraph import task
 from scrapy_itemgraph.model.operations import CreateItem, UpdateMetadata
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
@@ -34,99 +34,7 @@ if TYPE_CHECKING:
 SMALL, LARGE = 10_000, 1_000_000
 BATCH = 25
 ROUNDS = 60
-WIDE = 1_000  # queues beside the one that holds nearly everything
 SECONDS = 6.0
-BIG_TABLES = ("items", "aliases", "tags", "results", "work", "attempts", "failures")
-ONE = "one.example"
-
-
-class Pages:
-    """Tasks of which each item has work of all but the last, whose result is fresh."""
-
-    @task(tags=["page"])
-    def closed(self, response, item): ...
-
-    @task(tags=["page"])
-    def parse(self, response, item): ...
-
-    @task(tags=["page"])
-    def later(self, response, item): ...
-
-    @task(tags=["page"], ttl="1d")
-    def timed(self, response, item): ...
-
-
-FILL = (
-    """
-    INSERT INTO limits (name)
-    SELECT :one UNION ALL SELECT 'q' || n || '.example' FROM generate_series(1, :wide) n
-    """,
-    """
-    INSERT INTO queues (crawl_id, slot_id, is_live, next_at)
-    SELECT :crawl, id, true, now() - CASE WHEN name = :one THEN interval '1 day'
-        ELSE interval '1 hour' END FROM limits WHERE name <> ''
-    """,
-    """
-    INSERT INTO items (id, crawl_id, slot_id, name, data) OVERRIDING SYSTEM VALUE
-    SELECT n, :crawl, s.id, 'i' || n, '{"url": "http://one.example/a/page/of/usual/length"}'
-    FROM generate_series(1, :count) n, limits s WHERE s.name = :one
-    """,
-    """
-    INSERT INTO items (id, crawl_id, slot_id, name, data) OVERRIDING SYSTEM VALUE
-    SELECT :count + row_number() OVER (), :crawl, s.id, 'w' || row_number() OVER (),
-        json_build_object('url', 'http://' || s.name || '/')
-    FROM generate_series(1, 10) n, limits s WHERE s.name NOT IN ('', :one)
-    """,
-    """
-    INSERT INTO aliases (crawl_id, key, name, item_id)
-    SELECT :crawl, encode(substring(sha256(convert_to(name, 'UTF8')) FOR 16), 'hex')::uuid AS key,
-        name, id FROM items ORDER BY key
-    """,
-    "INSERT INTO tags (item_id, tag_name, crawl_id) SELECT id, 'page', :crawl FROM items",
-    """
-    INSERT INTO results (item_id, task_id, task_version, is_successful, completed_at, expires_at,
-        due_at)
-    SELECT i.id, t.id, t.version, true, now(), now() + t.ttl, now() + t.ttl
-    FROM items i, tasks t WHERE t.name = 'timed'
-    """,
-    """
-    INSERT INTO work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before)
-    SELECT i.id, t.id, :crawl, q.id, k.id, false, 0,
-        CASE WHEN t.name = 'later' THEN now() + interval '1 day' END
-    FROM tasks t JOIN kinds k ON k.task_id = t.id CROSS JOIN items i
-    JOIN queues q ON q.slot_id = i.slot_id
-    WHERE t.name <> 'timed' ORDER BY t.id, i.id
-    """,
-    "SELECT setval('items_id_seq', (SELECT max(id) FROM items))",
-    "UPDATE tasks SET is_enabled = false WHERE name = 'closed'",
-)
-
-
-def fill(engine: sa.Engine, count: int) -> Crawl:
-    """Fill an empty graph: `count` items of one queue and ten of each of many others."""
-    crawl = Crawl(engine, Pages)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
-        connection.exec_driver_sql("SET LOCAL maintenance_work_mem = '512MB'")
-        connection.exec_driver_sql("SET LOCAL work_mem = '256MB'")
-        # In the transaction that truncates a table, filling it writes no WAL.
-        connection.exec_driver_sql(f"TRUNCATE {', '.join(BIG_TABLES)}")
-        for table in BIG_TABLES:
-            connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
-        indexes = connection.exec_driver_sql(
-            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' "
-            "AND indexname LIKE '%%_idx' AND tablename = ANY (%s)",
-            (list(BIG_TABLES),),
-        ).all()
-        for name, _ in indexes:
-            connection.exec_driver_sql(f"DROP INDEX {name}")
-        given = {"crawl": crawl.id, "count": count, "wide": WIDE, "one": ONE}
-        for statement in FILL:
-            text = sa.text(statement)
-            connection.execute(text, {key: given[key] for key in text._bindparams})
-        for _, definition in indexes:
-            connection.exec_driver_sql(definition)
-    return crawl
 
 
 @contextmanager
@@ -225,11 +133,7 @@ def main() -> None:
                 migrate.ensure(connection, auto=True)
             start = time.perf_counter()
             crawl = fill(engine, count)
-            admin = engine.execution_options(isolation_level="AUTOCOMMIT")
-            with admin.connect() as connection:
-                for table in BIG_TABLES:
-                    connection.exec_driver_sql(f"ALTER TABLE {table} RESET (autovacuum_enabled)")
-                connection.exec_driver_sql("VACUUM ANALYZE")
+            settle(engine)
             print(f"{count:>9,} items filled in {time.perf_counter() - start:.0f} s", flush=True)
             benches.append((url, Bench(crawl, count)))
         _alternate([bench for _, bench in benches])

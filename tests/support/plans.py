@@ -8,13 +8,118 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from benchmarks.bench_hot_path import BIG_TABLES
+from benchmarks.filled import BIG_TABLES
+from statements import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BATCH = 25
-ROWS_EACH = 50
+ROWS_EACH = 80
+# How many rows of tables each statement may read for a batch of 25, with those it passes over.
+BUDGETS = {
+    "apply.END_CLAIMS": 70,
+    "attempts.PRUNE_ATTEMPTS": 40,
+    "attempts.RECORD_ATTEMPTS": 0,
+    "batch_names.NEXT_IDS": 0,
+    "batch_names.RESOLVE": 320,
+    "batch_names.SET_OWNERS": 30,
+    "claims.BEFORE_CLAIM": 10,
+    "claims.GIVE_BACK": 20,
+    "claims.OPEN_KINDS": 30,
+    "claims.TAKE": 140,
+    "commit_tokens.NOTE": 0,
+    "commit_tokens.TAKE": 10,
+    "crawls.SHARE_CRAWL": 10,
+    "engine.HOT_PATH": 0,
+    "engine.BEGIN": 0,
+    "engine_work.ADD": 0,
+    "engine_work.FORGET": 10,
+    "engine_work.WRITE": 0,
+    "failures.HOLD": 0,
+    "failures.RECORD": 0,
+    "failures.SUPERSEDE": 0,
+    "flush.ADD_TAGS": 0,
+    "flush.COUNT_FREED": 10,
+    "flush.DELETE_ITEMS": 40,
+    "flush.DROP_ATTEMPTS": 10,
+    "flush.DROP_TAGS": 10,
+    "flush.INSERT_ITEMS": 0,
+    "flush.MOVE_ATTEMPTS": 10,
+    "flush.SET_RESULTS": 0,
+    "flush.SET_TAGS": 0,
+    "flush.UPDATE_ITEMS": 30,
+    "holdings.BLOCK": 70,
+    "holdings.HOLD": 70,
+    "holdings.HOLDERS": 70,
+    "holdings.LET_GO": 70,
+    "holdings.LOCK_FREE_LIMITS": 40,
+    "holdings.OF_WORKERS": 70,
+    "holdings.OUTLIVE": 70,
+    "holdings.SLOW_DOWN": 70,
+    "holdings.STATES": 290,
+    "holdings.STRAYS": 70,
+    "holdings.TAKE_FREE": 70,
+    "holdings.USED": 40,
+    "items.DROP_NAMES": 20,
+    "items.LOCK_ITEMS": 40,
+    "items.SNAPSHOTS": 110,
+    "items.TAKE_NAMES": 50,
+    "load.LOCK": 110,
+    "load.LOCK_UNCLAIMED": 120,
+    "load.NAMES": 60,
+    "load.RESULTS": 60,
+    "load.TAGS": 60,
+    "load.TASKS": 10,
+    "load.WORK": 120,
+    "logins.FREE_LOGIN": 0,
+    "notify.NOTIFY": 0,
+    "notify.TELL": 0,
+    "queues.CLOSED_TASKS": 10,
+    "queues.FIND_QUEUES": 10,
+    "queues.FREE": 70,
+    "queues.HOLD": 70,
+    "queues.HOLD_QUEUES": 40,
+    "queues.LOCK": 70,
+    "queues.LOCK_EMPTY": 40,
+    "queues.MAKE_QUEUES": 0,
+    "queues.MOVE_TURNS": 70,
+    "queues.OF_SLOTS": 70,
+    "queues.OWN_TURNS": 300,
+    "queues.PARK": 530,
+    "queues.PUT_OFF": 70,
+    "queues.SLEEPING_QUEUES": 40,
+    "queues.TURNS": 70,
+    "queues.UNHELD": 150,
+    "queues.WAKE_QUEUES": 10,
+    "refresh.INSERT_WORK": 0,
+    "refresh.STANDING": 120,
+    "refresh.WANTED": 2_000,
+    "refresh.WITHDRAW_AT_ONCE": 210,
+    "runs.REMAINING": 1_500,
+    "search.FREE_ITEMS": 40,
+    "search.HEADS": 40,
+    "search.HEADS_BESIDE_CLAIMS": 140,
+    "search.SUSPECT": 120,
+    "search.STANDING_CLAIMS": 110,
+    "slots.FIND_LIMITS": 40,
+    "slots.LOCK_LIMITS": 70,
+    "slots.MAKE_LIMITS": 0,
+    "sql_conditions.LIVES": 10,
+    "sweeps.ADVANCE_SWEEP": 10,
+    "sweeps.NEXT_SWEEP": 10,
+    "sweeps.SWEPT_ITEMS": 40,
+    "timers.CLEAR_TIMERS": 40,
+    "timers.DUE_RESULTS": 50,
+    "timers.STAGE_RESULTS": 40,
+    "timers.STAGE_TIMERS": 40,
+    "workers.BURY_WORKERS": 10,
+    "workers.FREE_ORPHANS": 40,
+    "workers.LOST_WORKERS": 10,
+    "workers.ORPHANS": 110,
+    "workers.LOOK": 10,
+}
+EXPLAINED: set[str] = set()  # the statements that tests of this process have explained
 JOINS = {"Hash Join", "Merge Join"}
 EXPLAINABLE = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 
@@ -26,9 +131,24 @@ class Explained:
     statement: str
     nodes: list[dict[str, Any]]
 
+    @property
+    def name(self) -> str:
+        """Where the statement stands, such as `claims.TAKE`."""
+        return name_of(self.statement)
+
+    @property
+    def rows(self) -> int:
+        """How many rows of tables it read, those that it passed over among them."""
+        return round(sum(touched(node) for node in self.nodes if "Relation Name" in node))
+
     def faults(self, batch: int) -> list[str]:
         """Return what is wrong with the plan."""
         found = []
+        budget = BUDGETS.get(self.name)
+        if budget is None:
+            found.append(f"{self.name} has no budget")
+        elif self.rows > budget * batch / BATCH:
+            found.append(f"{self.name} read {self.rows:,} rows; its budget is {budget:,}")
         for node in self.nodes:
             kind, relation = node["Node Type"], node.get("Relation Name")
             if relation in BIG_TABLES and kind in {"Seq Scan", "Bitmap Heap Scan"}:
@@ -82,7 +202,8 @@ def explaining(connection: sa.Connection) -> Iterator[list[Explained]]:
 
 
 def check(explained: list[Explained], batch: int = BATCH) -> None:
-    """Assert that all plans are as they should be."""
+    """Assert that all plans are as they should be, and read no more rows than they may."""
     assert explained
     faults = {one.statement: found for one in explained if (found := one.faults(batch))}
     assert not faults, "\n".join(f"{', '.join(why)}:{what}" for what, why in faults.items())
+    EXPLAINED.update(one.name for one in explained)

@@ -83,7 +83,11 @@ WORK = {
         "w.not_before IS NOT NULL AND w.token IS NULL",
     ),
     "claimed": _work(
-        "SELECT FROM work w WHERE w.token IS NOT NULL AND w.task_id = t.id",
+        # By their workers: without statistics nearly all work is thought to be claimed.
+        """SELECT FROM workers o CROSS JOIN LATERAL (
+            SELECT w.task_id FROM work w
+            WHERE w.worker_id = o.id AND w.token IS NOT NULL OFFSET 0) AS w
+        WHERE o.crawl_id = t.crawl_id AND w.task_id = t.id""",
         "w.token IS NOT NULL",
     ),
 }
