@@ -96,7 +96,7 @@ chaos: $(READY) ## many rounds of kill -9 (slow)
 		tests/acceptance/test_chaos.py tests/acceptance/test_deaths.py tests/acceptance/test_manuals.py \
 		tests/acceptance/test_crawl_spider.py tests/acceptance/test_scrapyd.py \
 		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py \
-		tests/acceptance/test_kept_feeds.py
+		tests/acceptance/test_kept_feeds.py tests/acceptance/test_standby.py
 
 bench: $(READY) $(READYBENCH) ## whole crawls beside other frontiers; writes docs/benchmarks.md (over an hour)
 	$(BIN)/python -u tests/benchmarks/bench_end_to_end.py $(BENCH)

@@ -81,6 +81,7 @@ def sync_engine(url: str | sa.URL, **connect: Any) -> sa.Engine:
     parsed = urls.normalised(url)
     engine = sa.create_engine(parsed, **_engine_options(parsed, **connect))
     sa.event.listen(engine, "begin", _set_up_transaction)
+    sa.event.listen(engine, "handle_error", _leave_standby)
     return engine
 
 
@@ -97,6 +98,7 @@ def async_engine(
         parsed, pool_size=pool_size, max_overflow=0, **_engine_options(parsed)
     )
     sa.event.listen(engine.sync_engine, "begin", partial(_set_up_transaction, idle=longest_idle))
+    sa.event.listen(engine.sync_engine, "handle_error", _leave_standby)
     return engine
 
 
@@ -199,6 +201,12 @@ def _engine_options(url: sa.URL, **connect: Any) -> dict[str, Any]:
 def _set_up_transaction(connection: sa.Connection, idle: float = 0.0) -> None:
     begin = BEGIN.format(idle=idle * 1000)
     connection.info[PROCESS] = connection.exec_driver_sql(begin).scalar_one()
+
+
+def _leave_standby(context: sa.engine.ExceptionContext) -> None:
+    """Give up connections to a server that takes no writes: another one is the primary now."""
+    if errors.is_read_only(context.original_exception):
+        context.is_disconnect = True
 
 
 def breathe(connection: sa.Connection) -> None:

@@ -72,9 +72,10 @@ REASONS = (
     _Reason(("53100",), "No space left", "has no disk space left", "Free some"),
     _Reason(
         (READ_ONLY,),
-        "read-only transaction",
+        "read-only transaction|session is read-only|server is in hot standby mode",
         "takes no writes",
-        "It is a replica, or just becoming the primary; use the primary's address",
+        "It is a standby, or just becoming the primary; use the primary's address, or name both "
+        "with target_session_attrs=read-write",
     ),
     _Reason(
         (),
@@ -174,6 +175,11 @@ def is_deadlock(error: sa.exc.DBAPIError) -> bool:
     return _state(error.orig) == DEADLOCK
 
 
+def is_read_only(error: BaseException | None) -> bool:
+    """Tell whether the server takes no writes, as a standby does."""
+    return _state(error) == READ_ONLY
+
+
 def _is_unavailable(error: BaseException | None, *, lost: bool) -> bool:
     """Tell errors about the server or the connection from those about a statement."""
     if lost:
@@ -195,7 +201,7 @@ def _unavailable(
 ) -> exceptions.DatabaseUnavailableError:
     message = str(error or "").strip()
     state = getattr(error, "sqlstate", None)
-    reason = LOST if lost else _reason(state, message)
+    reason = LOST if lost and state != READ_ONLY else _reason(state, message)
     parsed = None if url is None else urls.normalised(url)
     server = None if parsed is None else urls.embedded_server(parsed)
     if server is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import sqlalchemy as sa
 
 from scrapy_itemgraph import exceptions
@@ -17,7 +19,7 @@ def normalise_url(url: str) -> sa.URL:
     """Return the URL with our driver, or raise a ConfigurationError if it is not PostgreSQL's."""
     accepted = "postgresql://user:password@host:5432/database"
     try:
-        parsed = sa.make_url(url)
+        parsed = sa.make_url(_with_hosts_apart(url))
     except (sa.exc.ArgumentError, ValueError, TypeError):
         # Not quoted: it may hold a password.
         raise exceptions.ConfigurationError(
@@ -56,6 +58,25 @@ def normalised(url: str | sa.URL) -> sa.URL:
     return normalise_url(url if isinstance(url, str) else url.render_as_string(hide_password=False))
 
 
+# Several hosts, as libpq has them: host1:5432,host2:5433.
+_HOSTS = re.compile(
+    r"(?P<head>[^:/?#]+://(?:[^/?#]*@)?)(?P<hosts>[^@/?#]*,[^@/?#]*)(?P<tail>([/?].*)?)"
+)
+_HOST = re.compile(r"(\[.*\]|[^:]*):?(\d*)")
+
+
+def _with_hosts_apart(url: str) -> str:
+    """Return a URL of several hosts as SQLAlchemy takes it: with hosts and ports as options."""
+    found = _HOSTS.fullmatch(url)
+    parts = [_HOST.fullmatch(one) for one in found["hosts"].split(",")] if found else []
+    if found is None or not all(parts):
+        return url
+    hosts = ",".join(one[1].strip("[]") for one in parts if one)
+    ports = ",".join(one[2] or "5432" for one in parts if one)
+    path, _, options = found["tail"].partition("?")
+    return f"{found['head']}{path or '/'}?host={hosts}&port={ports}" + f"&{options}" * bool(options)
+
+
 def _with_password_in_place(url: sa.URL) -> sa.URL:
     """Move a password given as an option to where everybody hides it; libpq prefers the option."""
     if (given := url.query.get("password")) is None:
@@ -76,6 +97,10 @@ def _place(url: sa.URL) -> str:
     """Name the server, database and user of a URL."""
     host = url.query.get("host", url.host)
     named = host if isinstance(host, str) else ",".join(host) if host else "the default host"
+    ports = url.query.get("port")
+    if isinstance(ports, str) and "," in ports:
+        hosts = zip(named.split(","), ports.split(","), strict=False)
+        named = " or ".join(map(":".join, hosts))
     port = f":{url.port}" if url.port else ""
     user = f", user {url.username!r}" if url.username else ""
     return url_secrets.hidden(f"{named}{port} (database {url.database or 'default'!r}{user})")

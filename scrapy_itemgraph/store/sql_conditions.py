@@ -22,10 +22,13 @@ LIVES = text("""
 # transaction, for a lock that is free is taken to see it.
 LOCK_IS_FREE = "pg_try_advisory_xact_lock(CAST('workers'::regclass::oid AS int), w.id)"
 
-# Whether a worker `w` is dead. A free lock counts only if it was taken at all, and since the server
-# started, which frees all.
+# When the server began without anybody's lock: when it started; or, if it was a standby that has
+# been promoted, after the last transaction of the server that had the locks.
+LOCKLESS_AT = "greatest(pg_postmaster_start_time(), pg_last_xact_replay_timestamp())"
+
+# Whether a worker `w` is dead. A free lock counts only if it was taken at all, and of this server.
 IS_DEAD = f"""(w.stopped_at IS NOT NULL OR w.lease_until < clock_timestamp()
-            OR (coalesce(w.locked_at > pg_postmaster_start_time(), false) AND {LOCK_IS_FREE}))"""
+            OR (coalesce(w.locked_at > {LOCKLESS_AT}, false) AND {LOCK_IS_FREE}))"""
 
 # Whether work `w` is neither claimed nor put off to a later time.
 IS_READY = "w.token IS NULL AND w.not_before IS NULL"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import socket
 import subprocess
 import tempfile
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 DEBIAN_PROGRAMS = Path("/usr/lib/postgresql/15/bin")
 PASSWORD = "open sesame"
+PATIENCE = 60.0  # seconds
 # Tests do not survive a power cut.
 UNSAFE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
@@ -37,6 +41,18 @@ class Server:
         """Start it, and wait until it answers."""
         log = self.directory / "data" / "log"
         self.run("pg_ctl", "-w", "-l", log, "start", stdout=subprocess.DEVNULL)
+
+    def promote(self) -> None:
+        """Make a standby the primary, and wait until it is."""
+        self.run("pg_ctl", "promote", "-w", stdout=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        """End it as a machine ends that loses its power: no process of it does anything more."""
+        postmaster = int((self.directory / "data" / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        for process in (postmaster, *map(int, children)):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     def stop(self, *, check: bool = True) -> None:
         """Stop it at once, as a crash would."""
@@ -65,10 +81,7 @@ def debian_postgres(parent: Path | None = None) -> Iterator[Server]:
         (directory / "password").write_text(PASSWORD)
         account = _account(directory)
 
-        def run(program, *arguments, check=True, **options):
-            command = [DEBIAN_PROGRAMS / program, "-D", directory / "data", *arguments]
-            subprocess.run(command, check=check, cwd=directory, **account, **options)
-
+        run = _runner(directory, account)
         quiet = {"stdout": subprocess.DEVNULL}
         run(
             "initdb",
@@ -90,6 +103,36 @@ def debian_postgres(parent: Path | None = None) -> Iterator[Server]:
         one = Server(port, directory, run)
         one.start()
         try:
+            yield one
+        finally:
+            one.stop(check=False)
+
+
+@contextmanager
+def standby(primary: Server) -> Iterator[Server]:
+    """Run a standby of a server on a port of its own; each commit waits until it has it, too."""
+    with tempfile.TemporaryDirectory(prefix="itemgraph-standby-") as name:
+        directory, port = Path(name), _free_port()
+        run = _runner(directory, _account(directory))
+        run(
+            "pg_basebackup",
+            *("-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres"),
+            *("--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--no-manifest"),
+            env=os.environ | {"PGPASSWORD": PASSWORD},
+        )
+        with (directory / "data" / "postgresql.auto.conf").open("a") as file:
+            file.write(f"port = {port}\nunix_socket_directories = '{directory}'\n")
+        one = Server(port, directory, run)
+        one.start()
+        try:
+            with psycopg.connect(primary.url, autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                connection.execute("SELECT pg_reload_conf()")
+                synchronous = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'"
+                deadline = time.monotonic() + PATIENCE
+                while connection.execute(synchronous).fetchone() is None:
+                    assert time.monotonic() < deadline, "the standby does not follow"
+                    time.sleep(0.02)  # looking again is all the waiting there is
             yield one
         finally:
             one.stop(check=False)
@@ -126,8 +169,6 @@ def open_directory() -> Iterator[Path]:
 @contextmanager
 def embedded_postgres() -> Iterator[str]:
     """Run our embedded server in a directory of its own, and yield its URL."""
-    import psycopg
-
     with open_directory() as directory:
         server = EmbeddedServer.start(directory)
         plain = server.url.replace("+psycopg", "")
@@ -166,6 +207,16 @@ def server() -> Iterator[str]:
     else:
         with embedded_postgres() as url:
             yield url
+
+
+def _runner(directory: Path, account: dict) -> Callable[..., None]:
+    """Return what runs one of Debian's programs on the cluster of a directory."""
+
+    def run(program, *arguments, check=True, **options):
+        command = [DEBIAN_PROGRAMS / program, "-D", directory / "data", *arguments]
+        subprocess.run(command, check=check, cwd=directory, **account, **options)
+
+    return run
 
 
 def _account(directory: Path) -> dict:

@@ -93,6 +93,45 @@ def test_postgresql_urls_are_taken_in_every_spelling(url):
 
 
 @pytest.mark.parametrize(
+    ("hosts", "host", "port"),
+    [
+        ("one:5433,two:5434", "one,two", "5433,5434"),
+        ("one,two", "one,two", "5432,5432"),
+        ("[::1]:5433,two", "::1,two", "5433,5432"),
+    ],
+)
+def test_a_url_may_name_several_hosts(hosts, host, port):
+    """As libpq has it, so that a standby that was promoted is found; the error names them all."""
+    url = f"postgresql://u:a%2Cb@{hosts}/d?target_session_attrs=read-write"
+    engine = engines.sync_engine(url)
+
+    given = engine.dialect.create_connect_args(engine.url)[1]
+
+    assert (given["host"], given["port"]) == (host, port)
+    assert (given["password"], given["target_session_attrs"]) == ("a,b", "read-write")
+    assert all(one in urls.name(engine.url) for one in (host.split(",")[0], "two:"))
+
+
+def test_a_connection_to_a_server_that_takes_no_writes_is_given_up(database):
+    """The next one is a new connection, which may lead to the server that is the primary now."""
+    engine = engines.sync_engine(database)
+    processes = []
+
+    def write() -> None:
+        with errors.translated(database), engine.begin() as connection:
+            processes.append(connection.info[engines.PROCESS])
+            connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+            connection.exec_driver_sql("CREATE TABLE none ()")
+
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailableError, match="takes no writes"):
+            write()
+    engine.dispose()
+
+    assert len(set(processes)) == 2
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "mysql://u:sesame@h/d",
