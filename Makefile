@@ -15,7 +15,7 @@ BETWEEN := 2.15 2.16 2.17 2.18
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix chaos lint types bench bench-growing bench-parts clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix chaos lint types bench bench-growing bench-scale bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -103,6 +103,9 @@ bench: $(READY) $(READYBENCH) ## whole crawls beside other frontiers; writes doc
 
 bench-growing: $(READY) ## 1 to 64 workers that wait for pages, on one server, and through PgBouncer
 	$(BIN)/python -u tests/benchmarks/bench_growing.py $(BENCH)
+
+bench-scale: $(READY) ## ten thousand and ten million items side by side, after churn, under a held snapshot (a night)
+	$(BIN)/python -u tests/benchmarks/bench_scale.py $(BENCH)
 
 bench-parts: $(READY) ## figures of single parts, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py

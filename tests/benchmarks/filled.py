@@ -102,8 +102,8 @@ class Filled(Crawl):
         return self.first + round(self.count * share)
 
 
-def fill(engine: sa.Engine, count: int, *, slots: int = 1) -> Filled:
-    """Fill an empty graph: `count` items in so many slots, and ten in each of many others."""
+def fill(engine: sa.Engine, count: int, *, slots: int = 1, wide: int = WIDE) -> Filled:
+    """Fill an empty graph: `count` items in so many slots, and ten in each of `wide` others."""
     crawl = Filled(engine, count)
     with _loading(engine) as connection:
         # In the transaction that truncates a table, filling it writes no WAL.
@@ -117,7 +117,7 @@ def fill(engine: sa.Engine, count: int, *, slots: int = 1) -> Filled:
         ).all()
         for name, _ in indexes:
             connection.exec_driver_sql(f"DROP INDEX {name}")
-        _fill(connection, crawl, slots)
+        _fill(connection, crawl, slots, wide)
         for _, definition in indexes:
             connection.exec_driver_sql(definition)
     return crawl
@@ -127,7 +127,7 @@ def add_crawl(engine: sa.Engine, name: str, count: int, *, first: int) -> Filled
     """Fill one more crawl, whose items have numbers after `first`."""
     crawl = Filled(engine, count, name, first)
     with _loading(engine) as connection:
-        _fill(connection, crawl, 1)
+        _fill(connection, crawl, 1, WIDE)
     return crawl
 
 
@@ -149,9 +149,9 @@ def _loading(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield connection
 
 
-def _fill(connection: sa.Connection, crawl: Filled, slots: int) -> None:
+def _fill(connection: sa.Connection, crawl: Filled, slots: int, wide: int) -> None:
     given: dict[str, Any] = {"crawl": crawl.id, "count": crawl.count, "first": crawl.first}
-    given |= {"wide": WIDE, "one": ONE, "slots": slots}
+    given |= {"wide": wide, "one": ONE, "slots": slots}
     for statement in FILL:
         text = sa.text(statement)
         connection.execute(text, {key: given[key] for key in text._bindparams})
