@@ -152,9 +152,9 @@ class Heartbeat:
         """Whether lock and lease stand, as far as this process was told."""
         return not self._is_broken and _elapsed() < self._lives_until
 
-    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
-        """Wait until there is news of the crawl, `timeout` seconds at most."""
-        await _happens(self._news, timeout)
+    async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the poll that backs it up
+        """Wait for news of the crawl, `timeout` seconds at most; whether there were."""
+        return await _happens(self._news, timeout)
 
     async def wait_for_own(self, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
         """Wait for news for this very worker, `timeout` seconds at most; whether there were."""

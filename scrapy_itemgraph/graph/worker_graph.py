@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import OperationError
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.settings import Settings
 
 logger = logs.logger(__name__)
+
+_FEW = 8  # workers, who each do as if they were alone
 
 
 class WorkerGraph:
@@ -459,6 +463,11 @@ class WorkerGraph:
         return await self._call(status.summary, self._crawl_id)
 
     @property
+    def crowd(self) -> float:
+        """How many times as many workers share the crawl as may all look as often as one alone."""
+        return max(1.0, self.workers / _FEW)
+
+    @property
     def lives(self) -> bool:
         """Whether lock and lease stand, so that nobody else can have this worker's limits."""
         return self._heartbeat.lives
@@ -468,8 +477,14 @@ class WorkerGraph:
         return await self._heartbeat.wait_for_own(timeout)
 
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
-        """Wait for news of the crawl, `timeout` seconds at most."""
-        await self._heartbeat.wait(timeout)
+        """Wait for news of the crawl, `timeout` seconds at most.
+
+        News are for all, and often for few: of many workers each is woken now and then only.
+        """
+        until = time.monotonic() + timeout
+        while await self._heartbeat.wait(until - time.monotonic()):
+            if random.random() * self.crowd < 1:
+                return
 
     def hurry(self) -> None:
         """Wait for a server that is gone a short time only, for the crawl ends."""

@@ -47,6 +47,7 @@ _MOST_HELD_UP = 500  # executions beside the usual at most, while blocked slots 
 _BATCH = 25  # ordinary requests after which what must run alone has its turn
 _LONGEST_DRAIN = 30.0  # seconds at most that this waits for those under way
 _POLL = {"close": 1.0, "wait": 5.0}  # seconds without news, by ITEMGRAPH_IDLE
+_LONGEST_POLL = 10.0  # where many workers share the crawl
 
 
 @dataclass(slots=True, eq=False)
@@ -355,7 +356,7 @@ class Claimer:
     async def _look_for_end(self) -> float:
         """Set `ended` when nothing is left to do; return how long to wait before looking again."""
         active = self.active
-        poll = _POLL[self.settings.idle]
+        poll = min(_POLL[self.settings.idle] * self.graph.crowd, _LONGEST_POLL)
         has_started = self.start_ended.is_set()
         if not has_started or not active.is_quiet or not self._is_dry or active.is_over:
             return poll

@@ -26,7 +26,6 @@ logger = logs.logger(__name__)
 _EVERY = 1.0  # seconds
 _LOOK_OUT = 0.15  # seconds between two looks for the dead, of who has nothing to do
 # A crawl that many workers share is kept up by all of them, so each may do it more rarely.
-_FEW = 8  # workers, who each do as if they were alone
 _LONGEST = 10.0  # seconds between two rounds, or looks
 _SWEEP_EVERY = 10.0  # seconds
 _PRUNE_EVERY = 600.0  # seconds
@@ -114,7 +113,7 @@ class Maintenance:
 
     def _between(self, seconds: float) -> float:
         """Return how long to wait, where one of few workers waits so many seconds."""
-        return min(seconds * max(1.0, self.graph.workers / _FEW), _LONGEST)
+        return min(seconds * self.graph.crowd, _LONGEST)
 
     def _sweep(self) -> None:
         """Close legs whose request the engine no longer has; twice missed is forgotten."""

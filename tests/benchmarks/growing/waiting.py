@@ -90,7 +90,7 @@ class Waiting:
             now = time.monotonic()
             self.pace.claimed(len(self.ready), self.handed_out, now, ran_dry=ran_dry)
             if not result.claims:
-                await self.graph.wait(POLL)
+                await self.graph.wait(POLL * self.graph.crowd)
 
     def startable(self, claims: Sequence[Claim]) -> set[tuple[int, int]]:
         """Return what this worker has begun when it has these claims."""
@@ -141,8 +141,7 @@ class Waiting:
 
     async def upkeep(self) -> None:
         while True:
-            more = max(1.0, self.graph.workers / 8)  # as `worker.maintenance` waits
-            await asyncio.sleep(UPKEEP * more * random.uniform(0.9, 1.1))
+            await asyncio.sleep(UPKEEP * self.graph.crowd * random.uniform(0.9, 1.1))
             await self.graph.keep_up()
 
 

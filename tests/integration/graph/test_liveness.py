@@ -325,6 +325,27 @@ def test_who_could_not_listen_for_a_while_looks_again(crawl, database, monkeypat
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
+def test_of_many_workers_each_is_woken_now_and_then_only(crawl, database, monkeypatch):
+    """Else each piece of work that comes alone would have all of them claim it."""
+    chances = [0.5, 0.2, 0.1]  # to be woken is below an eighth
+
+    async def run() -> None:
+        async with opened(database) as graph:
+            await graph.wait(3600)  # as it begins to listen
+            graph.workers = 64
+            monkeypatch.setattr("random.random", lambda: chances.pop(0))
+            waiting = asyncio.ensure_future(graph.wait(3600))
+            for left in (2, 1):
+                graph._heartbeat._news.set()
+                await until_async(lambda left=left: len(chances) == left)
+                assert not waiting.done()
+            graph._heartbeat._news.set()
+            await waiting
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+    assert chances == []
+
+
 def test_a_wait_without_news_ends_by_itself(crawl, database):
     """Waiting polls, should a notification be lost."""
 

@@ -171,7 +171,7 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
             learn_callbacks,
         )
         graph.staged, graph.is_sweeping, graph.pruning = 0, False, Pruning()
-        graph.workers = 1
+        graph.crowd = 1.0
         started = asyncio.Event()
         started.set()
         maintenance = Maintenance(
@@ -189,11 +189,11 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
     assert asyncio.run(run()) == (True, 1)
 
 
-@pytest.mark.parametrize(("workers", "seconds"), [(1, 1), (8, 1), (64, 8), (1000, 10)])
-def test_each_of_many_workers_keeps_the_crawl_up_more_rarely(workers, seconds):
+@pytest.mark.parametrize(("crowd", "seconds"), [(1.0, 1), (8.0, 8), (100.0, 10)])
+def test_each_of_many_workers_keeps_the_crawl_up_more_rarely(crowd, seconds):
     """Together they do it no more often than a few; but never more rarely than every 10 s."""
     parts = Parts()
-    parts.graph.workers = workers
+    parts.graph.crowd = crowd
     maintenance = Maintenance(
         parts.graph,
         parts.active,
