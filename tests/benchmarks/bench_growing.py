@@ -135,6 +135,7 @@ def measure(
         nullcontext(database) if way == "direct" else bouncer(engine, "transaction", pool_size=POOL)
     )
     with path as url:
+        engine.dispose()  # so that it is not counted
         done, cpu, passed, connections = _run(given, server, database, url, workers)
     total = sum(each["total"] for each in done)
     if ours.written(database) != total:
