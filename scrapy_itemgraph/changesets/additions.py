@@ -15,9 +15,9 @@ from scrapy_itemgraph.changesets.state import New, State, slot_of
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.model.work import Note
+from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.engine import WIDE
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.columns import number_array, text_array
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def add(
             )
         shown = item_names.label(one.id, one.data)
         notes.append(Note(one.verb, label, one.id, shown))
-    flush.write_new(connection, state)
+    flush.write_new(connection, state, flush.slot_numbers(connection, state))
     refresh.refresh(connection, (), new=alike(connection, state.new))
     return notes
 

@@ -14,8 +14,8 @@ from sqlalchemy import text
 from scrapy_itemgraph.changesets import item_operations, result_operations
 from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.changesets.flush import flush, tell_freed
-from scrapy_itemgraph.changesets.load import load
-from scrapy_itemgraph.changesets.state import Draft, Moved
+from scrapy_itemgraph.changesets.load import load, read_tasks, send_tasks
+from scrapy_itemgraph.changesets.state import Draft, Moved, State
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
@@ -26,14 +26,14 @@ from scrapy_itemgraph.store.worklist import claims, refresh
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
-    from datetime import datetime
     from uuid import UUID
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.changesets.state import Item, New, State
+    from scrapy_itemgraph.changesets.state import Item, New
     from scrapy_itemgraph.model.operations import Changeset
     from scrapy_itemgraph.model.work import Claim, Note
+    from scrapy_itemgraph.store.registry.crawls import SharedCrawl
 
 __all__ = ["MovedNamesError", "answered", "apply"]
 
@@ -53,9 +53,8 @@ def apply(
     connection: Connection,
     changesets: Sequence[Changeset],
     *,
-    crawl_id: int,
+    crawl: SharedCrawl,
     worker_id: int | None,
-    now: datetime,
     spider: str | None = None,
     is_again: bool = False,
 ) -> list[Applied]:
@@ -67,25 +66,27 @@ def apply(
     """
     kept = [c for c in changesets if c.claim is not None and c.outcome in _KEPT]
     running = [c for c in changesets if c.claim is None or c.outcome not in _KEPT]
-    freed = _give_back(connection, kept, worker_id, now)
+    tasks = send_tasks(connection, crawl.id)
+    freed = _give_back(connection, kept, worker_id, crawl)
     ended = _end(connection, [c.claim for c in running if c.claim is not None])
     running = [c for c in running if c.claim is None or _pair(c.claim) in ended]
     operations = [op for c in running if _applies(c) for op in c.operations]
     freed_items = {row.item_id for row in freed}
     claimed_items = freed_items | {item_id for item_id, _ in ended}
     rest(connection, len(operations))
-    state = load(connection, crawl_id, operations, claimed_items, now)
+    state = State(crawl_id=crawl.id, now=crawl.now, tasks=read_tasks(tasks))
+    load(connection, state, operations, claimed_items)
     state.claimed_pairs |= ended  # each until its own changeset has run
     endings = {id(c): _run(connection, state, c, spider) for c in running}
     frees_names = flush(connection, state)
     _record(connection, running, endings, state, worker_id)
     refresh.refresh(connection, {*state.items, *freed_items}, new=alike(connection, state.new))
     queues.wake(connection, [row.queue_id for row in freed])
-    scraped_items.append(connection, crawl_id, _kept(running, endings))
+    scraped_items.append(connection, crawl.id, _kept(running, endings))
     if frees_names:
-        tell_freed(connection, crawl_id)
+        tell_freed(connection, crawl.id)
     ours = ended | {(row.item_id, row.task_id) for row in freed if row.item_id in state.items}
-    done = _recorded(connection, changesets, ours, crawl_id) if is_again else {}
+    done = _recorded(connection, changesets, ours, crawl.id) if is_again else {}
     return [_applied(c, ours, endings, done) for c in changesets]
 
 
@@ -149,7 +150,7 @@ def _end(connection: Connection, claims: Sequence[Claim]) -> set[tuple[int, int]
 
 
 def _give_back(
-    connection: Connection, kept: Sequence[Changeset], worker_id: int | None, now: datetime
+    connection: Connection, kept: Sequence[Changeset], worker_id: int | None, crawl: SharedCrawl
 ) -> list[claims.Freed]:
     """Take the token off work that will be tried again."""
     returns = [
@@ -157,7 +158,7 @@ def _give_back(
             claim=c.claim,
             outcome=c.outcome,
             error=c.error,
-            not_before=None if c.delay is None else now + c.delay,
+            not_before=None if c.delay is None else crawl.now + c.delay,
         )
         for c in kept
         if c.claim is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets.state import TOMBSTONE, State
+from scrapy_itemgraph.changesets.state import TOMBSTONE
 from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import (
@@ -18,17 +18,17 @@ from scrapy_itemgraph.model.operations import (
     EnqueueRequest,
     UpdateData,
 )
+from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE, rest, slices
-from scrapy_itemgraph.postgres.pipelining import Pipeline
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.columns import number_array, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
+    from scrapy_itemgraph.changesets.state import State
     from scrapy_itemgraph.model.operations import Operation
 
 RESOLVE = text("""
@@ -145,46 +145,81 @@ def resolve(
     return owners
 
 
-def take(
-    connection: Connection, state: State, mentioned: Mentioned, keys: Mapping[str, str]
-) -> None:
-    """Take the names that are free, each for the item that would be created with it."""
-    takeable = [name for name in keys if name in mentioned.takeable]
-    rest(connection, len(takeable))
-    free = [name for name in takeable if name not in state.stored_owners]
-    rest(connection, len(free))
-    may_be_created = set(takeable if mentioned.frees_names else free)
-    rest(connection, len(may_be_created))
-    mains = [name for name in dict.fromkeys(mentioned.creations) if name in may_be_created]
-    rest(connection, len(mains))
-    # A name that is freed may be created more than once, each time as another item.
-    spares = len(mentioned.creations) if mentioned.frees_names else 0
-    numbers: list[int] = []
-    for drawn in slices(connection, range(len(mains) + spares), WIDE):
-        numbers += connection.execute(NEXT_IDS, {"count": len(drawn)}).scalars()
-    state.candidates = dict(zip(mains, numbers, strict=False))
-    state.spares = numbers[len(mains) :]
-    rest(connection, len(mains))
-    # Ours until the transaction ends, but nobody's until an operation gives them.
-    late: list[str] = []
-    with Pipeline(connection, len(free)) as ahead:
+class Taking:
+    """The names of a batch that are free, being taken: each for the item it would be created for.
+
+    They are ours until the transaction ends, but nobody's until an operation gives them. The steps
+    are done in order; `settle` alone waits for an answer.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        state: State,
+        mentioned: Mentioned,
+        keys: Mapping[str, str],
+    ) -> None:
+        self._connection = connection
+        self._state = state
+        self._mentioned = mentioned
+        self._keys = keys
+        self._mains: list[str] = []
+        self._drawn: list[CursorResult[*tuple[Any, ...]]] = []
+        self._sent: list[CursorResult[*tuple[Any, ...]]] = []
+
+    def draw_numbers(self) -> None:
+        """Ask for a number for each item that may be created, in the order of mention.
+
+        That is before it is known which exist, for one answer is quicker than two.
+        """
+        creations = self._mentioned.creations
+        self._mains = list(dict.fromkeys(creations))
+        # A name that is freed may be created more than once, each time as another item.
+        spares = len(creations) if self._mentioned.frees_names else 0
+        for drawn in slices(self._connection, range(len(self._mains) + spares), WIDE):
+            self._drawn.append(self._connection.execute(NEXT_IDS, {"count": len(drawn)}))
+
+    def take(self) -> None:
+        """Take the names that nobody has."""
+        connection, state, mentioned = self._connection, self._state, self._mentioned
+        takeable = [name for name in self._keys if name in mentioned.takeable]
+        rest(connection, len(takeable))
+        free = [name for name in takeable if name not in state.stored_owners]
+        rest(connection, len(free))
+        may_be_created = set(takeable if mentioned.frees_names else free)
+        rest(connection, len(may_be_created))
+        numbers = [number for answer in self._drawn for number in answer.scalars()]
+        rest(connection, len(numbers))
+        state.candidates = {
+            name: number
+            for name, number in zip(self._mains, numbers, strict=False)
+            if name in may_be_created
+        }
+        state.spares = numbers[len(self._mains) :]
+        rest(connection, len(numbers))
         for at in range(0, len(free), SLICE):
             part = free[at : at + SLICE]
             owners = [state.candidates.get(mentioned.created.get(name, "")) for name in part]
             given = {
                 "crawl": state.crawl_id,
-                "keys": text_array([keys[name] for name in part]),
+                "keys": text_array([self._keys[name] for name in part]),
                 "names": text_array(part),
                 "items": number_array(owners),
             }
             state.reserved.update(zip(part, owners, strict=True))
-            ahead.execute(
-                stored_items.TAKE_NAMES, given, then=lambda lost: late.extend(lost.scalars())
-            )
-    for name in late:
-        del state.reserved[name]
-    if late:
-        state.stored_owners |= resolve(connection, state.crawl_id, keys, late)
+            self._sent.append(connection.execute(stored_items.TAKE_NAMES, given))
+
+    def settle(self) -> None:
+        """Find out who was quicker, if anybody."""
+        state = self._state
+        late = [name for answer in self._sent for name in answer.scalars()]
+        self._sent.clear()
+        for name in late:
+            del state.reserved[name]
+        if late:
+            found = resolve(self._connection, state.crawl_id, self._keys, late)
+            state.stored_owners |= found
+            state.owners |= found
 
 
 def check_still(state: State, now: Mapping[str, int | None], names: Sequence[str]) -> None:

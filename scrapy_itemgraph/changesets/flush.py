@@ -9,11 +9,11 @@ from sqlalchemy import text
 from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.operations import tag_values
+from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE, slices
-from scrapy_itemgraph.postgres.pipelining import Pipeline
 from scrapy_itemgraph.store import failures, notify
 from scrapy_itemgraph.store import slots as stored_slots
-from scrapy_itemgraph.store.columns import columns, number_array, text_array
+from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,8 +110,10 @@ def flush(connection: Connection, state: State) -> bool:
     items = list(state.items.values())
     living = [item for item in items if not item.is_deleted]
     gone = [item for item in items if item.is_deleted]
-    _write_items(connection, state, living)
-    write_new(connection, state)
+    changed = [item for item in living if item.is_changed]
+    slot_ids = slot_numbers(connection, state, changed)
+    _write_items(connection, state, slot_ids, changed)
+    write_new(connection, state, slot_ids)
     frees_names = batch_names.write(connection, state)
     _write_tags(connection, state, living)
     _write_results(connection, living)
@@ -163,11 +165,19 @@ def _final_owners(state: State) -> dict[int, int]:
     return final
 
 
-def _write_items(connection: Connection, state: State, living: Sequence[Item]) -> None:
-    changed = [item for item in living if item.is_changed]
-    if not changed:
-        return
-    slot_ids = stored_slots.intern_slots(connection, [item.slot for item in changed])
+def slot_numbers(
+    connection: Connection, state: State, changed: Sequence[Item] = ()
+) -> dict[str, int]:
+    """Return the numbers of the slots of what is written, by name."""
+    slots = {item.slot for item in changed}
+    for some in slices(connection, list(state.new.values()), WIDE):
+        slots.update(new.slot for new in some)
+    return stored_slots.intern_slots(connection, slots)
+
+
+def _write_items(
+    connection: Connection, state: State, slot_ids: dict[str, int], changed: Sequence[Item]
+) -> None:
     rows = [
         (item.id, item.slot, item.name, item.created_by, item.nice, item.not_before, text)
         for item in changed
@@ -184,29 +194,24 @@ def _write_items(connection: Connection, state: State, living: Sequence[Item]) -
         connection.execute(UPDATE_ITEMS, given)
 
 
-def write_new(connection: Connection, state: State) -> None:
+def write_new(connection: Connection, state: State, slot_ids: dict[str, int]) -> None:
     """Write the items that were created and not looked at since, with their tags."""
-    slots: set[str] = set()
-    for some in slices(connection, list(state.new.values()), WIDE):
-        slots.update(new.slot for new in some)
-    slot_ids = stored_slots.intern_slots(connection, slots)
     items = list(state.new.items())
-    with Pipeline(connection, len(items)) as ahead:
-        for at in range(0, len(items), SLICE):
-            part = items[at : at + SLICE]
-            rows = [
-                (number, new.slot, made.id, new.created_by, made.nice, new.not_before, new.text)
-                for number, new in part
-                for made in [new.operation]
-            ]
-            ahead.execute(INSERT_ITEMS, _new_items(state, slot_ids, rows))
-            tags = [
-                (number, tag, value)
-                for number, new in part
-                for tag, value in sorted(tag_values(new.operation.tags).items())
-            ]
-            if tags:
-                ahead.execute(ADD_TAGS, _tags(state, tags))
+    for at in range(0, len(items), SLICE):
+        part = items[at : at + SLICE]
+        rows = [
+            (number, new.slot, made.id, new.created_by, made.nice, new.not_before, new.text)
+            for number, new in part
+            for made in [new.operation]
+        ]
+        connection.execute(INSERT_ITEMS, _new_items(state, slot_ids, rows))
+        tags = [
+            (number, tag, value)
+            for number, new in part
+            for tag, value in sorted(tag_values(new.operation.tags).items())
+        ]
+        if tags:
+            connection.execute(ADD_TAGS, _tags(state, tags))
 
 
 def _new_items(state: State, slot_ids: dict[str, int], rows: Sequence[_Row]) -> dict[str, Any]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
 from scrapy_itemgraph.changesets import batch_names
-from scrapy_itemgraph.changesets.state import TOMBSTONE, Item, Pair, Result, State, TaskRow
+from scrapy_itemgraph.changesets.state import TOMBSTONE, Item, Pair, Result, TaskRow
 from scrapy_itemgraph.model.operations import Expire
+from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.engine import rest, slices
-from scrapy_itemgraph.store.columns import text_array
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
+    from scrapy_itemgraph.changesets.state import State
     from scrapy_itemgraph.model.operations import Operation
 
 TASKS = text("""
@@ -64,32 +64,43 @@ WORK = text("""
 """)
 
 
+def send_tasks(connection: Connection, crawl_id: int) -> CursorResult[*tuple[Any, ...]]:
+    """Ask for a crawl's tasks; `read_tasks` reads the answer."""
+    return connection.execute(TASKS, {"crawl": crawl_id})
+
+
+def read_tasks(answer: CursorResult[*tuple[Any, ...]]) -> dict[str, TaskRow]:
+    """Return a crawl's tasks by name."""
+    return {row.name: TaskRow(*row) for row in answer}
+
+
 def load(
     connection: Connection,
-    crawl_id: int,
+    state: State,
     operations: Sequence[Operation],
     claimed_items: Collection[int],
-    now: datetime,
-) -> State:
+) -> None:
     """Take or resolve all names, then lock and load the items that the operations may change.
 
     Raises:
         MovedNamesError: when a name changed hands meanwhile.
 
     """
-    rows = connection.execute(TASKS, {"crawl": crawl_id})
-    tasks = {row.name: TaskRow(*row) for row in rows}
-    state = State(crawl_id=crawl_id, now=now, tasks=tasks)
+    crawl_id = state.crawl_id
     mentioned = batch_names.Mentioned.by(slices(connection, operations))
     keys = batch_names.keyed(connection, mentioned.existing | mentioned.takeable)
     rest(connection, len(keys))
     names = list(keys)
     rest(connection, len(names))
+    taking = batch_names.Taking(connection, state, mentioned, keys)
     if names:
+        taking.draw_numbers()
         state.stored_owners = batch_names.resolve(connection, crawl_id, keys, names)
-        batch_names.take(connection, state, mentioned, keys)
-    rest(connection, len(names))
+        taking.take()
+        rest(connection, len(names))
     state.owners = dict(state.stored_owners)
+    if mentioned.existing:
+        taking.settle()  # who has a name that is spoken of has to be known first
     owned = {state.owners.get(name) for name in mentioned.existing} - {None, TOMBSTONE}
     wanted = {*claimed_items, *(owner for owner in owned if owner is not None)}
     existing = [name for name in names if name in mentioned.existing] if mentioned.existing else []
@@ -97,14 +108,16 @@ def load(
     if tombstones:
         wanted_keys = text_array(keys[name] for name in tombstones)
         connection.execute(batch_names.LOCK_TOMBSTONES, {"crawl": crawl_id, "keys": wanted_keys})
-    _load_items(connection, state, sorted(wanted))
+    items = _send_items(connection, sorted(wanted)) if wanted else None
+    taking.settle()
+    if items is not None:
+        _read_items(items, state)
     if existing and (owned or tombstones):
         batch_names.check_still(
             state, batch_names.resolve(connection, crawl_id, keys, existing), existing
         )
     if any(isinstance(operation, Expire) for operation in operations) and state.items:
         state.claimed_pairs = _claimed_pairs(connection, sorted(state.items))
-    return state
 
 
 def _claimed_pairs(connection: Connection, items: list[int]) -> set[Pair]:
@@ -114,16 +127,29 @@ def _claimed_pairs(connection: Connection, items: list[int]) -> set[Pair]:
     return {(row.item_id, row.task_id) for row in connection.execute(WORK, given)} - free
 
 
-def _load_items(connection: Connection, state: State, item_ids: Sequence[int]) -> None:
-    if not item_ids:
-        return
-    for row in connection.execute(LOCK, {"items": list(item_ids)}).all():
-        state.items[row.id] = Item(*row)
-    there = {"items": sorted(state.items)}
-    for item_id, tag, value in connection.execute(TAGS, there).all():
-        state.items[item_id].tags[tag] = value
-    for item_id, name in connection.execute(NAMES, there).all():
-        state.items[item_id].names.add(name)
+class _Rows(NamedTuple):
+    """What was asked for of some items."""
+
+    items: CursorResult[*tuple[Any, ...]]
+    tags: CursorResult[*tuple[Any, ...]]
+    names: CursorResult[*tuple[Any, ...]]
+    results: CursorResult[*tuple[Any, ...]]
+
+
+def _send_items(connection: Connection, item_ids: Sequence[int]) -> _Rows:
+    """Lock items and ask for all that they have, as of when they are locked."""
+    given = {"items": number_array(item_ids)}
+    return _Rows(*(connection.execute(one, given) for one in (LOCK, TAGS, NAMES, RESULTS)))
+
+
+def _read_items(rows: _Rows, state: State) -> None:
+    items = state.items
+    for row in rows.items.all():
+        items[row.id] = Item(*row)
+    for item_id, tag, value in rows.tags:
+        items[item_id].tags[tag] = value
+    for item_id, name in rows.names:
+        items[item_id].names.add(name)
         state.owners[name] = state.stored_owners[name] = item_id
-    for item_id, task_id, *result in connection.execute(RESULTS, there).all():
-        state.items[item_id].results[task_id] = Result(*result)
+    for item_id, task_id, *result in rows.results:
+        items[item_id].results[task_id] = Result(*result)

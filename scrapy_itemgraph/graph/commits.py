@@ -10,7 +10,6 @@ from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import Applied, CommitResult, ErrorRecord, Outcome
-from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import commit_tokens, engine_work, spider_state
 from scrapy_itemgraph.store import cookies as stored_cookies
 from scrapy_itemgraph.store.registry import crawls
@@ -109,19 +108,18 @@ class Commits:
         has_unfenced = any(one.claim is None for one in changesets)
 
         def commit(connection: Connection, before: int) -> list[Applied]:
-            now = engine.hot_path(connection)
-            self.see_freed(crawls.share_crawl(connection, crawl_id))
+            crawl = crawls.share_crawl(connection, crawl_id)
             if has_unfenced and not commit_tokens.take(connection, token):
                 return apply.answered(connection, changesets, crawl_id)
             applied = apply.apply(
                 connection,
                 changesets,
-                crawl_id=crawl_id,
+                crawl=crawl,
                 worker_id=self.worker_id,
-                now=now,
                 spider=self._spider,
                 is_again=before > 0,
             )
+            self.see_freed(crawl.names_freed)
             _save_session(connection, crawl_id, cookies, state or {})
             if startable is not None:
                 engine_work.write(connection, self.worker_id, startable)

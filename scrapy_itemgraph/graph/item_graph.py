@@ -177,13 +177,11 @@ class ItemGraph:
 
         def run(connection: Connection) -> list[Note]:
             crawl_id, _ = crawls.make_crawl(connection, self.crawl)
-            crawls.share_crawl(connection, crawl_id)
-            now = engines.hot_path(connection)
+            engines.hot_path(connection)
+            crawl = crawls.share_crawl(connection, crawl_id)
             if creations is not None:
-                return additions.add(connection, creations, crawl_id=crawl_id, now=now)
-            (applied,) = apply.apply(
-                connection, [changeset], crawl_id=crawl_id, worker_id=None, now=now
-            )
+                return additions.add(connection, creations, crawl_id=crawl_id, now=crawl.now)
+            (applied,) = apply.apply(connection, [changeset], crawl=crawl, worker_id=None)
             if applied.error is not None:
                 name = names[applied.failed_at or 0]
                 raise OperationError(f"{name}: {applied.error.message}")

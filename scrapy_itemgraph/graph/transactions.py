@@ -11,6 +11,7 @@ import itertools
 import random
 import time
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError
@@ -19,7 +20,7 @@ from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph.worker_watchdog import WorkerWatchdog
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import errors
+from scrapy_itemgraph.postgres import errors, pipelining
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs, wording
 
@@ -86,7 +87,9 @@ class Transactions:
         share: bool = False,
         **kwargs: Any,
     ) -> T:
-        """Run a function; `hot` with flat plans, `share` while the crawl's tasks stay as they are.
+        """Run a function; `hot` with flat plans and pipelined.
+
+        With `share` the crawl's tasks stay as they are meanwhile.
 
         Raises:
             DatabaseUnavailableError: when the server was away for longer than the patience.
@@ -94,13 +97,23 @@ class Transactions:
         """
 
         def within(connection: Connection) -> T:
-            if hot:
-                engines.hot_path(connection)
             if share:
                 crawls.share_crawl(connection, self.crawl_id)
             return function(connection, *args, **kwargs)
 
-        return await self.patiently(within)
+        return await self.patiently(self._hot(within) if hot else within)
+
+    def _hot(self, function: Callable[[Connection], T]) -> Callable[[Connection], T]:
+        """Return a function that does the same with flat plans, and pipelined."""
+
+        def within(connection: Connection) -> T:
+            with pipelining.pipelined(
+                connection, partial(self._waiting.answered, connection)
+            ) as hot:
+                engines.hot_path(hot)
+                return function(hot)
+
+        return within
 
     async def patiently(self, function: Callable[[Connection], T]) -> T:
         """Run a function; again after what passes, and for a while without a server."""
@@ -125,12 +138,12 @@ class Transactions:
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def numbered(self, function: Callable[[Connection, int], T]) -> T:
-        """Run a function that is told how often it has begun before.
+        """Run a function that is told how often it has begun before, with flat plans, pipelined.
 
         Unless that is 0, the answer to a commit may have been lost, and its work be done.
         """
         begun = itertools.count()
-        return await self.patiently(lambda connection: function(connection, next(begun)))
+        return await self.patiently(self._hot(lambda connection: function(connection, next(begun))))
 
     async def when_up(self, function: Callable[[Connection], T]) -> T:
         """Run the first function of a start: a server that is starting or stopping is waited for.

@@ -317,7 +317,6 @@ class WorkerGraph:
         tokens = stored_claims.new_tokens(budget.most)
 
         def claim(connection: Connection, before: int) -> ClaimResult:
-            engine.hot_path(connection)
             if before:
                 crawls.share_crawl(connection, self._crawl_id)
                 stored_claims.unclaim(connection, tokens, self.worker_id)

@@ -95,12 +95,13 @@ class WorkerWatchdog:
         self._has_said_silent = False
         self._said_locks: set[str] = set()
         event.listen(engine.sync_engine, "connect", self._connected, insert=True)
-        event.listen(engine.sync_engine, "after_cursor_execute", self._answered)
+        event.listen(engine.sync_engine, "after_cursor_execute", self.answered)
 
     def _connected(self, _: Any, record: Any) -> None:
         self._opened.add(record.driver_connection)
 
-    def _answered(self, connection: Connection, *_: Any) -> None:
+    def answered(self, connection: Connection, *_: Any) -> None:
+        """Take note that the server answered on a connection."""
         attempt: Attempt | None = connection.info.get(_ATTEMPT)
         if attempt is not None:
             attempt.answered()

@@ -23,7 +23,6 @@ from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import datetime
 
 logger = logs.logger(__name__)
 
@@ -57,13 +56,9 @@ SELECT pg_backend_pid(), set_config('synchronous_commit', 'on', true),
 
 # Plans that do not depend on statistics (docs/decisions; trials P2).
 HOT_PATH = """\
-SELECT clock_timestamp(),
-    set_config('enable_seqscan', 'off', true),
-    set_config('enable_bitmapscan', 'off', true),
-    set_config('enable_hashjoin', 'off', true),
-    set_config('enable_mergejoin', 'off', true),
-    set_config('enable_sort', 'off', true),
-    set_config('jit', 'off', true)"""
+SELECT set_config(name, 'off', true)
+FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin',
+    'enable_sort', 'jit']) AS flat(name)"""
 
 
 COMMAND_PATIENCE = 30  # seconds that a command waits for a server that is starting or stopping,
@@ -167,10 +162,9 @@ def check_version(connection: sa.Connection) -> int:
     return version
 
 
-def hot_path(connection: sa.Connection) -> datetime:
-    """Make this transaction's plans independent of statistics, and tell the server's time."""
-    now: datetime = connection.exec_driver_sql(HOT_PATH).scalar_one()
-    return now
+def hot_path(connection: sa.Connection) -> None:
+    """Make this transaction's plans independent of statistics."""
+    connection.exec_driver_sql(HOT_PATH)
 
 
 def announce(connection: sa.Connection, what: str, done: int, total: int | None = None) -> None:

@@ -30,21 +30,3 @@ def columns(rows: Iterable[Any], **picked: str | int) -> dict[str, list[Any]]:
         for name, what in picked.items()
     }
     return {name: list(map(getter, rows)) for name, getter in getters.items()}
-
-
-def number_array(given: Iterable[int | None]) -> str:
-    """Return numbers as PostgreSQL writes an array: one text costs less than a list to send."""
-    return f"{{{','.join(['NULL' if one is None else str(one) for one in given])}}}"
-
-
-def text_array(given: Iterable[str | None]) -> str:
-    """Return text as PostgreSQL writes an array."""
-    return f"{{{','.join([_element(one) for one in given])}}}"
-
-
-def _element(text: str | None) -> str:
-    if text is None:
-        return "NULL"
-    if '"' in text or "\\" in text:
-        text = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'

@@ -5,12 +5,12 @@ Statements that ask include them, so that there is one answer everywhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
 # Whether a worker may claim work and have limits: nobody who was given up for dead or has stopped,
 # for nobody would take it over. Whoever buries it waits for us, or we for them.
@@ -76,7 +76,12 @@ IS_LAPSED = """r.completed_at IS NOT NULL AND r.due_at IS NULL
 
 def lives(connection: Connection, worker_id: int) -> bool:
     """Tell whether a worker may claim work and have limits, and keep it so until the end."""
-    return connection.execute(LIVES, {"worker": worker_id}).first() is not None
+    return send_lives(connection, worker_id).first() is not None
+
+
+def send_lives(connection: Connection, worker_id: int) -> CursorResult[*tuple[Any, ...]]:
+    """Ask for the same; the answer has a row if it lives."""
+    return connection.execute(LIVES, {"worker": worker_id})
 
 
 def is_stale(result: str = "r", task: str = "t") -> str:

@@ -25,7 +25,13 @@ from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.gate_listener import GateListener
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
-from scrapy_itemgraph.worker.spider import crawl_names, engine_requests, methods, seeds
+from scrapy_itemgraph.worker.spider import (
+    crawl_names,
+    engine_requests,
+    methods,
+    output_tasks,
+    seeds,
+)
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
@@ -140,6 +146,7 @@ class Worker:
         self._build(graph, callbacks, identities)
         assert self.crawler.engine is not None
         self.gate.stand_before(self.crawler.engine.downloader)
+        output_tasks.save_tasks(self.crawler.engine)
         self.is_open = True
         self._commits = self.start_duty(self.committer.run())
         self._duties += [

@@ -147,3 +147,67 @@ def change(project, statement):
     with engine.begin() as connection:
         connection.exec_driver_sql(statement)
     engine.dispose()
+
+
+ITEMS = """
+import asyncio
+
+class Pipeline:
+    at_work = most = tasks = 0
+    done = []
+
+    async def process_item(self, item):
+        Pipeline.at_work += 1
+        Pipeline.most = max(Pipeline.most, Pipeline.at_work)
+        await asyncio.sleep(0.02)
+        Pipeline.at_work -= 1
+        Pipeline.done.append(item["n"])
+        return item
+
+class S(scrapy.Spider):
+    name = "s"
+    custom_settings = {"ITEM_PIPELINES": {Pipeline: 1}}
+
+    async def start(self):
+        yield scrapy.Request(f"{SITE}/page/1")
+
+    def parse(self, response):
+        for n in range(8):
+            yield {"n": n}
+            Pipeline.tasks = max(Pipeline.tasks, len(asyncio.all_tasks()))
+        yield scrapy.Request(f"{SITE}/page/2", self.last)
+        raise ValueError("after all")
+
+    def last(self, response):
+        yield {"n": 8}
+
+    def closed(self, reason):
+        stats = self.crawler.stats
+        stats.set_value("items/most", Pipeline.most)
+        stats.set_value("items/tasks", Pipeline.tasks)
+        stats.set_value("items/done", sorted(Pipeline.done))
+"""
+
+
+@pytest.mark.tracebacks("ValueError: after all")
+def test_as_many_items_of_a_response_are_in_pipelines_as_the_setting_says(project):
+    """CONCURRENT_ITEMS holds; what was yielded before an error is processed and followed."""
+    project.write(ITEMS, settings="CONCURRENT_ITEMS = 3")
+
+    run = project.crawl()
+
+    assert run.stats["items/most"] == 3
+    assert run.stats["items/done"] == list(range(9))
+    assert run.log.count("Spider error processing") == 1
+    assert run.stats["item_scraped_count"] == 9
+
+
+@pytest.mark.tracebacks("ValueError: after all")
+def test_a_response_starts_no_task_that_has_nothing_to_do(project):
+    """Scrapy starts CONCURRENT_ITEMS tasks for each response; here there is one for each item."""
+    project.write(ITEMS, settings="CONCURRENT_ITEMS = 1000")
+
+    run = project.crawl()
+
+    assert run.stats["items/most"] == 8
+    assert run.stats["items/tasks"] < 100

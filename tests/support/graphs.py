@@ -182,14 +182,13 @@ class Crawl:
         while True:
             try:
                 with committed(self.connection):
-                    now = engine.hot_path(self.connection)
-                    crawls.share_crawl(self.connection, self.id)
+                    engine.hot_path(self.connection)
+                    shared = crawls.share_crawl(self.connection, self.id)
                     return apply.apply(
                         self.connection,
                         changesets,
-                        crawl_id=self.id,
+                        crawl=shared,
                         worker_id=worker or self.worker,
-                        now=now,
                         spider=self.spider,
                     )
             except apply.MovedNamesError:

@@ -213,11 +213,9 @@ class Crawl:
         self, connection: sa.Connection, *changesets: Changeset, worker: int | None = None
     ) -> list[Applied]:
         """Apply changesets in the caller's transaction, as a worker's commit does."""
-        now = engines.hot_path(connection)
-        crawls.share_crawl(connection, self.id)
-        return apply.apply(
-            connection, changesets, crawl_id=self.id, worker_id=worker, now=now, spider="spider"
-        )
+        engines.hot_path(connection)
+        shared = crawls.share_crawl(connection, self.id)
+        return apply.apply(connection, changesets, crawl=shared, worker_id=worker, spider="spider")
 
     def operate(self, connection: sa.Connection, *operations: Any) -> Applied:
         """Apply operations in the caller's transaction, as a seed does."""

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
 
 # A commit shares the crawl's lock; who changes what tasks mean has it alone, so that no commit
 # works by the old meaning and ends after the sweep has passed its items.
 SHARE_CRAWL = text("""
     SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl),
-        (SELECT names_freed FROM crawls WHERE id = :crawl)
+        (SELECT names_freed FROM crawls WHERE id = :crawl), clock_timestamp() AS now
 """)
 
 OWN_CRAWL = text("SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), :crawl)")
@@ -46,13 +48,35 @@ HAS_WORK = text("""
 CRAWLS = text("SELECT id FROM crawls ORDER BY id")
 
 
-def share_crawl(connection: Connection, crawl_id: int) -> int:
-    """Keep what the crawl's tasks mean as it is until the transaction ends.
+class SharedCrawl:
+    """A crawl whose tasks mean the same until the transaction ends.
 
-    Returns how many commits have freed names.
+    What the answer says is read when it is asked for, so that nobody waits for it alone.
     """
-    row = connection.execute(SHARE_CRAWL, {"crawl": crawl_id}).one()
-    return row.names_freed or 0
+
+    def __init__(self, crawl_id: int, answer: CursorResult[*tuple[Any, ...]]) -> None:
+        self.id = crawl_id
+        self._answer = answer
+
+    @cached_property
+    def _row(self) -> Any:
+        return self._answer.one()
+
+    @property
+    def now(self) -> datetime:
+        """The server's time when it was shared."""
+        now: datetime = self._row.now
+        return now
+
+    @property
+    def names_freed(self) -> int:
+        """How many commits have freed names."""
+        return self._row.names_freed or 0
+
+
+def share_crawl(connection: Connection, crawl_id: int) -> SharedCrawl:
+    """Keep what the crawl's tasks mean as it is until the transaction ends."""
+    return SharedCrawl(crawl_id, connection.execute(SHARE_CRAWL, {"crawl": crawl_id}))
 
 
 def own_crawl(connection: Connection, crawl_id: int) -> None:

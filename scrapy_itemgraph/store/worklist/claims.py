@@ -128,14 +128,15 @@ def claim(
     `startable_of` returns the (item, task) pairs that the worker may have begun once this is
     committed, None to leave that for later; without it these are added, all of them.
     """
-    if not sql_conditions.lives(connection, worker_id):
-        return []
+    lives = sql_conditions.send_lives(connection, worker_id)
     admission = admission or Admission()
     kinds = [
         kind
         for kind in open_kinds(connection, crawl_id, tasks)
         if admission.is_open(kind.task_id, kind.limit_ids)
     ]
+    if lives.first() is None:
+        return []
     if not kinds:
         return []
     search = WorkSearch(connection, crawl_id, worker_id, kinds, admission)
@@ -183,8 +184,9 @@ def _take(
         return []
     pairs = columns(found, items="item_id", tasks="task_id")
     given = {"tokens": list(tokens[: len(found)]), "worker": worker_id, **pairs}
-    taken = {(row.item_id, row.task_id): row for row in connection.execute(TAKE, given)}
+    answer = connection.execute(TAKE, given)
     items = snapshots(connection, pairs["items"])
+    taken = {(row.item_id, row.task_id): row for row in answer}
     gone = [row for row in found if row.item_id not in items]
     if gone:
         connection.execute(DROP, columns(gone, items="item_id", tasks="task_id"))

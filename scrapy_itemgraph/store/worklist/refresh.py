@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.postgres.arrays import number_array
 from scrapy_itemgraph.postgres.engine import SLICE, rest, slices
-from scrapy_itemgraph.postgres.pipelining import Pipeline
-from scrapy_itemgraph.store.columns import number_array
 from scrapy_itemgraph.store.queues import find_or_make, wake
 from scrapy_itemgraph.store.sql_conditions import is_stale
 
@@ -163,9 +162,8 @@ def refresh(
             missing += [(item, work) for item in groups.get(work.item_id, (work.item_id,))]
             rest(connection, len(missing))
     missing.sort(key=_by_item)
-    with Pipeline(connection, len(missing)) as ahead:
-        for at in range(0, len(missing), SLICE):
-            ahead.execute(INSERT_WORK, _columns(missing[at : at + SLICE]))
+    for at in range(0, len(missing), SLICE):
+        connection.execute(INSERT_WORK, _columns(missing[at : at + SLICE]))
     wake(connection, awake)
 
 
@@ -177,9 +175,10 @@ def _refresh(
     connection: Connection, items: list[int], new: Collection[int]
 ) -> tuple[Collection[_Work], Collection[_Work]]:
     """Move and withdraw work of some items; return what of it is missing, and what was moved."""
-    rows = connection.execute(WANTED, {"items": items}).all()
+    wanted = connection.execute(WANTED, {"items": items})
     old = [item for item in items if item not in new]
-    standing = connection.execute(STANDING, {"items": old}).all() if old else ()
+    found = connection.execute(STANDING, {"items": old}) if old else None
+    rows, standing = wanted.all(), () if found is None else found.all()
     queues = find_or_make(connection, {(row.crawl_id, row.slot_id): row.queue_id for row in rows})
     kinds = _kinds(connection, {(row.task_id, tuple(row.limit_ids)): row.kind_id for row in rows})
     missing = {

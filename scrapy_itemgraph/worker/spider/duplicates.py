@@ -8,6 +8,7 @@ from pydispatch import dispatcher  # type: ignore[import-untyped]
 from scrapy import signals
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.dupefilters import RFPDupeFilter
+from scrapy.exceptions import IgnoreRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,15 +25,28 @@ class Duplicates:
         self._crawler = crawler
         self._dupefilter = dupefilter
         self.are_unheard = False
+        self._offsite: list[OffsiteMiddleware] = []
 
     def listen(self) -> None:
-        """Look whether any signal of the engine tells somebody of duplicates.
+        """Look whether any signal of the engine tells somebody of requests or of duplicates.
 
-        Scrapy's offsite filter listens as well, and would let go what it let go before.
+        Scrapy's offsite filter does not count: of known requests it would let go what it let go
+        before, and of others it is asked, see `is_offsite`.
         """
-        self.are_unheard = all(
-            type(getattr(one, "__self__", None)) is OffsiteMiddleware for one in self._handlers()
-        )
+        heard_by = [getattr(one, "__self__", None) for one in self._handlers()]
+        self._offsite = [one for one in heard_by if type(one) is OffsiteMiddleware]
+        self.are_unheard = len(self._offsite) == len(heard_by)
+
+    def is_offsite(self, request: Request) -> bool:
+        """Ask Scrapy's offsite filter, which logs and counts what it does not let go."""
+        spider = self._crawler.spider
+        assert spider is not None
+        try:
+            for one in self._offsite:
+                one.request_scheduled(request, spider)
+        except IgnoreRequest:
+            return True
+        return False
 
     @property
     def are_only_counted(self) -> bool:

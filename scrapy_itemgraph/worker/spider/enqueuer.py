@@ -86,11 +86,19 @@ class Enqueuer:
             self.active.fail(execution, error, url=request.url)
             return None
 
-    def is_settled(self, request: Request, discovery: Discovery | None) -> bool:
-        """Filter a known request before the engine has it, where nobody would hear of it there."""
-        if discovery is None or not discovery.is_known or not self.duplicates.are_unheard:
+    def is_settled(
+        self, request: Request, discovery: Discovery | None, execution: Execution
+    ) -> bool:
+        """Take or filter a request before the engine has it, where nobody would hear of it there.
+
+        False leaves it to the engine, from which `enqueue` gets it.
+        """
+        if discovery is None or discovery.error is not None or not self.duplicates.are_unheard:
             return False
-        self.duplicates.filtered(request)
+        if discovery.is_known:
+            self.duplicates.filtered(request)
+        elif not self.duplicates.is_offsite(request) and self._take(request, discovery, execution):
+            self.stats.inc_value("scheduler/enqueued")
         return True
 
     def enqueue(self, request: Request, leg: Leg | None) -> bool:
@@ -104,21 +112,29 @@ class Enqueuer:
         if discovery is None:
             leg.close()
             return False
-        if discovery.is_known or (
-            discovery.identity.is_filtered and discovery.identity.name in execution.discovered
-        ):
-            self.duplicates.filtered(request)
-            leg.close()
-            return False
-        if discovery.error is not None:
+        if discovery.error is not None and not self._is_duplicate(discovery, execution):
             return self._carry(request, leg, discovery.identity, discovery.error)
+        is_taken = self._take(request, discovery, execution)
+        leg.close()
+        return is_taken
+
+    def _take(self, request: Request, discovery: Discovery, execution: Execution) -> bool:
+        """Make a request part of an execution; False for a duplicate."""
+        if self._is_duplicate(discovery, execution):
+            self.duplicates.filtered(request)
+            return False
         assert discovery.operation is not None
         # Not the request itself, of which a page may yield a great many.
         operation = None if request.dont_filter else discovery.operation
         execution.discovered[discovery.identity.name] = operation
         execution.add(discovery.operation)
-        leg.close()
         return True
+
+    def _is_duplicate(self, discovery: Discovery, execution: Execution) -> bool:
+        identity = discovery.identity
+        return discovery.is_known or (
+            identity.is_filtered and identity.name in execution.discovered
+        )
 
     def _identify(self, request: Request, execution: Execution) -> Identity:
         if request.meta.pop(START, False):

@@ -194,14 +194,14 @@ class SpiderOutput:
             )
 
     def _stamped(self, leg: Leg, outputs: Sequence[Any], *, continues: bool) -> Iterator[Any]:
-        """Yield outputs, requests with legs; no request that is known, of which nobody hears."""
+        """Yield outputs, requests with legs; none of work of its own, where nobody hears of it."""
         for output in outputs:
             if not isinstance(output, Request):
                 yield output
                 continue
             request = _cleared(output)
             discovery = None if continues else self.enqueuer.discover(request, leg.execution)
-            if self.enqueuer.is_settled(request, discovery):
+            if self.enqueuer.is_settled(request, discovery, leg.execution):
                 continue
             child = leg.open_child(is_discovery=not continues)
             child.discovery = discovery

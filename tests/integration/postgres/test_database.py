@@ -26,8 +26,8 @@ from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors, urls
+from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.store.columns import number_array, text_array
 
 pytestmark = pytest.mark.server
 
@@ -184,7 +184,7 @@ def test_the_async_engine_sets_the_same(database):
         engine = engines.async_engine(database, pool_size=1)
         async with engine.begin() as connection:
             row = (await connection.execute(SHOW)).one()
-            now = await connection.run_sync(engines.hot_path)
+            now = await connection.scalar(engines.NOW)
         await engine.dispose()
         return row, now
 

@@ -1,4 +1,4 @@
-"""Statements that are sent ahead: in order, each while its sender goes on."""
+"""Statements that are sent without waiting: in order, each while its sender goes on."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import Changeset, EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.postgres import backend_activity
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres.pipelining import Pipeline
+from scrapy_itemgraph.postgres.pipelining import pipelined
+from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 SLOW = sa.text("SELECT CAST(:number AS int) FROM pg_sleep(0.3)")
 ENDLESS = sa.text("SELECT :number FROM pg_sleep(600)")
-MANY = engines.SLICE + 1
 QUICK = sa.text("SELECT CAST(:number AS int)")
 WRONG = sa.text("SELECT 1 / CAST(:number AS int)")
 
 
 @pytest.fixture
 def within(database):
-    """Return a function that runs another in a transaction of an event loop's connection."""
+    """Return a function that runs another in a pipelined transaction of an event loop."""
 
     def run(function, *, cancelled_after=None):
+        def piped(connection):
+            with pipelined(connection) as pipe:
+                return function(pipe)
+
         async def main():
             engine = engines.async_engine(database, pool_size=1)
             try:
                 async with asyncio.timeout(cancelled_after), engine.begin() as connection:
-                    return await connection.run_sync(function)
+                    return await connection.run_sync(piped)
             finally:
                 async with engine.begin() as connection:  # the only one is still good
                     assert (await connection.execute(QUICK, {"number": 7})).scalar_one() == 7
@@ -46,65 +51,98 @@ def within(database):
 
 
 def numbered(connection, *statements):
-    """Send statements ahead, and return what each gave, in the order in which they were done."""
-    given = []
-    with Pipeline(connection, MANY) as ahead:
-        for number, statement in enumerate(statements):
-            ahead.execute(statement, {"number": number}, lambda r: given.append(r.scalar_one()))
-    return given
+    """Send statements, and return what each gave, in the order in which they were sent."""
+    answers = [
+        connection.execute(statement, {"number": number})
+        for number, statement in enumerate(statements)
+    ]
+    return [answer.scalar_one() for answer in answers]
 
 
 def test_statements_are_done_in_the_order_in_which_they_are_sent(within):
-    """A slow one does not let a quick one pass, and all are done at the end."""
-    assert within(lambda c: numbered(c, QUICK, SLOW, QUICK, SLOW)) in (
-        [0, "1", 2, "3"],
-        [0, 1, 2, 3],
-    )
+    """A slow one does not let a quick one pass, and each has its own answer."""
+    assert within(lambda c: numbered(c, QUICK, SLOW, QUICK, SLOW)) == [0, 1, 2, 3]
 
 
 def test_without_a_loop_each_is_done_at_once(engine):
     """Commands and tests run the same functions on connections that block."""
-    with engine.begin() as connection, Pipeline(connection, MANY) as ahead:
-        done = []
-        ahead.execute(QUICK, {"number": 1}, lambda result: done.append(result.scalar_one()))
-        assert done == [1]
+    with engine.begin() as connection, pipelined(connection) as same:
+        assert same is connection
 
 
 def test_its_sender_goes_on_while_postgresql_works(within):
-    """What comes next is made ready before the answer is there."""
+    """The server is at work on a statement when the next is sent, and when it is not waited for."""
 
     def work(connection):
-        done = []
-        with Pipeline(connection, MANY) as ahead:
-            ahead.execute(SLOW, {"number": 0}, lambda _: done.append("answer"))
-            done.append("next")
-        return done
+        answer = connection.execute(SLOW, {"number": 5})
+        is_at_work = backend_activity.is_waiting(connection.connection.driver_connection)
+        return is_at_work, answer.scalar_one()
 
-    assert within(work) == ["next", "answer"]
+    assert within(work) == (True, 5)
 
 
-def test_few_rows_are_not_sent_ahead(within):
-    """A commit of one slice, as nearly all are, waits for its statement and no longer."""
+def test_what_nobody_reads_is_done_all_the_same(within, engine):
+    """A statement whose answer is not looked at is done at the end of the transaction."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE noted (number int)")
+
+    within(lambda c: c.execute(sa.text("INSERT INTO noted VALUES (:number)"), {"number": 3}))
+
+    with engine.begin() as connection:
+        assert connection.exec_driver_sql("SELECT number FROM noted").scalars().all() == [3]
+
+
+def test_an_answer_is_read_like_sqlalchemys(within):
+    """Functions of the store read both alike: rows by name, scalars, what was written."""
+    pairs = sa.text("SELECT n AS one, 2 * n AS two FROM generate_series(1, :most) n")
 
     def work(connection):
-        done = []
-        with Pipeline(connection, engines.SLICE) as ahead:
-            ahead.execute(QUICK, {"number": 0}, lambda _: done.append("answer"))
-            done.append("next")
-        return done
+        answer = connection.execute(pairs, {"most": 2})
+        none = connection.execute(pairs, {"most": 0})
+        rows = [(row.one, row.two) for row in answer]
+        firsts = none.first(), none.scalar(), connection.execute(pairs, {"most": 1}).one()
+        connection.exec_driver_sql("CREATE TEMPORARY TABLE there ON COMMIT DROP AS SELECT 1 AS n")
+        gone = connection.exec_driver_sql("DELETE FROM there").rowcount
+        again = connection.execute(pairs, {"most": 2})
+        return rows, list(again.keys()), again.scalars(), firsts, gone
 
-    assert within(work) == ["answer", "next"]
+    assert within(work) == ([(1, 2), (2, 4)], ["one", "two"], [1, 2], (None, None, (1, 2)), 1)
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_an_error_of_what_was_sent_ahead_is_raised_as_any_other(within, after):
-    """At the next statement or at the end, as SQLAlchemy's; the transaction is rolled back."""
+def test_an_error_of_what_was_sent_is_raised_as_any_other(within, after):
+    """Where an answer is read or at the end, as SQLAlchemy's; the transaction is rolled back."""
     with pytest.raises(sa.exc.DBAPIError, match="division by zero"):
         within(lambda c: numbered(c, WRONG, *[QUICK] * after))
+    with pytest.raises(sa.exc.DBAPIError, match="division by zero"):
+        within(lambda c: c.execute(WRONG, {"number": 0}))
+
+
+def test_a_connection_that_is_lost_is_said_to_be(database):
+    """The pool gives up a connection that the server ended, and the next one is good."""
+    end = "SELECT pg_terminate_backend(pg_backend_pid())"
+
+    async def main():
+        engine = engines.async_engine(database, pool_size=1)
+        try:
+            with pytest.raises(sa.exc.DBAPIError) as found:
+                async with engine.begin() as connection:
+                    await connection.run_sync(work)
+            assert found.value.connection_invalidated
+            async with engine.begin() as connection:
+                return (await connection.execute(QUICK, {"number": 7})).scalar_one()
+        finally:
+            await engine.dispose()
+
+    def work(connection):
+        with pipelined(connection) as pipe:
+            pipe.exec_driver_sql(end).all()
+
+    assert asyncio.run(main()) == 7
 
 
 def test_who_is_cancelled_leaves_nothing_under_way(within):
-    """A statement that was sent ahead is cancelled with its sender, and the connection is good."""
+    """A statement that was sent is cancelled with its sender, and the connection is good."""
     with pytest.raises(TimeoutError):
         within(lambda c: numbered(c, ENDLESS, QUICK), cancelled_after=0.5)
 
@@ -131,9 +169,8 @@ def test_a_large_commit_is_what_many_small_ones_are(within, engine):
         (applied,) = apply.apply(
             connection,
             [Changeset(operations=tuple(operations), outcome=Outcome.OK)],
-            crawl_id=crawl.id,
+            crawl=crawls.share_crawl(connection, crawl.id),
             worker_id=None,
-            now=engines.hot_path(connection),
         )
         return [note.label for note in applied.notes]
 

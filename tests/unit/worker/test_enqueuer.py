@@ -7,6 +7,7 @@ from typing import Any
 
 from parts import URL, Parts, running, turns
 from scrapy import Request, signals
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 
 from scrapy_itemgraph.model.operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, Note, Outcome, RedirectAnswer
@@ -81,26 +82,49 @@ def test_what_a_commit_made_known_is_refused_until_names_are_freed():
     assert asyncio.run(run()) == [False, True]
 
 
-def test_a_known_request_goes_to_the_engine_only_where_somebody_hears_of_it():
-    """It is counted as a duplicate at once, unless a handler of the engine's signals is told."""
+def test_a_request_goes_to_the_engine_only_where_somebody_hears_of_it():
+    """It is taken, or counted as a duplicate, at once, unless a handler of the engine's is told."""
 
-    async def run() -> tuple[list[bool], int]:
+    async def run() -> tuple[list[bool], list[int], list[str]]:
         parts = parts_with()
         execution = parts.claimed()
-        yielded(parts, execution.open_leg(), Request(URL))
         parts.duplicates.listen()
-        known = parts.enqueuer.discover(Request(URL), execution)
-        new = parts.enqueuer.discover(Request(OTHER), execution)
-        settled = [parts.enqueuer.is_settled(Request(URL), one) for one in (known, new, None)]
+
+        def is_settled(url: str) -> bool:
+            request = Request(url)
+            discovery = parts.enqueuer.discover(request, execution)
+            return parts.enqueuer.is_settled(request, discovery, execution)
+
+        settled = [is_settled(URL), is_settled(URL)]
+        settled.append(parts.enqueuer.is_settled(Request(URL), None, execution))
 
         def note_drop(request: Request) -> None: ...
 
         parts.crawler.signals.connect(note_drop, signals.request_dropped)
         parts.duplicates.listen()
-        settled.append(parts.enqueuer.is_settled(Request(URL), known))
-        return settled, parts.stat("dupefilter/filtered")
+        settled += [is_settled(URL), is_settled(OTHER)]
+        counts = [parts.stat(f"{name}") for name in ("scheduler/enqueued", "dupefilter/filtered")]
+        return settled, counts, [one.data["url"] for one in execution.operations]
 
-    assert asyncio.run(run()) == ([True, False, False, False], 1)
+    assert asyncio.run(run()) == ([True, True, False, False, False], [1, 1], [URL])
+
+
+def test_the_offsite_filter_is_asked_of_what_does_not_go_to_the_engine():
+    """A request that Scrapy's filter does not let go is logged and counted by it, and not taken."""
+
+    async def run() -> tuple[bool, int, list[Any]]:
+        parts = parts_with()
+        parts.spider.allowed_domains = ["elsewhere.example"]
+        offsite = OffsiteMiddleware.from_crawler(parts.crawler)
+        offsite.spider_opened(parts.spider)
+        parts.duplicates.listen()
+        execution = parts.claimed()
+        request = Request(URL)
+        discovery = parts.enqueuer.discover(request, execution)
+        is_settled = parts.enqueuer.is_settled(request, discovery, execution)
+        return is_settled, parts.stat("offsite/filtered"), execution.operations
+
+    assert asyncio.run(run()) == (True, 1, [])
 
 
 def test_what_others_stored_before_is_dropped_after_the_commit():

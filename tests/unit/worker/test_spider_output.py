@@ -54,7 +54,7 @@ class Neighbour:
     def discover(self, request: Request, execution: Execution) -> None:
         self.taken.append(request)
 
-    def is_settled(self, request: Request, discovery: None) -> bool:
+    def is_settled(self, request: Request, discovery: None, execution: Execution) -> bool:
         return self.settles
 
     def expired(self, leg: Leg, error: SessionExpired) -> None:
