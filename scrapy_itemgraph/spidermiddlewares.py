@@ -149,13 +149,14 @@ class LastSpiderMiddleware(WorkerComponent):
 
         async def process_spider_output(
             self,
-            response: Response,  # noqa: ARG002 - Scrapy's signature
+            response: Response,
             result: AsyncIterator[Any],
         ) -> AsyncIterator[Any]:
             """Let the loop turn, also while others drop all that a callback yields."""
             leg = current_leg.get()
             assert leg is not None
-            async for output in self._worker.spider_output.in_turns(leg.execution, result):
+            outputs = self._worker.spider_output.in_turns(leg.execution, response, result)
+            async for output in outputs:
                 yield output
 
 

@@ -329,7 +329,7 @@ def _reach_workers(connection: Connection, limit_id: int) -> None:
     """Let a change be known: to who has the limit, and to who had put its work off."""
     holdings.tell_holders(connection, [limit_id])
     connection.execute(LOOK_AGAIN, {"limit": limit_id})
-    for crawl_id in connection.execute(CONCERNED, {"limit": limit_id}).scalars().all():
+    for crawl_id in list(connection.execute(CONCERNED, {"limit": limit_id}).scalars()):
         notify(connection, crawl_id)
 
 

@@ -113,7 +113,7 @@ def rename_tags(connection: Connection, renames: Mapping[str, str]) -> dict[str,
         return {}
     connection.execute(OWN_ALL_CRAWLS)
     counts = dict.fromkeys(renames, 0)
-    for crawl_id in connection.execute(CRAWLS).scalars().all():
+    for crawl_id in list(connection.execute(CRAWLS).scalars()):
         for old, new in renames.items():
             if old == new:
                 continue

@@ -262,7 +262,8 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
 
 def _look(connection: Connection, crawl_id: int) -> dict[str, Any]:
     """Return what `TakenOver` tells beside what was taken over."""
-    return dict(connection.execute(LOOK, {"crawl": crawl_id}).mappings().one())
+    row = connection.execute(LOOK, {"crawl": crawl_id}).one()
+    return row._asdict()
 
 
 def _give_up(connection: Connection, fatal: Sequence[Orphan]) -> list[GivenUp]:

@@ -143,15 +143,17 @@ class Enqueuer:
         return self.identities.of_child(request, execution)
 
     def _is_known(self, identity: Identity, execution: Execution) -> bool:
-        if not identity.is_filtered:
-            return False
+        return identity.is_filtered and self.is_known(identity.name, execution)
+
+    def is_known(self, name: str, execution: Execution) -> bool:
+        """Tell whether a name is known to be committed, or is the execution's already."""
         if self._freed != self.graph.names_freed:  # maybe by others
             self._freed = self.graph.names_freed
             self._known.clear()
-        if identity.name in self._known:
-            self._known.move_to_end(identity.name)
+        if name in self._known:
+            self._known.move_to_end(name)
             return True
-        return identity.name in execution.discovered
+        return name in execution.discovered
 
     def _operation(
         self, request: Request, identity: Identity, execution: Execution

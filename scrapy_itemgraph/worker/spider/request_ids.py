@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.request import RequestFingerprinter
 
 from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import input_checks, item_names
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _FOR_EVER = datetime.max.replace(tzinfo=UTC)
 _LONGEST_FINGERPRINT = 64
+_MOST_NAMES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,11 @@ class RequestIds:
         self.dupefilter: BaseDupeFilter = build_from_crawler(cls, crawler)
         self._fingerprinter = crawler.request_fingerprinter
         self._starts: Counter[str] = Counter()
+        # Scrapy's own fingerprint is of the URL, the method and the body.
+        of_filter = getattr(type(self.dupefilter), "request_fingerprint", None)
+        is_scrapys = of_filter in {None, RFPDupeFilter.request_fingerprint}
+        self._goes_by_url = is_scrapys and type(self._fingerprinter) is RequestFingerprinter
+        self._names: OrderedDict[str, str] = OrderedDict()  # by URL, the last ones
 
     def of_start(self, request: Request, spider: Spider, run_started_at: datetime) -> Identity:
         """Return the identity of a request that `start()` yields: once in each run."""
@@ -76,7 +83,21 @@ class RequestIds:
 
     def name(self, request: Request) -> str:
         """Return what a filtered request is known by."""
-        return f"REQ:{self._fingerprint(request)}"
+        if not self.is_plain(request):
+            return f"REQ:{self._fingerprint(request)}"
+        names, url = self._names, request.url
+        name = names.get(url)
+        if name is None:
+            name = names[url] = f"REQ:{self._fingerprint(request)}"
+            if len(names) > _MOST_NAMES:
+                names.popitem(last=False)
+        else:
+            names.move_to_end(url)
+        return name
+
+    def is_plain(self, request: Request) -> bool:
+        """Whether nothing but its URL decides what a request is known by."""
+        return self._goes_by_url and request.method == "GET" and not request.body
 
     def _is_filtered(self, request: Request) -> bool:
         return not request.dont_filter and type(self.dupefilter) is not BaseDupeFilter

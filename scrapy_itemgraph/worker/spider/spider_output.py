@@ -34,10 +34,12 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
     from scrapy.crawler import Crawler
+    from scrapy.http import Response
 
     from scrapy_itemgraph.model.work import ErrorRecord
     from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.spider.early_filter import EarlyFilter
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
     from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
     from scrapy_itemgraph.worker.spider.logins import Logins
@@ -71,6 +73,7 @@ class SpiderOutput:
     checks: Checks
     failures: FailurePolicy
     enqueuer: Enqueuer
+    early_filter: EarlyFilter
     logins: Logins
     has_tasks: bool
     callbacks: Mapping[str, Mapping[str, Any]]  # ITEMGRAPH_CALLBACKS: also options of errbacks
@@ -141,14 +144,22 @@ class SpiderOutput:
             self._settle(leg, *leg.failure)
 
     async def in_turns(
-        self, execution: Execution, result: AsyncIterator[Any]
+        self, execution: Execution, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
-        """Pass on outputs, and let the loop turn between them."""
+        """Pass on outputs but links that are known, and let the loop turn between them."""
         turns = Turns()
-        async for output in result:
-            if turns.is_due and await self._is_stopped(execution, turns):
-                return
-            yield output
+        filters, filtered = self.early_filter.is_open(execution), 0
+        try:
+            async for output in result:
+                if turns.is_due and await self._is_stopped(execution, turns):
+                    return
+                if filters and self.early_filter.is_known(output, execution):
+                    filtered += 1
+                else:
+                    yield output
+        finally:
+            if filtered:
+                self.early_filter.count(filtered, response)
 
     async def _is_stopped(self, execution: Execution, turns: Turns) -> bool:
         """Let the loop turn; tell whether a callback is to end that may never do so by itself."""

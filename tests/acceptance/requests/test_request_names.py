@@ -306,3 +306,53 @@ def test_a_callback_that_is_gone_is_a_failure_that_names_it(project, site):
     assert fixed.stats["item_scraped_count"] == 1, fixed.log
     assert site.hits["/gate/2"] == 2
     assert project.errors() == []
+
+
+LINKED = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/0"]
+    custom_settings = {"CONCURRENT_REQUESTS": 1}
+
+    def parse(self, response):
+        number = int(response.url.rpartition("/")[2])
+        for other in range(min(number + 3, 12)):
+            yield response.follow(f"/page/{other}#part")
+"""
+COUNTS = ("dupefilter/filtered", "scheduler/enqueued", "request_depth_max", "item_scraped_count")
+
+
+def test_known_links_are_counted_as_scrapy_counts_them(project, site):
+    """They are filtered next to the callback; the counts are those of Scrapy without the add-on."""
+    project.write(LINKED)
+    ours = project.crawl()
+    plain = project.crawl("-s", "ADDONS={}", "-s", "DEPTH_PRIORITY=0")
+
+    assert [ours.stats.get(name) for name in COUNTS] == [plain.stats.get(name) for name in COUNTS]
+    assert ours.stats["dupefilter/filtered"] > 50
+
+
+def test_a_spider_middleware_of_the_project_sees_every_link(project, site):
+    """Where somebody may count or change links, none is filtered before."""
+    project.write(
+        LINKED,
+        settings='SPIDER_MIDDLEWARES = {"proj.watch.Watch": 500}',
+        watch="""
+        class Watch:
+            def __init__(self, crawler):
+                self.stats = crawler.stats
+
+            @classmethod
+            def from_crawler(cls, crawler):
+                return cls(crawler)
+
+            async def process_spider_output(self, response, result):
+                async for output in result:
+                    self.stats.inc_value("links")
+                    yield output
+        """,
+    )
+    run = project.crawl()
+
+    # The first page is fetched as a start and as a link.
+    assert run.stats["links"] == 3 + sum(min(number + 3, 12) for number in range(12))

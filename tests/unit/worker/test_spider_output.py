@@ -19,6 +19,7 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import UpdateData
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg
+from scrapy_itemgraph.worker.spider.early_filter import EarlyFilter
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
 from scrapy_itemgraph.worker.spider.spider_output import Errback, SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
@@ -76,6 +77,13 @@ class Scrape:
             checks=Checks(declared, {"parse_plain"}),
             failures=FailurePolicy(parts.crawler.settings, max_retry_after=timedelta(hours=1)),
             enqueuer=self.neighbour,
+            early_filter=EarlyFilter(
+                parts.crawler,
+                parts.identities,
+                parts.duplicates,
+                self.neighbour,
+                has_tasks=True,
+            ),
             logins=self.neighbour,
             has_tasks=True,
             callbacks=callbacks or {},
