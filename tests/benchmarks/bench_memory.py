@@ -105,9 +105,14 @@ def main() -> None:
     parser.add_argument("--only", default="plain,drop-in,task", help="some of plain,drop-in,task")
     parser.add_argument("--trace", action="store_true", help="say what lines have allocated")
     parser.add_argument("--hosts", type=int, default=1, help="that the pages are spread over")
+    parser.add_argument("--starts", action="store_true", help="all pages are start requests")
     options = parser.parse_args()
     only = options.only.split(",")
-    environment = {"HOSTS": str(options.hosts), **({"TRACE": "1"} if options.trace else {})}
+    environment = {"HOSTS": str(options.hosts)}
+    if options.starts:
+        environment["STARTS"] = str(options.pages)
+    if options.trace:
+        environment["TRACE"] = "1"
     with servers.open_directory() as directory, servers.open_directory() as project:
         made_pages.write_project(project, memory=MEMORY)
         with backends.postgres(directory) as backend:

@@ -50,6 +50,7 @@ from scrapy.http import TextResponse
 
 PAGES = int(os.environ["PAGES"])
 HOSTS = int(os.environ.get("HOSTS", "1"))
+STARTS = int(os.environ.get("STARTS", "1"))  # pages that are known from the start
 LATENCY = 0.002  # seconds
 
 
@@ -63,7 +64,7 @@ class Pages(BaseDownloadHandler):
         number = int(request.url.rpartition("/")[2])
         new = [2 * number + 1, 2 * number + 2]
         known = [number * 7919 % (number + 1 + one) for one in range(7)]
-        links = [address(one) for one in (*new, *known) if 0 < one < PAGES]
+        links = [address(one) for one in (*new, *known) if STARTS <= one < PAGES]
         body = json.dumps({"title": f"Page {number}", "links": links}).encode()
         return TextResponse(request.url, body=body, encoding="utf-8")
 
@@ -89,12 +90,15 @@ def own(made):
 
 PLAIN = """
 import scrapy
-from made import address, own
+from made import STARTS, address, own
 
 
 class Plain(scrapy.Spider):
     name = "plain"
-    start_urls = [address(0)]
+
+    async def start(self):
+        for number in range(STARTS):
+            yield scrapy.Request(address(number), dont_filter=True)
 
     def parse(self, response):
         return own(self.links(response))
@@ -108,7 +112,7 @@ class Plain(scrapy.Spider):
 
 TASK = """
 import scrapy
-from made import address, own
+from made import STARTS, address, own
 from scrapy_itemgraph import CreateItem, UpdateData, task
 
 
@@ -116,7 +120,9 @@ class Task(scrapy.Spider):
     name = "task"
 
     def seeds(self):
-        yield CreateItem(id=address(0), tags=["page"], data={"url": address(0)})
+        for number in range(STARTS):
+            url = address(number)
+            yield CreateItem(id=url, tags=["page"], data={"url": url})
 
     @task(tags=["page"])
     def page(self, response, item):

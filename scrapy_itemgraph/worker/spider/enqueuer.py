@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider.known_names import KnownNames
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -61,7 +61,7 @@ class Enqueuer:
     callbacks: CallbackTasks
     stats: StatsCollector
     most_held: int  # requests that cannot be stored, carried at a time
-    _known: OrderedDict[str, None] = field(default_factory=OrderedDict)  # names that are committed
+    _known: KnownNames = field(default_factory=lambda: KnownNames(_MOST_KNOWN))
     _freed: int = 0  # how often names had been freed when these were known
     _carried: set[Leg] = field(default_factory=set)
     _carried_starts: set[str] = field(default_factory=set)
@@ -150,10 +150,7 @@ class Enqueuer:
         if self._freed != self.graph.names_freed:  # maybe by others
             self._freed = self.graph.names_freed
             self._known.clear()
-        if name in self._known:
-            self._known.move_to_end(name)
-            return True
-        return name in execution.discovered
+        return name in self._known or name in execution.discovered
 
     def _operation(
         self, request: Request, identity: Identity, execution: Execution
@@ -257,7 +254,7 @@ class Enqueuer:
             if found is None or (isinstance(found, Request) and found.dont_filter):
                 continue
             if not has_freed:
-                self._known[note.text] = None
+                self._known.add(note.text)
             if note.label == "known":
                 if are_only_counted and isinstance(found, EnqueueRequest):
                     self.duplicates.count()
@@ -265,5 +262,3 @@ class Enqueuer:
                     self._drop_known(found)
             if turns.is_due:
                 await turns.give()
-        while len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)

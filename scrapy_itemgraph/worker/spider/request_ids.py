@@ -15,6 +15,7 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.tools.seen_texts import SeenTexts
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -45,7 +46,8 @@ class RequestIds:
             cls = RFPDupeFilter  # what another would remember stands in the database
         self.dupefilter: BaseDupeFilter = build_from_crawler(cls, crawler)
         self._fingerprinter = crawler.request_fingerprinter
-        self._starts: Counter[str] = Counter()
+        self._starts = SeenTexts()  # a list of them may be as long as the crawl
+        self._repeated: Counter[str] = Counter()  # of those, what was yielded more than once
         # Scrapy's own fingerprint is of the URL, the method and the body.
         of_filter = getattr(type(self.dupefilter), "request_fingerprint", None)
         is_scrapys = of_filter in {None, RFPDupeFilter.request_fingerprint}
@@ -61,9 +63,9 @@ class RequestIds:
         except UnstorableError:  # it will be carried, and has no item
             callback = ""
         name = f"START:{self._fingerprint(request)}:{callback}"
-        self._starts[name] += 1
-        if self._starts[name] > 1:
-            name = f"{name}:{self._starts[name]}"
+        if self._starts.add(name):
+            self._repeated[name] += 1
+            name = f"{name}:{self._repeated[name] + 1}"
         return Identity(name, is_filtered=False, again_before=run_started_at)
 
     def of_child(self, request: Request, parent: Execution | None) -> Identity:
