@@ -60,6 +60,8 @@ REPOINT = text("""
 
 # Open failures, the oldest first: of one number, of a task, or of all the crawl's tasks. Each task
 # has its failures and its refusals in this order in an index, and the first of each are compared.
+# Compared as rows: where one task has all failures, equal tasks and an order by number would let
+# the planner look for another's by going through all numbers.
 OPEN = text(f"""
     SELECT f.id, f.item_id, f.task_id, f.task, i.name AS item, {PAGE}, f.is_refusal, f.error,
         f.occurred_at
@@ -68,9 +70,10 @@ OPEN = text(f"""
         CROSS JOIN (VALUES (false), (true)) AS kind(is_refusal)
         CROSS JOIN LATERAL (
             SELECT f.* FROM failures f
-            WHERE f.task_id = t.id AND f.is_refusal = kind.is_refusal AND f.handled_at IS NULL
-                AND f.id BETWEEN :first AND :last
-            ORDER BY f.id
+            WHERE f.handled_at IS NULL
+                AND (f.task_id, f.is_refusal, f.id) >= (t.id, kind.is_refusal, :first)
+                AND (f.task_id, f.is_refusal, f.id) <= (t.id, kind.is_refusal, :last)
+            ORDER BY f.task_id, f.is_refusal, f.id
             LIMIT :limit) AS f
         WHERE t.crawl_id = :crawl
             AND (CAST(:task AS text) IS NULL OR t.name = :task)

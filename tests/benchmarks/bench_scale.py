@@ -18,8 +18,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
     sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -42,20 +40,6 @@ SLOTS = (1, 10_000)
 BATCH = 100
 WARM = 10  # rounds that do not count
 MINUTE = 60.0
-
-# One item in ten has a task that failed.
-FAILED = (
-    """
-    INSERT INTO results (item_id, task_id, task_version, is_successful, is_held)
-    SELECT i.id, t.id, t.version, false, true FROM items i JOIN tasks t ON t.crawl_id = i.crawl_id
-    WHERE t.name = 'later' AND mod(i.id, 10) = 0
-    """,
-    """
-    INSERT INTO failures (item_id, task_id, error)
-    SELECT item_id, task_id, '{"type": "ValueError", "message": "no price"}'
-    FROM results WHERE is_held
-    """,
-)
 
 
 class Graph(Bench):
@@ -136,11 +120,7 @@ def filled(server: str, count: int, slots: int) -> Iterator[Graph]:
         with engine.begin() as connection:
             migrate.ensure(connection, auto=True)
         start = time.perf_counter()
-        crawl = fill(engine, count, slots=slots, wide=0)
-        with engine.begin() as connection:
-            connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
-            for statement in FAILED:
-                connection.execute(sa.text(statement))
+        crawl = fill(engine, count, slots=slots, wide=0, failing=10)
         settle(engine)
         print(f"{count:>12,} items filled in {time.perf_counter() - start:.0f} s", flush=True)
         yield Graph(crawl, url, slots)

@@ -84,6 +84,17 @@ FILL = (
     JOIN queues q ON q.slot_id = i.slot_id AND q.crawl_id = t.crawl_id
     WHERE t.name <> 'timed' AND t.crawl_id = :crawl ORDER BY t.id, i.id
     """,
+    """
+    INSERT INTO results (item_id, task_id, task_version, is_successful, is_held)
+    SELECT i.id, t.id, t.version, false, true FROM items i JOIN tasks t ON t.crawl_id = i.crawl_id
+    WHERE t.name = 'later' AND i.crawl_id = :crawl AND :failing > 0
+        AND mod(i.id, greatest(:failing, 1)) = 0
+    """,
+    """
+    INSERT INTO failures (item_id, task_id, error)
+    SELECT r.item_id, r.task_id, '{"type": "ValueError", "message": "no price"}'
+    FROM results r JOIN tasks t ON t.id = r.task_id WHERE r.is_held AND t.crawl_id = :crawl
+    """,
     "SELECT setval('items_id_seq', (SELECT max(id) FROM items))",
     "UPDATE tasks SET is_enabled = false WHERE name = 'closed'",
 )
@@ -102,8 +113,13 @@ class Filled(Crawl):
         return self.first + round(self.count * share)
 
 
-def fill(engine: sa.Engine, count: int, *, slots: int = 1, wide: int = WIDE) -> Filled:
-    """Fill an empty graph: `count` items in so many slots, and ten in each of `wide` others."""
+def fill(
+    engine: sa.Engine, count: int, *, slots: int = 1, wide: int = WIDE, failing: int = 0
+) -> Filled:
+    """Fill an empty graph: `count` items in so many slots, and ten in each of `wide` others.
+
+    Of one item in `failing` a task has failed (0: of none).
+    """
     crawl = Filled(engine, count)
     with _loading(engine) as connection:
         # In the transaction that truncates a table, filling it writes no WAL.
@@ -117,7 +133,7 @@ def fill(engine: sa.Engine, count: int, *, slots: int = 1, wide: int = WIDE) -> 
         ).all()
         for name, _ in indexes:
             connection.exec_driver_sql(f"DROP INDEX {name}")
-        _fill(connection, crawl, slots, wide)
+        _fill(connection, crawl, slots, wide, failing)
         for _, definition in indexes:
             connection.exec_driver_sql(definition)
     return crawl
@@ -127,7 +143,7 @@ def add_crawl(engine: sa.Engine, name: str, count: int, *, first: int) -> Filled
     """Fill one more crawl, whose items have numbers after `first`."""
     crawl = Filled(engine, count, name, first)
     with _loading(engine) as connection:
-        _fill(connection, crawl, 1, WIDE)
+        _fill(connection, crawl, 1, WIDE, 0)
     return crawl
 
 
@@ -149,9 +165,9 @@ def _loading(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield connection
 
 
-def _fill(connection: sa.Connection, crawl: Filled, slots: int, wide: int) -> None:
+def _fill(connection: sa.Connection, crawl: Filled, slots: int, wide: int, failing: int) -> None:
     given: dict[str, Any] = {"crawl": crawl.id, "count": crawl.count, "first": crawl.first}
-    given |= {"wide": wide, "one": ONE, "slots": slots}
+    given |= {"wide": wide, "one": ONE, "slots": slots, "failing": failing}
     for statement in FILL:
         text = sa.text(statement)
         connection.execute(text, {key: given[key] for key in text._bindparams})

@@ -84,8 +84,8 @@ def filled(server_url, template) -> Iterator[Filled]:
         with engine.begin() as connection:
             for table in ("limits", "holdings", "queues"):
                 connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
-        fill(engine, THOUSAND).execute("ANALYZE")
-        yield fill(engine, MILLION)
+        fill(engine, THOUSAND, failing=100).execute("ANALYZE")
+        yield fill(engine, MILLION, failing=100)
         engine.dispose()
 
 
@@ -475,7 +475,7 @@ def test_looking_for_what_fell_due_touches_few_rows(million, step):
 def test_staging_what_fell_due_touches_few_rows(million, step):
     """Staging a few due timers and results touches these alone."""
     worker_of(million, step)
-    some = f"item_id BETWEEN {million.item_at(0.4)} AND {million.item_at(0.4) + BATCH - 1}"
+    some = f"item_id BETWEEN {million.item_at(0.4) + 1} AND {million.item_at(0.4) + BATCH}"
     due = f"UPDATE work SET not_before = now() WHERE not_before IS NOT NULL AND {some}"
     step.execute(sa.text(due))
     step.execute(sa.text(f"UPDATE results SET expires_at = now(), due_at = now() WHERE {some}"))
