@@ -363,7 +363,7 @@ def test_what_frames_claims_and_commits_touches_few_rows(million, step):
 
     check(explained)
     assert before == (False, False, 0)
-    assert freed == 0
+    assert freed.names_freed == 0
 
 
 def test_a_claim_of_suspected_work_touches_few_rows(million, step):
