@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from benchmarks.filled import BIG_TABLES
+from psycopg import sql
 from statements import name_of
 
 if TYPE_CHECKING:
@@ -121,6 +124,8 @@ BUDGETS = {
 }
 EXPLAINED: set[str] = set()  # the statements that tests of this process have explained
 JOINS = {"Hash Join", "Merge Join"}
+EXPLAIN = "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON)"
+TYPES = {bool: "boolean", float: "float8", datetime: "timestamptz"}
 EXPLAINABLE = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 
 
@@ -160,6 +165,28 @@ class Explained:
         return found
 
 
+def prepared(statement: str, given: dict[str, Any]) -> str:
+    """Return what prepares a statement under the name `explained`."""
+    numbers = {name: number for number, name in enumerate(given, 1)}
+    types = ", ".join(type_of(value) for value in given.values())
+    body = re.sub(r"%\((\w+)\)s", lambda found: f"${numbers[found[1]]}", statement)
+    return f"PREPARE explained{f'({types})' if types else ''} AS {body.replace('%%', '%')}"
+
+
+def type_of(value: Any) -> str:
+    """Return the type that the driver gives a parameter: an integer has the smallest."""
+    if type(value) is int:
+        bits = value.bit_length()
+        return "smallint" if bits < 16 else "integer" if bits < 32 else "bigint"
+    return TYPES.get(type(value), "unknown")
+
+
+def arguments(given: dict[str, Any]) -> str:
+    """Return the values of a statement's parameters, as SQL."""
+    values = ", ".join(sql.Literal(value).as_string() for value in given.values())
+    return f"({values})" if values else ""
+
+
 def touched(node: dict[str, Any]) -> float:
     """Return how many rows a node looked at."""
     rows = (
@@ -180,19 +207,34 @@ def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def explaining(connection: sa.Connection) -> Iterator[list[Explained]]:
-    """Explain each statement right before it is executed, and undo the explanation's effects."""
+    """Explain each statement right before it is executed, and undo the explanation's effects.
+
+    Each is explained twice: planned for its parameters, and planned for any, which is what becomes
+    of a statement that is prepared.
+    """
     explained: list[Explained] = []
 
     def explain(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if not statement.lstrip().startswith(EXPLAINABLE):
             return
-        beside = cursor.connection.cursor()
-        beside.execute("SAVEPOINT explained")
-        beside.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", parameters)
-        (found,) = beside.fetchone()
-        beside.execute("ROLLBACK TO SAVEPOINT explained")
-        plan = found if isinstance(found, list) else json.loads(found)
-        explained.append(Explained(statement, list(nodes_of(plan[0]["Plan"]))))
+        given = parameters if isinstance(parameters, dict) else {}
+        for explanation in (
+            [(f"{EXPLAIN} {statement}", parameters)],
+            [
+                ("SET LOCAL plan_cache_mode = force_generic_plan", None),
+                (prepared(statement, given), None),
+                (f"{EXPLAIN} EXECUTE explained{arguments(given)}", None),
+            ],
+        ):
+            beside = cursor.connection.cursor()
+            beside.execute("SAVEPOINT explained")
+            for step in explanation:
+                beside.execute(*step)
+            (found,) = beside.fetchone()
+            beside.execute("ROLLBACK TO SAVEPOINT explained")
+            beside.execute("DEALLOCATE ALL")
+            plan = found if isinstance(found, list) else json.loads(found)
+            explained.append(Explained(statement, list(nodes_of(plan[0]["Plan"]))))
 
     sa.event.listen(connection, "before_cursor_execute", explain)
     try:
