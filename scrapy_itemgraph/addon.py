@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 logger = logs.logger(__name__)
 
 SCHEDULER = "scrapy_itemgraph.scheduler.Scheduler"
-CONCURRENT_ITEMS = 16
 _ASYNCIO_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 _FEED_EXPORTER = "scrapy.extensions.feedexport.FeedExporter"
 _FIRST = -100
@@ -148,15 +147,6 @@ class Addon:
             settings.setdefault_in_component_priority_dict(name, cls, order)
         _check_components(settings)
         _take_feeds(settings)
-        default = SETTINGS_PRIORITIES["default"]
-        if settings.getpriority("CONCURRENT_ITEMS") == default:
-            settings.set("CONCURRENT_ITEMS", CONCURRENT_ITEMS, "addon")
-            logger.info(
-                "CONCURRENT_ITEMS is %d instead of Scrapy's 100, which costs CPU on every page; "
-                "set it yourself to have another",
-                CONCURRENT_ITEMS,
-                extra={"action": "concurrent_items"},
-            )
 
 
 def _is_in_task() -> bool:

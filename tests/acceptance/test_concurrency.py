@@ -189,6 +189,7 @@ class S(scrapy.Spider):
 """
 
 
+@pytest.mark.edge
 @pytest.mark.tracebacks("ValueError: after all")
 def test_as_many_items_of_a_response_are_in_pipelines_as_the_setting_says(project):
     """CONCURRENT_ITEMS holds; what was yielded before an error is processed and followed."""
@@ -202,6 +203,7 @@ def test_as_many_items_of_a_response_are_in_pipelines_as_the_setting_says(projec
     assert run.stats["item_scraped_count"] == 9
 
 
+@pytest.mark.edge
 @pytest.mark.tracebacks("ValueError: after all")
 def test_a_response_starts_no_task_that_has_nothing_to_do(project):
     """Scrapy starts CONCURRENT_ITEMS tasks for each response; here there is one for each item."""

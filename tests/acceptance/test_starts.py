@@ -344,18 +344,6 @@ def test_spider_arguments_leave_no_value_behind(project):
     assert not any(word in runs[1].log for word in ("hunter2", "goethe", "schiller"))
 
 
-def test_the_settings_say_what_the_addon_sets(project):
-    """CONCURRENT_ITEMS is 16 unless the project sets it, and a log line says so."""
-    project.write(SPIDER)
-
-    default = project.crawl()
-    own = project.crawl("-s", "CONCURRENT_ITEMS=50")
-
-    assert "'CONCURRENT_ITEMS': 16" in default.log
-    assert "CONCURRENT_ITEMS is 16" in default.log
-    assert "CONCURRENT_ITEMS is 16" not in own.log
-
-
 MISSPELT = """
 ITEMGRAPH_DEFUALT_TTL = "1d"
 ITEM_GRAPH_KEEP_ITEMS = True
