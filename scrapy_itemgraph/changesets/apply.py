@@ -16,6 +16,7 @@ from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.changesets.flush import flush, tell_freed
 from scrapy_itemgraph.changesets.load import load, read_tasks, send_tasks
 from scrapy_itemgraph.changesets.state import Draft, Moved, State
+from scrapy_itemgraph.changesets.taken_names import is_settled
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.changesets.state import Item, New
+    from scrapy_itemgraph.changesets.taken_names import TakenNames
     from scrapy_itemgraph.model.operations import Changeset
     from scrapy_itemgraph.model.work import Claim, Note
     from scrapy_itemgraph.store.registry.crawls import SharedCrawl
@@ -57,11 +59,12 @@ def apply(
     worker_id: int | None,
     spider: str | None = None,
     is_again: bool = False,
+    taken: TakenNames | None = None,
 ) -> list[Applied]:
     """Apply changesets in order; one that cannot be is a failure and leaves the others alone.
 
     With `is_again` a claim that is not ours any more may be on record as ended: the answer to the
-    first commit was lost.
+    first commit was lost. Names that are `taken` are not looked up to be created.
     Returns what became of each changeset, in the same order.
     """
     kept = [c for c in changesets if c.claim is not None and c.outcome in _KEPT]
@@ -75,6 +78,9 @@ def apply(
     claimed_items = freed_items | {item_id for item_id, _ in ended}
     rest(connection, len(operations))
     state = State(crawl_id=crawl.id, now=crawl.now, tasks=read_tasks(tasks))
+    if taken is not None:
+        state.taken = taken.of_batch(operations, crawl.names_freed)
+        operations = [op for op in operations if not is_settled(op, state.taken)]
     load(connection, state, operations, claimed_items)
     state.claimed_pairs |= ended  # each until its own changeset has run
     endings = {id(c): _run(connection, state, c, spider) for c in running}

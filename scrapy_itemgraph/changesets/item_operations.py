@@ -19,6 +19,7 @@ from scrapy_itemgraph.changesets.state import (
     TaskRow,
     slot_of,
 )
+from scrapy_itemgraph.changesets.taken_names import is_settled
 from scrapy_itemgraph.exceptions import (
     InvalidDataError,
     ItemNotFoundError,
@@ -160,6 +161,9 @@ def create_item(run: ChangesetRun, operation: ops.CreateItem) -> None:
     owner = run.draft.owner(operation.id)
     if owner is not None:
         _meet_existing(run, operation, owner)
+        return
+    if is_settled(operation, run.draft.state.taken):
+        run.note(operation, "known", operation)
         return
     taken = [alias for alias in operation.aliases if run.draft.owner(alias) is not None]
     if taken and operation.fail_if_exists:

@@ -13,6 +13,7 @@ from scrapy_itemgraph.model import input_checks, slots
 from scrapy_itemgraph.model.operations import EnqueueRequest, tag_values
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from datetime import datetime, timedelta
 
     from scrapy_itemgraph.model.operations import CreateItem
@@ -221,6 +222,7 @@ class State:
     `candidates` are numbers drawn for items that may be created, `spares` those for items that
     are created again under a name that was freed; `reserved` are the names inserted
     by this batch with the number that stands there; `stored_owners` is what others had stored.
+    `taken` are names that somebody has, whoever that is.
     """
 
     crawl_id: int
@@ -234,6 +236,7 @@ class State:
     reserved: dict[str, int | None] = field(default_factory=dict)
     stored_owners: dict[str, int | None] = field(default_factory=dict)
     claimed_pairs: set[tuple[int, int]] = field(default_factory=set)
+    taken: Container[str] = ()
     effects: Effects = field(default_factory=Effects)
 
     def task_named(self, task_id: int) -> TaskRow:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.changesets import apply
+from scrapy_itemgraph.changesets.taken_names import TakenNames
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import Applied, CommitResult, ErrorRecord, Outcome
@@ -32,6 +33,7 @@ class Commits:
     def __init__(self, transactions: Transactions, *, spider: str) -> None:
         self.worker_id = 0
         self.names_freed = 0
+        self._taken = TakenNames()
         self._transactions = transactions
         self._spider = spider
 
@@ -105,9 +107,11 @@ class Commits:
         """Commit once, also when the answer to a commit was lost and it is asked for again."""
         token = uuid.uuid4()
         crawl_id = self._transactions.crawl_id
+        freed = -1
         has_unfenced = any(one.claim is None for one in changesets)
 
         def commit(connection: Connection, before: int) -> list[Applied]:
+            nonlocal freed
             crawl = crawls.share_crawl(connection, crawl_id)
             if has_unfenced and not commit_tokens.take(connection, token):
                 return apply.answered(connection, changesets, crawl_id)
@@ -118,14 +122,18 @@ class Commits:
                 worker_id=self.worker_id,
                 spider=self._spider,
                 is_again=before > 0,
+                taken=self._taken,
             )
-            self.see_freed(crawl.names_freed)
+            freed = crawl.names_freed
+            self.see_freed(freed)
             _save_session(connection, crawl_id, cookies, state or {})
             if startable is not None:
                 engine_work.write(connection, self.worker_id, startable)
             return applied
 
-        return await self._transactions.numbered(commit)
+        applied = await self._transactions.numbered(commit)
+        self._taken.learn(changesets, applied, freed)
+        return applied
 
 
 def _save_session(

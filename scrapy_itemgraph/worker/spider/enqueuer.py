@@ -13,9 +13,9 @@ from scrapy_itemgraph.model.operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
+from scrapy_itemgraph.tools.known_names import KnownNames
 from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.known_names import KnownNames
 
 if TYPE_CHECKING:
     from scrapy import Spider

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FOR_EVER = datetime.max.replace(tzinfo=UTC)
 _LONGEST_FINGERPRINT = 64
-_MOST_NAMES = 50_000
+_MOST_NAMES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,7 @@ class RequestIds:
         self._starts = SeenTexts()  # a list of them may be as long as the crawl
         self._repeated: Counter[str] = Counter()  # of those, what was yielded more than once
         # Scrapy's own fingerprint is of the URL, the method and the body.
-        of_filter = getattr(type(self.dupefilter), "request_fingerprint", None)
-        is_scrapys = of_filter in {None, RFPDupeFilter.request_fingerprint}
+        is_scrapys = type(self.dupefilter) in {BaseDupeFilter, RFPDupeFilter}
         self._goes_by_url = is_scrapys and type(self._fingerprinter) is RequestFingerprinter
         self._names: OrderedDict[str, str] = OrderedDict()  # by URL, the last ones
 

@@ -17,11 +17,11 @@ class KnownNames:
         self._young: set[str] = set()
         self._old: set[str] = set()
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         """Tell whether a name is known, and note that it was met again."""
         if name in self._young:
             return True
-        if name not in self._old:
+        if not isinstance(name, str) or name not in self._old:
             return False
         self.add(name)
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from scrapy_itemgraph.worker.spider.known_names import KnownNames
+from scrapy_itemgraph.tools.known_names import KnownNames
 
 
 def test_the_latest_are_kept():
