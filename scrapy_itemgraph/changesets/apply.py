@@ -79,7 +79,8 @@ def apply(
     rest(connection, len(operations))
     state = State(crawl_id=crawl.id, now=crawl.now, tasks=read_tasks(tasks))
     if taken is not None:
-        state.taken = taken.of_batch(operations, crawl.names_freed)
+        known = taken.of_batch(operations, crawl.names_freed)
+        state.taken = {op.id for op in operations if is_settled(op, known)}
         operations = [op for op in operations if not is_settled(op, state.taken)]
     load(connection, state, operations, claimed_items)
     state.claimed_pairs |= ended  # each until its own changeset has run

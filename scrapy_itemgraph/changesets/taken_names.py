@@ -7,7 +7,7 @@ these counts in its crawl (`crawls.names_freed`); while that count is the same, 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from scrapy_itemgraph.model.operations import CreateItem, DeleteAlias, DeleteItem
 from scrapy_itemgraph.tools.known_names import KnownNames
@@ -34,7 +34,7 @@ class TakenNames:
     def of_batch(self, operations: Collection[Operation], freed: int) -> Container[str]:
         """Return the names that operations may take for taken, by the count that they find."""
         if freed != self._freed:
-            self._names.clear()
+            self._names = KnownNames(_MOST)
             self._freed = freed
         return () if _may_free(operations) else self._names
 
@@ -54,7 +54,7 @@ def _may_free(operations: Collection[Operation]) -> bool:
     return not _FREEING.isdisjoint(map(type, operations))
 
 
-def is_settled(operation: Operation, taken: Container[str]) -> bool:
+def is_settled(operation: Operation, taken: Container[str]) -> TypeGuard[CreateItem]:
     """Tell whether an operation does nothing, for it creates what is there."""
     return (
         type(operation) is CreateItem
