@@ -206,11 +206,11 @@ def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def explaining(connection: sa.Connection) -> Iterator[list[Explained]]:
+def explaining(connection: sa.Connection, *, is_prepared: bool = True) -> Iterator[list[Explained]]:
     """Explain each statement right before it is executed, and undo the explanation's effects.
 
-    Each is explained twice: planned for its parameters, and planned for any, which is what becomes
-    of a statement that is prepared.
+    With `is_prepared` each is explained twice: planned for its parameters, and planned for any,
+    which is what becomes of a statement that is prepared.
     """
     explained: list[Explained] = []
 
@@ -218,14 +218,13 @@ def explaining(connection: sa.Connection) -> Iterator[list[Explained]]:
         if not statement.lstrip().startswith(EXPLAINABLE):
             return
         given = parameters if isinstance(parameters, dict) else {}
-        for explanation in (
-            [(f"{EXPLAIN} {statement}", parameters)],
-            [
-                ("SET LOCAL plan_cache_mode = force_generic_plan", None),
-                (prepared(statement, given), None),
-                (f"{EXPLAIN} EXECUTE explained{arguments(given)}", None),
-            ],
-        ):
+        for_these = [(f"{EXPLAIN} {statement}", parameters)]
+        for_any = [
+            ("SET LOCAL plan_cache_mode = force_generic_plan", None),
+            (prepared(statement, given), None),
+            (f"{EXPLAIN} EXECUTE explained{arguments(given)}", None),
+        ]
+        for explanation in (for_these, for_any) if is_prepared else (for_these,):
             beside = cursor.connection.cursor()
             beside.execute("SAVEPOINT explained")
             for step in explanation:

@@ -528,7 +528,7 @@ def test_a_report_reads_few_rows(million, step, monkeypatch, report):
     monkeypatch.setattr(counting, "MOST", COUNTED)
     monkeypatch.setattr(counting, "PAGES", 5)
 
-    with explaining(step) as explained:
+    with explaining(step, is_prepared=False) as explained:
         REPORTS[report](step, million)
 
     assert explained

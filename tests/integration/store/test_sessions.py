@@ -285,12 +285,12 @@ def test_a_claim_reads_few_cookies(crawl, analysed):
         with explaining(connection) as explained:
             found, _ = stored_cookies.load(connection, crawl.id, dict.fromkeys(wanted))
 
-    (plan,) = explained
-    scans = [node for node in plan.nodes if node.get("Relation Name") == "cookies"]
-    (scan,) = scans
-    assert scan["Index Name"] in {"cookies_pkey", "cookies_changed_idx"}
-    assert all("domain" in node["Index Cond"] for node in scans)
-    assert all(touched(node) <= 200 for node in plan.nodes)
+    for plan in explained:
+        (scan,) = [node for node in plan.nodes if node.get("Relation Name") == "cookies"]
+        assert scan["Index Name"] in {"cookies_pkey", "cookies_changed_idx"}
+        assert "domain" in scan["Index Cond"]
+        assert all(touched(node) <= 200 for node in plan.nodes)
+    assert len(explained) == 2
     assert len(found) == 125
 
 
@@ -310,8 +310,7 @@ def read(crawl, since):
         engines.hot_path(connection)
         with explaining(connection) as explained:
             found, at = stored_cookies.load(connection, crawl.id, {("null", HOST): since})
-    (plan,) = explained
-    return found, at, max(touched(node) for node in plan.nodes)
+    return found, at, max(touched(node) for plan in explained for node in plan.nodes)
 
 
 def test_a_hundred_thousand_cookies_of_one_domain_are_read_once_and_in_part(crawl):
