@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+# In the middle of a pipeline a process that waits for us calls itself active.
 LOOK = """\
-SELECT a.pid, a.state IS DISTINCT FROM 'active' AND a.state IS NOT NULL AS is_idle,
+SELECT a.pid, a.state IS DISTINCT FROM 'active' AND a.state IS NOT NULL
+        OR a.wait_event = 'ClientRead' AS is_idle,
     a.wait_event_type = 'Lock' AS is_locked,
     (SELECT l.relation::regclass::text FROM pg_locks l
         WHERE l.pid = a.pid AND NOT l.granted AND l.relation IS NOT NULL LIMIT 1) AS relation,
@@ -42,7 +44,7 @@ END = """\
 SELECT pg_terminate_backend(a.pid)
 FROM unnest(CAST(%s AS int[]), CAST(%s AS timestamptz[])) AS lost(pid, begun_at)
 JOIN pg_stat_activity a ON a.pid = lost.pid AND a.xact_start = lost.begun_at
-WHERE a.state LIKE 'idle in transaction%%'"""
+WHERE a.state LIKE 'idle in transaction%%' OR a.wait_event = 'ClientRead'"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,20 @@ class Answer:
         return self._cursor
 
 
+class _SyncedCursor(psycopg.AsyncCursor[Any]):
+    """Has the server answer each statement by itself, as it does outside a pipeline.
+
+    Between statements it is idle in its transaction then, and not active: it says so to who asks,
+    and ends the transaction of a process that has stopped (idle_in_transaction_session_timeout).
+    """
+
+    def _maybe_prepare_gen(self, *given: Any, **more: Any) -> Any:
+        yield from super()._maybe_prepare_gen(*given, **more)
+        pipeline = self._conn._pipeline  # noqa: SLF001 - there is no public way that does not wait
+        assert pipeline is not None
+        pipeline._enqueue_sync()  # noqa: SLF001
+
+
 class PipelinedConnection:
     """Executes statements of a transaction without waiting for them; see `pipelined`.
 
@@ -139,7 +153,7 @@ class PipelinedConnection:
         return self.execute(statement, given).scalar()
 
     def _sent(self, statement: str, given: Any) -> Answer:
-        cursor = self._driver.cursor(row_factory=namedtuple_row)
+        cursor = _SyncedCursor(self._driver, row_factory=namedtuple_row)
         await_only(cursor.execute(statement, given, prepare=self._prepares))
         return Answer(self, cursor)
 

@@ -30,7 +30,7 @@ class S(scrapy.Spider):
 
     def seeds(self):
         for number in range(40):
-            yield seed(f"PAGE:{number}", f"/page/{number}")
+            yield seed(f"PAGE:{number}", f"/slow/0.3/{number}")
 
     @task(tags=["page"])
     async def parse_page(self, response, item):
@@ -87,7 +87,7 @@ def assert_nothing_happened(project: Project, site) -> None:
 def test_a_silent_database_is_waited_for(silenced, network, site):
     """While no packets come callbacks, redirects, claims and commits wait, and nothing fails."""
     process = silenced.start("crawl", "s")
-    until(lambda: site.hits["/page/5"] > 0, silenced.log)
+    until(lambda: site.hits["/slow/0.3/5"] > 0, silenced.log)
 
     network[0].freeze()
     silenced.wait_for("has not answered for")
@@ -113,7 +113,7 @@ def test_a_lock_on_a_table_is_waited_for(project, engine, site):
     """While somebody holds a lock the crawl says whose it is, and waits."""
     project.write(SPIDER)
     process = project.start("crawl", "s")
-    until(lambda: site.hits["/page/5"] > 0, project.log)
+    until(lambda: site.hits["/slow/0.3/5"] > 0, project.log)
 
     with locked(engine, "items") as holder:
         project.wait_for(f"a lock on items that the server's process {holder} holds (")
@@ -128,7 +128,7 @@ def test_a_lock_on_a_table_is_waited_for(project, engine, site):
 def test_a_connection_that_is_half_open_is_found(silenced, network, site):
     """What was asked on connections that nobody passes on any more is asked again on others."""
     process = silenced.start("crawl", "s")
-    until(lambda: site.hits["/page/5"] > 0, silenced.log)
+    until(lambda: site.hits["/slow/0.3/5"] > 0, silenced.log)
 
     network[0].forget()
     run = silenced.finish(process)
@@ -143,7 +143,7 @@ def test_a_database_that_stays_silent_ends_the_crawl(silenced, network, site):
     """After the patience the crawl ends for a reason of its own; its pages are no failures."""
     more = ("-s", "ITEMGRAPH_PATIENCE=4s", "-s", "ITEMGRAPH_LEASE=5")
     process = silenced.start("crawl", "s", *more)
-    until(lambda: site.hits["/page/5"] > 0, silenced.log)
+    until(lambda: site.hits["/slow/0.3/5"] > 0, silenced.log)
 
     network[0].freeze()
     run = silenced.finish(process)
@@ -160,7 +160,7 @@ def test_a_database_that_stays_silent_ends_the_crawl(silenced, network, site):
 def test_an_interrupt_ends_a_crawl_that_waits(silenced, network, site):
     """Ctrl-C ends a crawl soon, also while its callbacks wait for a silent database."""
     process = silenced.start("crawl", "s", "-s", "ITEMGRAPH_LEASE=5")
-    until(lambda: site.hits["/page/5"] > 0, silenced.log)
+    until(lambda: site.hits["/slow/0.3/5"] > 0, silenced.log)
     network[0].freeze()
     silenced.wait_for("has not answered for")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import graphs
 import oracle
@@ -90,6 +91,24 @@ def test_what_nobody_reads_is_done_all_the_same(within, engine):
 
     with engine.begin() as connection:
         assert connection.exec_driver_sql("SELECT number FROM noted").scalars().all() == [3]
+
+
+def test_a_server_that_is_not_asked_further_is_idle_in_its_transaction(within, engine):
+    """So it ends the transaction of a process that has stopped, whose locks others wait for."""
+    state = "SELECT state FROM pg_stat_activity WHERE pid = %(pid)s"
+
+    def work(connection):
+        connection.execute(QUICK, {"number": 1})
+        pid = connection.info[engines.PROCESS]
+        with engine.connect() as beside:
+            for _ in range(500):
+                found = beside.exec_driver_sql(state, {"pid": pid}).scalar_one()
+                if found != "active":
+                    break
+                time.sleep(0.01)
+        return found
+
+    assert within(work) == "idle in transaction"
 
 
 def test_an_answer_is_read_like_sqlalchemys(within):
