@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _SHORT = 10.0  # seconds that are told with a decimal
 
-# Every task of a crawl, and what is so of an item: its result, its work, and the slot of that. An
-# order of failures by their numbers alone would let the planner look through all that there are.
+# Every task of a crawl, and what is so of an item: its result, its work, and the slot of that. The
+# failures are the item's first (OFFSET 0): the planner might look through all of the task.
 FACTS = text(f"""
     SELECT t.name AS task, t.is_enabled, t.is_registered, t.max_failures,
         ARRAY(SELECT d.name FROM task_dependencies td JOIN tasks d ON d.id = td.depends_on_id
@@ -57,9 +57,10 @@ FACTS = text(f"""
     LEFT JOIN queues q ON q.id = w.queue_id
     LEFT JOIN limits s ON s.id = q.slot_id
     LEFT JOIN LATERAL (
-        SELECT f.id, f.error FROM failures f
-        WHERE f.item_id = :item AND f.task_id = t.id AND f.handled_at IS NULL
-        ORDER BY f.occurred_at DESC, f.id DESC LIMIT 1) AS f ON true
+        SELECT f.id, f.error FROM (
+            SELECT * FROM failures WHERE item_id = :item AND handled_at IS NULL OFFSET 0) AS f
+        WHERE f.task_id = t.id
+        ORDER BY f.id DESC LIMIT 1) AS f ON true
     WHERE t.crawl_id = :crawl
     ORDER BY t.name
 """)  # noqa: S608 - our own conditions
