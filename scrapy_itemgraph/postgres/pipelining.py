@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from psycopg.rows import namedtuple_row
 from sqlalchemy.util import await_only
 
+from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.postgres.arrays import array
 from scrapy_itemgraph.postgres.engine import PROCESS
 
@@ -188,7 +189,8 @@ def pipelined(
         await_only(context.__aexit__(None, None, None))
         answered()
     except psycopg.Error as error:
-        is_lost = driver.closed
+        # As SQLAlchemy's own cursors have it: a server that takes no writes is left, too.
+        is_lost = driver.closed or errors.is_read_only(error)
         if is_lost:
             connection.invalidate(error)
         raise sa.exc.DBAPIError.instance(

@@ -137,9 +137,27 @@ def test_an_error_of_what_was_sent_is_raised_as_any_other(within, after):
         within(lambda c: c.execute(WRONG, {"number": 0}))
 
 
-def test_a_connection_that_is_lost_is_said_to_be(database):
-    """The pool gives up a connection that the server ended, and the next one is good."""
-    end = "SELECT pg_terminate_backend(pg_backend_pid())"
+def test_what_is_executed_is_prepared_and_nothing_else(within):
+    """On the server's own connection a statement is parsed once, by those that are pipelined."""
+    prepared = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE %(like)s"
+
+    def work(connection):
+        numbered(connection, QUICK, QUICK)
+        given = {"like": "SELECT CAST($1 AS int)"}
+        return connection.exec_driver_sql(prepared, given).scalar_one()
+
+    assert within(work) == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "then"),
+    [
+        ("SELECT pg_terminate_backend(pg_backend_pid())", "SELECT 1"),
+        ("SET TRANSACTION READ ONLY", "CREATE TABLE refused (n int)"),
+    ],
+)
+def test_a_connection_that_is_lost_is_said_to_be(database, statement, then):
+    """The pool gives up what the server ended, and a server that takes no writes any more."""
 
     async def main():
         engine = engines.async_engine(database, pool_size=1)
@@ -155,7 +173,8 @@ def test_a_connection_that_is_lost_is_said_to_be(database):
 
     def work(connection):
         with pipelined(connection) as pipe:
-            pipe.exec_driver_sql(end).all()
+            pipe.exec_driver_sql(statement)
+            pipe.exec_driver_sql(then).rowcount  # noqa: B018 - it waits
 
     assert asyncio.run(main()) == 7
 
