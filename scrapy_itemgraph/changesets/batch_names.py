@@ -149,7 +149,7 @@ class Taking:
     """The names of a batch that are free, being taken: each for the item it would be created for.
 
     They are ours until the transaction ends, but nobody's until an operation gives them. The steps
-    are done in order; `settle` alone waits for an answer.
+    are done in order; `take` reads the numbers that were drawn, `settle` who was quicker.
     """
 
     def __init__(

@@ -22,10 +22,9 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -33,13 +32,9 @@ if __name__ == "__main__":
 
 import servers
 import sites
-from conftest import new_database
+from made_pages import migrated
 
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import migrate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROUNDS = 11
 AIM = 0.6  # seconds of CPU more than plain Scrapy
@@ -277,17 +272,6 @@ def main() -> None:
             for one in contestants if number % 2 else contestants[::-1]:
                 runs.setdefault(one.title, []).append(start(project, one, site.url))
     report(contestants, runs)
-
-
-@contextmanager
-def migrated(server: str) -> Iterator[str]:
-    """Yield a database with our schema."""
-    with new_database(server) as url:
-        engine = engines.sync_engine(url)
-        with engine.begin() as connection:
-            migrate.ensure(connection, auto=True)
-        engine.dispose()
-        yield url
 
 
 def report(contestants: list[Contestant], runs: dict[str, list[Spent]]) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -516,15 +516,18 @@ def test_behind_a_transaction_pooler_a_busy_connection_costs_no_lease(crawl):
     """While the one connection is taken, the thread renews the lease by one of its own."""
     ends = "SELECT lease_until FROM workers"
 
-    async def run(url: str) -> None:
+    async def run(url: str) -> tuple[datetime, datetime]:
         async with opened(url, lease=timedelta(seconds=9)) as graph:
             await graph._transactions._room.acquire()
             ((first,),) = crawl.rows(ends)
-            await until_async(lambda: crawl.rows(ends) > [(first,)])
+            await until_async(lambda: crawl.rows(ends) != [(first,)])
+            ((later,),) = crawl.rows(ends)
             graph._transactions._room.release()
+            return first, later
 
     with bouncer(crawl.engine, "transaction") as url:
-        asyncio.run(run(url))
+        first, later = asyncio.run(run(url))
+    assert later > first
 
 
 def test_a_session_of_another_database_is_refused(crawl, database, server_url):
