@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 import servers
 import sites
-from made_pages import migrated
+from benchmarks.made_pages import migrated
 
 from scrapy_itemgraph.postgres import engine as engines
 
