@@ -97,6 +97,11 @@ def likeness(request: Request) -> tuple[Any, ...] | None:
     return tuple(parts)
 
 
+def has_plain_url(request: Request) -> bool:
+    """Tell whether a URL can be stored as it is: it is ASCII and without NUL."""
+    return request.url.isascii() and "\0" not in request.url
+
+
 def load(stored: Mapping[str, Any], spider: Spider) -> Request:
     """Return the request that `dump` got.
 

@@ -35,7 +35,7 @@ from scrapy_itemgraph.worker.spider import (
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
-from scrapy_itemgraph.worker.spider.early_filter import EarlyFilter
+from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
 from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
@@ -237,7 +237,7 @@ class Worker:
             self.checks,
             FailurePolicy(crawler.settings, max_retry_after=settings.max_retry_after),
             self.enqueuer,
-            EarlyFilter(crawler, identities, duplicates, self.enqueuer, has_tasks=bool(self.tasks)),
+            EarlyLinks(crawler, identities, duplicates, self.enqueuer, has_tasks=bool(self.tasks)),
             self.logins,
             has_tasks=bool(self.tasks),
             callbacks=settings.callbacks,

@@ -58,6 +58,11 @@ class InnerCrawl:
         connect(self._dropped, signals.request_dropped)
         connect(self._scraped, signals.item_scraped)
 
+    def without_drops(self) -> InnerCrawl:
+        """Do not listen to what is dropped: of such requests nobody hears then."""
+        self.crawler.signals.disconnect(self._dropped, signals.request_dropped)
+        return self
+
     def _downloads(self, request: scrapy.Request) -> None:
         self.downloaded.append(path_of(request))
         self.on_download(path_of(request))

@@ -130,6 +130,15 @@ class Enqueuer:
         execution.add(discovery.operation)
         return True
 
+    def take_alike(self, pattern: Pattern, name: str, url: str, execution: Execution) -> None:
+        """Make a request part of an execution that is like another one but for its URL.
+
+        Its name is not known, and its URL is one that `requests.has_plain_url` tells.
+        """
+        operation = pattern.operation(name, url, None)
+        execution.discovered[name] = operation
+        execution.add(operation)
+
     def _is_duplicate(self, discovery: Discovery, execution: Execution) -> bool:
         identity = discovery.identity
         return discovery.is_known or (
@@ -157,7 +166,7 @@ class Enqueuer:
     ) -> EnqueueRequest:
         """Return what stores a request, by the pattern of the one before it where it is alike."""
         url, like = request.url, requests.likeness(request)
-        if like is None or not url.isascii() or "\0" in url:
+        if like is None or not requests.has_plain_url(request):
             return self._first_operation(request, identity)
         if execution.pattern is not None and execution.pattern[0] == like:
             pattern: Pattern = execution.pattern[1]

@@ -16,6 +16,7 @@ from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools.seen_texts import SeenTexts
+from scrapy_itemgraph.worker.spider import fingerprints
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -89,7 +90,8 @@ class RequestIds:
         names, url = self._names, request.url
         name = names.get(url)
         if name is None:
-            name = names[url] = f"REQ:{self._fingerprint(request)}"
+            fingerprint = fingerprints.of_plain_url(url) or self._fingerprint(request)
+            name = names[url] = f"REQ:{fingerprint}"
             if len(names) > _MOST_NAMES:
                 names.popitem(last=False)
         else:
@@ -98,7 +100,12 @@ class RequestIds:
 
     def is_plain(self, request: Request) -> bool:
         """Whether nothing but its URL decides what a request is known by."""
-        return self._goes_by_url and request.method == "GET" and not request.body
+        return (
+            self._goes_by_url
+            and request.method == "GET"
+            and not request.body
+            and "verbatim_url" not in request.meta
+        )
 
     def _is_filtered(self, request: Request) -> bool:
         return not request.dont_filter and type(self.dupefilter) is not BaseDupeFilter

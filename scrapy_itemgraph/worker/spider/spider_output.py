@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.work import ErrorRecord
     from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.spider.early_filter import EarlyFilter
+    from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
     from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
     from scrapy_itemgraph.worker.spider.logins import Logins
@@ -73,7 +73,7 @@ class SpiderOutput:
     checks: Checks
     failures: FailurePolicy
     enqueuer: Enqueuer
-    early_filter: EarlyFilter
+    early_links: EarlyLinks
     logins: Logins
     has_tasks: bool
     callbacks: Mapping[str, Mapping[str, Any]]  # ITEMGRAPH_CALLBACKS: also options of errbacks
@@ -146,20 +146,21 @@ class SpiderOutput:
     async def in_turns(
         self, execution: Execution, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
-        """Pass on outputs but links that are known, and let the loop turn between them."""
+        """Pass on outputs but plain links, which are taken here, and let the loop turn."""
         turns = Turns()
-        filters, filtered = self.early_filter.is_open(execution), 0
+        links = self.early_links.of(execution, response)
         try:
             async for output in result:
                 if turns.is_due and await self._is_stopped(execution, turns):
                     return
-                if filters and self.early_filter.is_known(output, execution):
-                    filtered += 1
-                else:
+                if links is None:
                     yield output
+                elif not links.takes(output):
+                    yield output
+                    links.passed()
         finally:
-            if filtered:
-                self.early_filter.count(filtered, response)
+            if links is not None:
+                links.end()
 
     async def _is_stopped(self, execution: Execution, turns: Turns) -> bool:
         """Let the loop turn; tell whether a callback is to end that may never do so by itself."""

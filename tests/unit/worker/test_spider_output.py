@@ -19,7 +19,7 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import UpdateData
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg
-from scrapy_itemgraph.worker.spider.early_filter import EarlyFilter
+from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
 from scrapy_itemgraph.worker.spider.spider_output import Errback, SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
@@ -77,7 +77,7 @@ class Scrape:
             checks=Checks(declared, {"parse_plain"}),
             failures=FailurePolicy(parts.crawler.settings, max_retry_after=timedelta(hours=1)),
             enqueuer=self.neighbour,
-            early_filter=EarlyFilter(
+            early_links=EarlyLinks(
                 parts.crawler,
                 parts.identities,
                 parts.duplicates,
