@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import sys
@@ -22,7 +23,7 @@ from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.execution import LEG, Leg, current_leg
-from scrapy_itemgraph.worker.spider import callbacks
+from scrapy_itemgraph.worker.spider import callbacks, responses
 from scrapy_itemgraph.worker.worker import WorkerComponent
 
 if TYPE_CHECKING:
@@ -89,6 +90,9 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
             leg = self._worker.active.begin(url=response.url).open_leg()
             leg.request = request
         self._worker.spider_output.enter(leg)
+        scrape = asyncio.current_task()
+        assert scrape is not None
+        responses.watch(scrape, response)
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterable[Any]:
         """Do the same where Scrapy before 2.16 wants it without a loop.

@@ -174,17 +174,18 @@ def _wrap(pool: HTTPConnectionPool) -> None:
         if send is None:
             return get_connection(key, endpoint)
         send.connecting()
-
-        def held(
-            connection: HTTP11ClientProtocol, seconds: float
-        ) -> HTTP11ClientProtocol | Deferred[HTTP11ClientProtocol]:
-            if seconds <= 0:
-                return connection
-            reactor = pool._reactor  # noqa: SLF001 - it is not to be imported without one
-            waited: Deferred[None] = deferLater(reactor, seconds)
-            return waited.addCallback(lambda _: held(connection, send.waited()))
-
         made = get_connection(key, endpoint)
-        return made.addCallback(lambda connection: held(connection, send.connected()))
+        return made.addCallback(lambda connection: _held(connection, send.connected(), pool, send))
 
     pool.getConnection = getConnection  # type: ignore[method-assign]
+
+
+def _held(
+    connection: HTTP11ClientProtocol, seconds: float, pool: HTTPConnectionPool, send: Send
+) -> HTTP11ClientProtocol | Deferred[HTTP11ClientProtocol]:
+    """Return a connection in so many seconds, and then when its request may be written."""
+    if seconds <= 0:
+        return connection
+    reactor = pool._reactor  # noqa: SLF001 - it is not to be imported without one
+    waited: Deferred[None] = deferLater(reactor, seconds)
+    return waited.addCallback(lambda _: _held(connection, send.waited(), pool, send))

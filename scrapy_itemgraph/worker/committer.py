@@ -110,6 +110,7 @@ class Committer:
                     await self.enqueuer.applied(entry.execution, result, has_freed=has_freed)
                 except Exception:  # a handler of signals, or a user's duplicates filter
                     logger.exception("%s: after the commit", entry.where)
+                entry.execution.committed()
         for name, count in counts.items():
             self.stats.inc_value(f"itemgraph/{name}", count)
         self.news.set()

@@ -141,6 +141,9 @@ class Leg:
         if self.state is LegState.CLOSED:
             return
         self.state = LegState.CLOSED
+        if self.scrapes:  # so the fetch is over; both tasks' contexts lead back to here
+            self.scrapes.clear()
+            self.fetch = None
         if self.parent is not None:
             self.parent.children.discard(self)
         children, self.children = self.children, set()
@@ -294,6 +297,13 @@ class Execution:
             is_of_callback=not self.is_of_task,
             scraped=() if self.is_doomed else tuple(self.scraped),
         )
+
+    def committed(self) -> None:
+        """Let go of what it wanted changed; the context of some timer may have it for minutes."""
+        self.operations = []
+        self.scraped = []
+        self.discovered = {}
+        self.pattern = None
 
     def _settle(self, outcome: Outcome, error: ErrorRecord | None) -> None:
         if self.outcome is not Outcome.OK:
