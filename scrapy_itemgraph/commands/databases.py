@@ -1,4 +1,4 @@
-"""The database itself: making it, and bringing its schema up to date."""
+"""The database itself: making it, bringing its schema up to date, and who may do what."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_itemgraph.commands.command import Argument, command
+from scrapy_itemgraph.model.roles import RoleKind
 from scrapy_itemgraph.tools import url_secrets
 
 if TYPE_CHECKING:
@@ -41,6 +42,29 @@ def migrate(call: Call) -> None:
     """
     made = _migrate(call, force=call.given.force)
     call.write(_document(made), _lines(made))
+
+
+@command(
+    Argument(
+        "kind", choices=[str(kind) for kind in RoleKind], metavar="KIND", help=", ".join(RoleKind)
+    ),
+    Argument("role", help="a role of the server, which is there already"),
+    Argument("--apply", action="store_true", help="carry them out, as the owner of the tables"),
+)
+def grants(call: Call) -> None:
+    """Print what gives a role of the server the rights of a kind of role.
+
+    A manager migrates and may do everything; a worker crawls, and does all that commands do but
+    migrate; a scheduler adds and changes items, and says what is to be done; read-only looks. What
+    the role could do with the tables before is revoked.
+    """
+    with call.graph() as graph:
+        given = graph.grants(call.given.kind, call.given.role, apply=call.given.apply)
+    document = {"kind": given.kind, "role": given.role, "statements": given.statements}
+    lines = [f"{statement};" for statement in given.statements]
+    if call.given.apply:
+        lines = [f"{given.role} has the rights of a {given.kind} role"]
+    call.write({**document, "applied": call.given.apply}, lines)
 
 
 def _migrate(call: Call, *, force: bool = False) -> Migrated:

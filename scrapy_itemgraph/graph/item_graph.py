@@ -14,9 +14,11 @@ from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationE
 from scrapy_itemgraph.graph import connect
 from scrapy_itemgraph.graph.transactions import BlockingTransactions
 from scrapy_itemgraph.model import operations
+from scrapy_itemgraph.model.roles import RoleKind
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors
+from scrapy_itemgraph.postgres import grants as role_grants
 from scrapy_itemgraph.store import failures, queues, scraped_items
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, explain, limits_report, outstanding, status
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.command_watchdog import Patience
     from scrapy_itemgraph.model.feeds import Kept
     from scrapy_itemgraph.model.rates import RateLimit
+    from scrapy_itemgraph.model.roles import Grants
     from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
     from scrapy_itemgraph.model.work import Note
 
@@ -103,6 +106,26 @@ class ItemGraph:
 
         """
         return connect.migrated(url, Path(data_dir), patience, reached, force=force)
+
+    def grants(self, kind: str, role: str, *, apply: bool = False) -> Grants:
+        """Return what gives a role the rights of a kind of role; carry it out if `apply`.
+
+        Raises:
+            NotFoundError: there is no such role.
+            OperationError: there is no such kind, or somebody else owns the tables.
+
+        """
+        if kind not in set(RoleKind):
+            kinds = ", ".join(RoleKind)
+            raise OperationError(f"there is no kind of role {kind!r}; the kinds are {kinds}")
+
+        def given(connection: Connection) -> Grants:
+            found = role_grants.of_kind(connection, RoleKind(kind), role)
+            if apply:
+                role_grants.apply(connection, found)
+            return found
+
+        return self._call(given)
 
     def announce(self, what: str, done: int, total: int | None = None) -> None:
         """Let `status` show how far long work is, while the next calls' transactions last."""

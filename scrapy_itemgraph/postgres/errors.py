@@ -156,13 +156,22 @@ def all_translated(url: sa.URL) -> Iterator[None]:
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
         cure = ""
         if _state(cause) == NO_RIGHT:
-            cure = (
-                f". Grant the user {url.username!r} CREATE on the schema, or run `scrapy itemgraph "
-                "migrate` as a user who has it, and grant the rights on the tables"
-            )
+            cure = _right_wanted(str(cause), url.username)
         raise exceptions.DatabaseError(
             f"The database refuses: {_first_line(str(cause))}{cure}"
         ) from error
+
+
+def _right_wanted(message: str, user: str | None) -> str:
+    if "for schema" in message:
+        return (
+            f". Grant the user {user!r} CREATE on the schema, or run `scrapy itemgraph migrate` as "
+            "a user who has it, and `scrapy itemgraph grants` for the others"
+        )
+    return (
+        f". The role {user!r} is not for this; the owner of the tables may give it the rights of a "
+        f"kind of role: `scrapy itemgraph grants KIND {user}`"
+    )
 
 
 def is_passing(error: sa.exc.DBAPIError) -> bool:

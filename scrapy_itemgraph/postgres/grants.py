@@ -1,0 +1,124 @@
+"""Grants: what each kind of role may do with the tables, as GRANT statements.
+
+Kinds separate what is done: reading, scheduling, working, changing the tables. They do not separate
+rows: whoever may read one crawl of a database reads all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.model.roles import Grants, RoleKind
+from scrapy_itemgraph.postgres.migrate import VERSION_TABLE
+from scrapy_itemgraph.postgres.tables import metadata
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+# What is written by whoever says from outside what is to be done: items, their work, limits. Not
+# what workers alone write: claims of theirs, attempts, scraped items, sessions, tasks' definitions.
+_WRITTEN_BY_SCHEDULERS = {
+    "crawls": "INSERT, UPDATE",
+    "items": "INSERT, UPDATE, DELETE",
+    "aliases": "INSERT, UPDATE, DELETE",
+    "tags": "INSERT, UPDATE, DELETE",
+    "results": "INSERT, UPDATE, DELETE",
+    "failures": "UPDATE",
+    "work": "INSERT, UPDATE, DELETE",
+    "attempts": "UPDATE, DELETE",  # they go with a merged item, and with a deleted one
+    "queues": "INSERT, UPDATE",
+    "limits": "INSERT, UPDATE",
+    "tasks": "UPDATE",
+}
+
+PLACE = text("""
+    SELECT current_database() AS database, n.nspname AS schema,
+        pg_get_userbyid(c.relowner) AS owner, pg_has_role(c.relowner, 'USAGE') AS is_ours
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = CAST(:versions AS regclass)
+""")
+
+SEQUENCES = text("""
+    SELECT DISTINCT s.relname FROM unnest(CAST(:tables AS text[])) AS ours(name)
+    JOIN pg_depend d ON d.refobjid = CAST(quote_ident(ours.name) AS regclass)
+    JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+    ORDER BY s.relname
+""")
+
+
+def of_kind(connection: Connection, kind: RoleKind, role: str) -> Grants:
+    """Return what gives `role` the rights of a kind; what it had before to the tables is revoked.
+
+    Later tables are granted to workers and read-only roles as they are made; for schedulers it is
+    to be done again after a migration.
+    """
+    place = connection.execute(PLACE, {"versions": VERSION_TABLE}).one()
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    schema, to = quote(place.schema), quote(role)
+    if kind is RoleKind.MANAGER:
+        # Whoever alters a table must own it.
+        return Grants(kind, role, (f"GRANT {quote(place.owner)} TO {to}",))
+
+    def named(names: list[str]) -> str:
+        return ", ".join(f"{schema}.{quote(name)}" for name in names)
+
+    tables = sorted(metadata.tables)  # but the schema's version, which migrations alone write
+    found = connection.execute(SEQUENCES, {"tables": tables}).scalars()
+    sequences = named(list(found))
+    everything = named([*tables, VERSION_TABLE])
+    later = f"ALTER DEFAULT PRIVILEGES FOR ROLE {quote(place.owner)} IN SCHEMA {schema}"
+    given = [
+        f"GRANT CONNECT ON DATABASE {quote(place.database)} TO {to}",
+        f"GRANT USAGE ON SCHEMA {schema} TO {to}",
+        f"REVOKE ALL ON TABLE {everything} FROM {to}",
+        f"REVOKE ALL ON SEQUENCE {sequences} FROM {to}",
+        f"{later} REVOKE ALL ON TABLES FROM {to}",
+        f"{later} REVOKE ALL ON SEQUENCES FROM {to}",
+        f"GRANT SELECT ON TABLE {everything} TO {to}",
+    ]
+    if kind is RoleKind.READ_ONLY:
+        given.append(f"{later} GRANT SELECT ON TABLES TO {to}")
+        return Grants(kind, role, tuple(given))
+    given.append(f"GRANT USAGE ON SEQUENCE {sequences} TO {to}")
+    if kind is RoleKind.WORKER:
+        given += [
+            f"GRANT INSERT, UPDATE, DELETE ON TABLE {named(tables)} TO {to}",
+            f"{later} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {to}",
+            f"{later} GRANT USAGE ON SEQUENCES TO {to}",
+        ]
+    else:
+        given += [
+            f"GRANT {rights} ON TABLE {named([table])} TO {to}"
+            for table, rights in _WRITTEN_BY_SCHEDULERS.items()
+        ]
+    return Grants(kind, role, tuple(given))
+
+
+def apply(connection: Connection, given: Grants) -> None:
+    """Carry grants out.
+
+    Raises:
+        NotFoundError: there is no such role.
+        OperationError: somebody else owns the tables, or the role is the owner itself.
+
+    """
+    place = connection.execute(PLACE, {"versions": VERSION_TABLE}).one()
+    known = text("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :role)")
+    if not connection.execute(known, {"role": given.role}).scalar_one():
+        raise NotFoundError(
+            f"the server has no role {given.role!r}; make it first, as one who may: "
+            f"CREATE ROLE {given.role} LOGIN PASSWORD '…'"
+        )
+    if not place.is_ours:
+        raise OperationError(
+            f"the tables belong to {place.owner!r}, who alone grants rights to them: run this with "
+            "that role in ITEMGRAPH_DATABASE_URL, or without --apply and give it the lines"
+        )
+    if given.role == place.owner:
+        raise OperationError(f"{given.role!r} owns the tables and may do everything already")
+    for statement in given.statements:
+        connection.exec_driver_sql(statement)
