@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from sqlalchemy import Connection, Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from scrapy_itemgraph.postgres.async_engine import AsyncEngine
 
 logger = logs.logger(__name__)
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from scrapy_itemgraph.model.limits import Use
     from scrapy_itemgraph.model.operations import Operation
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
         Remaining,
         TakenOver,
     )
+    from scrapy_itemgraph.postgres.async_engine import AsyncEngine
     from scrapy_itemgraph.settings import Settings
 
 logger = logs.logger(__name__)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     import psycopg
     from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+    from scrapy_itemgraph.postgres.async_engine import AsyncConnection, AsyncEngine
 
 logger = logs.logger(__name__)
 
@@ -48,7 +49,6 @@ class Attempt:
         """Take note of the connection that it has now."""
         self.connecting = None
         sync = connection.sync_connection
-        assert sync is not None
         self.process = sync.info[engine.PROCESS]
         self.connection = sync.connection.driver_connection
         sync.info[_ATTEMPT] = self

@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from scrapy_itemgraph import exceptions
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.postgres import errors, urls
+from scrapy_itemgraph.postgres.async_engine import AsyncEngine
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
@@ -89,9 +89,7 @@ def async_engine(
     server: its locks must not outlast a callback that blocks the event loop, or a stopped process.
     """
     parsed = urls.normalised(url)
-    engine = create_async_engine(
-        parsed, pool_size=pool_size, max_overflow=0, **_engine_options(parsed)
-    )
+    engine = AsyncEngine(parsed, pool_size=pool_size, max_overflow=0, **_engine_options(parsed))
     sa.event.listen(engine.sync_engine, "begin", partial(_set_up_transaction, idle=longest_idle))
     sa.event.listen(engine.sync_engine, "handle_error", _leave_standby)
     return engine

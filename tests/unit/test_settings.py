@@ -146,6 +146,21 @@ def test_importing_the_package_imports_neither_a_reactor_nor_sqlalchemy():
     assert done.stdout.strip() == "[]"
 
 
+def test_a_worker_loads_neither_the_orm_nor_migrations():
+    """What SQLAlchemy and Alembic have for others takes no memory of a crawl, and no time."""
+    script = (
+        "import sys, scrapy_itemgraph.addon, scrapy_itemgraph.scheduler\n"
+        "heavy = {'sqlalchemy', 'sqlalchemy.orm', 'sqlalchemy.ext.asyncio', 'alembic'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "['sqlalchemy']"
+
+
 def test_the_data_directory_stands_beside_the_scrapy_cfg_above(tmp_path, monkeypatch):
     """Commands in any directory of a project mean the same graph; without a project it is here."""
     inside = tmp_path / "shop" / "spiders"

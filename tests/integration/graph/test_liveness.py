@@ -232,14 +232,15 @@ def test_what_a_stopped_process_has_locked_is_free_again(crawl, database):
     async def run() -> None:
         async with (
             opened(database, lease=timedelta(seconds=4)) as graph,
-            graph._engine.connect() as blocked,
+            graph._engine.begin() as blocked,
         ):
-            await blocked.execute(sa.text("SELECT FROM workers FOR SHARE"))
-            pid = (await blocked.execute(sa.text("SELECT pg_backend_pid()"))).scalar_one()
+            await blocked.run_sync(sa.Connection.execute, sa.text("SELECT FROM workers FOR SHARE"))
+            pid = await blocked.run_sync(sa.Connection.scalar, sa.text("SELECT pg_backend_pid()"))
             ended = "SELECT count(*) FROM pg_stat_activity WHERE pid = :pid"
             await until_async(lambda: crawl.rows(ended, pid=pid) == [(0,)])
             assert crawl.rows(over) == [(False,)]
-            await blocked.invalidate()
+            await blocked.run_sync(sa.Connection.invalidate)
+            await blocked.run_sync(sa.Connection.rollback)
 
     asyncio.run(run())
 

@@ -183,8 +183,8 @@ def test_the_async_engine_sets_the_same(database):
     async def show():
         engine = engines.async_engine(database, pool_size=1)
         async with engine.begin() as connection:
-            row = (await connection.execute(SHOW)).one()
-            now = await connection.scalar(engines.NOW)
+            row = await connection.run_sync(lambda one: one.execute(SHOW).one())
+            now = await connection.run_sync(sa.Connection.scalar, engines.NOW)
         await engine.dispose()
         return row, now
 
@@ -192,6 +192,31 @@ def test_the_async_engine_sets_the_same(database):
 
     assert row == EXPECTED
     assert now.utcoffset().total_seconds() == 0
+
+
+@pytest.mark.parametrize("ends", ["an error", "cancelled"])
+def test_an_awaited_transaction_that_does_not_end_well_keeps_nothing(database, ends):
+    """It is rolled back, and the pool's only connection, or a new one, takes the next one."""
+    count = sa.text("SELECT count(*) FROM crawls WHERE name = 'half'")
+
+    def work(connection):
+        connection.execute(sa.text("INSERT INTO crawls (name) VALUES ('half')"))
+        assert connection.scalar(count) == 1
+        if ends == "an error":
+            raise ValueError("half done")
+        connection.execute(sa.text("SELECT pg_sleep(60)"))
+
+    async def run():
+        engine = engines.async_engine(database, pool_size=1)
+        with pytest.raises((ValueError, TimeoutError)):
+            async with asyncio.timeout(1), engine.begin() as connection:
+                await connection.run_sync(work)
+        async with engine.begin() as connection:
+            found = await connection.run_sync(sa.Connection.scalar, count)
+        await engine.dispose()
+        return found
+
+    assert asyncio.run(run()) == 0
 
 
 def test_nothing_is_asked_for_at_start_up(engine):
@@ -246,7 +271,7 @@ def test_a_wrong_password_is_one_clear_line_in_async_code_too(debian):
     async def connect():
         engine = engines.async_engine(debian.url_for(password="not sesame"))
         with errors.translated():
-            async with engine.connect():
+            async with engine.begin():
                 pass
 
     with pytest.raises(DatabaseUnavailableError, match="refuses the password"):

@@ -43,7 +43,9 @@ def within(database):
                     return await connection.run_sync(piped)
             finally:
                 async with engine.begin() as connection:  # the only one is still good
-                    assert (await connection.execute(QUICK, {"number": 7})).scalar_one() == 7
+                    assert (
+                        await connection.run_sync(sa.Connection.scalar, QUICK, {"number": 7}) == 7
+                    )
                 await engine.dispose()
 
         return asyncio.run(main())
@@ -167,7 +169,7 @@ def test_a_connection_that_is_lost_is_said_to_be(database, statement, then):
                     await connection.run_sync(work)
             assert found.value.connection_invalidated
             async with engine.begin() as connection:
-                return (await connection.execute(QUICK, {"number": 7})).scalar_one()
+                return await connection.run_sync(sa.Connection.scalar, QUICK, {"number": 7})
         finally:
             await engine.dispose()
 
