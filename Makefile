@@ -15,7 +15,7 @@ BETWEEN := 2.15 2.16 2.17 2.18
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix chaos lint types bench bench-growing bench-scale bench-parts clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix chaos fuzz lint types bench bench-growing bench-scale bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -97,6 +97,9 @@ chaos: $(READY) ## many rounds of kill -9 (slow)
 		tests/acceptance/test_crawl_spider.py tests/acceptance/test_scrapyd.py \
 		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py \
 		tests/acceptance/test_kept_feeds.py tests/acceptance/test_standby.py
+
+fuzz: $(READY) ## what comes from outside, a hundred times as much of it, with new examples each time
+	ITEMGRAPH_FUZZ=$(or $(FUZZ),100) $(BIN)/python -m pytest -q $(PARALLEL) tests/unit/test_hostile_input.py
 
 bench: $(READY) $(READYBENCH) ## whole crawls beside other frontiers; writes docs/benchmarks.md (over an hour)
 	$(BIN)/python -u tests/benchmarks/bench_end_to_end.py $(BENCH)

@@ -23,8 +23,11 @@ def slot_of(data: Mapping[str, Any]) -> str:
 
 
 def is_usable(slot: Any) -> bool:
-    """Tell whether a slot can be stored: no host is longer than 255 bytes."""
-    return isinstance(slot, str) and len(slot.encode()) <= MAX_BYTES
+    """Tell whether a slot can be stored: it is UTF-8, and no host is longer than 255 bytes."""
+    try:
+        return isinstance(slot, str) and len(slot.encode()) <= MAX_BYTES
+    except UnicodeEncodeError:
+        return False
 
 
 def of_url(url: Any) -> str:
