@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Execution
 
 _MOST_WAITING = 1000  # changesets, before whoever makes more of them is to wait
+_MOST_OPERATIONS = 10_000  # that a batch of several changesets has
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,11 @@ class Entry:
     changeset: Changeset
     where: str
     execution: Execution | None = None
+
+    @property
+    def size(self) -> int:
+        """How many operations and scraped items it has."""
+        return len(self.changeset.operations) + len(self.changeset.scraped)
 
 
 class Outbox:
@@ -38,6 +44,7 @@ class Outbox:
         self._batch = batch
         self._waiting: deque[Entry] = deque()
         self._taken = 0
+        self._size = 0  # operations and scraped items, of those that wait
         self._drained = asyncio.Event()
 
     @property
@@ -48,12 +55,14 @@ class Outbox:
     @property
     def excess(self) -> int:
         """How many are not committed yet, beyond what is under way and the batch after it."""
+        if self._size > _MOST_OPERATIONS:
+            return len(self._waiting)
         return max(0, self.pending - 2 * self._batch)
 
     @property
     def has_batch(self) -> bool:
         """Whether as many wait as are committed together."""
-        return len(self._waiting) >= self._batch
+        return len(self._waiting) >= self._batch or self._size >= _MOST_OPERATIONS
 
     def __bool__(self) -> bool:
         """Whether some wait that nobody has taken."""
@@ -62,6 +71,7 @@ class Outbox:
     def put(self, entry: Entry, *, is_last: bool) -> None:
         """Add a changeset; after the last one nothing is under way that could bring others."""
         self._waiting.append(entry)
+        self._size += entry.size
         self.added.set()
         if is_last or self.has_batch:
             self.hurried.set()
@@ -73,7 +83,15 @@ class Outbox:
 
     def take(self) -> list[Entry]:
         """Take out the next batch; `settle` is to be called once it is known what became of it."""
-        batch = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
+        batch: list[Entry] = []
+        size = 0
+        while self._waiting and len(batch) < self._batch:
+            more = self._waiting[0].size
+            if batch and size + more > _MOST_OPERATIONS:
+                break
+            batch.append(self._waiting.popleft())
+            size += more
+        self._size -= size
         if not self._waiting:
             self.added.clear()
         self._taken = len(batch)
@@ -83,6 +101,7 @@ class Outbox:
         """Take note that a batch is committed, or have it `back`, in its place, as it is not."""
         if back:
             self._waiting.extendleft(reversed(back))
+            self._size += sum(entry.size for entry in back)
             self.added.set()
         self._taken = 0
         self._drained.set()
