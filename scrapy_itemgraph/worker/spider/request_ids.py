@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.tools.last_values import LastValues
 from scrapy_itemgraph.tools.seen_texts import SeenTexts
 from scrapy_itemgraph.worker.spider import fingerprints
 
@@ -52,7 +53,7 @@ class RequestIds:
         # Scrapy's own fingerprint is of the URL, the method and the body.
         is_scrapys = type(self.dupefilter) in {BaseDupeFilter, RFPDupeFilter}
         self._goes_by_url = is_scrapys and type(self._fingerprinter) is RequestFingerprinter
-        self._names: OrderedDict[str, str] = OrderedDict()  # by URL, the last ones
+        self._names: LastValues[str, str] = LastValues(_MOST_NAMES)  # by URL
 
     def of_start(self, request: Request, spider: Spider, run_started_at: datetime) -> Identity:
         """Return the identity of a request that `start()` yields: once in each run."""
@@ -87,15 +88,11 @@ class RequestIds:
         """Return what a filtered request is known by."""
         if not self.is_plain(request):
             return f"REQ:{self._fingerprint(request)}"
-        names, url = self._names, request.url
-        name = names.get(url)
+        url = request.url
+        name = self._names.get(url)
         if name is None:
-            fingerprint = fingerprints.of_plain_url(url) or self._fingerprint(request)
-            name = names[url] = f"REQ:{fingerprint}"
-            if len(names) > _MOST_NAMES:
-                names.popitem(last=False)
-        else:
-            names.move_to_end(url)
+            name = f"REQ:{fingerprints.of_plain_url(url) or self._fingerprint(request)}"
+            self._names.put(url, name)
         return name
 
     def is_plain(self, request: Request) -> bool:
