@@ -182,19 +182,21 @@ class Taking:
     def take(self) -> None:
         """Take the names that nobody has."""
         connection, state, mentioned = self._connection, self._state, self._mentioned
-        takeable = [name for name in self._keys if name in mentioned.takeable]
-        rest(connection, len(takeable))
-        free = [name for name in takeable if name not in state.stored_owners]
-        rest(connection, len(free))
-        may_be_created = set(takeable if mentioned.frees_names else free)
-        rest(connection, len(may_be_created))
+        free: list[str] = []
+        may_be_created: set[str] = set()
+        for names in slices(connection, list(self._keys), WIDE):
+            for name in names:
+                if name not in mentioned.takeable:
+                    continue
+                is_free = name not in state.stored_owners
+                if is_free:
+                    free.append(name)
+                if is_free or mentioned.frees_names:
+                    may_be_created.add(name)
         numbers = [number for answer in self._drawn for number in answer.scalars()]
-        rest(connection, len(numbers))
-        state.candidates = {
-            name: number
-            for name, number in zip(self._mains, numbers, strict=False)
-            if name in may_be_created
-        }
+        numbered = list(zip(self._mains, numbers, strict=False))
+        for pairs in slices(connection, numbered, WIDE):
+            state.candidates.update(pair for pair in pairs if pair[0] in may_be_created)
         state.spares = numbers[len(self._mains) :]
         rest(connection, len(numbers))
         for at in range(0, len(free), SLICE):

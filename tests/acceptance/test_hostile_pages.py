@@ -9,7 +9,11 @@ from raw_sites import page, raw_site
 
 # What Scrapy and Twisted say of such pages.
 pytestmark = pytest.mark.tracebacks(
-    "DownloadCancelledError", "DownloadFailedError", "Invalid IPv6 URL", "zlib.error"
+    "DownloadCancelledError",
+    "DownloadFailedError",
+    "ResponseDataLossError",
+    "Invalid IPv6 URL",
+    "zlib.error",
 )
 
 HTML = b"Content-Type: text/html; charset=utf-8"

@@ -59,7 +59,7 @@ class EarlyLinks:
         """Return what takes the links of a response; None if each has to go the whole way."""
         if execution.is_of_task or execution.is_login:
             return None  # its requests are its own
-        if not self._are_middlewares_scrapys or not self._duplicates.are_only_counted:
+        if not self._are_middlewares_scrapys or not self._duplicates.are_unheard:
             return None
         return PageLinks(self, execution, response)
 
@@ -85,6 +85,11 @@ class EarlyLinks:
             and self.identities.is_plain(output)
             and _MEANINGFUL.isdisjoint(output.meta)
         )
+
+    @property
+    def may_filter(self) -> bool:
+        """Whether of known links nothing is told but how many there are; not of the first one."""
+        return self._duplicates.are_only_counted
 
     def kind(self, request: Request) -> Hashable | None:
         """Return what decides all that is stored of a plain link but its URL; None if more does."""
@@ -129,6 +134,8 @@ class PageLinks:
             return False
         name = early.identities.name(output)
         if early.enqueuer.is_known(name, execution):
+            if not early.may_filter:
+                return False
             self._filtered += 1
         else:
             kind = early.kind(output)
