@@ -15,7 +15,7 @@ from scrapy_itemgraph.changesets import item_operations, result_operations
 from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.changesets.flush import flush, tell_freed
 from scrapy_itemgraph.changesets.load import load, read_tasks, send_tasks
-from scrapy_itemgraph.changesets.state import Draft, Moved, State
+from scrapy_itemgraph.changesets.state import Draft, Found, Moved, Result, State
 from scrapy_itemgraph.changesets.taken_names import is_settled
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
@@ -136,6 +136,7 @@ class _Ending:
         self.notes: tuple[Note, ...] = ()
         self.item_id: int | None = None
         self.is_expired = False  # by somebody else, while it was claimed
+        self.found: Found | None = None  # its failure
         self.failed_at: int | None = None  # which operation could not be carried out, from 0
 
 
@@ -213,7 +214,24 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
         if claim is not None and changeset.is_of_callback:
             _keep_requests(connection, state, changeset, claim, ending, is_held=not is_expired)
     ending.is_expired = is_expired
+    if claim is not None and ending.outcome is not Outcome.OK:
+        _hold(state, claim, ending)
     return ending
+
+
+def _hold(state: State, claim: Claim, ending: _Ending) -> None:
+    """Hold the pair of an execution that failed: what comes after it in the batch sees that."""
+    item = None if ending.item_id is None else state.items.get(ending.item_id)
+    if item is None or item.is_deleted:
+        return
+    result = item.results.get(claim.task_id)
+    if result is None:
+        result = item.results[claim.task_id] = Result(version=claim.version)
+    result.is_successful = False
+    result.is_held = result.is_held or not ending.is_expired
+    result.is_changed = True
+    ending.found = Found((item.id, claim.task_id))
+    state.effects.failures.append(ending.found)
 
 
 def _keep_requests(
@@ -264,6 +282,7 @@ def _record(
     ended: list[attempts.Attempt] = []
     failed: list[failures.Failed] = []
     unnamed: list[UUID] = []
+    handled, _ = state.effects.settled_failures()
     for changeset in running:
         ending, claim = endings[id(changeset)], changeset.claim
         if claim is None or ending.outcome is None:
@@ -279,7 +298,7 @@ def _record(
                 claim, ending.outcome, worker_id, error=ending.error, item_id=item.id
             )
         )
-        if ending.outcome is Outcome.OK:
+        if ending.found is None:
             continue
         failed.append(
             failures.Failed(
@@ -288,10 +307,10 @@ def _record(
                 version=claim.version,
                 error=ending.error,
                 is_refusal=ending.outcome is Outcome.REFUSED,
-                is_expired=ending.is_expired,
+                handled_by="expired" if ending.is_expired else handled.get(ending.found),
             )
         )
-    failures.record(connection, failed)
+    failures.write(connection, failed)
     attempts.record(connection, ended)
     commit_tokens.note(connection, unnamed)
 

@@ -76,9 +76,9 @@ DROP_TAGS = text("""
 
 SET_RESULTS = text("""
     INSERT INTO results (item_id, task_id, task_version, metadata, is_successful, is_held,
-        completed_at, invalidated_at, expires_at, due_at, ttl_overridden)
+        created_at, completed_at, invalidated_at, expires_at, due_at, ttl_overridden)
     SELECT item_id, task_id, task_version, CAST(metadata AS json), is_successful, is_held,
-        completed_at, invalidated_at, expires_at, due_at, ttl_overridden
+        :now, completed_at, invalidated_at, expires_at, due_at, ttl_overridden
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]),
         CAST(:metadata AS text[]), CAST(:successful AS bool[]), CAST(:held AS bool[]),
         CAST(:completed AS timestamptz[]), CAST(:invalidated AS timestamptz[]),
@@ -116,7 +116,7 @@ def flush(connection: Connection, state: State) -> bool:
     write_new(connection, state, slot_ids)
     frees_names = batch_names.write(connection, state)
     _write_tags(connection, state, living)
-    _write_results(connection, living)
+    _write_results(connection, state, living)
     _write_failures(connection, state)
     into = _final_owners(state)
     moved = [(old, into[new]) for old, new in state.effects.items_moved if new in into]
@@ -140,14 +140,15 @@ def tell_freed(connection: Connection, crawl_id: int) -> None:
 
 def _write_failures(connection: Connection, state: State) -> None:
     handled, moved = state.effects.settled_failures()
-    for by in sorted(set(handled.values())):
-        failures.supersede(connection, [pair for pair, who in handled.items() if who == by], by=by)
+    stored = [(pair, by) for pair, by in handled.items() if isinstance(pair, tuple)]
+    for by in sorted({by for _, by in stored}):
+        failures.supersede(connection, [pair for pair, who in stored if who == by], by=by)
     failures.repoint(
         connection,
         [
-            (item_id, task_id, into)
-            for (item_id, task_id), into in moved.items()
-            if not state.items[into].is_deleted
+            (*pair, into)
+            for pair, into in moved.items()
+            if isinstance(pair, tuple) and not state.items[into].is_deleted
         ],
     )
 
@@ -250,7 +251,7 @@ def _tags(state: State, rows: Sequence[tuple[int, str, Any]]) -> dict[str, Any]:
     }
 
 
-def _write_results(connection: Connection, living: Sequence[Item]) -> None:
+def _write_results(connection: Connection, state: State, living: Sequence[Item]) -> None:
     rows: list[tuple[int, int, Result]] = [
         (item.id, task_id, result)
         for item in living
@@ -270,7 +271,7 @@ def _write_results(connection: Connection, living: Sequence[Item]) -> None:
             overridden="ttl_overridden",
         )
         given["metadata"] = [_json(result.metadata) for *_, result in rows]
-        connection.execute(SET_RESULTS, given)
+        connection.execute(SET_RESULTS, {"now": state.now, **given})
 
 
 def _json(value: Any) -> str:

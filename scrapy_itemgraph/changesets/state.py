@@ -178,11 +178,18 @@ class Moved:
     into: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """A failure of a pair, which an execution of this batch ended with."""
+
+    pair: Pair
+
+
 @dataclass(slots=True)
 class Effects:
     """What a changeset did besides changing items: to be written in the flush, and logged."""
 
-    failures: list[Handled | Moved] = field(default_factory=list)
+    failures: list[Handled | Moved | Found] = field(default_factory=list)
     items_moved: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, other: Effects) -> None:
@@ -190,18 +197,20 @@ class Effects:
         self.failures += other.failures
         self.items_moved += other.items_moved
 
-    def settled_failures(self) -> tuple[dict[Pair, str], dict[Pair, int]]:
-        """Return what becomes of stored open failures: by whom handled, or to which item moved.
+    def settled_failures(self) -> tuple[dict[Pair | Found, str], dict[Pair | Found, int]]:
+        """Return what becomes of open failures: by whom handled, or to which item moved.
 
-        What was handled before a merge stays where it was; what a merge brought is handled with
-        what was there.
+        The stored ones of a pair go by the pair. What was handled before a merge stays where it
+        was; what a merge brought is handled with what was there.
         """
-        here: dict[Pair, list[Pair]] = {}
-        handled: dict[Pair, str] = {}
+        here: dict[Pair, list[Pair | Found]] = {}
+        handled: dict[Pair | Found, str] = {}
         for event in self.failures:
             origins = here.get(event.pair, [event.pair])
             here[event.pair] = []
-            if isinstance(event, Handled):
+            if isinstance(event, Found):
+                here[event.pair] = [*origins, event]
+            elif isinstance(event, Handled):
                 handled |= dict.fromkeys(origins, event.by)
             else:
                 target = (event.into, event.pair[1])

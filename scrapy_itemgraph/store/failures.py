@@ -31,18 +31,19 @@ PAGE = """
 # Holds results; one that is not there yet is made, never run.
 HOLD = text("""
     INSERT INTO results (item_id, task_id, task_version, is_successful, is_held, created_at)
-    SELECT item_id, task_id, task_version, false, is_held, clock_timestamp()
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]),
-        CAST(:held AS bool[])) AS failed(item_id, task_id, task_version, is_held)
-    ON CONFLICT (item_id, task_id) DO UPDATE SET is_successful = false,
-        is_held = results.is_held OR excluded.is_held
+    SELECT item_id, task_id, task_version, false, true, clock_timestamp()
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
+        AS failed(item_id, task_id, task_version)
+    ON CONFLICT (item_id, task_id) DO UPDATE SET is_successful = false, is_held = true
 """)
 
 RECORD = text("""
-    INSERT INTO failures (item_id, task_id, is_refusal, error)
-    SELECT item_id, task_id, is_refusal, CAST(error AS json)
+    INSERT INTO failures (item_id, task_id, is_refusal, error, handled_at, handled_by)
+    SELECT item_id, task_id, is_refusal, CAST(error AS json),
+        CASE WHEN handled_by IS NOT NULL THEN now() END, handled_by
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:refusals AS bool[]),
-        CAST(:errors AS text[])) AS failed(item_id, task_id, is_refusal, error)
+        CAST(:errors AS text[]), CAST(:handlers AS text[]))
+        AS failed(item_id, task_id, is_refusal, error, handled_by)
 """)
 
 SUPERSEDE = text("""
@@ -94,8 +95,8 @@ UNHOLD = text("""
 class Failed:
     """A pair that failed, and its error.
 
-    With `is_expired` it was expired while it was claimed: it runs again, and its failure, which is
-    of before, is handled by that.
+    `handled_by` is set when what came after it was known at once: the pair had been expired while
+    it was claimed, or something in the same commit handled the failure.
     """
 
     item_id: int
@@ -103,7 +104,7 @@ class Failed:
     version: str
     error: ErrorRecord | None
     is_refusal: bool = False
-    is_expired: bool = False
+    handled_by: str | None = None
 
 
 class OpenFailure(NamedTuple):
@@ -123,16 +124,24 @@ class OpenFailure(NamedTuple):
 
 def record(connection: Connection, failed: Sequence[Failed]) -> None:
     """Hold these pairs and write their failures."""
-    if not failed:
-        return
-    given = columns(
-        failed, items="item_id", tasks="task_id", versions="version", refusals="is_refusal"
-    )
-    given["held"] = [not f.is_expired for f in failed]
-    given["errors"] = [f.error.as_json() if f.error else "{}" for f in failed]
-    connection.execute(HOLD, given)
-    connection.execute(RECORD, given)
-    supersede(connection, [(f.item_id, f.task_id) for f in failed if f.is_expired], by="expired")
+    if failed:
+        given = columns(failed, items="item_id", tasks="task_id", versions="version")
+        connection.execute(HOLD, given)
+        write(connection, failed)
+
+
+def write(connection: Connection, failed: Sequence[Failed]) -> None:
+    """Write the failures of pairs whose results tell already that they are held."""
+    if failed:
+        given = columns(
+            failed,
+            items="item_id",
+            tasks="task_id",
+            refusals="is_refusal",
+            handlers="handled_by",
+        )
+        given["errors"] = [f.error.as_json() if f.error else "{}" for f in failed]
+        connection.execute(RECORD, given)
 
 
 def supersede(

@@ -28,6 +28,7 @@ BUDGETS = {
     "batch_names.RESOLVE": 320,
     "batch_names.SET_OWNERS": 30,
     "claims.BEFORE_CLAIM": 10,
+    "claims.DROP": 40,
     "claims.GIVE_BACK": 20,
     "claims.OPEN_KINDS": 30,
     "claims.TAKE": 140,
@@ -121,6 +122,7 @@ BUDGETS = {
     "workers.LOST_WORKERS": 10,
     "workers.ORPHANS": 110,
     "workers.LOOK": 10,
+    "workers.WHOSE": 40,
 }
 EXPLAINED: set[str] = set()  # the statements that tests of this process have explained
 JOINS = {"Hash Join", "Merge Join"}

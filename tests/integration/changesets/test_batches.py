@@ -248,3 +248,64 @@ def test_new_items_of_one_batch_each_get_their_own_work(connection):
         "SELECT count(*) FROM work WHERE seq <> (SELECT count(*) FROM work o WHERE"
         " (o.item_id, o.task_id) <= (work.item_id, work.task_id)) + (SELECT min(seq) FROM work) - 1"
     ) == [(0,)]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_failure_is_expired_by_what_comes_after_it_in_its_batch(connection, is_named):
+    """An `Expire` lets a pair run again whose execution failed earlier in the same commit."""
+    crawl = graphs.Crawl.of(connection)
+    failing = crawl.claimed("A")
+    expire = Expire(id="A", task="parse" if is_named else None)
+
+    crawl.commit(graphs.changeset(failing, outcome=Outcome.FAILED), graphs.changeset(None, expire))
+
+    assert crawl.worklist() == ["A parse"]
+    assert crawl.failures() == []
+    assert crawl.rows("SELECT handled_by FROM failures") == [("expired",)]
+
+
+def test_a_failure_gives_way_to_a_merge_that_comes_after_it_in_its_batch(connection):
+    """A good result that a merge brings replaces one that failed earlier in the same commit."""
+    crawl = graphs.Crawl.of(connection)
+    crawl.done("B", UpdateMetadata({"title": "B"}))
+    failing = crawl.claimed("A")
+
+    crawl.commit(
+        graphs.changeset(failing, outcome=Outcome.FAILED),
+        graphs.changeset(None, MergeItem("A", id="B")),
+    )
+
+    assert crawl.state("A") == "fresh"
+    assert crawl.result("A").metadata == {"title": "B"}
+    assert crawl.failures() == []
+    assert crawl.worklist() == []
+
+
+def test_a_failure_goes_with_a_merge_that_comes_after_it_in_its_batch(connection):
+    """The failure of an item that is merged later in the same commit holds the survivor."""
+    crawl = graphs.Crawl.of(connection)
+    failing = crawl.claimed("A")
+    crawl.item("B")
+
+    crawl.commit(
+        graphs.changeset(failing, outcome=Outcome.FAILED),
+        graphs.changeset(None, MergeItem("B", id="A")),
+    )
+
+    assert crawl.state("B") == "held"
+    assert crawl.failures() == ["B"]
+
+
+def test_a_failure_is_superseded_by_a_result_that_is_stored_after_it_in_its_batch(connection):
+    """A `StoreResult` completes a pair whose execution failed earlier in the same commit."""
+    crawl = graphs.Crawl.of(connection)
+    failing = crawl.claimed("A")
+
+    crawl.commit(
+        graphs.changeset(failing, outcome=Outcome.FAILED),
+        graphs.changeset(None, StoreResult({"title": "A"}, id="A", task="parse")),
+    )
+
+    assert crawl.state("A") == "fresh"
+    assert crawl.result("A").is_successful
+    assert crawl.failures() == []

@@ -450,9 +450,11 @@ def test_a_sweep_touches_few_rows(million, step):
 
 
 def test_a_take_over_touches_few_rows(million, step):
-    """Freeing the claims of the dead reads these claims only."""
+    """Freeing the claims of the dead, and giving some up, reads these claims only."""
     worker, other = (worker_of(million, step) for _ in range(2))
     million.claim(step, worker, BATCH)
+    fatal = "UPDATE work SET deaths = 2, alone_deaths = 2 WHERE worker_id = :id AND item_id % 2 = 0"
+    step.execute(sa.text(fatal), {"id": worker})
     step.execute(sa.text("UPDATE workers SET lease_until = now() WHERE id = :id"), {"id": worker})
 
     with explaining(step) as explained:
