@@ -64,6 +64,7 @@ class ChangesetRun:
     notes: list[Note] = field(default_factory=list)
     updated: set[int] = field(default_factory=set)
     deleted: set[int] = field(default_factory=set)
+    own_name: str | None = None  # of the item under work, when it is deleted
     own_expired: bool = False
     own_ttl: ops.SetTTL | None = None
 
@@ -189,7 +190,7 @@ def _create(run: ChangesetRun, operation: ops.CreateItem) -> None:
 
 def _creator(run: ChangesetRun) -> str | None:
     item = run.draft.item(run.current) if run.claim and run.current is not None else None
-    return None if item is None else item.name
+    return run.own_name if item is None else item.name
 
 
 def _meet_existing(run: ChangesetRun, operation: ops.CreateItem, owner: int) -> None:
@@ -382,6 +383,8 @@ def delete_item(run: ChangesetRun, operation: ops.DeleteItem) -> None:
         run.draft.give(name, None if operation.forget else TOMBSTONE)
     item.is_deleted = True
     run.deleted.add(item.id)
+    if item.id == run.current:
+        run.own_name = item.name
     run.note(operation, "deleted", item)
 
 

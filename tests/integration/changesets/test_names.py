@@ -155,6 +155,16 @@ def test_created_by_is_the_item_under_work_or_none(crawl):
     assert crawl.get("C").created_by == "A"
 
 
+def test_created_by_is_the_item_under_work_also_after_its_deletion(crawl):
+    """SRAP-2, SRAP-56: it does not matter whether a page goes before or after what it creates."""
+    crawl.work("page-2")
+
+    crawl.done("page-2", CreateItem("B"), DeleteItem(), CreateItem("C"))
+
+    assert crawl.get("B").created_by == "page-2"
+    assert crawl.get("C").created_by == "page-2"
+
+
 def test_created_by_can_be_said_and_be_broken(crawl):
     """SRAP-2, SRAP-54: an item may credit another than the one under work, which may be gone."""
     crawl.work("page-2")
