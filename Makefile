@@ -15,7 +15,7 @@ BETWEEN := 2.15 2.16 2.17 2.18
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix chaos fuzz lint types bench bench-growing bench-scale bench-parts clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix model chaos fuzz lint types bench bench-growing bench-scale bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -90,6 +90,13 @@ test-matrix: $(READY) $(READY214) $(BETWEEN:%=.venv-%/.ready) ## every Scrapy, e
 	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL)
 	ITEMGRAPH_TEST_SERVER=debian15 $(BIN)/python -m pytest -q $(PARALLEL)
 	ITEMGRAPH_TEST_SERVER=debian15 $(VENV214)/bin/python -m pytest -q $(PARALLEL)
+
+MODEL_EXAMPLES ?= 2000
+MODEL_STEPS ?= 30
+MODEL_SEED ?= 1
+model: $(READY) ## thousands of random histories on a plain-Python model and PostgreSQL (slow); MODEL_SEED, MODEL_EXAMPLES
+	ITEMGRAPH_TEST_MODEL=$(MODEL_EXAMPLES) ITEMGRAPH_TEST_MODEL_STEPS=$(MODEL_STEPS) \
+		ITEMGRAPH_TEST_MODEL_SEED=$(MODEL_SEED) $(BIN)/python -m pytest -q tests/model
 
 chaos: $(READY) ## many rounds of kill -9 (slow)
 	ITEMGRAPH_CHAOS_ROUNDS=40 ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \

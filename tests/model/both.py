@@ -1,0 +1,254 @@
+"""The model and PostgreSQL side by side: what is done to both, and what must be the same after."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import graphs
+import oracle
+from model import reading
+from model.crawls import Crawl, End
+from model.item_graph import Pair, Task
+
+from scrapy_itemgraph.changesets import additions
+from scrapy_itemgraph.model import operations as ops
+from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store.admin import crawl_reports
+from scrapy_itemgraph.store.registry import crawls, sweeps
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import sqlalchemy as sa
+
+
+def declared(tasks: Mapping[str, Task]) -> dict[str, dict[str, Any]]:
+    """Return tasks as `@task` takes them."""
+    return {
+        name: {
+            "tags": list(task.tags),
+            "version": task.version,
+            "ttl": None if task.ttl is None else f"{task.ttl}h",
+            "depends_on": task.depends_on,
+            "nice": task.nice,
+            "slot": task.slot,
+            "download": task.download,
+            "max_failures": task.max_failures,
+            "exclusive": task.exclusive,
+            "retry_failed_on_version_bump": task.retry_failed_on_version_bump,
+        }
+        for name, task in tasks.items()
+    }
+
+
+class Both:
+    """One crawl twice: `ours` in the database, and the model."""
+
+    def __init__(self, connection: sa.Connection, tasks: Mapping[str, Task]) -> None:
+        self.connection = connection
+        self.ours = graphs.Crawl.of(connection, **declared(tasks))
+        self.model = Crawl(tasks)
+        self.claims: list[tuple[Any, int]] = []  # with their workers; also those that are lost
+
+    # What is done to both
+
+    def apply(self, *given: ops.Operation) -> None:
+        """Act from outside."""
+        self.commit([graphs.changeset(None, *given)], [End(given)])
+
+    def add(self, *given: ops.CreateItem) -> None:
+        """Create items in bulk, as `scrapy itemgraph add` does."""
+        creations = additions.of([ops.checked(one, "here") for one in given])
+        assert creations is not None
+        with graphs.committed(self.connection):
+            engine.hot_path(self.connection)
+            now = crawls.share_crawl(self.connection, self.ours.id).now
+            additions.add(self.connection, creations, crawl_id=self.ours.id, now=now)
+        self.model.commit([End(tuple(given))])
+
+    def end(self, ends: Sequence[tuple[Any, dict[str, Any]]]) -> None:
+        """Commit a batch: of claims (None: from outside) and how they end, as `End` says it."""
+        ours, model = [], []
+        for claim, fields in ends:
+            end = End(token=None if claim is None else claim.token, **fields)
+            model.append(end)
+            ours.append(
+                graphs.changeset(
+                    claim,
+                    *end.operations,
+                    outcome=Outcome(end.outcome),
+                    allow_failure=end.allow_failure,
+                    delay=timedelta(hours=end.delay) if end.outcome == "retry" else None,
+                )
+            )
+        self.commit(ours, model)
+
+    def commit(self, changesets: Sequence[ops.Changeset], ends: Sequence[End]) -> None:
+        """Commit on both, and compare what became of each changeset."""
+        applied = self.ours.commit(*changesets)
+        became = self.model.commit(ends)
+        for end, one, other in zip(ends, became, applied, strict=True):
+            outcome = None if other.outcome is None else str(other.outcome)
+            error = None if other.error is None else other.error.type.rpartition(".")[2]
+            assert (outcome, error) == (one.outcome, one.error), (
+                f"{end} became {outcome, error}: {other.error}; in the model {one}"
+            )
+
+    def claim(self, limit: int, *, alone: bool = False, dies: bool = False) -> list[Any]:
+        """Let a new worker claim; check that it may have what it took, and that it took enough."""
+        worker = self.ours.new_worker(timedelta(seconds=-1 if dies else 60))
+        could = self.model.claimable()
+        could = {pair for pair in could if self.model.is_suspect(pair) == alone}
+        running = {pair for pair, work in self.model.work.items() if work.token is not None}
+        _, order = reading.stored_work(self.connection, self.ours.id)
+        taken = self.ours.claim(limit, worker=worker, alone=alone)
+        pairs = [self.pair(claim) for claim in taken]
+        for claim, pair in zip(taken, pairs, strict=True):
+            assert pair in could, f"{self.shown(pair)} was claimed, but may not be"
+            assert claim.attempt == self.model.work[pair].tries + 1
+            assert claim.is_alone == alone
+            against = [one for one in running if self.model.excludes(pair, one)]
+            assert not against, f"{self.shown(pair)} was claimed beside {against}"
+            running.add(pair)
+        left = {
+            pair
+            for pair in could.difference(pairs)
+            if not any(self.model.excludes(pair, one) for one in running)
+        }
+        # Of each website it looks at its share, so it may take less than it wants, but not nothing.
+        if not taken or limit > len(could) * len(self.model.tasks):
+            assert not left, f"not claimed, though it may be: {[*map(self.shown, left)]}"
+        else:
+            self._check_order(pairs, left, order)
+        for claim, pair in zip(taken, pairs, strict=True):
+            item = self.model.items[pair.item]
+            assert claim.item.data == item.data
+            assert claim.item.id == item.name
+            assert dict(claim.item.tags) == item.tags
+            self.model.claim(pair, claim.token, worker)
+            self.claims.append((claim, worker))
+        return taken
+
+    def _check_order(self, taken: list[Pair], left: set[Pair], order: list[str]) -> None:
+        """Check that of one website nothing was left that goes before what was taken.
+
+        A claim looks at so many of each task as it may want of a website. When other websites have
+        less than their share it takes more, in order by task; the first is the first of all.
+        """
+        firsts = dict[str, int]()
+        for one in taken:
+            place = order.index(self.shown(one))
+            firsts[self.model.slot(one)] = min(firsts.get(self.model.slot(one), place), place)
+            for other in left:
+                if (one.task, self.model.slot(one)) == (other.task, self.model.slot(other)):
+                    before = place < order.index(self.shown(other))
+                    assert before, f"{self.shown(other)} goes before {self.shown(one)}"
+        for other in left:
+            first = firsts.get(self.model.slot(other), -1)
+            assert first < order.index(self.shown(other)), f"{self.shown(other)} goes first"
+
+    def pair(self, claim: Any) -> Pair:
+        """Return the model's pair of a claim that was just made."""
+        return Pair(self.model.resolve(claim.item.id), claim.task)
+
+    def shown(self, pair: Pair) -> str:
+        """Return a pair as it is shown."""
+        return f"{self.model.items[pair.item].name} {pair.task}"
+
+    def release(self, *claims: Any) -> None:
+        """Give claims back."""
+        self.ours.release(*claims)
+        self.model.release(claim.token for claim in claims)
+
+    def die(self, limit: int, *, alone: bool) -> None:
+        """Let a worker claim, die, and be buried."""
+        taken = self.claim(limit, alone=alone, dies=True)
+        assert self.ours.take_over() == len(taken)
+        self.model.bury(self.claims[-1][1] if taken else 0)
+
+    def let_pass(self, hours: float, *, staged: bool) -> None:
+        """Let time pass; unless `staged`, what that changes is not noticed yet."""
+        with graphs.committed(self.connection):
+            crawl_reports.age(self.connection, self.ours.id, timedelta(hours=hours))
+        if staged:
+            self.ours.stage()
+        self.model.let_pass(hours)
+
+    def handle(self, task: str | None, *, retry: bool) -> None:
+        """Handle failures."""
+        self.ours.handle(task, retry=retry)
+        self.model.handle(task, retry=retry)
+
+    def switch(self, task: str, *, enabled: bool) -> None:
+        """Enable or disable a task."""
+        with graphs.committed(self.connection):
+            task_id = self.ours.task_id(task)
+            stored_tasks.set_enabled(self.connection, self.ours.id, task_id, enabled=enabled)
+        self.model.switch(task, enabled=enabled)
+
+    def recompute_ttl(self, task: str) -> None:
+        """Let a task's results expire as it says now."""
+        with graphs.committed(self.connection):
+            task_id = self.ours.task_id(task)
+            crawl_reports.recompute_ttl(self.connection, self.ours.id, task_id)
+        self.model.recompute_ttl(task)
+
+    def start(self, tasks: Mapping[str, Task]) -> None:
+        """Start with other code; `sweep` brings it to the items."""
+        self.ours.register(swept=False, **declared(tasks))
+        self.model.start(tasks)
+
+    def sweep(self) -> None:
+        """Bring what changed to all items."""
+        self.ours.sweep()
+        self.model.end_sweep()
+
+    def rename_tag(self, old: str, new: str) -> None:
+        """Rename a tag, as a setting does at the start."""
+        with graphs.committed(self.connection):
+            sweeps.rename_tags(self.connection, {old: new})
+        self.model.rename_tag(old, new)
+
+    # What must be the same
+
+    def check(self) -> None:
+        """Compare the whole graph and the whole worklist, after all that is due was noticed."""
+        self.ours.stage()
+        oracle.assert_worklist_is_true(self.connection, self.ours.id)
+        assert_same(
+            reading.stored_graph(self.connection, self.ours.id), reading.model_graph(self.model)
+        )
+        work, order = reading.stored_work(self.connection, self.ours.id)
+        assert_same(work, reading.model_work(self.model))
+        self._check_first_in_first_out(order)
+
+    def _check_first_in_first_out(self, order: list[str]) -> None:
+        """Check that what waits longer goes first, where rank and nice are the same (SRAP-16)."""
+        waiting = {
+            self.shown(pair): (
+                (self.model.state(pair) == "stale", self.model.nice(pair)),
+                self.model.work[pair].since,
+            )
+            for pair in self.model.work
+        }
+        for earlier, later in itertools.pairwise(order):
+            (rank, since), (next_rank, next_since) = waiting[earlier], waiting[later]
+            assert rank <= next_rank, f"{later} goes before {earlier}"
+            if rank == next_rank:
+                assert since[0] <= next_since[1], f"{later} waits longer than {earlier}"
+
+
+def assert_same(ours: Any, model: Any, where: str = "") -> None:
+    """Compare what is stored with what the model says, and name where they differ."""
+    if isinstance(ours, dict) and isinstance(model, dict):
+        for key in {*ours, *model}:
+            path = f"{where} > {key}" if where else str(key)
+            assert key in ours, f"{path}: not stored; the model has {model[key]}"
+            assert key in model, f"{path}: the model has none; stored is {ours[key]}"
+            assert_same(ours[key], model[key], path)
+    else:
+        assert ours == model, f"{where}: stored is {ours!r}, the model has {model!r}"

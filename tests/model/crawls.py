@@ -1,0 +1,241 @@
+"""What happens to a crawl: claims and how they end, time, deaths, people, and new code."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from model.item_graph import ItemGraph, Pair, Refused, Result, Task
+from model.operations import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+# Deaths of workers after which a pair runs alone, and of those in a row while it does (design 4).
+DEATHS = 2
+DEATHS_ALONE = 3
+
+
+@dataclass(frozen=True)
+class End:
+    """How an execution ends (a claim's token), or one call from outside (None)."""
+
+    operations: tuple[Any, ...] = ()
+    token: Any = None
+    outcome: str = "ok"
+    allow_failure: bool = False
+    delay: float = 0.0  # hours, of a retry
+
+
+@dataclass(frozen=True)
+class Became:
+    """What became of it: None for a lost claim, and the kind of an operation's error."""
+
+    outcome: str | None
+    error: str | None = None
+
+
+class Crawl(ItemGraph):
+    """An item graph with workers."""
+
+    def __init__(self, tasks: Mapping[str, Task]) -> None:
+        super().__init__()
+        self.tasks = dict(tasks)
+        self.registered = set(tasks)
+
+    # Claims
+
+    def is_suspect(self, pair: Pair) -> bool:
+        """Tell whether a pair may only run alone: two workers died while they ran it."""
+        return self.work[pair].deaths >= DEATHS
+
+    def claim(self, pair: Pair, token: Any, worker: int) -> None:
+        """Let a worker take a pair; whether it may is for the test to ask of `claimable`."""
+        work = self.work[pair]
+        result = self.items[pair.item].results.get(pair.task)
+        work.token, work.worker = token, worker
+        work.version = self.tasks[pair.task].version
+        work.answers = None if result is None else result.expired
+
+    def claimed(self, token: Any) -> Pair | None:
+        """Return the pair that a token claims; None when it is lost."""
+        return next((pair for pair, work in self.work.items() if work.token == token), None)
+
+    def release(self, tokens: Iterable[Any]) -> None:
+        """Give claims back in their place."""
+        for token in tokens:
+            self._give_back(self.claimed(token))
+        self._end_step()
+
+    def _give_back(self, pair: Pair | None) -> None:
+        if pair is not None:
+            work = self.work[pair]
+            work.token = work.worker = work.version = work.answers = None
+
+    def bury(self, worker: int) -> None:
+        """Let a worker be found dead: its claims go back, and are charged with its death."""
+        for pair, work in list(self.work.items()):
+            if work.worker != worker:
+                continue
+            was_alone = self.is_suspect(pair)
+            work.deaths += 1
+            work.deaths_alone += was_alone
+            if work.deaths_alone >= DEATHS_ALONE:
+                self._fail(pair, None, "failed")
+                del self.work[pair]
+            else:
+                self._give_back(pair)
+        self._end_step()
+
+    # Commits
+
+    def commit(self, ends: Sequence[End]) -> list[Became]:
+        """End executions, and act from outside, one after the other, at one moment.
+
+        The requirements are silent on which of two is later that one transaction made: neither is.
+        So they are on the order of a batch; what will be tried again is given back first.
+        """
+        first = [one for one in ends if one.outcome in {"retry", "released"}]
+        became_of = {one.token: self._commit(one) for one in first}
+        became = [became_of[one.token] if one in first else self._commit(one) for one in ends]
+        self._end_step()
+        return became
+
+    def _commit(self, end: End) -> Became:
+        pair = None if end.token is None else self.claimed(end.token)
+        if end.token is not None and pair is None:
+            return Became(None)
+        if end.outcome in {"ok", "failed", "refused"}:
+            became = self._carried_out(end, pair)
+        else:
+            became = Became(end.outcome)
+            self._tried(end, pair)
+        for fenced in [other for other in self.work if other.item not in self.items]:
+            del self.work[fenced]
+        return became
+
+    def _tried(self, end: End, pair: Pair | None) -> None:
+        assert pair is not None
+        self._give_back(pair)
+        if end.outcome == "retry":
+            work = self.work[pair]
+            work.tries += 1
+            work.deaths_alone = 0
+            work.not_before = self.now + end.delay
+
+    def _carried_out(self, end: End, pair: Pair | None) -> Became:
+        """Carry out what was yielded, or none of it; then comes the result (design 4)."""
+        outcome, error = end.outcome, None
+        keeps = outcome == "ok" or end.allow_failure
+        run = Run(self)
+        version = None
+        if pair is not None:
+            work = self.work[pair]
+            run.own, run.task, run.answers, version = (*pair, work.answers, work.version)
+        before = copy.deepcopy((self.items, self.names, self.numbers))
+        if keeps:
+            try:
+                run.carry_out(end.operations)
+            except Refused as refused:
+                self.items, self.names, self.numbers = before
+                outcome, error, keeps = "failed", refused.kind, False
+                run.own = None if pair is None else pair.item
+        if pair is not None:
+            del self.work[pair]
+        if run.own is not None:
+            survivor = Pair(run.own, str(run.task))
+            if keeps and outcome != "refused":
+                self._complete(survivor, run, version)
+            if outcome != "ok":
+                self._fail(survivor, {run.answers, run.expired}, outcome)
+        return Became(outcome, error)
+
+    def _complete(self, pair: Pair, run: Run, version: str | None) -> None:
+        """Complete a result: now, in the version as it was claimed (SRAP-10, SRAP-19)."""
+        result = self.items[pair.item].results.setdefault(pair.task, Result())
+        ttl, is_own = run.ttl or (self.tasks[pair.task].ttl, False)
+        result.completed, result.version = (self.now, self.tick), version
+        result.expires = None if ttl is None else self.now + ttl
+        result.has_own_ttl = is_own
+        result.is_held, result.open = False, []
+        if run.expired is not None:
+            result.expired = run.expired
+        elif result.expired == run.answers:
+            result.expired = None
+
+    def _fail(self, pair: Pair, answered: set[int | None] | None, kind: str) -> None:
+        """Hold a pair, unless somebody expired it meanwhile: that is the later word (SRAP-50).
+
+        The requirements are silent on a failed execution that expired its own pair. It is held: a
+        page that breaks its parser is not fetched again and again. Nor is one that its workers
+        died of, then `answered` is None.
+        """
+        result = self.items[pair.item].results.setdefault(pair.task, Result())
+        if answered is None or result.expired in answered:
+            result.is_held = True
+            result.open.append(kind)
+
+    # Time, people, code
+
+    def _end_step(self) -> None:
+        self.settle()
+        self.tick += 1
+
+    def let_pass(self, hours: float) -> None:
+        """Let time pass; what expires by that is stale (SRAP-23)."""
+        self.now += hours
+        self._end_step()
+
+    def handle(self, task: str | None, *, retry: bool) -> None:
+        """Handle open failures, of a task or all (SRAP-29); with `retry` their pairs may run."""
+        for item in self.items.values():
+            for name, result in item.results.items():
+                if task in {None, name} and result.open:
+                    result.open = []
+                    result.is_held = result.is_held and not retry
+        self._end_step()
+
+    def switch(self, task: str, *, enabled: bool) -> None:
+        """Enable a task, or disable it."""
+        (self.disabled.discard if enabled else self.disabled.add)(task)
+
+    def recompute_ttl(self, task: str) -> None:
+        """Give a task's results the time to live that it has now, unless overridden (SRAP-24)."""
+        ttl = self.tasks[task].ttl
+        for item in self.items.values():
+            result = item.results.get(task)
+            if result is not None and result.completed is not None and not result.has_own_ttl:
+                result.expires = None if ttl is None else result.completed[0] + ttl
+        self.begin_sweep()
+
+    def start(self, tasks: Mapping[str, Task]) -> None:
+        """Start with other code (SRAP-12, SRAP-20); tasks that vanished keep their results."""
+        for name, task in tasks.items():
+            before = self.tasks.get(name)
+            is_bumped = before is not None and before.version != task.version
+            if is_bumped and task.retry_failed_on_version_bump:
+                for item in self.items.values():
+                    if name in item.results:
+                        item.results[name].is_held, item.results[name].open = False, []
+        self.tasks |= tasks
+        self.registered = set(tasks)
+        self.begin_sweep()
+
+    def begin_sweep(self) -> None:
+        """Note that a change of code or tags is still to be brought to items."""
+        if self.swept_since is None:
+            self.swept_since = self.tick
+
+    def end_sweep(self) -> None:
+        """Bring all changes to all items."""
+        self._end_step()
+        self.swept_since = None
+
+    def rename_tag(self, old: str, new: str) -> None:
+        """Rename a tag everywhere; an item that has both keeps the new one's value (SRAP-32)."""
+        for item in self.items.values():
+            if old in item.tags and old != new:
+                value = item.tags.pop(old)
+                item.tags.setdefault(new, value)
+        self.begin_sweep()

@@ -1,0 +1,219 @@
+"""The item graph in plain Python, written from its requirements: items, states, the worklist.
+
+Nothing here knows of PostgreSQL, or of how the package does it. `operations` says what each
+operation does to such a graph, `crawls` what claims, failures, time and new code do. Times are
+hours on a clock that the test moves; what happens at the same hour is told apart by a tick.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+
+class Refused(Exception):  # noqa: N818 - it says what became of the operation
+    """An operation that cannot be carried out; `kind` is the error's class name."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class Pair(NamedTuple):
+    """An item, by its number, and a task."""
+
+    item: int
+    task: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """What code declares of a task (SRAP-12); `ttl` in hours, None: its results never expire."""
+
+    tags: tuple[str, ...]
+    version: str = "1"
+    ttl: float | None = None
+    depends_on: tuple[str, ...] = ()
+    nice: int = 0
+    slot: str | None = None
+    download: bool = True
+    max_failures: int | None = None
+    exclusive: str = "pair"
+    retry_failed_on_version_bump: bool = False
+
+
+@dataclass
+class Result:
+    """What a pair last produced (SRAP-10); `open` are the kinds of its open failures."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    version: str | None = None
+    completed: tuple[float, int] | None = None  # the hour and the tick; None: never run
+    expires: float | None = None
+    has_own_ttl: bool = False
+    expired: int | None = None  # the tick of an `Expire`
+    is_held: bool = False
+    open: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Item:
+    """An item (SRAP-1); its names are in the graph."""
+
+    name: str
+    data: dict[str, Any]
+    tags: dict[str, Any]
+    created_by: str | None
+    nice: int | None
+    not_before: float | None
+    updated: int  # the tick
+    results: dict[str, Result] = field(default_factory=dict)
+
+    @property
+    def slot(self) -> str:
+        """The website that its requests go to."""
+        own = self.data.get("download_slot")
+        return own if own is not None else urlsplit(self.data.get("url", "")).hostname or ""
+
+
+@dataclass
+class Work:
+    """An outstanding pair (SRAP-11, SRAP-15), in its place since `since`, and its claim."""
+
+    since: tuple[int, int]  # between these ticks
+    not_before: float | None
+    tries: int = 0
+    deaths: int = 0
+    deaths_alone: int = 0
+    token: Any = None
+    worker: int | None = None
+    version: str | None = None
+    answers: int | None = None  # the expiry that was there when it was claimed
+
+
+class ItemGraph:
+    """Items, names, tasks, and what follows from them: the worklist."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.tick = 0
+        self.numbers = 0
+        self.items: dict[int, Item] = {}
+        self.names: dict[str, int | None] = {}  # None: of a deleted item, and stays taken
+        self.tasks: dict[str, Task] = {}
+        self.disabled: set[str] = set()
+        self.registered: set[str] = set()
+        self.work: dict[Pair, Work] = {}
+        self.swept_since: int | None = None  # the tick at which code changed that is not yet swept
+
+    # Names
+
+    def resolve(self, name: str) -> int:
+        """Return the number of the item that has a name, be it an alias (SRAP-6)."""
+        number = self.names.get(name)
+        if number is None:
+            raise Refused("ItemNotFoundError")
+        return number
+
+    def names_of(self, number: int) -> list[str]:
+        """Return all names of an item."""
+        return sorted(name for name, owner in self.names.items() if owner == number)
+
+    # States of a pair (design, section 4)
+
+    def is_fresh(self, pair: Pair) -> bool:
+        """Tell whether a result is good: completed, of this version, not expired (SRAP-15, 20)."""
+        result = self.items[pair.item].results.get(pair.task)
+        return (
+            result is not None
+            and result.completed is not None
+            and result.version == self.tasks[pair.task].version
+            and result.expired is None
+            and (result.expires is None or result.expires > self.now)
+        )
+
+    def state(self, pair: Pair) -> str:
+        """Return one word for a pair's state; held comes before the others."""
+        result = self.items[pair.item].results.get(pair.task)
+        if result is not None and result.is_held:
+            return "held"
+        if result is None or result.completed is None:
+            return "never run"
+        return "fresh" if self.is_fresh(pair) else "stale"
+
+    def is_called_for(self, pair: Pair) -> bool:
+        """Tell whether a tag of the item calls for the task (SRAP-14)."""
+        tags = self.items[pair.item].tags.keys()
+        return pair.task in self.registered and not tags.isdisjoint(self.tasks[pair.task].tags)
+
+    def is_outstanding(self, pair: Pair) -> bool:
+        """Tell whether a pair is on the worklist (SRAP-15, SRAP-18, SRAP-21)."""
+        needed = self.tasks[pair.task].depends_on
+        return (
+            self.is_called_for(pair)
+            and self.state(pair) in {"never run", "stale"}
+            and all(self.state(Pair(pair.item, task)) == "fresh" for task in needed)
+        )
+
+    def outstanding(self) -> set[Pair]:
+        """Return all pairs that are on the worklist."""
+        pairs = (Pair(number, task) for number in self.items for task in self.registered)
+        return {pair for pair in pairs if self.is_outstanding(pair)}
+
+    # Work: the same with its places, tries and claims
+
+    def settle(self) -> None:
+        """Make work what is outstanding; who is claimed stays until the claim ends."""
+        outstanding = self.outstanding()
+        for pair, work in list(self.work.items()):
+            if pair.item not in self.items or (work.token is None and pair not in outstanding):
+                del self.work[pair]
+        for pair in outstanding - self.work.keys():
+            since = (self.tick if self.swept_since is None else self.swept_since, self.tick)
+            self.work[pair] = Work(since, self.items[pair.item].not_before)
+
+    def nice(self, pair: Pair) -> int:
+        """Return a pair's priority: the item's own, else the task's (MNB-4)."""
+        own = self.items[pair.item].nice
+        return self.tasks[pair.task].nice if own is None else own
+
+    def slot(self, pair: Pair) -> str:
+        """Return the website of a pair's requests."""
+        task = self.tasks[pair.task]
+        if not task.download:
+            return ""
+        return self.items[pair.item].slot if task.slot is None else task.slot
+
+    def is_stopped(self, task: str) -> bool:
+        """Tell whether a task has too many open failures (SRAP-28)."""
+        most = self.tasks[task].max_failures
+        pairs = [Pair(number, task) for number in self.items]
+        counted = [
+            kind
+            for pair in pairs
+            if self.is_called_for(pair) and task in self.items[pair.item].results
+            for kind in self.items[pair.item].results[task].open
+            if kind != "refused"
+        ]
+        return most is not None and len(counted) >= most
+
+    def claimable(self) -> set[Pair]:
+        """Return the work that may be claimed now, as far as no other claim stands against it."""
+        closed = {task for task in self.tasks if task in self.disabled or self.is_stopped(task)}
+        return {
+            pair
+            for pair, work in self.work.items()
+            if work.token is None
+            and pair.task not in closed
+            and (work.not_before is None or work.not_before <= self.now)
+        }
+
+    def excludes(self, one: Pair, other: Pair) -> bool:
+        """Tell whether two pairs may not run at once (SRAP-17).
+
+        The requirements are silent on a claim whose task vanished from the code: it is in no way.
+        """
+        tasks = self.registered & {one.task, other.task}
+        kinds = {self.tasks[task].exclusive for task in tasks}
+        return one != other and one.item == other.item and "item" in kinds
