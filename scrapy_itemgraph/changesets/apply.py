@@ -45,7 +45,7 @@ END_CLAIMS = text("""
     USING unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
         AS ended(item_id, task_id, token)
     WHERE w.item_id = ended.item_id AND w.task_id = ended.task_id AND w.token = ended.token
-    RETURNING w.item_id, w.task_id
+    RETURNING w.token
 """)
 
 _KEPT = {Outcome.RETRY, Outcome.RELEASED}
@@ -72,10 +72,11 @@ def apply(
     tasks = send_tasks(connection, crawl.id)
     freed = _give_back(connection, kept, worker_id, crawl)
     ended = _end(connection, [c.claim for c in running if c.claim is not None])
-    running = [c for c in running if c.claim is None or _pair(c.claim) in ended]
+    running = [c for c in running if c.claim is None or c.claim.token in ended]
     operations = [op for c in running if _applies(c) for op in c.operations]
     freed_items = {row.item_id for row in freed}
-    claimed_items = freed_items | {item_id for item_id, _ in ended}
+    ended_pairs = {_pair(c.claim) for c in running if c.claim is not None}
+    claimed_items = freed_items | {item_id for item_id, _ in ended_pairs}
     rest(connection, len(operations))
     state = State(crawl_id=crawl.id, now=crawl.now, tasks=read_tasks(tasks))
     if taken is not None:
@@ -83,7 +84,7 @@ def apply(
         state.taken = {op.id for op in operations if is_settled(op, known)}
         operations = [op for op in operations if not is_settled(op, state.taken)]
     load(connection, state, operations, claimed_items)
-    state.claimed_pairs |= ended  # each until its own changeset has run
+    state.claimed_pairs |= ended_pairs  # each until its own changeset has run
     endings = {id(c): _run(connection, state, c, spider) for c in running}
     frees_names = flush(connection, state)
     _record(connection, running, endings, state, worker_id)
@@ -92,7 +93,7 @@ def apply(
     scraped_items.append(connection, crawl.id, _kept(running, endings))
     if frees_names:
         tell_freed(connection, crawl.id)
-    ours = ended | {(row.item_id, row.task_id) for row in freed if row.item_id in state.items}
+    ours = ended | {row.token for row in freed if row.item_id in state.items}
     done = _recorded(connection, changesets, ours, crawl.id) if is_again else {}
     return [_applied(c, ours, endings, done) for c in changesets]
 
@@ -111,14 +112,14 @@ def answered(
 def _recorded(
     connection: Connection,
     changesets: Sequence[Changeset],
-    ours: set[tuple[int, int]],
+    ours: set[UUID],
     crawl_id: int,
 ) -> dict[tuple[int, int], Outcome]:
     """Return how claims that are not ours ended, as far as that is on record."""
     lost = {
         c.claim.token: (c.claim, c.outcome)
         for c in changesets
-        if c.claim is not None and _pair(c.claim) not in ours
+        if c.claim is not None and c.claim.token not in ours
     }
     done = attempts.recorded(connection, [claim for claim, _ in lost.values()], crawl_id)
     for token in commit_tokens.noted(connection, list(lost)):
@@ -149,12 +150,15 @@ def _applies(changeset: Changeset) -> bool:
     return changeset.outcome is Outcome.OK or changeset.allow_failure
 
 
-def _end(connection: Connection, claims: Sequence[Claim]) -> set[tuple[int, int]]:
-    """End claims; return the pairs that were still ours."""
+def _end(connection: Connection, claims: Sequence[Claim]) -> set[UUID]:
+    """End claims; return the tokens of those that were still ours.
+
+    Of one pair there may be two: a worker that stalled may claim again what it still runs.
+    """
     if not claims:
         return set()
     given = columns(claims, items="item_id", tasks="task_id", tokens="token")
-    return {(row.item_id, row.task_id) for row in connection.execute(END_CLAIMS, given)}
+    return set(connection.execute(END_CLAIMS, given).scalars())
 
 
 def _give_back(
@@ -342,12 +346,12 @@ def _bearer(state: State, item_id: int, task_id: int) -> Item | None:
 
 def _applied(
     changeset: Changeset,
-    ours: set[tuple[int, int]],
+    ours: set[UUID],
     endings: dict[int, _Ending],
     done: Mapping[tuple[int, int], Outcome],
 ) -> Applied:
     claim = changeset.claim
-    if claim is not None and _pair(claim) not in ours:
+    if claim is not None and claim.token not in ours:
         return Applied(outcome=done.get(_pair(claim)))
     ending = endings.get(id(changeset))
     if ending is None:

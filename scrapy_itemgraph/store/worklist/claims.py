@@ -67,7 +67,7 @@ GIVE_BACK = text("""
         CAST(:tries AS int[]), CAST(:not_before AS timestamptz[]))
         AS ended(item_id, task_id, token, tries, not_before)
     WHERE w.item_id = ended.item_id AND w.task_id = ended.task_id AND w.token = ended.token
-    RETURNING w.item_id, w.task_id, w.queue_id
+    RETURNING w.item_id, w.task_id, w.queue_id, ended.token
 """)
 
 REFILE = text("""
@@ -240,11 +240,12 @@ class Return:
 
 
 class Freed(NamedTuple):
-    """Work that nobody claims any more, and its queue."""
+    """Work that nobody claims any more, its queue, and the token of the claim that ended."""
 
     item_id: int
     task_id: int
     queue_id: int
+    token: uuid.UUID
 
 
 def give_back(
@@ -265,13 +266,13 @@ def give_back(
     )
     given["tries"] = [int(one.outcome is Outcome.RETRY) for one in returns]
     freed = typed(connection.execute(GIVE_BACK, given), Freed)
-    ours = {(row.item_id, row.task_id) for row in freed}
+    ours = {row.token for row in freed}
     attempts.record(
         connection,
         [
             attempts.Attempt.of(one.claim, one.outcome, worker_id, error=one.error)
             for one in returns
-            if (one.claim.item_id, one.claim.task_id) in ours
+            if one.claim.token in ours
         ],
     )
     return freed

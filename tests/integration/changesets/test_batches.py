@@ -309,3 +309,42 @@ def test_a_failure_is_superseded_by_a_result_that_is_stored_after_it_in_its_batc
     assert crawl.state("A") == "fresh"
     assert crawl.result("A").is_successful
     assert crawl.failures() == []
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.RETRY, Outcome.RELEASED])
+def test_two_claims_of_one_pair_in_a_batch_are_told_apart(connection, outcome):
+    """SRAP-11: what a worker ran before it stalled is lost, also beside its new claim of it."""
+    crawl = graphs.Crawl.of(connection)
+    crawl.work("A")
+    stalled = crawl.new_worker(timedelta(seconds=-1))
+    (zombie,) = crawl.claim(worker=stalled)
+    crawl.take_over()
+    (living,) = crawl.claim()
+
+    lost, kept = crawl.commit(
+        graphs.changeset(zombie, UpdateData({"zombie": True}), outcome=outcome),
+        graphs.changeset(living, UpdateData({"living": True})),
+    )
+
+    assert (lost.outcome, kept.outcome) == (None, Outcome.OK)
+    assert crawl.get("A").data.get("living")
+    assert "zombie" not in crawl.get("A").data
+    assert crawl.attempts("A") == ["died", "ok"]
+
+
+def test_a_claim_that_is_given_back_is_not_taken_for_another_of_its_pair(connection):
+    """What a worker ran before it stalled is lost, also beside a new claim that is tried again."""
+    crawl = graphs.Crawl.of(connection)
+    crawl.work("A")
+    (zombie,) = crawl.claim(worker=crawl.new_worker(timedelta(seconds=-1)))
+    crawl.take_over()
+    (living,) = crawl.claim()
+
+    lost, kept = crawl.commit(
+        graphs.changeset(zombie, UpdateData({"zombie": True})),
+        graphs.changeset(living, outcome=Outcome.RETRY, delay=timedelta(hours=1)),
+    )
+
+    assert (lost.outcome, kept.outcome) == (None, Outcome.RETRY)
+    assert "zombie" not in crawl.get("A").data
+    assert crawl.attempts("A") == ["died", "retry"]

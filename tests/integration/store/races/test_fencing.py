@@ -131,7 +131,7 @@ def test_a_fence_in_another_table_would_let_a_zombie_commit(crawl, zombie, pair,
             AS ended(item_id, task_id, token)
         WHERE w.item_id = ended.item_id AND w.task_id = ended.task_id AND EXISTS (
             SELECT FROM workers o WHERE o.id = {worker} AND o.stopped_at IS NULL)
-        RETURNING w.item_id, w.task_id
+        RETURNING ended.token
     """)
     monkeypatch.setattr("scrapy_itemgraph.changesets.apply.END_CLAIMS", elsewhere)
 
