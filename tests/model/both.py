@@ -176,6 +176,8 @@ class Both:
             crawl_reports.age(self.connection, self.ours.id, timedelta(hours=hours))
         if staged:
             self.ours.stage()
+        else:
+            self.model.begin_sweep()
         self.model.let_pass(hours)
 
     def handle(self, task: str | None, *, retry: bool) -> None:
@@ -218,6 +220,7 @@ class Both:
     def check(self) -> None:
         """Compare the whole graph and the whole worklist, after all that is due was noticed."""
         self.ours.stage()
+        self.model.end_sweep()
         oracle.assert_worklist_is_true(self.connection, self.ours.id)
         assert_same(
             reading.stored_graph(self.connection, self.ours.id), reading.model_graph(self.model)
