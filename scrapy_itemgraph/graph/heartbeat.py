@@ -31,13 +31,16 @@ import psycopg
 import sqlalchemy as sa
 
 from scrapy_itemgraph.exceptions import ConfigurationError, DatabaseUnavailableError
+from scrapy_itemgraph.graph.worker_watchdog import Attempt
 from scrapy_itemgraph.postgres import backend_activity, engine, errors, sessions, urls
 from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from datetime import timedelta
+
+    from scrapy_itemgraph.graph.worker_watchdog import WorkerWatchdog
 
 logger = logs.logger(__name__)
 
@@ -93,12 +96,14 @@ class Heartbeat:
         patience: timedelta,
         replace: Callable[[], Coroutine[Any, Any, int]],
         renew: Callable[[], Coroutine[Any, Any, bool]],
+        watchdog: WorkerWatchdog,
     ) -> None:
         """Take the worker's number, and how long the loop may stand still before it counts.
 
         `replace` is awaited on the loop when the worker had been given up for dead: it registers
         a new one and returns its number. `renew` is awaited there where there is no session: it
-        renews the lease, and tells whether the worker had not been given up.
+        renews the lease, and tells whether the worker had not been given up. `watchdog` cuts the
+        connection when an answer was lost on the way, which TCP's keepalives need not notice.
         """
         plain = urls.normalised(url)
         self._url = plain.update_query_dict(
@@ -111,6 +116,7 @@ class Heartbeat:
         self._patience = patience.total_seconds()
         self._replace = replace
         self._renew_on_loop = renew
+        self._watchdog = watchdog
         self._news = asyncio.Event()
         self._own_news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -336,7 +342,7 @@ class Heartbeat:
         """Lock the worker's number, say so, and listen; what was said before was not heard."""
         session = self._connected()
         try:
-            with session.begin():
+            with self._watched(), session.begin():
                 session.exec_driver_sql(WAIT_BRIEFLY)
                 session.exec_driver_sql(LOCK % self._worker_id)
                 session.exec_driver_sql("LISTEN itemgraph")
@@ -352,7 +358,7 @@ class Heartbeat:
         asked = _elapsed()
         try:
             session = self._connected()
-            with session.begin():
+            with self._watched(), session.begin():
                 session.exec_driver_sql(WAIT_BRIEFLY)
                 lives = workers.heartbeat(session, self._worker_id, self._lease)
                 if lives and locked:
@@ -410,6 +416,19 @@ class Heartbeat:
             not_inherited.add(driver)
         return self._session
 
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Have the loop look after what the server is asked meanwhile."""
+        attempt = Attempt()
+        attempt.connection = self._driver
+        if self._driver is not None:
+            attempt.process = self._driver.info.backend_pid
+        self._tell(self._watchdog.watch, attempt)
+        try:
+            yield
+        finally:
+            self._tell(self._watchdog.forget, attempt)
+
     def _hear(self) -> None:
         """Pass on what was notified."""
         if self._replacing is not None and self._replacing.done():
@@ -435,7 +454,7 @@ class Heartbeat:
                 asked.set_exception(_no_session())
                 continue
             try:
-                with self._session.begin():
+                with self._watched(), self._session.begin():
                     answer = function(self._session)
             except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
                 if isinstance(error, sa.exc.DBAPIError) and not errors.is_passing(error):

@@ -55,7 +55,7 @@ class Transactions:
         self._answers = asyncio.Event()
         # Whoever waits for a connection waits here and not in the pool, which has a time-out.
         self._room = asyncio.Semaphore(engines.POOL_SIZE)
-        self._waiting = WorkerWatchdog(engine, self._patience)
+        self.watchdog = WorkerWatchdog(engine, self._patience)
         self._is_ending = False
         self._given_up: DatabaseUnavailableError | None = None
 
@@ -73,11 +73,11 @@ class Transactions:
         """Wait a short time only for a server that is gone, and once, for the crawl ends."""
         self._is_ending = True
         self._patience = min(self._patience, _PATIENCE_AT_THE_END)
-        self._waiting.hurry(self._patience)
+        self.watchdog.hurry(self._patience)
 
     async def close(self) -> None:
         """Give up the connections."""
-        await self._waiting.close()
+        await self.watchdog.close()
         await self.engine.dispose()
 
     async def call(
@@ -109,7 +109,7 @@ class Transactions:
 
         def within(connection: Connection) -> T:
             with pipelining.pipelined(
-                connection, partial(self._waiting.answered, connection)
+                connection, partial(self.watchdog.answered, connection)
             ) as hot:
                 engines.hot_path(hot)
                 return function(hot)
@@ -185,7 +185,7 @@ class Transactions:
             DatabaseUnavailableError: when there was no answer for longer than the patience.
 
         """
-        with self._waiting.attempt() as attempt:
+        with self.watchdog.attempt() as attempt:
             try:
                 async with AsyncExitStack() as stack:
                     async with asyncio.timeout(None) as attempt.connecting:
@@ -195,7 +195,7 @@ class Transactions:
                     return await connection.run_sync(function, *args, **kwargs)
             except (DBAPIError, TimeoutError):
                 if attempt.is_over:
-                    raise DatabaseUnavailableError(self._waiting.sentence(attempt)) from None
+                    raise DatabaseUnavailableError(self.watchdog.sentence(attempt)) from None
                 raise
 
     def _say_once_that_we_wait(self, error: DatabaseUnavailableError) -> None:

@@ -211,6 +211,7 @@ class WorkerGraph:
             patience=self.settings.patience,
             replace=self._replace_worker,
             renew=self._renew_lease,
+            watchdog=self._transactions.watchdog,
         )
         await self._heartbeat.start()
         if session_url is not None or not self._heartbeat.has_session:

@@ -43,7 +43,8 @@ class Attempt:
         self.doubts = 0
         self.is_over = False
         self.lock: str | None = None
-        self.connection: psycopg.AsyncConnection[Any] | None = None
+        self.connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any] | None = None
+        self.timer: asyncio.TimerHandle | None = None
 
     def connected(self, connection: AsyncConnection) -> None:
         """Take note of the connection that it has now."""
@@ -110,13 +111,23 @@ class WorkerWatchdog:
     def attempt(self) -> Iterator[Attempt]:
         """Look after what is done within."""
         one = Attempt()
-        self._attempts.add(one)
-        timer = asyncio.get_running_loop().call_later(self._after, self._begin_to_look)
+        self.watch(one)
         try:
             yield one
         finally:
-            timer.cancel()
-            self._attempts.discard(one)
+            self.forget(one)
+
+    def watch(self, one: Attempt) -> None:
+        """Look after an attempt, until `forget`; also of another thread, by a connection of its."""
+        self._attempts.add(one)
+        loop = asyncio.get_running_loop()
+        one.timer = loop.call_later(self._after, self._begin_to_look)
+
+    def forget(self, one: Attempt) -> None:
+        """Look after an attempt no more: it is over."""
+        self._attempts.discard(one)
+        if one.timer is not None:
+            one.timer.cancel()
 
     def sentence(self, attempt: Attempt) -> str:
         """Say what an attempt has been waiting for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -50,6 +50,13 @@ class Proxy:
         self._waker.send(b".")
         return len(self._mute) // 2
 
+    def cut(self) -> None:
+        """Close the present connections."""
+        with self._lock:
+            for one in self._pairs:
+                with suppress(OSError):  # the other end may have gone already
+                    one.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End all of it."""
         self._is_over = True
@@ -82,12 +89,26 @@ class Proxy:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
-        if isinstance(self._upstream, str):
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(self._upstream)
-        else:
-            server = socket.create_connection(self._upstream)
+        try:
+            server = self._connect()
+        except OSError:  # there is no server now, and the client is told so
+            client.close()
+            return
+        for end in (client, server):
+            if end.family == socket.AF_INET:  # else each small packet waits for an acknowledgement
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._pairs |= {client: server, server: client}
+
+    def _connect(self) -> socket.socket:
+        if not isinstance(self._upstream, str):
+            return socket.create_connection(self._upstream)
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            server.connect(self._upstream)
+        except OSError:
+            server.close()
+            raise
+        return server
 
     def _pass_on(self, one: socket.socket) -> None:
         other = self._pairs[one]

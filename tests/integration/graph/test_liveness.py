@@ -18,10 +18,12 @@ import pytest
 import sqlalchemy as sa
 from bouncers import bouncer
 from conftest import new_database
+from proxies import proxy
 from races import PATIENCE, Crawl, actors, claimed, ended
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.graph import worker_watchdog
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.tasks import discover
@@ -276,6 +278,28 @@ async def opened(url: str, lease: timedelta = HOUR):
         yield graph
     finally:
         await graph.close("finished")
+
+
+def test_a_session_whose_answers_are_lost_is_given_up(crawl, engine, monkeypatch):
+    """A worker whose connections nobody passes on any more takes its lock on another, and lives on.
+
+    TCP's keepalives are answered all the time, as by a proxy, so that they notice nothing.
+    """
+    monkeypatch.setattr(worker_watchdog, "LOOK_AFTER", 0.5)
+    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
+
+    async def run() -> list[str]:
+        with proxy(engine) as (network, url):
+            async with opened(url, timedelta(seconds=2)) as graph:
+                network.forget()
+                async with asyncio.timeout(PATIENCE):
+                    while graph.lives:  # noqa: ASYNC110 - nobody tells
+                        await asyncio.sleep(0.05)
+                    while not graph.lives:  # noqa: ASYNC110 - nobody tells
+                        await asyncio.sleep(0.05)
+                return [claim.item.id for claim in await claimed(graph, 1)]
+
+    assert len(asyncio.run(run())) == 1
 
 
 def test_news_of_the_crawl_ends_a_wait(crawl, database):
