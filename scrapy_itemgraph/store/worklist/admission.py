@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from scrapy_itemgraph.model.limits import Terms, Use, starts_within, worth_holding
 from scrapy_itemgraph.store import queues
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _LATER = 1.0
 _SOON = 0.1
 _ROUNDS = 4
+
+
+Window: TypeAlias = tuple[int, int]  # a queue and a kind
 
 
 class WorkRow(NamedTuple):
@@ -47,6 +50,26 @@ class _Candidate:
     row: WorkRow
     slot: int
     limits: tuple[int, ...]
+
+
+class _Unseen:
+    """Work that was not found, for it lies behind all of its kind that was found in its queue."""
+
+    def __init__(self, windows: Mapping[Window, int]) -> None:
+        self._left = dict(windows)
+        self._queues: set[int] = set()
+
+    def passed(self, row: WorkRow) -> None:
+        """Take note that a row is to be claimed."""
+        window = row.queue_id, row.kind_id
+        if window in self._left:
+            self._left[window] -= 1
+            if not self._left[window]:
+                self._queues.add(row.queue_id)
+
+    def may_go_before(self, row: WorkRow) -> bool:
+        """Whether something that was not found may be due before a row of its queue."""
+        return row.queue_id in self._queues
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,12 +135,16 @@ class Admission:
         *,
         tag_limits: Mapping[int, Sequence[int]],
         queue_slots: Mapping[int, int],
+        windows: Mapping[Window, int],
         most: int,
     ) -> list[WorkRow]:
         """Return the work that may be claimed, `most` pieces, and take the limits it keeps to.
 
-        `tag_limits` are by kind, `queue_slots` the slots of the queues.
+        `tag_limits` are by kind, `queue_slots` the slots of the queues. `windows` says of which
+        queue and kind there may be more work than was found, and how much was: once all of that is
+        taken, what comes next in the queue is not known.
         """
+        unseen = _Unseen(windows)
         work = [
             _Candidate(
                 row,
@@ -130,7 +157,7 @@ class Admission:
         for _ in range(_ROUNDS):
             # Slots only of what the other limits let go: nobody has one without a use for it.
             self._acquire(connection, worker_id, Counter(one for w in work for one in w.limits))
-            picked = self._picked(work, most - len(admitted))
+            picked = self._picked(work, most - len(admitted), unseen)
             self._acquire(connection, worker_id, Counter(one.slot for one in picked))
             chosen = self._taken(picked)
             admitted += chosen
@@ -143,17 +170,20 @@ class Admission:
         )
         return [one.row for one in admitted]
 
-    def _picked(self, work: Sequence[_Candidate], most: int) -> list[_Candidate]:
+    def _picked(self, work: Sequence[_Candidate], most: int, unseen: _Unseen) -> list[_Candidate]:
         """Return what the limits in hand let go, were the slots to be had that are not."""
         rooms = dict(self.rooms)
         picked = []
         for one in work:
+            if unseen.may_go_before(one.row):
+                continue
             needs = self._needs(one)
             is_unknown = one.slot not in rooms and one.slot not in self._refused
             if all(
                 rooms.get(limit, 0) > 0 or (limit == one.slot and is_unknown) for limit in needs
             ):
                 picked.append(one)
+                unseen.passed(one.row)
                 for limit in needs:
                     if limit in rooms:
                         rooms[limit] -= 1

@@ -5,6 +5,7 @@ What is found is locked.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.store.worklist.admission import Admission
+    from scrapy_itemgraph.store.worklist.admission import Admission, Window
 
 _ROUNDS = 10
 _SUSPECTS = 10
@@ -121,7 +122,9 @@ class WorkSearch:
                 return []
             turns = live[:limit]
             slots = {turn.id: turn.slot_id for turn in turns}
-            found = self._admitted(self._first(turns, limit), slots, limit)
+            shares = self._shares(turns, limit)
+            first = self._first(shares)
+            found = self._admitted(first, slots, limit, self._windows(first, shares))
             self._pass_on(turns, {row.queue_id for row in found}, is_single=len(live) == 1)
             if found or len(live) < looked_for:
                 return found
@@ -135,7 +138,7 @@ class WorkSearch:
         rows = self.connection.execute(SUSPECT, given).all()
         self.admission.meet({row.slot_id: row.slot for row in rows})
         slots = {row.queue_id: row.slot_id for row in rows}
-        return self._admitted([WorkRow(*work) for *work, _, _ in rows], slots, 1)
+        return self._admitted([WorkRow(*work) for *work, _, _ in rows], slots, 1, {})
 
     def _turns(self, limit: int) -> list[Turn]:
         """Return queues, those first that were not looked into for the longest."""
@@ -151,20 +154,24 @@ class WorkSearch:
     def _rows(self, statement: Any, **given: Any) -> list[Turn]:
         return typed(self.connection.execute(statement, given), Turn)
 
-    def _first(self, turns: Sequence[Turn], limit: int) -> list[WorkRow]:
+    def _shares(self, turns: Sequence[Turn], limit: int) -> dict[int, int]:
+        """Return how much work of each kind is worth looking at, by queue, in their order."""
+        most = -(-limit // len(turns))
+        return {turn.id: self.admission.share(turn.slot_id, most) for turn in turns}
+
+    def _first(self, shares: Mapping[int, int]) -> list[WorkRow]:
         """Return the queues' first work, none that may not run beside claims or what goes before.
 
         It is locked.
         """
-        most = -(-limit // len(turns))
-        numbers = [turn.id for turn in turns]
+        numbers = list(shares)
         given: dict[str, Any] = {
             "queues": numbers,
-            "shares": [self.admission.share(turn.slot_id, most) for turn in turns],
+            "shares": list(shares.values()),
             "kinds": [kind.id for kind in self.kinds],
         }
         # Of each kind, so that what is dropped leaves enough.
-        rounds = most * len(self.kinds)
+        rounds = max(shares.values()) * len(self.kinds)
         if not self._any_exclusive:
             heads = typed(self.connection.execute(HEADS, given), WorkRow)
             return _round_robin(heads, numbers, rounds)
@@ -173,8 +180,19 @@ class WorkSearch:
         ordered = _round_robin(heads, numbers, rounds)
         return _beside(ordered, self._exclusive_tasks, {})
 
+    def _windows(self, found: Sequence[WorkRow], shares: Mapping[int, int]) -> dict[Window, int]:
+        """Return of which queues and kinds there may be more than was found, and how much was."""
+        if len(self.kinds) == 1:
+            return {}
+        counts = Counter((row.queue_id, row.kind_id) for row in found)
+        return {window: count for window, count in counts.items() if count >= shares[window[0]]}
+
     def _admitted(
-        self, found: Sequence[WorkRow], queue_slots: Mapping[int, int], limit: int
+        self,
+        found: Sequence[WorkRow],
+        queue_slots: Mapping[int, int],
+        limit: int,
+        windows: Mapping[Window, int],
     ) -> list[WorkRow]:
         """Keep what the limits, and tasks that want their items for themselves, let run now."""
         if self._any_exclusive:
@@ -185,6 +203,7 @@ class WorkSearch:
             found,
             tag_limits={kind.id: kind.limit_ids for kind in self.kinds},
             queue_slots=queue_slots,
+            windows=windows,
             most=limit,
         )
 

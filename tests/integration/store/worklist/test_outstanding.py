@@ -207,6 +207,27 @@ def test_the_nice_of_an_item_goes_before_that_of_its_task(crawl):
     assert order == ["B parse", "B price", "A price", "A parse"]
 
 
+def test_a_claim_over_several_websites_leaves_nothing_better_of_one_behind(crawl):
+    """Where another website has less than its share, more of this one is taken in order (inv. 3).
+
+    Of each task as much is looked at as the website's share; work of another task that is behind
+    all of that is not taken, for there may be better that was not looked at.
+    """
+    crawl.register(price={"tags": ["page"]}, review={"tags": ["page"], "nice": 5})
+    for site, count in (("a", 5), ("b", 1)):
+        for number in range(count):
+            url = {"url": f"http://{site}.example/{number}"}
+            crawl.do(CreateItem(f"{site}{number}", ["page"], url))
+
+    first = claimed(crawl, 6)
+    rest = [pair for _ in range(4) for pair in claimed(crawl, 6)]
+
+    of_a = [pair for pair in [*first, *rest] if pair.startswith("a")]
+    tasks = [pair.partition(" ")[2] for pair in of_a]
+    assert tasks == ["price"] * 5 + ["review"] * 5
+    assert len([*first, *rest]) == 12
+
+
 def test_work_given_back_keeps_its_place(crawl):
     """A clean release puts work back where it stood, with its tries."""
     for name in "ABC":
