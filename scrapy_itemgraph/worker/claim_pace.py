@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD
 
-_REST = 0.1  # seconds between two claims, while half of what was in hand is left
+_REST = 0.1  # seconds between two claims, while more than half of what was in hand is left
 _LESS = 0.8  # of a batch that was enough for the time in which the next one was claimed
 _MEMORY = 1.0  # seconds over which the rate is averaged
+_LONGEST_REST, _LONGEST_AHEAD = 0.5, 1.0  # of one of many workers
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +23,8 @@ class ClaimPace:
     A batch is between `least` and `most`. Small claims cost as much as large ones, and large ones
     keep work from other processes: so they grow with the rate, and where claims take so long that
     this worker runs dry meanwhile. Without that many workers on a server at its limit would claim a
-    little each, wait, and be slow for that alone.
+    little each, wait, and be slow for that alone. One of many workers looks further ahead, so that
+    all of them together claim no more often.
     """
 
     least: int
@@ -32,24 +34,36 @@ class ClaimPace:
     _claimed_at: float = -math.inf
     _in_hand: int = 0  # after the last claim
     _times: float = 1.0  # as much as the rate asks for
+    _ahead: float = LOOKAHEAD  # seconds
+    _rest: float = _REST
 
     @property
     def batch(self) -> int:
         """How many requests to have in hand that have not started."""
-        return min(self.most, int(max(self.least, self._rate * LOOKAHEAD) * self._times))
+        return min(self.most, int(max(self.least, self._rate * self._ahead) * self._times))
 
     def due_in(self, in_hand: int, now: float) -> float:
         """Return in how many seconds to claim again; 0 once half of what was in hand is gone."""
         if in_hand <= self._in_hand // 2:
             return 0.0
-        return max(0.0, self._claimed_at + _REST - now)
+        return max(0.0, self._claimed_at + self._rest - now)
 
-    def claimed(self, in_hand: int, handed_out: int, now: float, *, ran_dry: bool = False) -> None:
+    def claimed(
+        self,
+        in_hand: int,
+        handed_out: int,
+        now: float,
+        *,
+        ran_dry: bool = False,
+        crowd: float = 1.0,
+    ) -> None:
         """Take note of a claim: what is in hand after it, and was handed out in all till then.
 
         `ran_dry` says that nothing was in hand any more when it came, and that there was as much as
-        was asked for.
+        was asked for. `crowd` is that of `WorkerGraph`.
         """
+        self._ahead = min(LOOKAHEAD * crowd, _LONGEST_AHEAD)
+        self._rest = min(_REST * crowd, _LONGEST_REST)
         if ran_dry:
             self._times = min(self._times * 2, self.most / self.least)
         else:

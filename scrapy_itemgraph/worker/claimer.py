@@ -187,8 +187,13 @@ class Claimer:
         self._is_dry = not claims
         ran_dry = not self.ready and len(claims) == room
         await self._start(claims)
-        now = time.monotonic()
-        self.pace.claimed(len(self.ready), self.ready.handed_out, now, ran_dry=ran_dry)
+        self.pace.claimed(
+            len(self.ready),
+            self.ready.handed_out,
+            time.monotonic(),
+            ran_dry=ran_dry,
+            crowd=self.graph.crowd,
+        )
         if not claims and self.active.is_quiet:
             self.graph.suspects_wait = True  # if not, it is soon known
             return await self._claim_suspect()

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
+_LONGEST = 0.5  # seconds that one of many workers waits for a batch to fill
+
 _STATS = {
     Outcome.OK: "committed",
     Outcome.RETRY: "retried",
@@ -44,7 +46,8 @@ _STATS = {
 class Committer:
     """Commits in batches: at once when nothing is left to hand out, else as they gather.
 
-    While requests wait for the engine, changesets wait for others, up to `interval` seconds.
+    While requests wait for the engine, changesets wait for others, up to `interval` seconds, and
+    longer where many workers share the crawl, so that all together commit no more often.
     `before_commit` are awaited before each transaction, and `news` is set after it.
     """
 
@@ -67,9 +70,14 @@ class Committer:
             await outbox.added.wait()
             if not outbox.has_batch and self.active.under_way and self.ready:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(outbox.hurried.wait(), self.interval)
+                    await asyncio.wait_for(outbox.hurried.wait(), self.longest_wait)
             outbox.hurried.clear()
             await self._commit_next()
+
+    @property
+    def longest_wait(self) -> float:
+        """How long to wait for a batch to fill, in seconds."""
+        return min(self.interval * self.graph.crowd, max(self.interval, _LONGEST))
 
     async def flush(self) -> None:
         """Commit everything that is there; `run` must have ended."""

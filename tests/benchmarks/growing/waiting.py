@@ -88,7 +88,8 @@ class Waiting:
             self.ready.extend(result.claims)
             self.hand_out()
             now = time.monotonic()
-            self.pace.claimed(len(self.ready), self.handed_out, now, ran_dry=ran_dry)
+            crowd = self.graph.crowd
+            self.pace.claimed(len(self.ready), self.handed_out, now, ran_dry=ran_dry, crowd=crowd)
             if not result.claims:
                 await self.graph.wait(POLL * self.graph.crowd)
 
@@ -120,7 +121,7 @@ class Waiting:
             await self.added.wait()
             if len(self.ended) < self.batch and self.ready and self.active:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.full.wait(), self.interval)
+                    await asyncio.wait_for(self.full.wait(), self.longest)
             self.added.clear()
             self.full.clear()
             claims, self.ended = self.ended[: self.batch], self.ended[self.batch :]
@@ -138,6 +139,11 @@ class Waiting:
             self.tally.committed += len(claims)
             self.tally.commits += 1
             self.hand_out()
+
+    @property
+    def longest(self) -> float:
+        """How long to wait for a batch to fill, as `worker.committer` has it."""
+        return min(self.interval * self.graph.crowd, 0.5)
 
     async def upkeep(self) -> None:
         while True:

@@ -55,3 +55,16 @@ def test_who_runs_dry_while_it_claims_claims_more():
 
     assert slow == 100
     assert pace.batch == 25
+
+
+def test_one_of_many_workers_claims_more_and_more_rarely():
+    """So that many workers together claim no more often than few, within a second's work each."""
+    few, many = ClaimPace(least=25, most=200), ClaimPace(least=25, most=200)
+    for second in range(10):
+        few.claimed(20, 100 * second, float(second))
+        many.claimed(20, 100 * second, float(second), crowd=8.0)
+
+    assert few.batch == pytest.approx(30, abs=1)
+    assert many.batch == pytest.approx(100, abs=1)
+    assert few.due_in(15, 9.0) == pytest.approx(0.1)
+    assert many.due_in(15, 9.0) == pytest.approx(0.5)

@@ -36,8 +36,7 @@ def committer(parts: Parts, enqueuer: Enqueuer | None = None, **more: Any) -> Co
         enqueuer=enqueuer or Enqueuer(),
         news=parts.news,
         stats=parts.crawler.stats,
-        interval=60.0,
-        **more,
+        **{"interval": 60.0, **more},
     )
 
 
@@ -57,6 +56,21 @@ def test_the_last_execution_is_committed_at_once():
             return before, len(parts.graph.commits[0])
 
     assert asyncio.run(run()) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("interval", "crowd", "longest"),
+    [(0.2, 1, 0.2), (0.2, 2, 0.4), (0.2, 8, 0.5), (2, 8, 2), (0, 8, 0)],
+)
+def test_one_of_many_workers_lets_more_gather(interval, crowd, longest):
+    """Up to half a second, so that many workers together commit no more often than few."""
+
+    async def run() -> float:
+        parts = Parts()
+        parts.graph.crowd = crowd
+        return committer(parts, interval=interval).longest_wait
+
+    assert asyncio.run(run()) == pytest.approx(longest)
 
 
 def test_a_batch_is_committed_while_others_are_under_way():
