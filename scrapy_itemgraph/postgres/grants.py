@@ -42,6 +42,11 @@ PLACE = text("""
     WHERE c.oid = CAST(:versions AS regclass)
 """)
 
+IS_MANAGER = text("""
+    SELECT EXISTS (SELECT FROM pg_auth_members m
+        WHERE pg_get_userbyid(m.member) = :role AND pg_get_userbyid(m.roleid) = :owner)
+""")
+
 SEQUENCES = text("""
     SELECT DISTINCT s.relname FROM unnest(CAST(:tables AS text[])) AS ours(name)
     JOIN pg_depend d ON d.refobjid = CAST(quote_ident(ours.name) AS regclass)
@@ -80,6 +85,8 @@ def of_kind(connection: Connection, kind: RoleKind, role: str) -> Grants:
         f"{later} REVOKE ALL ON SEQUENCES FROM {to}",
         f"GRANT SELECT ON TABLE {everything} TO {to}",
     ]
+    if connection.execute(IS_MANAGER, {"role": role, "owner": place.owner}).scalar_one():
+        given.insert(0, f"REVOKE {quote(place.owner)} FROM {to}")
     if kind is RoleKind.READ_ONLY:
         given.append(f"{later} GRANT SELECT ON TABLES TO {to}")
         return Grants(kind, role, tuple(given))

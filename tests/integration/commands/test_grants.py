@@ -248,6 +248,15 @@ def test_a_role_has_the_rights_of_the_last_kind_alone(graph_of, scrapy, roles):
     assert as_role(scrapy, graph_of[RoleKind.WORKER], "status").code == 0
 
 
+def test_a_manager_that_gets_another_kind_owns_the_tables_no_more(graph_of, scrapy, roles):
+    """It leaves the role that owns them, so that it has the rights of the last kind alone."""
+    role = roles[RoleKind.MANAGER]
+    assert scrapy("grants", "read-only", role, "--apply").code == 0
+
+    assert as_role(scrapy, graph_of[RoleKind.MANAGER], "add", "new").code == 1
+    assert as_role(scrapy, graph_of[RoleKind.MANAGER], "status").code == 0
+
+
 def test_workers_and_read_only_roles_have_rights_to_later_tables(graph_of, database, roles):
     """A migration that makes a table grants them what they have to all others."""
     engine = engines.sync_engine(database)
