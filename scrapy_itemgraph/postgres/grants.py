@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from psycopg import sql
 from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
@@ -55,6 +56,11 @@ SEQUENCES = text("""
 """)
 
 
+def quote(name: str) -> str:
+    """Return a name as SQL has it, in quotation marks."""
+    return sql.Identifier(name).as_string()
+
+
 def of_kind(connection: Connection, kind: RoleKind, role: str) -> Grants:
     """Return what gives `role` the rights of a kind; what it had before to the tables is revoked.
 
@@ -62,7 +68,6 @@ def of_kind(connection: Connection, kind: RoleKind, role: str) -> Grants:
     to be done again after a migration.
     """
     place = connection.execute(PLACE, {"versions": VERSION_TABLE}).one()
-    quote = connection.dialect.identifier_preparer.quote_identifier
     schema, to = quote(place.schema), quote(role)
     if kind is RoleKind.MANAGER:
         # Whoever alters a table must own it.
@@ -128,4 +133,4 @@ def apply(connection: Connection, given: Grants) -> None:
     if given.role == place.owner:
         raise OperationError(f"{given.role!r} owns the tables and may do everything already")
     for statement in given.statements:
-        connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(statement.replace("%", "%%"))  # no place for a parameter

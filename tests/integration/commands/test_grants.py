@@ -19,6 +19,7 @@ from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import ClaimBudget
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import urls
+from scrapy_itemgraph.postgres.grants import quote
 from scrapy_itemgraph.settings import Settings
 
 if TYPE_CHECKING:
@@ -104,15 +105,17 @@ def crawl(url: str) -> list[str]:
 @pytest.fixture
 def roles(server_url) -> Iterator[dict[RoleKind, str]]:
     """Yield a role of each kind, which has no rights yet."""
-    names = {kind: f"{kind}_{uuid.uuid4().hex[:8]}" for kind in RoleKind}
+    names = {kind: f"{kind}%_{uuid.uuid4().hex[:8]}" for kind in RoleKind}
     admin = engines.sync_engine(server_url)
     with admin.begin() as connection:
         for name in names.values():
-            connection.exec_driver_sql(f"CREATE ROLE \"{name}\" LOGIN PASSWORD 'sesame'")
+            connection.exec_driver_sql(
+                f"CREATE ROLE {quote(name)} LOGIN PASSWORD 'sesame'".replace("%", "%%")
+            )
     yield names
     with admin.begin() as connection:
         for name in names.values():
-            connection.exec_driver_sql(f'DROP ROLE "{name}"')
+            connection.exec_driver_sql(f"DROP ROLE {quote(name)}".replace("%", "%%"))
     admin.dispose()
 
 
@@ -277,11 +280,11 @@ def test_workers_and_read_only_roles_have_rights_to_later_tables(graph_of, datab
 
 def test_grants_are_printed_and_not_carried_out_unless_asked(scrapy, database):
     """What is printed can be given to psql as it is, and takes no role for a fact."""
-    ran = scrapy("grants", "worker", 'a "worker"')
+    ran = scrapy("grants", "worker", 'a "worker" at 100%')
 
     assert ran.code == 0
     assert ran.out.startswith("GRANT CONNECT ON DATABASE")
-    assert all(line.endswith(' "a ""worker""";') for line in ran.out.splitlines())
+    assert all(line.endswith(' "a ""worker"" at 100%";') for line in ran.out.splitlines())
     assert scrapy("grants", "worker", "nobody", "--json").document["applied"] is False
 
 
