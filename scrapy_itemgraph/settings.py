@@ -53,6 +53,7 @@ class Settings:
     allowed_modules: tuple[str, ...] = ()
     max_operations: int = 2_000_000
     tune_gc: bool = True
+    keep_logs: int = 100
 
     @classmethod
     def of_project(cls, project: ProjectSettings) -> Settings:
@@ -134,11 +135,15 @@ def _kept(value: Any) -> bool | timedelta:
         return _period(value)
 
 
-def _integer(value: Any) -> int:
+def _integer(value: Any, least: int = 1) -> int:
     number = int(value)
-    if number < 1:
-        raise ValueError(f"write a whole number from 1, not {value!r}")
+    if number < least:
+        raise ValueError(f"write a whole number from {least}, not {value!r}")
     return number
+
+
+def _natural(value: Any) -> int:
+    return _integer(value, least=0)
 
 
 def _seconds(value: Any) -> float:
@@ -252,4 +257,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "allowed_modules": _modules,
     "max_operations": _integer,
     "tune_gc": _boolean,
+    "keep_logs": _natural,
 }

@@ -171,6 +171,7 @@ def _give_back(
             outcome=c.outcome,
             error=c.error,
             not_before=None if c.delay is None else crawl.now + c.delay,
+            log=c.log,
         )
         for c in kept
         if c.claim is not None
@@ -299,7 +300,12 @@ def _record(
             unnamed.append(claim.token)
         ended.append(
             attempts.Attempt.of(
-                claim, ending.outcome, worker_id, error=ending.error, item_id=item.id
+                claim,
+                ending.outcome,
+                worker_id,
+                error=ending.error,
+                item_id=item.id,
+                log=changeset.log,
             )
         )
         if ending.found is None:

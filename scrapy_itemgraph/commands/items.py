@@ -15,7 +15,7 @@ from scrapy_itemgraph.model import input_checks, item_names, operations
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
@@ -38,6 +38,14 @@ _STATES: printing.Columns = {
     "COMPLETED": "completed_at",
     "EXPIRES": "expires_at",
 }
+CATEGORY = Argument(
+    "--category",
+    metavar="NAME",
+    action="append",
+    default=[],
+    help="show what was logged under this category, and not error, warn, info and debug; "
+    "may be repeated; *: under all",
+)
 FROM = Argument(
     "--from",
     metavar="LINE",
@@ -48,13 +56,20 @@ FROM = Argument(
 )
 
 
-@command(ID)
+@command(ID, CATEGORY)
 def show(call: Call) -> None:
-    """Show an item: names, tags, data, results and last attempts."""
+    """Show an item: names, tags, data, results, and last attempts with what they logged.
+
+    With --json all that was logged is there, unless --category is given.
+    """
     name = item_id(call)
     with call.graph() as graph:
         document = _shown(graph, name)
-    call.write(document, _item_lines(document))
+    categories = call.given.category
+    if call.as_json and categories:
+        for attempt in document["attempts"]:
+            attempt["log"] = printing.shown(attempt["log"], categories)
+    call.write(document, _item_lines(document, categories))
 
 
 def _shown(graph: ItemGraph, name: str) -> dict[str, Any]:
@@ -77,7 +92,7 @@ def _shown(graph: ItemGraph, name: str) -> dict[str, Any]:
     }
 
 
-def _item_lines(item: dict[str, Any]) -> Iterator[str]:
+def _item_lines(item: dict[str, Any], categories: Collection[str]) -> Iterator[str]:
     creator, by = item["created_by_item"], item["created_by"]
     if by is not None and creator != by:
         by += " (no such item any more)" if creator is None else f" (now {creator})"
@@ -105,7 +120,7 @@ def _item_lines(item: dict[str, Any]) -> Iterator[str]:
         yield from _result_lines(result)
     if item["attempts"]:
         yield ""
-        yield from printing.table_of_errors(item["attempts"], _ATTEMPTS)
+        yield from printing.table_of_errors(item["attempts"], _ATTEMPTS, categories)
 
 
 def _result_lines(result: dict[str, Any]) -> Iterator[str]:

@@ -7,16 +7,18 @@ import os
 import re
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.model.attempt_logs import LEVELS
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 # The heads of a table, each with the name of its value in a row, or what makes it of a row.
 Columns: TypeAlias = "Mapping[str, str | Callable[[Any], Any]]"
@@ -27,12 +29,14 @@ _ENOUGH = 60  # columns, in which the ends of a URL tell it from others
 _CUT = "..."
 _INDENT = "    "
 _MOST_LINES = 3
-_BOLD, _RED, _GREEN, _YELLOW = "1", "31", "32", "33"
+_BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
+_EVERY = "*"  # category
 _COLOURED_HEADS = {"STATE", "NOW", "OUTCOME", "KIND"}
 _COLOURS = {
     **dict.fromkeys(("fresh", "ok", "may run now"), _GREEN),
     **dict.fromkeys(("stale", "retry", "refused", "does not run now"), _YELLOW),
-    **dict.fromkeys(("held", "failed", "died", "stalled"), _RED),
+    **dict.fromkeys(("held", "failed", "died", "stalled", "error"), _RED),
+    "warn": _YELLOW,
 }
 _UNSAFE = re.compile(r"[^ -~]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m|\n)")
@@ -148,13 +152,35 @@ def table(rows: Iterable[Any], columns: Columns) -> Iterator[str]:
         yield "\n".join(coloured(one, _BOLD) for one in line.split("\n")) if number == 0 else line
 
 
-def table_of_errors(rows: Sequence[Any], columns: Columns) -> Iterator[str]:
-    """Write rows as `table` does, each with its error under it."""
+def table_of_errors(
+    rows: Sequence[Any], columns: Columns, categories: Collection[str] = ()
+) -> Iterator[str]:
+    """Write rows as `table` does, each with its error and its log of some categories under it."""
     head, *lines = table(rows, columns)
     yield head
     for line, row in zip(lines, rows, strict=True):
         yield line
         yield from error(_value(row, "error"))
+        yield from log(_value(row, "log"), categories)
+
+
+def shown(lines: Sequence[Any], categories: Collection[str] = ()) -> list[Any]:
+    """Return the lines of a log that are shown: of categories asked for, else those of levels."""
+    if _EVERY in categories:
+        return list(lines)
+    return [line for line in lines if line["category"] in (categories or LEVELS)]
+
+
+def log(lines: Sequence[Mapping[str, Any]], categories: Collection[str] = ()) -> Iterator[str]:
+    """Write what an attempt logged, indented, each line in three at most; say what is hidden."""
+    kept = shown(lines, categories)
+    for line in kept:
+        text = f"+{line['seconds']:.2f}s [{line['category']}] {line['message']}"
+        yield from _indented(text, _COLOURS.get(line["category"]))
+    hidden = Counter(line["category"] for line in lines if line not in kept)
+    if hidden:
+        names = ", ".join(f"{name} ({count})" for name, count in hidden.most_common())
+        yield from _indented(f"hidden without --category: {names}", _DIM)
 
 
 class _Column:
@@ -197,13 +223,15 @@ def error(described: Mapping[str, Any] | None) -> Iterator[str]:
     Of a longer one the middle is left out, most of what stays being the end: a chain of errors,
     or what another program said, ends with the cause.
     """
-    if not described:
-        return
-    said = str(ErrorRecord.read(described)).rstrip(": ")
+    if described:
+        yield from _indented(str(ErrorRecord.read(described)).rstrip(": "), _RED)
+
+
+def _indented(said: str, style: str | None) -> Iterator[str]:
     text = clean(" ".join(said.split()))
     columns = width()
     if columns is None:
-        yield f"{_INDENT}{text}"
+        yield f"{_INDENT}{coloured(text, style)}"
         return
     room = max(columns - len(_INDENT), _LEAST)
     lines = list(_wrapped(text, room))
@@ -212,7 +240,7 @@ def error(described: Mapping[str, Any] | None) -> Iterator[str]:
         lines = list(_wrapped(_cut(text, size, start=size // 4), room))
         size -= _LEAST // 2  # lines end between words, before they are full
     for line in lines:
-        yield f"{_INDENT}{coloured(line, _RED)}"
+        yield f"{_INDENT}{coloured(line, style)}"
 
 
 def _wrapped(text: str, room: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument, command, item_id
-from scrapy_itemgraph.commands.items import ID, OF_TASK
+from scrapy_itemgraph.commands.items import CATEGORY, ID, OF_TASK
 from scrapy_itemgraph.model import item_names
 
 if TYPE_CHECKING:
@@ -84,16 +84,21 @@ def _explained_lines(explained: Sequence[Any], name: str, shown: str) -> Iterato
             yield printing.clean(f"  - {reason}")
 
 
-@command(OF_TASK, LIMIT)
+@command(OF_TASK, LIMIT, CATEGORY)
 def failures(call: Call) -> None:
-    """List the failures that nobody has handled, the oldest first.
+    """List the failures that nobody has handled, the oldest first, with what was logged.
 
-    With --json each has its whole error, traceback included.
+    With --json each has its whole error, traceback included, and all that was logged unless
+    --category is given.
     """
+    categories = call.given.category
     with call.graph() as graph:
         rows = graph.failures(call.given.task, call.given.limit)
     shown = [{k: v for k, v in row._asdict().items() if k not in _HIDDEN} for row in rows]
-    table = printing.table_of_errors(rows, _FAILURES)
+    if categories:
+        for one in shown:
+            one["log"] = printing.shown(one["log"], categories)
+    table = printing.table_of_errors(rows, _FAILURES, categories)
     call.write(shown, _listed(rows, table, call.given.limit, "no failure is open"))
 
 

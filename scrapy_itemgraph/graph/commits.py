@@ -77,7 +77,11 @@ class Commits:
             if refused.claim is None:
                 return CommitResult(applied=[Applied(outcome=Outcome.FAILED, error=described)])
             failed = Changeset(
-                operations=(), outcome=Outcome.FAILED, claim=refused.claim, error=described
+                operations=(),
+                outcome=Outcome.FAILED,
+                claim=refused.claim,
+                error=described,
+                log=refused.log,
             )
             (applied,) = await self._commit([failed])
             return CommitResult(applied=[replace(applied, error=described)])

@@ -325,8 +325,13 @@ class ItemGraph:
         return self._of_known(task, partial(outstanding.worklist, task=task, limit=limit))
 
     def failures(self, task: str | None = None, limit: int = 1000) -> list[failures.OpenFailure]:
-        """Return open failures, the oldest first."""
-        return self._of_known(task, partial(failures.opened, task=task, limit=limit))
+        """Return open failures, the oldest first, with what their attempts logged."""
+
+        def failed(connection: Connection, crawl_id: int) -> list[failures.OpenFailure]:
+            found = failures.opened(connection, crawl_id, task=task, limit=limit)
+            return failures.logged(connection, found)
+
+        return self._of_known(task, failed)
 
     def handle(
         self, failure: int | None = None, *, task: str | None = None, retry: bool = True

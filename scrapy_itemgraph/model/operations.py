@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -14,6 +14,7 @@ from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, Operat
 from scrapy_itemgraph.model import input_checks, item_names, slots
 
 if TYPE_CHECKING:
+    from scrapy_itemgraph.model.attempt_logs import LogLine
     from scrapy_itemgraph.model.feeds import Scraped
     from scrapy_itemgraph.model.work import Claim, ErrorRecord, Outcome
 
@@ -320,7 +321,8 @@ class Changeset:
 
     `delay` is how long a retry waits; `deaths` are not its business. `allow_failure` keeps the
     operations of an execution that failed or was refused. `scraped` is kept where the operations
-    are carried out. `is_of_callback` says that it ran a plain callback.
+    are carried out. `is_of_callback` says that it ran a plain callback. `log` is what it logged,
+    which is kept however it ended.
     """
 
     operations: tuple[Operation, ...]
@@ -331,6 +333,7 @@ class Changeset:
     allow_failure: bool = False
     scraped: tuple[Scraped, ...] = ()
     is_of_callback: bool = False
+    log: Sequence[LogLine] = ()
 
 
 def tag_values(tags: Tags) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.model import attempt_logs, item_names
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.store.columns import columns
 
@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.model.attempt_logs import LogLine
     from scrapy_itemgraph.model.work import Claim, ErrorRecord
 
 RECORD_ATTEMPTS = text("""
     INSERT INTO attempts
-        (item_id, task_id, worker_id, token, task_version, number, outcome, error, started_at)
+        (item_id, task_id, worker_id, token, task_version, number, outcome, error, log, started_at)
     SELECT item_id, task_id, worker_id, token, task_version, number, outcome,
-        CAST(error AS json), started_at
+        CAST(error AS json), CAST(log AS json), started_at
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:workers AS int[]),
         CAST(:tokens AS uuid[]), CAST(:versions AS text[]), CAST(:numbers AS int[]),
-        CAST(:outcomes AS text[]), CAST(:errors AS text[]), CAST(:started AS timestamptz[]))
-        AS ended(item_id, task_id, worker_id, token, task_version, number, outcome, error,
+        CAST(:outcomes AS text[]), CAST(:errors AS text[]), CAST(:logs AS text[]),
+        CAST(:started AS timestamptz[]))
+        AS ended(item_id, task_id, worker_id, token, task_version, number, outcome, error, log,
             started_at)
 """)
 
@@ -71,6 +73,7 @@ class Attempt:
     outcome: Outcome
     started_at: datetime
     error: ErrorRecord | None = None
+    log: Sequence[LogLine] = ()
 
     @classmethod
     def of(
@@ -81,6 +84,7 @@ class Attempt:
         *,
         error: ErrorRecord | None = None,
         item_id: int | None = None,
+        log: Sequence[LogLine] = (),
     ) -> Attempt:
         """Return the record of a claim; `item_id` is given where the claim's own item is gone."""
         return cls(
@@ -93,6 +97,7 @@ class Attempt:
             outcome=outcome,
             started_at=claim.claimed_at,
             error=error,
+            log=log,
         )
 
 
@@ -112,6 +117,7 @@ def record(connection: Connection, ended: Sequence[Attempt]) -> None:
     )
     given["outcomes"] = [str(one.outcome) for one in ended]
     given["errors"] = [one.error and one.error.as_json() for one in ended]
+    given["logs"] = [attempt_logs.as_json(one.log) for one in ended]
     connection.execute(RECORD_ATTEMPTS, given)
     connection.execute(PRUNE_ATTEMPTS, given)
 

@@ -65,7 +65,7 @@ REPOINT = text("""
 # the planner look for another's by going through all numbers.
 OPEN = text(f"""
     SELECT f.id, f.item_id, f.task_id, f.task, i.name AS item, {PAGE}, f.is_refusal, f.error,
-        f.occurred_at
+        f.occurred_at, CAST('[]' AS json) AS log
     FROM (
         SELECT f.*, t.name AS task FROM tasks t
         CROSS JOIN (VALUES (false), (true)) AS kind(is_refusal)
@@ -83,6 +83,18 @@ OPEN = text(f"""
     JOIN items i ON i.id = f.item_id
     ORDER BY f.id
 """)  # noqa: S608 - our own columns
+
+# What the attempts logged that failed: each ended in the transaction that wrote its failure.
+LOGS = text("""
+    SELECT f.id, a.log
+    FROM failures f
+    CROSS JOIN LATERAL (
+        SELECT a.log FROM attempts a
+        WHERE a.item_id = f.item_id AND a.task_id = f.task_id
+            AND a.ended_at = f.occurred_at AND a.outcome IN ('failed', 'refused')
+        ORDER BY a.id DESC LIMIT 1) AS a
+    WHERE f.id = ANY (CAST(:failures AS bigint[])) AND a.log IS NOT NULL
+""")
 
 UNHOLD = text("""
     UPDATE results r SET is_held = false
@@ -108,7 +120,10 @@ class Failed:
 
 
 class OpenFailure(NamedTuple):
-    """A failure or refusal that nobody has handled; `url` and `method` are those of a request."""
+    """A failure or refusal that nobody has handled; `url` and `method` are those of a request.
+
+    `log` is what its attempt logged, as that has it, where it was asked for.
+    """
 
     id: int
     item_id: int
@@ -120,6 +135,7 @@ class OpenFailure(NamedTuple):
     is_refusal: bool
     error: dict[str, Any]
     occurred_at: datetime
+    log: list[dict[str, Any]]
 
 
 def record(connection: Connection, failed: Sequence[Failed]) -> None:
@@ -176,3 +192,10 @@ def opened(
     first, last = (0, MAX_ID) if failure is None else (failure, failure)
     given = {"crawl": crawl_id, "task": task, "first": first, "last": last, "limit": limit}
     return typed(connection.execute(OPEN, given), OpenFailure)
+
+
+def logged(connection: Connection, found: Sequence[OpenFailure]) -> list[OpenFailure]:
+    """Return failures with what their attempts logged, as far as these are kept."""
+    rows = connection.execute(LOGS, columns(found, failures="id")).all()
+    logs = {row.id: row.log for row in rows}
+    return [one._replace(log=logs.get(one.id, [])) for one in found]

@@ -282,7 +282,9 @@ class Claimer:
             if task.is_callback:
                 request = request_builder.stored_request(self.spider, claim)
             else:
-                execution.item = ItemContext.claimed(claim, self.graph)
+                execution.item = ItemContext.claimed(
+                    claim, self.graph, keep_logs=self.settings.keep_logs
+                )
                 request = request_builder.build_request(self.spider, task, execution.item)
             local_slots.slot_of(request)  # which some URLs do not have
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too

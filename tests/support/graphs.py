@@ -23,8 +23,9 @@ from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import refresh, timers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from scrapy_itemgraph.model.attempt_logs import LogLine
     from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
     from scrapy_itemgraph.model.work import Applied, Claim
 
@@ -298,6 +299,7 @@ def changeset(
     error: ErrorRecord | None = None,
     delay: timedelta | None = None,
     allow_failure: bool = False,
+    log: Sequence[LogLine] = (),
 ) -> Changeset:
     """Make a changeset of checked operations; a failure has an error."""
     if error is None and outcome in {Outcome.FAILED, Outcome.REFUSED, Outcome.RETRY}:
@@ -309,6 +311,7 @@ def changeset(
         error=error,
         delay=delay,
         allow_failure=allow_failure,
+        log=log,
     )
 
 

@@ -40,6 +40,7 @@ def test_defaults_are_those_of_the_contract():
     assert (settings.rate_limit, settings.rate_groups) == (None, {})
     assert settings.learn_delays
     assert settings.auto_migrate is None
+    assert settings.keep_logs == 100
 
 
 def test_text_from_a_command_line_is_read_as_what_it_means():
@@ -56,6 +57,7 @@ def test_text_from_a_command_line_is_read_as_what_it_means():
         RATE_LIMIT="10/s",
         RATE_GROUPS='{"shop:*": "1/s"}',
         LEARN_DELAYS="false",
+        KEEP_LOGS="0",
     )
 
     assert not settings.enabled
@@ -69,6 +71,7 @@ def test_text_from_a_command_line_is_read_as_what_it_means():
     assert settings.rate_limit == RateLimit("10/s")
     assert settings.rate_groups == {"shop:*": RateLimit("1/s")}
     assert not settings.learn_delays
+    assert settings.keep_logs == 0
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,8 @@ def test_text_from_a_command_line_is_read_as_what_it_means():
         ("RATE_GROUPS", {"": "1/s"}),
         ("RATE_GROUPS", {"shop\0": "1/s"}),
         ("LEARN_DELAYS", "perhaps"),
+        ("KEEP_LOGS", -1),
+        ("KEEP_LOGS", "all"),
     ],
 )
 def test_a_setting_that_cannot_be_read_is_named(name, value):

@@ -163,6 +163,11 @@ attempts = Table(
     Column("number", SmallInteger, nullable=False, comment="from 1"),
     Column("outcome", Text, nullable=False),
     Column("error", JSON(none_as_null=True)),
+    Column(
+        "log",
+        JSON(none_as_null=True),
+        comment="what its callbacks logged: seconds after the claim, category, message",
+    ),
     moment("started_at"),
     moment("ended_at", now=True),
     Index("attempts_item_id_task_id_id_idx", "item_id", "task_id", "id"),

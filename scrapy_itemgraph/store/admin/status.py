@@ -55,7 +55,8 @@ RESULTS = text(f"""
 # The last attempts at an item's tasks.
 ATTEMPTS = text("""
     SELECT t.name AS task, a.task_version AS version, a.number, a.outcome, a.error,
-        a.started_at, a.ended_at, a.worker_id AS worker, w.process_id, w.host
+        coalesce(a.log, '[]') AS log, a.started_at, a.ended_at, a.worker_id AS worker,
+        w.process_id, w.host
     FROM attempts a
     JOIN tasks t ON t.id = a.task_id
     LEFT JOIN workers w ON w.id = a.worker_id
@@ -94,13 +95,17 @@ class ItemOfUrl(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """An attempt at a task of an item; what is None of its worker is not known any more."""
+    """An attempt at a task of an item; what is None of its worker is not known any more.
+
+    `log` has what its callbacks logged: `seconds` after the claim, `category` and `message`.
+    """
 
     task: str
     version: str
     number: int
     outcome: str
     error: dict[str, Any] | None
+    log: list[dict[str, Any]]
     started_at: datetime
     ended_at: datetime
     worker: int | None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.model.attempt_logs import LogLine
     from scrapy_itemgraph.model.tasks import RegisteredTask
     from scrapy_itemgraph.model.work import ErrorRecord
     from scrapy_itemgraph.store.worklist.admission import WorkRow
@@ -237,6 +238,7 @@ class Return:
     outcome: Outcome
     error: ErrorRecord | None = None
     not_before: datetime | None = None
+    log: Sequence[LogLine] = ()
 
 
 class Freed(NamedTuple):
@@ -270,7 +272,7 @@ def give_back(
     attempts.record(
         connection,
         [
-            attempts.Attempt.of(one.claim, one.outcome, worker_id, error=one.error)
+            attempts.Attempt.of(one.claim, one.outcome, worker_id, error=one.error, log=one.log)
             for one in returns
             if one.claim.token in ours
         ],

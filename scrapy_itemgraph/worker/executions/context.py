@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import logging
+import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scrapy_itemgraph.exceptions import InvalidDataError
-from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.model import attempt_logs, item_names
+from scrapy_itemgraph.model.attempt_logs import LogLine
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
     from scrapy_itemgraph.model.work import Claim
@@ -51,6 +54,7 @@ class ItemContext:
         tags: Mapping[str, Any] | None = None,
         data: dict[str, Any] | None = None,
         graph: Graph | None = None,
+        keep_logs: int = 0,
     ) -> None:
         self.id = id
         self.aliases = aliases
@@ -59,10 +63,16 @@ class ItemContext:
         self.task = task
         self.attempt = attempt
         self._graph = graph
+        self._keep_logs = keep_logs  # lines at most
+        self._claimed_at = time.monotonic()
+        self._log: deque[LogLine] | None = None
+        self._left_out = 0  # earlier lines
 
     @classmethod
-    def claimed(cls, claim: Claim, graph: Graph) -> ItemContext:
+    def claimed(cls, claim: Claim, graph: Graph, *, keep_logs: int = 0) -> ItemContext:
         """Return the item of a claim; no two claims of an item share what callbacks may change.
+
+        The last `keep_logs` lines that callbacks log are kept for its attempt.
 
         Raises:
             InvalidDataError: when callbacks could not use its data, which is no JSON object.
@@ -83,6 +93,7 @@ class ItemContext:
             tags=copy.deepcopy(dict(snapshot.tags)),
             data=copy.deepcopy(snapshot.data),
             graph=graph,
+            keep_logs=keep_logs,
         )
 
     @classmethod
@@ -94,7 +105,10 @@ class ItemContext:
         return f"<item {self.id!r}, task {self.task!r}, attempt {self.attempt}>"
 
     def log(self, category: str, message: str) -> None:
-        """Log a line about this item; categories that are no level are shown at DEBUG."""
+        """Log a line about this item, and keep it for the attempt.
+
+        Categories that are no level are shown at DEBUG.
+        """
         logger.log(
             LEVELS.get(category, logging.DEBUG),
             "[%s] %s (%s): %s",
@@ -104,6 +118,33 @@ class ItemContext:
             message,
             extra={"action": "item_log", "item": self.id, "task": self.task, "category": category},
         )
+        if self._keep_logs:
+            self._keep(category, message)
+
+    def _keep(self, category: str, message: str) -> None:
+        if self._log is None:
+            self._log = deque(maxlen=self._keep_logs)
+        self._left_out += len(self._log) == self._keep_logs
+        line = LogLine(
+            round(time.monotonic() - self._claimed_at, 3),
+            attempt_logs.cut(str(category), attempt_logs.MOST_OF_CATEGORY),
+            attempt_logs.cut(str(message)),
+        )
+        self._log.append(line)
+
+    def kept_log(self) -> Sequence[LogLine]:
+        """Return what was logged, the last lines of it; the first says if there were more."""
+        if not self._log:
+            return ()
+        if not self._left_out:
+            return tuple(self._log)
+        said = f"{self._left_out:,} earlier lines are left out (ITEMGRAPH_KEEP_LOGS)"
+        return LogLine(self._log[0].seconds, "warn", said), *self._log
+
+    def forget_log(self) -> None:
+        """Let go of what was logged: it is committed."""
+        self._log = None
+        self._left_out = 0
 
     async def get_item(self, id: str) -> ItemSnapshot | None:  # noqa: A002 - the contract's name
         """Return another item as it is committed now, by any of its names, or None."""

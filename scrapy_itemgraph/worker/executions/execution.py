@@ -296,6 +296,7 @@ class Execution:
             allow_failure=self._keeps_outputs,
             is_of_callback=not self.is_of_task,
             scraped=() if self.is_doomed else tuple(self.scraped),
+            log=() if self.item is None else self.item.kept_log(),
         )
 
     def committed(self) -> None:
@@ -304,6 +305,8 @@ class Execution:
         self.scraped = []
         self.discovered = {}
         self.pattern = None
+        if self.item is not None:
+            self.item.forget_log()
 
     def _settle(self, outcome: Outcome, error: ErrorRecord | None) -> None:
         if self.outcome is not Outcome.OK:

@@ -14,6 +14,7 @@ import pytest
 from commands_run import STORED_ERROR, TASKS
 
 from scrapy_itemgraph.commands import printing
+from scrapy_itemgraph.model.attempt_logs import LogLine
 from scrapy_itemgraph.model.operations import Expire
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
@@ -351,3 +352,43 @@ def test_unknown_tasks(scrapy, crawl, arguments):
 
     assert ran.code == 1
     assert ran.err == "scrapy itemgraph: there is no task 'parze'; did you mean 'parse'?\n"
+
+
+LOG = [
+    LogLine(0.25, "info", "parsed"),
+    LogLine(0.5, "warn", "odd\n\x1b[2J"),
+    LogLine(1.5, "price", "3 EUR"),
+    LogLine(1.5, "price", "4 EUR"),
+]
+
+
+def test_failures_and_show_have_the_log(scrapy, crawl):
+    """SRAP-53: levels are shown, other categories are counted, and --category shows them alone."""
+    crawl.end(crawl.claimed("A"), outcome=Outcome.FAILED, log=LOG)
+
+    for command in (["failures"], ["show", "A"]):
+        plain = scrapy(*command).out
+        prices = scrapy(*command, "--category", "price").out
+        every = scrapy(*command, "--category", "*").out
+
+        assert "    +0.25s [info] parsed\n    +0.50s [warn] odd \\x1b[2J\n" in plain
+        assert "    hidden without --category: price (2)\n" in plain
+        assert "EUR" not in plain
+        assert "    +1.50s [price] 3 EUR\n    +1.50s [price] 4 EUR\n" in prices
+        assert "parsed" not in prices
+        assert "info (1), warn (1)" in prices
+        assert all(text in every for text in ("parsed", "3 EUR"))
+        assert "hidden" not in every
+
+
+def test_logs_as_json(scrapy, crawl):
+    """With --json all lines are there, or those of the categories asked for."""
+    crawl.end(crawl.claimed("A"), outcome=Outcome.FAILED, log=LOG)
+    crawl.done("B")
+
+    (failure,) = scrapy("failures", "--json").document
+    (attempt,) = scrapy("show", "A", "--json", "--category", "warn").document["attempts"]
+
+    assert failure["log"] == [line._asdict() for line in LOG]
+    assert [line["category"] for line in attempt["log"]] == ["warn"]
+    assert [one["log"] for one in scrapy("show", "B", "--json").document["attempts"]] == [[]]

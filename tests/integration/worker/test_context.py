@@ -108,3 +108,53 @@ def test_a_log_line_has_a_free_category(caplog, category, level):
     (record,) = caplog.records
     assert record.levelname == level
     assert record.getMessage() == f"[{category}] A (parse): no price"
+
+
+def kept(keep_logs, *lines):
+    """Return what an item keeps of lines that are logged, each a category and a message."""
+    item = ItemContext(id="A", task="parse", keep_logs=keep_logs)
+    for line in lines:
+        item.log(*line)
+    return [(line.category, line.message) for line in item.kept_log()]
+
+
+def test_the_last_lines_are_kept():
+    """ITEMGRAPH_KEEP_LOGS lines are kept, the last ones, and one more says what is left out."""
+    lines = [("info", str(number)) for number in range(5)]
+
+    assert kept(5, *lines) == lines
+    assert kept(2, *lines) == [
+        ("warn", "3 earlier lines are left out (ITEMGRAPH_KEEP_LOGS)"),
+        *lines[3:],
+    ]
+    assert kept(0, *lines) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "stored"),
+    [
+        ("a\0b\ud800", "a\u2400b?"),
+        (ValueError("no price"), "no price"),
+        ("x" * 8192, "x" * 8192),
+        ("x" * 8193, "x" * 8186 + " […]"),
+        ("é" * 5000, "é" * 4093 + " […]"),
+        ("\ud800" * 9000, "?" * 8186 + " […]"),
+    ],
+)
+def test_a_line_that_is_kept_can_be_stored(message, stored):
+    """NUL and lone surrogates are replaced; a line has 8,192 bytes at most, and a cut is marked."""
+    ((_, kept_message),) = kept(1, ("info", message))
+
+    assert kept_message == stored
+    assert len(kept_message.encode()) <= 8192
+
+
+def test_what_was_logged_is_let_go():
+    """After the commit nothing of a log stays in memory."""
+    item = ItemContext(id="A", task="parse", keep_logs=1)
+    item.log("info", "1")
+    item.log("info", "2")
+
+    item.forget_log()
+
+    assert item.kept_log() == ()
