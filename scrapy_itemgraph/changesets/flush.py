@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.changesets.state import Item, Result, State
 
-    _Row = tuple[int, str, str, str | None, int | None, datetime | None, str]
+    # number, slot, id, created_by, nice, not_before, data as JSON
+    Row = tuple[int, str, str, str | None, int | None, datetime | None, str]
+    TagRow = tuple[int, str, str | None]  # number of the item, name, value as JSON
 
 INSERT_ITEMS = text("""
     INSERT INTO items (id, crawl_id, slot_id, name, data, created_by, nice, not_before,
@@ -186,7 +188,7 @@ def _write_items(
         for text in [_json(item.data)]
     ]
     if rows:
-        connection.execute(INSERT_ITEMS, _new_items(state, slot_ids, rows))
+        insert_items(connection, rows, state, slot_ids)
     old = [item for item in changed if not item.is_new]
     if old:
         given = columns(old, items="id", names="name", updated="updated_at")
@@ -205,20 +207,21 @@ def write_new(connection: Connection, state: State, slot_ids: dict[str, int]) ->
             for number, new in part
             for made in [new.operation]
         ]
-        connection.execute(INSERT_ITEMS, _new_items(state, slot_ids, rows))
+        insert_items(connection, rows, state, slot_ids)
         tags = [
-            (number, tag, value)
+            (number, tag, None if value is None else _json(value))
             for number, new in part
             for tag, value in sorted(tag_values(new.operation.tags).items())
         ]
-        if tags:
-            connection.execute(ADD_TAGS, _tags(state, tags))
+        add_tags(connection, tags, state)
 
 
-def _new_items(state: State, slot_ids: dict[str, int], rows: Sequence[_Row]) -> dict[str, Any]:
-    """Return what INSERT_ITEMS is given."""
+def insert_items(
+    connection: Connection, rows: Sequence[Row], state: State, slot_ids: dict[str, int]
+) -> None:
+    """Write new items."""
     numbers, slots, names, created_by, nice, not_before, texts = zip(*rows, strict=True)
-    return {
+    given = {
         "crawl": state.crawl_id,
         "now": state.now,
         "items": number_array(numbers),
@@ -230,24 +233,36 @@ def _new_items(state: State, slot_ids: dict[str, int], rows: Sequence[_Row]) -> 
         # One document: quotes in the elements of an array would each be escaped once more.
         "data": f"[{','.join(texts)}]",
     }
+    connection.execute(INSERT_ITEMS, given)
 
 
 def _write_tags(connection: Connection, state: State, living: Sequence[Item]) -> None:
     dropped = [(item.id, tag) for item in living for tag in item.dropped_tags]
     if dropped:
         connection.execute(DROP_TAGS, columns(dropped, items=0, tags=1))
-    rows = [(item.id, tag, item.tags[tag]) for item in living for tag in sorted(item.set_tags)]
+    rows = [
+        (item.id, tag, None if value is None else _json(value))
+        for item in living
+        for tag in sorted(item.set_tags)
+        for value in [item.tags[tag]]
+    ]
     if rows:
         connection.execute(SET_TAGS, _tags(state, rows))
 
 
-def _tags(state: State, rows: Sequence[tuple[int, str, Any]]) -> dict[str, Any]:
+def add_tags(connection: Connection, rows: Sequence[TagRow], state: State) -> None:
+    """Write tags of new items."""
+    if rows:
+        connection.execute(ADD_TAGS, _tags(state, rows))
+
+
+def _tags(state: State, rows: Sequence[TagRow]) -> dict[str, Any]:
     """Return what SET_TAGS and ADD_TAGS are given."""
     return {
         "crawl": state.crawl_id,
         "items": number_array([item_id for item_id, _, _ in rows]),
         "tags": text_array([tag for _, tag, _ in rows]),
-        "values": text_array([None if value is None else _json(value) for *_, value in rows]),
+        "values": text_array([value for *_, value in rows]),
     }
 
 

@@ -180,7 +180,7 @@ def add(call: Call) -> None:
     """Add an item, unless its id is taken: then nothing changes.
 
     A crawl that --crawl names is made if it does not exist. An id from standard input that is a URL is
-    its data's url as well, unless --data is given; a thousand are added in a transaction.
+    its data's url as well, unless --data is given; five thousand are added in a transaction.
     """  # noqa: E501 - lines as they are printed
     if call.given.id == "-":
         _add_many(call)
@@ -210,7 +210,8 @@ def _add_many(call: Call) -> None:
     if given.alias or given.prefix is not None or given.url is not None:
         raise UsageError("--alias, --prefix and --url are for one item, not for standard input")
 
-    tags = dict(given.tag)
+    one = operations.CreateItem("-", dict(given.tag), given.data or {}, nice=given.nice)
+    operations.checked(one, "the options")
 
     def read(where: str, line: bytes) -> operations.Operation:
         try:
@@ -218,11 +219,10 @@ def _add_many(call: Call) -> None:
         except UnicodeDecodeError as error:
             raise OperationError(f"{where}: {error}") from None
         data = {"url": name} if given.data is None and "://" in name else given.data or {}
-        created = operations.CreateItem(name, tags, data, nice=given.nice)
-        return operations.checked(created, where)
+        return operations.alike(one, name, data, where)
 
     with streams.opened("-") as lines, call.graph(may_create=True) as graph:
-        streams.Stream(call, lines, read, "add").run(graph)
+        streams.Stream(call, lines, read, "add", streams.STEP_OF_ADDITIONS).run(graph)
 
 
 def _created(given: Namespace) -> operations.CreateItem:

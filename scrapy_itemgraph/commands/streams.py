@@ -1,4 +1,4 @@
-"""Streams: operations as they are read, applied a thousand at a time, and how far that is."""
+"""Streams: operations as they are read, applied some thousand at a time, and how far that is."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from scrapy_itemgraph.exceptions import (
     NotFoundError,
     OperationError,
 )
+from scrapy_itemgraph.graph.prepared import prepare
 from scrapy_itemgraph.model.operations import Checked
 from scrapy_itemgraph.tools import gc_tuning
 
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.graph.prepared import Prepared
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.work import Note
 
-# A transaction has so many operations, or fewer where their lines are long.
+# A transaction has so many operations, or fewer where their lines are long. More of them cost less
+# each, and hold their locks for longer: of those that only create items it may be more.
 STEP = 1000
+STEP_OF_ADDITIONS = 5000
 STEP_BYTES = 8_000_000
 LINE_BYTES = 64_000_000
 
@@ -50,29 +54,34 @@ def opened(file: str) -> AbstractContextManager[BinaryIO]:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The operations of one transaction, what errors call each, and where they were read."""
+    """The operations of one transaction, and where they were read."""
 
-    operations: Checked
-    names: list[str]
+    prepared: Prepared
     first: int  # line
     last: int
     seen: int  # bytes up to its end
 
 
 class Stream:
-    """Applies operations that are read from lines, in transactions of a thousand.
+    """Applies operations that are read from lines, in transactions of `step`.
 
     `read` makes a checked operation of a line; it is told the line's name for errors. `what` is
     the command's name. Of a file the next transaction's lines are read while one is applied.
     """
 
     def __init__(
-        self, call: Call, given: BinaryIO, read: Callable[[str, bytes], Operation], what: str
+        self,
+        call: Call,
+        given: BinaryIO,
+        read: Callable[[str, bytes], Operation],
+        what: str,
+        step: int = STEP,
     ) -> None:
         self._call = call
         self._given = given
         self._read = read
         self._what = what
+        self._step = step
         self._answer = _JsonAnswer() if call.as_json else _LinesAnswer()
         self._size = _size(given)
         self._seen = 0  # bytes
@@ -139,11 +148,11 @@ class Stream:
             read.append(self._read(where, line))
             names.append(where)
             size += len(line)
-            if len(read) == STEP or size >= STEP_BYTES:
-                yield Chunk(Checked(read), names, first, last, self._seen)
+            if len(read) == self._step or size >= STEP_BYTES:
+                yield Chunk(prepare(Checked(read), names), first, last, self._seen)
                 read, names, first, size = [], [], 0, 0
         if read or not last:  # an empty stream makes its crawl, too
-            yield Chunk(Checked(read), names, first or 1, last, self._seen)
+            yield Chunk(prepare(Checked(read), names), first or 1, last, self._seen)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         number = 0
@@ -159,9 +168,9 @@ class Stream:
     def _apply(self, graph: ItemGraph, chunk: Chunk) -> list[Note]:
         self._first = chunk.first
         self._is_sent = True
-        notes = graph.apply(chunk.operations, names=chunk.names)
+        notes = graph.apply(chunk.prepared)
         self._is_sent = False
-        self.count += len(chunk.operations)
+        self.count += len(chunk.prepared.operations)
         self._first = chunk.last + 1
         return notes
 
@@ -173,7 +182,7 @@ class Stream:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _so_far(self, maybe: bool) -> str:
-        perhaps = f", perhaps also the next {STEP:,}" if maybe else ""
+        perhaps = f", perhaps also the next {self._step:,}" if maybe else ""
         return (
             f"the {self.count:,} operations before line {self._first} are applied{perhaps}; to go "
             f"on, mend what is wrong and add --from {self._first}"

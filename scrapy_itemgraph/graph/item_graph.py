@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from scrapy_itemgraph.changesets import additions, apply
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError, OperationError
 from scrapy_itemgraph.graph import connect
+from scrapy_itemgraph.graph.prepared import prepare
 from scrapy_itemgraph.graph.transactions import BlockingTransactions
 from scrapy_itemgraph.model import operations
 from scrapy_itemgraph.model.roles import RoleKind
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from scrapy_itemgraph.graph.command_watchdog import Patience
+    from scrapy_itemgraph.graph.prepared import Prepared
     from scrapy_itemgraph.model.feeds import Kept
     from scrapy_itemgraph.model.rates import RateLimit
     from scrapy_itemgraph.model.roles import Grants
@@ -174,7 +176,7 @@ class ItemGraph:
         return self._call(within)
 
     def apply(
-        self, given: Iterable[operations.Operation], *, names: Sequence[str] = ()
+        self, given: Iterable[operations.Operation] | Prepared, *, names: Sequence[str] = ()
     ) -> list[Note]:
         """Apply operations in one transaction; a crawl that does not exist yet is made.
 
@@ -184,29 +186,18 @@ class ItemGraph:
             OperationError: naming the operation; then nothing is changed.
 
         """
-        if not isinstance(given, operations.Checked):
-            given = list(given)
-        names = names or [f"operation {number}" for number in range(1, len(given) + 1)]
-        checked = (
-            given
-            if isinstance(given, operations.Checked)
-            else operations.Checked(
-                operations.checked(operation, name)
-                for operation, name in zip(given, names, strict=True)
-            )
-        )
-        changeset = operations.Changeset(operations=checked, outcome=Outcome.OK)
-        creations = additions.of(checked)
+        prepared = prepare(given, names)
 
         def run(connection: Connection) -> list[Note]:
             crawl_id, _ = crawls.make_crawl(connection, self.crawl)
             engines.hot_path(connection)
             crawl = crawls.share_crawl(connection, crawl_id)
-            if creations is not None:
-                return additions.add(connection, creations, crawl_id=crawl_id, now=crawl.now)
+            if (new := prepared.additions) is not None:
+                return additions.add(connection, new, crawl_id=crawl_id, now=crawl.now)
+            changeset = operations.Changeset(operations=prepared.operations, outcome=Outcome.OK)
             (applied,) = apply.apply(connection, [changeset], crawl=crawl, worker_id=None)
             if applied.error is not None:
-                name = names[applied.failed_at or 0]
+                name = prepared.names[applied.failed_at or 0]
                 raise OperationError(f"{name}: {applied.error.message}")
             return list(applied.notes)
 

@@ -360,6 +360,15 @@ def checked(operation: Operation, where: str) -> Operation:
         raise kind(f"{where}: {type(operation).__name__}: {error}") from None
 
 
+def alike(one: CreateItem, name: str, data: dict[str, Any], where: str) -> CreateItem:
+    """Return a CreateItem like a checked one, with another id and other data, which are checked."""
+    try:
+        input_checks.check_id(name)
+        return _with(one, id=name, data=input_checks.copy_mapping(data, "data"))
+    except ItemGraphError as error:
+        raise OperationError(f"{where}: {type(one).__name__}: {error}") from None
+
+
 def from_json(line: Mapping[str, Any]) -> Operation:
     """Read an operation from its JSON form, `{"op": "updateData", …}`."""
     if not isinstance(line, Mapping) or "op" not in line:

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from scrapy_itemgraph import exceptions
 from scrapy_itemgraph.postgres import data_directory, programs, system_user
-from scrapy_itemgraph.tools import locks, logs
+from scrapy_itemgraph.tools import locks, logs, memory
 
 if TYPE_CHECKING:
     import pwd
@@ -40,6 +40,9 @@ SILENCE_TIMEOUT = 60
 STOP_TIMEOUT = 120
 SOCKET_PATH_LIMIT = 103  # bytes, the least of the systems we know
 LOG_LIMIT = 10_000_000
+# Of a large graph's indexes, which are written at random, what does not fit is read and written
+# for each new item. What a small graph does not need is never touched, and takes no memory.
+SHARED_BUFFERS = 256, 2048  # MB at least, and at most; an eighth of the memory between them
 
 CONFIGURATION = """\
 # Written by scrapy-itemgraph whenever it starts this server.
@@ -49,7 +52,7 @@ port = {port}
 unix_socket_directories = '{socket_directory}'
 unix_socket_permissions = 0700
 max_connections = 200
-shared_buffers = 256MB
+shared_buffers = {shared_buffers}MB
 huge_pages = off
 jit = off
 random_page_cost = 1.1
@@ -225,7 +228,12 @@ class Cluster:
 
     def _configure(self, socket_directory: Path) -> None:
         path = self.directory / "itemgraph.conf"
-        text = CONFIGURATION.format(port=PORT, socket_directory=socket_directory)
+        least, most = SHARED_BUFFERS
+        text = CONFIGURATION.format(
+            port=PORT,
+            socket_directory=socket_directory,
+            shared_buffers=min(max(memory.total() // 8 >> 20, least), most),
+        )
         new = path.with_suffix(".new")
         new.write_text(text)
         new.chmod(0o644 if self.account else 0o600)

@@ -62,12 +62,12 @@ class Both:
 
     def add(self, *given: ops.CreateItem) -> None:
         """Create items in bulk, as `scrapy itemgraph add` does."""
-        creations = additions.of([ops.checked(one, "here") for one in given])
-        assert creations is not None
+        ready = additions.of([ops.checked(one, "here") for one in given])
+        assert ready is not None
         with graphs.committed(self.connection):
             engine.hot_path(self.connection)
             now = crawls.share_crawl(self.connection, self.ours.id).now
-            additions.add(self.connection, creations, crawl_id=self.ours.id, now=now)
+            additions.add(self.connection, ready, crawl_id=self.ours.id, now=now)
         self.model.commit([End(tuple(given))])
 
     def end(self, ends: Sequence[tuple[Any, dict[str, Any]]]) -> None:

@@ -98,7 +98,7 @@ def test_it_means_the_same_as_apply(connection, created):
     """Notes, items, names, tags and work in its order are those that `apply` makes."""
     checked = [ops.checked(one, "here") for one in created]
     plain = additions.of(checked)
-    assert plain == checked
+    assert plain.creations == checked
 
     with connection.begin_nested() as nested:
         one, other = (graphs.Crawl(connection, name) for name in ("one", "other"))
@@ -138,7 +138,10 @@ def test_two_ids_of_one_key_are_refused(connection, monkeypatch):
 
     with pytest.raises(DatabaseError, match="the ids 'B' and 'A' have the same key"):
         additions.add(
-            connection, [ops.CreateItem("B")], crawl_id=crawl.id, now=connection.scalar(engine.NOW)
+            connection,
+            additions.of([ops.CreateItem("B")]),
+            crawl_id=crawl.id,
+            now=connection.scalar(engine.NOW),
         )
 
 

@@ -31,7 +31,7 @@ from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors, server_sharing
 from scrapy_itemgraph.postgres.cluster import Cluster
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
-from scrapy_itemgraph.tools import locks
+from scrapy_itemgraph.tools import locks, memory
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLDER = """
@@ -400,15 +400,29 @@ def test_ctrl_c_does_not_reach_the_server(cluster):
     server.close()
 
 
-def test_its_settings_suit_a_crawl(cluster):
+@pytest.mark.parametrize(("total", "megabytes"), [(10**9, 256), (8 * 2**30, 1024), (2**40, 2048)])
+def test_its_buffers_are_an_eighth_of_the_memory(cluster, monkeypatch, total, megabytes):
+    """It has 256 MB of buffers at least, and 2 GB at most."""
+    monkeypatch.setattr(memory, "total", lambda: total)
+    server = EmbeddedServer.start(cluster)
+
+    with connect(server) as connection:
+        pages = connection.execute("SELECT setting FROM pg_settings WHERE name = 'shared_buffers'")
+        assert int(pages.fetchone()[0]) == megabytes * 128
+
+    server.close()
+
+
+def test_its_settings_suit_a_crawl(cluster, monkeypatch):
     """It listens on no port, and has the settings that the design asks for."""
     settings = {
         "listen_addresses": "",
         "max_wal_size": "4GB",
         "autovacuum_naptime": "5s",
-        "shared_buffers": "256MB",
+        "shared_buffers": "500MB",
         "fsync": "on",
     }
+    monkeypatch.setattr(memory, "total", lambda: 4_194_304_000)
     server = EmbeddedServer.start(cluster)
 
     with connect(server) as connection:
