@@ -29,7 +29,7 @@ class S(scrapy.Spider):
 @pytest.fixture
 def server() -> Iterator[servers.Server]:
     """Run a server of the test's own."""
-    with servers.debian_postgres() as one:
+    with servers.own_postgres() as one:
         yield one
 
 
@@ -77,7 +77,7 @@ def test_a_server_that_comes_back_finds_the_crawl_waiting(server, tmp_path, site
 
 def test_a_full_disk_on_the_server_is_waited_for(tmp_path, site):
     """While the server has no disk space left the crawl waits, and loses nothing."""
-    with servers.small_disk(300) as disk, servers.debian_postgres(disk) as server:
+    with servers.small_disk(300) as disk, servers.own_postgres(disk) as server:
         project = Project(tmp_path, server.url, site.url)
         project.write(SPIDER)
         process = project.start("crawl", "s")

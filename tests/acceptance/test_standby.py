@@ -61,7 +61,7 @@ def test_a_standby_that_is_promoted_goes_on_where_the_primary_was(
 
     Another one, which has the lock at the primary alone, is left to its lease.
     """
-    with servers.debian_postgres() as primary, servers.standby(primary) as standby:
+    with servers.own_postgres() as primary, servers.standby(primary) as standby:
         url = (
             f"postgresql://postgres:open%20sesame@127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
             "/postgres?target_session_attrs=read-write"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def server() -> Iterator[servers.Server]:
     """Run a server that these tests stop and start; each leaves it running."""
-    with servers.debian_postgres() as one:
+    with servers.own_postgres() as one:
         yield one
 
 

@@ -22,7 +22,8 @@ from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DEBIAN_PROGRAMS = Path("/usr/lib/postgresql/15/bin")
+# The folder of PostgreSQL's programs: Debian's of version 15, or another's.
+PROGRAMS = Path(os.environ.get("ITEMGRAPH_TEST_SERVER") or "/usr/lib/postgresql/15/bin")
 PASSWORD = "open sesame"
 PATIENCE = 60.0  # seconds
 # Tests do not survive a power cut.
@@ -69,14 +70,15 @@ class Server:
 
 
 @contextmanager
-def debian_postgres(parent: Path | None = None) -> Iterator[Server]:
-    """Run Debian's PostgreSQL 15 on a free port, or skip the test where it is not installed.
+def own_postgres(parent: Path | None = None) -> Iterator[Server]:
+    """Run a PostgreSQL on a free port: Debian's 15, or what ITEMGRAPH_TEST_SERVER names.
 
-    Its files are in a directory of its own, under `parent` if that is given.
+    Its files are in a directory of its own, under `parent` if that is given. Where its programs
+    are not installed, the test is skipped.
     """
-    if not (DEBIAN_PROGRAMS / "postgres").exists():
-        pytest.skip(f"Debian's postgresql-15 is not installed ({DEBIAN_PROGRAMS})")
-    with tempfile.TemporaryDirectory(prefix="itemgraph-debian-", dir=parent) as name:
+    if not (PROGRAMS / "postgres").exists():
+        pytest.skip(f"PostgreSQL is not installed in {PROGRAMS}")
+    with tempfile.TemporaryDirectory(prefix="itemgraph-server-", dir=parent) as name:
         directory = Path(name)
         (directory / "password").write_text(PASSWORD)
         account = _account(directory)
@@ -110,7 +112,12 @@ def debian_postgres(parent: Path | None = None) -> Iterator[Server]:
 
 @contextmanager
 def standby(primary: Server) -> Iterator[Server]:
-    """Run a standby of a server on a port of its own; each commit waits until it has it, too."""
+    """Run a standby of a server on a port of its own; each commit waits until it has it, too.
+
+    The test is skipped where PostgreSQL comes without the program that copies a cluster.
+    """
+    if not (PROGRAMS / "pg_basebackup").exists():
+        pytest.skip(f"there is no pg_basebackup in {PROGRAMS}")
     with tempfile.TemporaryDirectory(prefix="itemgraph-standby-") as name:
         directory, port = Path(name), _free_port()
         run = _runner(directory, _account(directory))
@@ -199,9 +206,9 @@ def server() -> Iterator[str]:
     """Yield the URL of the server that the environment asks for: by default the embedded one."""
     if url := os.environ.get("ITEMGRAPH_TEST_DATABASE_URL"):
         yield url
-    elif os.environ.get("ITEMGRAPH_TEST_SERVER") == "debian15":
-        with debian_postgres() as debian:
-            yield debian.url
+    elif os.environ.get("ITEMGRAPH_TEST_SERVER"):
+        with own_postgres() as one:
+            yield one.url
     elif "PGHOST" in os.environ or "PGSERVICE" in os.environ:
         yield f"postgresql:///{os.environ.get('PGDATABASE', 'postgres')}"
     else:
@@ -210,10 +217,10 @@ def server() -> Iterator[str]:
 
 
 def _runner(directory: Path, account: dict) -> Callable[..., None]:
-    """Return what runs one of Debian's programs on the cluster of a directory."""
+    """Return what runs one of PostgreSQL's programs on the cluster of a directory."""
 
     def run(program, *arguments, check=True, **options):
-        command = [DEBIAN_PROGRAMS / program, "-D", directory / "data", *arguments]
+        command = [PROGRAMS / program, "-D", directory / "data", *arguments]
         subprocess.run(command, check=check, cwd=directory, **account, **options)
 
     return run
@@ -223,7 +230,10 @@ def _account(directory: Path) -> dict:
     """Give the directory to an unprivileged user when we are root, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return {}
-    entry = pwd.getpwnam("postgres")
+    try:
+        entry = pwd.getpwnam("postgres")
+    except KeyError:  # that account comes with Debian's package
+        entry = pwd.getpwnam("nobody")
     for path in (directory, *directory.iterdir()):
         os.chown(path, entry.pw_uid, entry.pw_gid)
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}

@@ -235,6 +235,26 @@ def test_the_glossary_has_the_words_of_the_first_page():
     assert not [word for word in words if f"\n| **{word}** |" not in glossary]
 
 
+def test_tests_that_pages_name_are_there():
+    """Each `file.py::test` on a page is a test below tests/."""
+    for page in PAGES:
+        for file, name in re.findall(r"`([\w/]+\.py)::(\w+)`", page.read_text()):
+            path = ROOT / "tests" / file
+            assert path.exists(), (page, file)
+            assert re.search(rf"^(async )?def {name}\(", path.read_text(), re.MULTILINE), name
+
+
+def test_each_promise_names_a_test():
+    """What the page of guarantees promises, up to what is not promised, has tests below it."""
+    page = (DOCS / "explanation" / "guarantees.md").read_text()
+    promises = re.findall(
+        r"^- \*\*.+(?:\n  .*)*", page.partition("## What is not promised")[0], re.MULTILINE
+    )
+
+    assert len(promises) > 30
+    assert not [promise for promise in promises if ".py::test_" not in promise]
+
+
 def test_the_readme_says_what_it_is_when_to_use_it_and_what_to_type():
     """Its first page says so before any word of ours, why not the other two, and two commands."""
     first = (ROOT / "README.md").read_text().partition("\n## ")[0]

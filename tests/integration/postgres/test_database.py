@@ -58,9 +58,9 @@ async def crawling(url: str, **settings: Any):
 
 
 @pytest.fixture(scope="module")
-def debian():
-    """Debian's PostgreSQL 15, which wants a password."""
-    with servers.debian_postgres() as server:
+def guarded():
+    """Run a server that wants a password."""
+    with servers.own_postgres() as server:
         yield server
 
 
@@ -256,20 +256,20 @@ def test_an_old_server_is_refused_and_a_new_one_only_noted(connection, monkeypat
         engines.check_version(connection)
 
 
-def test_a_wrong_password_is_one_clear_line(debian):
+def test_a_wrong_password_is_one_clear_line(guarded):
     """The line names server and user, and what to check."""
-    message = refusal(debian.url_for(password="not sesame"))
+    message = refusal(guarded.url_for(password="not sesame"))
 
     assert "refuses the password" in message
-    assert f"127.0.0.1:{debian.port}" in message
+    assert f"127.0.0.1:{guarded.port}" in message
     assert "'postgres'" in message
 
 
-def test_a_wrong_password_is_one_clear_line_in_async_code_too(debian):
+def test_a_wrong_password_is_one_clear_line_in_async_code_too(guarded):
     """`errors` suits the body of an `async with`, and works without a URL."""
 
     async def connect():
-        engine = engines.async_engine(debian.url_for(password="not sesame"))
+        engine = engines.async_engine(guarded.url_for(password="not sesame"))
         with errors.translated():
             async with engine.begin():
                 pass
@@ -285,17 +285,17 @@ def test_a_wrong_password_is_one_clear_line_in_async_code_too(debian):
         ({"user": "stranger"}, "refuses the password"),  # PostgreSQL does not tell who exists
     ],
 )
-def test_an_unknown_database_or_user_is_one_clear_line(debian, login, expected):
+def test_an_unknown_database_or_user_is_one_clear_line(guarded, login, expected):
     """Each wrong part of the URL is named for what it is."""
-    assert expected in refusal(debian.url_for(**login))
+    assert expected in refusal(guarded.url_for(**login))
 
 
-def test_a_full_server_is_one_clear_line(debian):
+def test_a_full_server_is_one_clear_line(guarded):
     """Too many connections are said to be that."""
-    admin = psycopg.connect(debian.url, autocommit=True)
+    admin = psycopg.connect(guarded.url, autocommit=True)
     admin.execute(f"CREATE ROLE guest LOGIN CONNECTION LIMIT 0 PASSWORD '{servers.PASSWORD}'")
 
-    message = refusal(debian.url_for(user="guest"))
+    message = refusal(guarded.url_for(user="guest"))
 
     admin.execute("DROP ROLE guest")
     admin.close()

@@ -95,10 +95,10 @@ def make_certificate(certificate: Path, key: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tls_server():
-    """Debian's PostgreSQL with a certificate for 127.0.0.1; yields it and the certificate."""
+    """Run a server with a certificate for 127.0.0.1; yield it and the certificate."""
     if not shutil.which("openssl"):
         pytest.skip("openssl is not installed")
-    with servers.debian_postgres() as server:
+    with servers.own_postgres() as server:
         data = server.directory / "data"
         certificate, key = data / "server.crt", data / "server.key"
         make_certificate(certificate, key)
