@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.columns import columns, typed
 
 if TYPE_CHECKING:
@@ -46,10 +47,17 @@ RECORD = text("""
         AS failed(item_id, task_id, is_refusal, error, handled_by)
 """)
 
+# A pair's failures are looked up first, and then which of them are open. OFFSET 0 and IS TRUE keep
+# the index of open failures out: PostgreSQL 16 and 17 would read all of them there.
 SUPERSEDE = text("""
-    UPDATE failures f SET handled_at = now(), handled_by = :by
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS done(item_id, task_id)
-    WHERE f.item_id = done.item_id AND f.task_id = done.task_id AND f.handled_at IS NULL
+    UPDATE failures SET handled_at = now(), handled_by = :by
+    WHERE (handled_at IS NULL) IS TRUE AND ctid = ANY (ARRAY(
+        SELECT f.ctid
+        FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS done(item_id, task_id)
+        CROSS JOIN LATERAL (
+            SELECT x.ctid, x.handled_at FROM failures x
+            WHERE x.item_id = done.item_id AND x.task_id = done.task_id OFFSET 0) AS f
+        WHERE f.handled_at IS NULL))
 """)
 
 REPOINT = text("""
@@ -189,6 +197,7 @@ def opened(
     limit: int = 1000,
 ) -> list[OpenFailure]:
     """Return open failures, the oldest first."""
+    engine.hot_path(connection)
     first, last = (0, MAX_ID) if failure is None else (failure, failure)
     given = {"crawl": crawl_id, "task": task, "first": first, "last": last, "limit": limit}
     return typed(connection.execute(OPEN, given), OpenFailure)

@@ -27,10 +27,9 @@ for mounted in /proc /sys /dev "$1" "$2"; do
     mkdir -p "$0$mounted"
     mount --rbind "$mounted" "$0$mounted"
 done
-cd "$0$1"
 checkout=$1
 shift 2
-exec chroot "$OLDPWD/." /bin/sh -c 'cd "$0"; exec "$@"' "$checkout" "$@"
+exec chroot "$0" /bin/sh -c 'cd "$0"; exec "$@"' "$checkout" "$@"
 """
 
 

@@ -23,7 +23,7 @@ import packages
 if TYPE_CHECKING:
     from pathlib import Path
 
-WHOLE, EDGE, SERVER = "whole suite", "edge tests", "server tests"
+WHOLE, EDGE, SERVER = "whole suite", "edge tests", "server tests, plans"
 MARKED = {WHOLE: (), EDGE: ("-m", "edge"), SERVER: ("-m", "server")}
 VERSIONS = (
     "import platform, scrapy; print(f'Python {platform.python_version()}, "
@@ -83,7 +83,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
     parser.add_argument("--processes", default="3", help="test files at a time")
-    parser.add_argument("--tests", nargs="+", default=[], help="files in the place of the suite")
+    parser.add_argument("--tests", nargs="+", default=[], help="files to run instead")
     given = parser.parse_args()
     if unknown := set(given.names) - set(known):
         parser.error(f"no such combination: {', '.join(sorted(unknown))}")
@@ -125,10 +125,13 @@ def run(combination: Combination, processes: str, tests: list[str]) -> Outcome:
     outcome.versions = f"{python}, PostgreSQL {number[0] if number else '?'}"
     began = time.monotonic()
     parallel = ["-n", processes, "--dist", "loadfile", "--no-loadscope-reorder"]
-    _pytest(outcome, environment, variables, "suite", *parallel, *MARKED[combination.part], *tests)
+    chosen = tests or MARKED[combination.part]
+    _pytest(outcome, environment, variables, "suite", *parallel, *chosen)
     if combination.part == WHOLE and not (tests or combination.is_reactorless):
         reactor = ("-p", "twisted", "--reactor=asyncio", "tests/reactor")
         _pytest(outcome, environment, variables, "reactor", *reactor)
+    if combination.part == SERVER and not tests:  # each version has a planner of its own
+        _pytest(outcome, environment, variables, "plans", "tests/integration/store/test_plans.py")
     outcome.minutes = (time.monotonic() - began) / 60
     return outcome
 

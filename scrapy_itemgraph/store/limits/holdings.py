@@ -147,8 +147,11 @@ STRAYS = text("""
 
 OF_WORKERS = text("""
     SELECT h.limit_id, h.worker_id, h.units, l.latency, l.gap, l.set_gap, l.crawl_delay
-    FROM holdings h JOIN limits l ON l.id = h.limit_id
-    WHERE h.worker_id = ANY (CAST(:workers AS int[])) AND h.until IS NULL
+    FROM unnest(CAST(:workers AS int[])) AS dead(id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM holdings WHERE holdings.worker_id = dead.id OFFSET 0) AS h
+    JOIN limits l ON l.id = h.limit_id
+    WHERE h.until IS NULL
 """)
 
 BLOCK = text("""

@@ -525,7 +525,7 @@ def test_the_plans_would_be_bad_without_their_settings(million, step, monkeypatc
 def test_a_report_reads_few_rows(million, step, monkeypatch, report):
     """What people ask reads of each group as much as is counted, and no table to its end.
 
-    `explain` and `failures` leave the planner to itself, as it is for people.
+    `explain` leaves the planner to itself, as it is for people.
     """
     monkeypatch.setattr(counting, "MOST", COUNTED)
     monkeypatch.setattr(counting, "PAGES", 5)
