@@ -138,11 +138,14 @@ class Cluster:
         except FileNotFoundError:
             return False
 
-    def ensure_running(self, *, again: bool = False) -> tuple[Postmaster, bool]:
+    def ensure_running(
+        self, *, again: bool = False, quietly: bool = False
+    ) -> tuple[Postmaster, bool]:
         """Return the running server, and whether it was started for that.
 
-        It is created when need be; `again` starts one that died, and creates nothing. It is an
-        EmbeddedServerError if it does not start, or not in time.
+        It is created when need be; `again` starts one that died, and creates nothing; `quietly`
+        does not say that it died. It is an EmbeddedServerError if it does not start, or not in
+        time.
         """
         with locks.locked(self.directory / "start.lock"):
             if not self.data.exists():
@@ -156,7 +159,7 @@ class Cluster:
                     self._wait(deadline)
                     continue
                 try:
-                    if again:
+                    if again and not quietly:
                         logger.warning(
                             "The embedded PostgreSQL in %s is dead, and is started again; its log "
                             "is %s",

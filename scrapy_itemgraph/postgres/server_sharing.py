@@ -28,6 +28,7 @@ logger = logs.logger(__name__)
 
 LOOK_EVERY = 0.5  # seconds, for whether the server lives
 TRY_AGAIN_AFTER = 5  # where it did not start
+SAY_AGAIN_AFTER = 600  # where it still does not
 
 
 class EmbeddedServer:
@@ -96,17 +97,19 @@ class EmbeddedServer:
 
     def _watch(self) -> None:
         """Start the server again whenever it has died, until we give it up."""
-        pause, said = LOOK_EVERY, ""
+        pause, quiet_until = LOOK_EVERY, 0.0
         while not self._is_closing.wait(pause):
             if not self.cluster.is_dead:
                 continue
             pause = LOOK_EVERY
+            is_quiet = time.monotonic() < quiet_until
             try:
-                self._recover()
+                self._recover(quietly=is_quiet)
+                quiet_until = 0.0
             except (exceptions.EmbeddedServerError, OSError) as error:
                 pause = TRY_AGAIN_AFTER
-                if str(error) != said:
-                    said = str(error)
+                if not is_quiet:
+                    quiet_until = time.monotonic() + SAY_AGAIN_AFTER
                     logger.error(  # noqa: TRY400 - the message says it all
                         "The embedded PostgreSQL is tried again every %d s: %s",
                         TRY_AGAIN_AFTER,
@@ -114,9 +117,9 @@ class EmbeddedServer:
                         extra={"action": "embedded_failed"},
                     )
 
-    def _recover(self) -> None:
+    def _recover(self, *, quietly: bool) -> None:
         began = time.monotonic()
-        _, is_ours = self.cluster.ensure_running(again=True)
+        _, is_ours = self.cluster.ensure_running(again=True, quietly=quietly)
         if is_ours:
             logger.info(
                 "The embedded PostgreSQL in %s answers again; recovery took %.1f s",

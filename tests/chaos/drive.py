@@ -2,7 +2,7 @@
 
     python tests/chaos/drive.py --faults 100 --seed 7
 
-A history is a crawl of its own with up to 25 faults. Its pages are as many as last for all of them.
+A history is a crawl of its own with up to 25 faults, on sites that have pages as long as it lasts.
 In the end the graph must be that of a crawl that nobody disturbed, its worklist be empty, no claim
 be left, and no page be a failure. `make chaos` runs it; what is not possible on a machine is said.
 """
@@ -10,11 +10,14 @@ be left, and no page be a failure. `make chaos` runs it; what is not possible on
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
+import re
 import statistics
 import sys
 import time
-from collections import defaultdict
+import traceback
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,90 +31,150 @@ import oracle
 import servers
 
 from chaos import spiders
-from chaos.faults import FAULTS, Strike
-from chaos.field import Field, open_field, until
+from chaos.faults import FAULTS, NEEDS, Strike
+from chaos.field import LEASE, Field, open_field, possible, until
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 PER_HISTORY = 25
-PAGES_OF_FAULT = 150  # about what is crawled while one lasts
 WORKERS = 2
+ENDS = 600.0  # seconds for what is left when the faults are over
+# Within how many seconds work goes on: of a worker elsewhere, or of all after the database is back.
+AIMS = {
+    "kill a worker": ("claims, median", 1.0),
+    "freeze a worker": ("claims, worst", LEASE + 2),
+    "block a loop": ("claims, worst", LEASE + 2),
+    "cut off a host": ("claims, worst", LEASE + 2),
+    "kill postgres": ("goes on, worst", 3.0),
+}
+
+
+@dataclass
+class Blow:
+    """What a fault brought: seconds until work went on, of each claim it struck, and repeats."""
+
+    fault: str
+    goes_on: float
+    claims: list[float]
+    repeats: int = 0
 
 
 @dataclass
 class Report:
-    """What histories brought: seconds to recover by fault, repeated requests, and what is wrong."""
+    """What histories brought, and what is wrong."""
 
-    recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    blows: list[Blow] = field(default_factory=list)
     pages: int = 0
-    repeats: int = 0
     wrongs: list[str] = field(default_factory=list)
 
-    @property
-    def faults(self) -> int:
-        """How many faults there were."""
-        return sum(map(len, self.recoveries.values()))
+    def add(self, other: Report) -> None:
+        """Take what another history brought."""
+        self.blows += other.blows
+        self.pages += other.pages
+        self.wrongs += other.wrongs
 
     def lines(self) -> list[str]:
-        """Return a table, and what is wrong."""
+        """Return a table, the aims, and what is wrong."""
         width = max(map(len, FAULTS))
-        head = f"{'fault':<{width}}  times  recovery in seconds: median  worst"
-        rows = [
-            f"{name:<{width}}  {len(each):>5}  {statistics.median(each):>27.2f}  {max(each):>5.2f}"
-            for name, each in sorted(self.recoveries.items())
-        ]
+        head = (
+            f"{'':<{width}}  {'':>5}  work goes on, s  its claims are elsewhere, s  repeats\n"
+            f"{'fault':<{width}}  times  median    worst  number  median    worst  median  worst"
+        )
+        rows = []
+        for name in sorted({blow.fault for blow in self.blows}):
+            blows = [blow for blow in self.blows if blow.fault == name]
+            goes_on, repeats = [blow.goes_on for blow in blows], [blow.repeats for blow in blows]
+            claims = [seconds for blow in blows for seconds in blow.claims]
+            of_claims = f"{_median(claims):>6.2f}  {max(claims):>7.2f}" if claims else " " * 15
+            rows.append(
+                f"{name:<{width}}  {len(blows):>5}  {_median(goes_on):>6.2f}  {max(goes_on):>7.2f}"
+                f"  {len(claims) or '':>6}  {of_claims}"
+                f"  {_median(repeats):>6.0f}  {max(repeats):>5}"
+            )
         wrong = self.wrongs or ["nothing lost, nothing twice, no false failure, no claim left"]
-        done = f"{self.faults} faults, {self.pages:,} pages, {self.repeats:,} requests repeated"
-        return [head, *rows, done, *wrong]
+        repeats = sum(blow.repeats for blow in self.blows)
+        done = f"{len(self.blows)} faults, {self.pages:,} pages, {repeats:,} requests repeated"
+        return [head, *rows, *self._aims(), done, *wrong]
+
+    def _aims(self) -> Iterable[str]:
+        for name, (what, aim) in AIMS.items():
+            blows = [blow for blow in self.blows if blow.fault == name]
+            seconds = [blow.goes_on for blow in blows]
+            if what.startswith("claims"):
+                seconds = [each for blow in blows for each in blow.claims]
+            if seconds:
+                value = _median(seconds) if what.endswith("median") else max(seconds)
+                met = "met" if value <= aim else "NOT met"
+                yield f"aim: {name}: {what} within {aim:g} s: {value:.2f} s, {met}"
+
+
+_median: Callable[[Iterable[float]], float] = statistics.median
 
 
 def history(
-    directory: Path, names: Sequence[str], choice: random.Random, longest: float, report: Report
-) -> None:
+    directory: Path,
+    names: Iterable[str],
+    choice: random.Random,
+    longest: float,
+    needs: frozenset[str] = frozenset(),
+) -> Report:
     """Crawl once, with these faults one after another, and check what became of it."""
-    pages = PAGES_OF_FAULT * (len(names) + 1)
-    with open_field(directory, pages, WORKERS) as one:
-        for name in names:
-            time.sleep(choice.uniform(0.1, 1.0))
-            if one.is_over:
-                break
-            before = one.done()
-            FAULTS[name](one, Strike(choice, longest))
-            if one.is_over:
-                break
-            try:
-                seconds = until(partial(goes_on, one, before))
-            except TimeoutError as error:
-                logs = "\n".join(one.project.log(worker)[-3000:] for worker in one.workers)
-                report.wrongs.append(f"after {name!r} nothing went on: {error}\n{logs}")
-                return
-            report.recoveries[name].append(seconds)
-            print(f"{name}: {seconds:.2f} s, {one.done():,} results", flush=True)
-        until(lambda: one.is_over, 600)
-        report.pages += pages
-        report.repeats += sum(one.site.hits.values()) - pages
-        report.wrongs += wrongs(one, pages)
+    report = Report()
+    with open_field(directory, WORKERS, needs) as one:
+        try:
+            for name in names:
+                strike(one, name, Strike(choice, longest), report)
+            one.site.end()
+            until(lambda: one.is_over, ENDS)
+        except Exception:
+            ends = "\n".join(_end(one, worker) for worker in one.workers)
+            last = report.blows[-1].fault if report.blows else "nothing"
+            report.wrongs.append(f"after {last!r}: {traceback.format_exc()}\n{ends}")
+            return report
+        report.pages = one.site.promised
+        report.wrongs += wrongs(one)
+    return report
 
 
-def goes_on(one: Field, before: int) -> bool:
-    """Whether there are more results than before, or all of them."""
-    return one.is_over or one.done() > before
+def strike(one: Field, name: str, how: Strike, report: Report) -> None:
+    """Have a fault strike, and see how work goes on."""
+    time.sleep(how.choice.uniform(0.1, 1.0))
+    if ended := [worker for worker in one.workers if worker.poll() is not None]:
+        report.wrongs += [f"a crawl ended before {name!r}: {_end(one, worker)}" for worker in ended]
+        one.replace(*ended)
+    repeats = one.site.repeats
+    FAULTS[name](one, how)
+    one.over_at = one.progress()
+    goes_on = until(lambda: one.progress() > one.over_at)
+    for watch in how.watches:
+        watch.join()
+    claims = [seconds for watch in how.watches for seconds in watch.seconds]
+    blow = Blow(name, goes_on, claims, one.site.repeats - repeats)
+    report.blows.append(blow)
+    slowest = f", {len(claims)} claims {max(claims):.2f} s" if claims else ""
+    print(f"{name}: {goes_on:.2f} s{slowest}, {blow.repeats} repeats", flush=True)
 
 
-def wrongs(one: Field, pages: int) -> list[str]:
+def _end(one: Field, worker: object) -> str:
+    log = one.project.log(worker)
+    errors = [log[found.start() :][:3000] for found in re.finditer("ERROR|CRITICAL", log)]
+    return f"{worker.returncode}: {errors or log[-500:]}"
+
+
+def wrongs(one: Field) -> list[str]:
     """Return what is wrong with a crawl that has ended."""
     found = [
-        f"a crawl ended with {worker.returncode}: {one.project.log(worker)[-500:]}"
-        for worker in one.workers
-        if worker.returncode != 0
+        f"a crawl ended with {_end(one, worker)}"
+        for worker in one.project.started
+        if worker.pid not in one.struck and worker.returncode != 0
     ]
     with ItemGraph.open(one.url, crawl="s") as graph:
         found += [f"left: {row.item} {row.task}" for row in graph.worklist()]
         found += [f"a false failure: {row.item}: {row.error}" for row in graph.failures()]
-        found += spiders.faults_of(graph.items(), pages)
+        found += spiders.wrongs(graph.items(), one.site.promised, one.versions)
     if claimed := one.ask("SELECT count(*) FROM work WHERE token IS NOT NULL"):
         found.append(f"{claimed} claims are left")
     engine = engines.sync_engine(one.url)
@@ -125,15 +188,50 @@ def wrongs(one: Field, pages: int) -> list[str]:
     return found
 
 
-def drive(faults: int, seed: int, names: Sequence[str], longest: float) -> Report:
-    """Run histories until there were so many faults, each kind as often as the others."""
-    choice, report = random.Random(seed), Report()
-    wanted = [names[number % len(names)] for number in range(faults)]
-    choice.shuffle(wanted)
-    for at in range(0, faults, PER_HISTORY):
-        with servers.open_directory() as directory:
-            history(directory, wanted[at : at + PER_HISTORY], choice, longest, report)
+def run(number: int, names: Sequence[str], seed: int, longest: float) -> Report:
+    """Run one history in a directory of its own."""
+    needs = frozenset(NEEDS[name] for name in names if name in NEEDS)
+    with servers.open_directory() as directory:
+        choice = random.Random(f"{seed} {number}")
+        report = history(directory, names, choice, longest, needs)
+    report.wrongs = [f"history {number}: {wrong}" for wrong in report.wrongs]
+    print(
+        f"history {number} is over: {len(report.blows)} faults",
+        *report.wrongs,
+        sep="\n",
+        flush=True,
+    )
     return report
+
+
+def drive(faults: int, seed: int, names: Sequence[str], longest: float, at_once: int = 1) -> Report:
+    """Run histories until there were so many faults, each kind as often as the others.
+
+    Which faults strike which history, and what they choose, is the seed's; the instants are not.
+    """
+    wanted = [names[number % len(names)] for number in range(faults)]
+    random.Random(seed).shuffle(wanted)
+    histories = -(-faults // PER_HISTORY)
+    parts = [wanted[at::histories] for at in range(histories)]
+    report = Report()
+    one = partial(run, seed=seed, longest=longest)
+    if at_once == 1:
+        for number, part in enumerate(parts):
+            report.add(one(number, part))
+        return report
+    with ProcessPoolExecutor(at_once, multiprocessing.get_context("spawn")) as pool:
+        for each in pool.map(one, range(len(parts)), parts):
+            report.add(each)
+    return report
+
+
+def allowed(names: Sequence[str]) -> list[str]:
+    """Return the faults that this machine allows, and say of the others why not."""
+    reasons = {needs: possible(needs) for needs in {NEEDS[name] for name in names if name in NEEDS}}
+    for name in names:
+        if reason := reasons.get(NEEDS.get(name, "")):
+            print(f"LEFT OUT: {name!r}: this machine allows no {NEEDS[name][2:]}: {reason}")
+    return [name for name in names if not reasons.get(NEEDS.get(name, ""))]
 
 
 def main() -> int:
@@ -143,9 +241,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", default=",".join(FAULTS), help="some of: " + ", ".join(FAULTS))
     parser.add_argument("--longest", type=float, default=40.0, help="seconds of what lasts")
+    parser.add_argument("--at-once", type=int, default=1, help="histories; each has a server")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
-    report = drive(given.faults, given.seed, given.only.split(","), given.longest)
+    names = allowed(given.only.split(","))
+    report = drive(given.faults, given.seed, names, given.longest, given.at_once)
     print("\n".join(report.lines()))
     return 1 if report.wrongs else 0
 

@@ -7,10 +7,14 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import wraps
 from typing import TYPE_CHECKING
 
-from chaos.field import LEASE, until
+import psycopg
+
+from chaos.field import DISK, HOSTS, LEASE, Watch, until
 from scrapy_itemgraph.graph import ItemGraph
 
 if TYPE_CHECKING:
@@ -20,6 +24,13 @@ if TYPE_CHECKING:
     from chaos.field import Field
 
 FAULTS: dict[str, Callable[[Field, Strike], None]] = {}
+CALM = 0.8  # of the faults; others may strike while a worker starts, or is not over the last one
+# In seconds; after these it is struck all the same.
+RECOVERS, GETS_WORK = 20.0, 5.0
+# What takes space; where there is none for the second one, PostgreSQL ends.
+NEW_ROWS = "CREATE TABLE chaos AS SELECT repeat('.', 1000) FROM generate_series(1, 1000)"
+NEW_LOG = "SELECT pg_logical_emit_message(false, 'chaos', repeat('.', 1 << 22))"
+NEEDS: dict[str, str] = {}  # by the fault: what not every machine allows
 
 
 @dataclass(slots=True)
@@ -28,36 +39,74 @@ class Strike:
 
     choice: random.Random
     longest: float
+    spared: frozenset[int] = frozenset()  # processes that no fault ends
+    watches: list[Watch] = field(default_factory=list)
+
+    def lasts(self) -> float:
+        """Choose how many seconds something lasts: one in five may last as long as allowed."""
+        share = 1.0 if self.choice.random() < 0.2 else 0.2
+        return self.choice.uniform(1, max(2, self.longest * share))
 
     def victim(self, field: Field) -> subprocess.Popen:
-        """Choose a worker that runs."""
-        running = [worker for worker in field.workers if worker.poll() is None]
-        worker = self.choice.choice(running or field.workers)
+        """Choose a worker that crawls; mostly one that has work, while the others work as well."""
+        worker = self.choice.choice(field.workers)
         field.wait_until_it_crawls(worker)
+        if self.choice.random() < CALM:
+            field.wait_until_all_crawl()
+            with suppress(TimeoutError):
+                until(field.all_have_committed, RECOVERS)
+                until(lambda: field.claims_of(worker), GETS_WORK)
         return worker
 
+    def mortal(self, field: Field) -> subprocess.Popen:
+        """Choose a worker that may be ended."""
+        while (worker := self.victim(field)).pid in self.spared:
+            pass
+        return worker
 
-def fault(strike: Callable[[Field, Strike], None]) -> Callable[[Field, Strike], None]:
+    def watch(self, field: Field, *victims: subprocess.Popen) -> None:
+        """Look from now on when the claims of workers are others', if others can take them."""
+        others = [worker for worker in field.workers if worker not in victims]
+        if not others or any(field.crawls(worker) for worker in others):
+            self.watches.append(Watch(field, *(victim.pid for victim in victims)))
+
+
+def fault(strike: Callable[[Field, Strike], None], needs: str = "") -> None:
     """Make a function a fault of its name."""
-    FAULTS[strike.__name__.replace("_", " ")] = strike
-    return strike
+    name = strike.__name__.replace("_", " ")
+    FAULTS[name] = strike
+    if needs:
+        NEEDS[name] = needs
+
+
+def long_fault(strike: Callable[[Field, Strike], None], needs: str = "") -> None:
+    """Make a function a fault that strikes when all crawl: no start goes on without a database."""
+
+    @wraps(strike)
+    def strikes(field: Field, how: Strike) -> None:
+        field.wait_until_all_crawl()
+        strike(field, how)
+
+    fault(strikes, needs)
 
 
 @fault
 def kill_a_worker(field: Field, strike: Strike) -> None:
     """Kill -9."""
-    victim = strike.victim(field)
+    victim = strike.mortal(field)
     victim.kill()
+    strike.watch(field, victim)
     field.replace(victim)
 
 
 @fault
 def kill_all_workers(field: Field, strike: Strike) -> None:
     """Kill -9 of all at once."""
-    victims = list(field.workers)
-    strike.victim(field)
+    strike.mortal(field)
+    victims = [worker for worker in field.workers if worker.pid not in strike.spared]
     for victim in victims:
         victim.kill()
+    strike.watch(field, *victims)
     field.replace(*victims)
 
 
@@ -66,6 +115,7 @@ def freeze_a_worker(field: Field, strike: Strike) -> None:
     """Stop it past its lease, then let it go on: others have its work."""
     victim = strike.victim(field)
     victim.send_signal(signal.SIGSTOP)
+    strike.watch(field, victim)
     time.sleep(LEASE + strike.choice.uniform(1, 3))
     victim.send_signal(signal.SIGCONT)
 
@@ -73,16 +123,18 @@ def freeze_a_worker(field: Field, strike: Strike) -> None:
 @fault
 def interrupt_a_worker(field: Field, strike: Strike) -> None:
     """Send SIGINT: it ends by itself."""
-    victim = strike.victim(field)
+    victim = strike.mortal(field)
     victim.send_signal(signal.SIGINT)
+    strike.watch(field, victim)
     field.replace(victim)
 
 
 @fault
 def interrupt_a_worker_twice(field: Field, strike: Strike) -> None:
     """Send SIGINT, and again before it has ended."""
-    victim = strike.victim(field)
+    victim = strike.mortal(field)
     victim.send_signal(signal.SIGINT)
+    strike.watch(field, victim)
     time.sleep(strike.choice.uniform(0, 0.3))
     victim.send_signal(signal.SIGINT)
     field.replace(victim)
@@ -94,8 +146,13 @@ def block_a_loop(field: Field, strike: Strike) -> None:
     seconds = LEASE + strike.choice.uniform(0.5, 2)
     block = field.directory / "block"
     block.write_text(str(seconds))
-    until(lambda: not block.exists() or field.is_over)  # a worker that has the website's slot
+    until(lambda: not block.exists() or field.is_over)
+    for worker in field.workers:
+        if (field.directory / f"blocked-{worker.pid}").exists():
+            strike.watch(field, worker)
     time.sleep(seconds)
+    for blocked in field.directory.glob("blocked-*"):
+        blocked.unlink()
 
 
 @fault
@@ -111,21 +168,21 @@ def terminate_backends(field: Field, _: Strike) -> None:
 def kill_postgres(field: Field, _: Strike) -> None:
     """Kill -9 of the postmaster."""
     field.signal_postgres(signal.SIGKILL)
-    field.done()
+    field.progress()  # it answers again
 
 
 @fault
 def stop_postgres_at_once(field: Field, _: Strike) -> None:
     """Shut down immediately, so that the next start recovers."""
     field.signal_postgres(signal.SIGQUIT)
-    field.done()
+    field.progress()  # it answers again
 
 
 @fault
 def restart_postgres(field: Field, _: Strike) -> None:
     """Shut down fast, which ends all transactions, and start."""
     field.signal_postgres(signal.SIGINT)
-    field.done()
+    field.progress()  # it answers again
 
 
 @fault
@@ -134,11 +191,11 @@ def cut_connections(field: Field, _: Strike) -> None:
     field.proxy.cut()
 
 
-@fault
+@long_fault
 def freeze_the_network(field: Field, strike: Strike) -> None:
     """Pass nothing on for a while, and tell nobody."""
     field.proxy.freeze()
-    time.sleep(strike.choice.uniform(1, strike.longest))
+    time.sleep(strike.lasts())
     field.proxy.thaw()
 
 
@@ -151,9 +208,16 @@ def swallow_answers(field: Field, _: Strike) -> None:
 @fault
 def lock_tables(field: Field, strike: Strike) -> None:
     """Lock the tables that each claim and commit needs."""
-    with field.connection() as connection, connection.transaction():
-        connection.execute("LOCK TABLE items, work, results IN ACCESS EXCLUSIVE MODE")
-        time.sleep(strike.choice.uniform(1, strike.longest))
+    seconds = strike.lasts()
+    with field.connect() as connection:
+        while True:
+            try:
+                with connection.transaction():
+                    connection.execute("LOCK TABLE items, work, results IN ACCESS EXCLUSIVE MODE")
+                    time.sleep(seconds)
+            except psycopg.errors.DeadlockDetected:  # it got some of them, and a worker others
+                continue
+            return
 
 
 @fault
@@ -164,8 +228,11 @@ def disable_tasks(field: Field, strike: Strike) -> None:
         graph.disable(task)
         time.sleep(strike.choice.uniform(0.5, 3))
         graph.enable(task)
-    # Where nothing else was left to do, crawls have finished.
-    field.replace(*(worker for worker in field.workers if worker.poll() is not None))
+    # Where nothing else was left to do, crawls have finished, or are about to.
+    time.sleep(1)
+    field.replace(
+        *(worker for worker in field.workers if "Closing spider" in field.project.log(worker))
+    )
 
 
 @fault
@@ -180,3 +247,47 @@ def migrate_twice(field: Field, _: Strike) -> None:
         one.start()
     for one in both:
         one.join()
+
+
+@fault
+def raise_a_version(field: Field, strike: Strike) -> None:
+    """Deploy code with a higher version of a task to one worker; others go on with the old one."""
+    field.wait_until_all_crawl()  # of two that start, nobody knows which comes last
+    victim = strike.mortal(field)
+    field.raise_version(strike.choice.choice(["parse", "count", "count", "count"]))
+    victim.send_signal(signal.SIGINT)
+    strike.watch(field, victim)
+    field.replace(victim)
+
+
+def cut_off_a_host(field: Field, strike: Strike) -> None:
+    """Cut a host off its database and its sites past the lease of its worker, and bring it back."""
+    assert field.host is not None
+    field.host.cut_off(at_its_end=strike.choice.random() < 0.5)
+    strike.watch(field, field.workers[0])
+    time.sleep(LEASE + strike.lasts())
+    field.host.bring_back()
+
+
+def fill_the_disk(field: Field, strike: Strike) -> None:
+    """Leave the database no space on its disk for a while, for rows or for its log of changes."""
+    assert field.disk is not None
+    statement = strike.choice.choice([NEW_ROWS, NEW_LOG])
+    with field.disk.full():
+        until(lambda: _is_refused(field, statement))
+        time.sleep(strike.lasts())
+    field.progress()  # the server may have to be started
+
+
+def _is_refused(field: Field, statement: str) -> bool:
+    """Tell whether PostgreSQL says that its disk is full, or even ends for that."""
+    try:
+        with field.connect() as connection, connection.transaction(force_rollback=True):
+            connection.execute(statement)
+    except psycopg.OperationalError:
+        return True
+    return False
+
+
+long_fault(cut_off_a_host, HOSTS)
+long_fault(fill_the_disk, DISK)

@@ -1,9 +1,10 @@
-"""The field: a site, a database behind a proxy, and workers."""
+"""The field: sites, a database behind a proxy on a disk of its own, and workers on two hosts."""
 
 from __future__ import annotations
 
-import os
+import json
 import signal
+import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import psutil
 import psycopg
+import servers
 import sites
 import sqlalchemy as sa
 from projects import Project
 from proxies import Proxy, proxy
 
-from chaos import spiders
+from chaos import hosts, spiders
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
@@ -28,11 +30,23 @@ if TYPE_CHECKING:
 
 LEASE = 5.0  # seconds
 PATIENCE = 180.0
-DONE = "SELECT count(*) FROM results WHERE is_successful"
-HELD = """
-    SELECT count(*) FROM work w JOIN workers k ON k.id = w.worker_id
+PROGRESS = "SELECT coalesce(max(id), 0) FROM attempts WHERE outcome = 'ok'"
+COMMITTED = """
+    SELECT count(DISTINCT k.process_id) FROM attempts a JOIN workers k ON k.id = a.worker_id
+    WHERE a.id > %s AND k.process_id = ANY (%s)
+"""
+HELD_BY = """
+    FROM work w JOIN workers k ON k.id = w.worker_id
     WHERE w.token IS NOT NULL AND k.process_id = ANY (%s)
 """
+HELD = f"SELECT count(*) {HELD_BY}"
+CLAIMED = f"SELECT array_agg(ARRAY[w.item_id, w.task_id]), array_agg(w.token) {HELD_BY}"
+WAITING = """
+    SELECT w.item_id, w.task_id FROM work w
+    JOIN unnest(%s::bigint[], %s::int[]) p (item_id, task_id) USING (item_id, task_id)
+    WHERE w.token IS NULL OR w.token = ANY (%s)
+"""
+HOSTS, DISK = "a host of its own", "a disk of its own"
 
 
 @dataclass(eq=False)
@@ -43,26 +57,52 @@ class Field:
     project: Project
     proxy: Proxy
     url: str
-    workers: list[subprocess.Popen]
-    site: sites.Site
+    site: spiders.EndlessSite
+    host: hosts.Host | None  # where the first worker is
+    disk: hosts.Disk | None  # where the database is
+    workers: list[subprocess.Popen] = field(default_factory=list)
     struck: set[int] = field(default_factory=set)  # processes that a fault has ended
+    versions: dict[str, list[str]] = field(
+        default_factory=lambda: {task: ["1"] for task in spiders.TASKS}
+    )
+    over_at: int = 0  # the progress when the last fault was over
+    _kept: psycopg.Connection | None = None
 
     # Workers
 
-    def start(self) -> subprocess.Popen:
-        """Start one more worker."""
-        return self.project.start("crawl", "s")
+    def start(self, place: int) -> subprocess.Popen:
+        """Start a worker; the first is on the other host, if there is one."""
+        within = self.host.within if self.host is not None and place == 0 else ()
+        return self.project.start("crawl", "s", within=within)
 
     def replace(self, *ended: subprocess.Popen) -> None:
         """Start a worker for each that a fault has ended."""
         for worker in ended:
             self.struck.add(worker.pid)
             worker.wait(PATIENCE)
-            self.workers[self.workers.index(worker)] = self.start()
+            place = self.workers.index(worker)
+            self.workers[place] = self.start(place)
 
     def wait_until_it_crawls(self, worker: subprocess.Popen) -> None:
         """Wait until a worker has opened its spider: signals that come earlier end any program."""
-        until(lambda: "Spider opened" in self.project.log(worker) or worker.poll() is not None)
+        until(lambda: self.crawls(worker) or worker.poll() is not None)
+
+    def wait_until_all_crawl(self) -> None:
+        """Wait until all workers have opened their spiders."""
+        for worker in self.workers:
+            self.wait_until_it_crawls(worker)
+
+    def crawls(self, worker: subprocess.Popen) -> bool:
+        """Whether a worker has opened its spider."""
+        return "Spider opened" in self.project.log(worker)
+
+    def raise_version(self, task: str) -> None:
+        """Have workers that start from now on run a task with a higher version."""
+        self.versions[task].append(str(len(self.versions[task]) + 1))
+        latest = {task: versions[-1] for task, versions in self.versions.items()}
+        new = self.directory / "versions.new"
+        new.write_text(json.dumps(latest))
+        new.rename(self.directory / "versions.json")
 
     @property
     def is_over(self) -> bool:
@@ -71,33 +111,38 @@ class Field:
 
     # The database
 
-    @contextmanager
-    def connection(self) -> Iterator[psycopg.Connection]:
-        """Yield a connection that does not go through the proxy."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            yield connection
+    def connect(self) -> psycopg.Connection:
+        """Make a connection that does not go through the proxy."""
+        return psycopg.connect(self.url, autocommit=True)
 
     def ask(self, statement: str, *given: object) -> int:
         """Return a number; while the server is away it is asked again."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                with self.connection() as connection:
-                    row = connection.execute(statement, given or None).fetchone()
-                    assert row is not None
-                    return int(row[0])
+                if self._kept is None:
+                    self._kept = self.connect()
+                row = self._kept.execute(statement, given or None).fetchone()
+                assert row is not None
+                return int(row[0])
             except psycopg.OperationalError:
+                self.close()
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
 
-    def done(self) -> int:
-        """Return how many results there are."""
-        return self.ask(DONE)
+    def progress(self) -> int:
+        """Return a number that grows with each execution that is committed."""
+        return self.ask(PROGRESS)
 
-    def claims_of(self, *processes: int) -> int:
-        """Return how many pieces of work processes have claimed."""
-        return self.ask(HELD, list(processes))
+    def claims_of(self, worker: subprocess.Popen) -> int:
+        """Return how many pieces of work a worker has claimed."""
+        return self.ask(HELD, [worker.pid])
+
+    def all_have_committed(self) -> bool:
+        """Whether each worker has committed something since the last fault was over."""
+        processes = [worker.pid for worker in self.workers]
+        return self.ask(COMMITTED, self.over_at, processes) == len(processes)
 
     def signal_postgres(self, number: int) -> None:
         """Send a signal to the postmaster; we start it again, as any process that uses it does."""
@@ -105,6 +150,42 @@ class Field:
         with suppress(psutil.NoSuchProcess):
             psutil.Process(int(pid.read_text().split()[0])).send_signal(number)
         time.sleep(0.1)
+
+    def close(self) -> None:
+        """Give up the connection that is kept."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
+class Watch(threading.Thread):
+    """Looks when the claims that processes had are somebody else's, or done.
+
+    It begins when a fault strikes them; `seconds` has one number for each claim.
+    """
+
+    def __init__(self, one: Field, *processes: int) -> None:
+        super().__init__(daemon=True)
+        self.seconds: list[float] = []
+        self._began = time.monotonic()
+        self._field = one
+        with one.connect() as connection:
+            row = connection.execute(CLAIMED, [list(processes)]).fetchone()
+        assert row is not None
+        self._claimed, self._tokens = {tuple(pair) for pair in row[0] or ()}, row[1]
+        self.start()
+
+    def run(self) -> None:
+        """Look again and again."""
+        with suppress(psycopg.OperationalError), self._field.connect() as connection:
+            while self._claimed and time.monotonic() < self._began + PATIENCE:
+                items, tasks = zip(*self._claimed, strict=True)
+                given = [list(items), list(tasks), self._tokens]
+                left = set(connection.execute(WAITING, given).fetchall())
+                took = time.monotonic() - self._began
+                self.seconds += [took] * len(self._claimed - left)
+                self._claimed &= left
+                time.sleep(0.02)
 
 
 def until(holds: Callable[[], object], seconds: float = PATIENCE) -> float:
@@ -118,30 +199,52 @@ def until(holds: Callable[[], object], seconds: float = PATIENCE) -> float:
 
 
 @contextmanager
-def open_field(directory: Path, pages: int, workers: int) -> Iterator[Field]:
-    """Start a site, an embedded server and workers of a new crawl; end what is left of them."""
+def open_field(directory: Path, workers: int, needs: frozenset[str]) -> Iterator[Field]:
+    """Start sites, an embedded server and workers of a new crawl; end what is left of them.
+
+    Raises:
+        hosts.UnavailableError: where the machine does not allow what is needed.
+
+    """
     with ExitStack() as stack:
-        site = stack.enter_context(sites.site())
-        keeper = EmbeddedServer.start(directory / ".scrapy/itemgraph")
+        home = directory / ".scrapy/itemgraph"
+        home.mkdir(parents=True, mode=0o711)
+        host = stack.enter_context(hosts.host(spiders.SITES)) if HOSTS in needs else None
+        disk = stack.enter_context(hosts.disk(home)) if DISK in needs else None
+        site = stack.enter_context(sites.site(spiders.EndlessSite))
+        keeper = EmbeddedServer.start(home)
         stack.callback(keeper.close)
         engine = engines.sync_engine(keeper.url)
         with engine.begin() as connection:
             migrate.ensure(connection, auto=True)
-        between, through = stack.enter_context(proxy(engine))
+        ours = host.ours if host else tuple(f"127.0.0.{1 + at}" for at in range(spiders.SITES))
+        between, through = stack.enter_context(proxy(engine, ours[0]))
         engine.dispose()
-        project = Project(directory, through, site.url)
-        os.environ["PAGES"] = str(pages)
-        project.write(spiders.SPIDER, spiders.SETTINGS)
+        project = Project(directory, through)
+        places = f"HOSTS = {ours}\nPORT = {site.server.server_port}\n"
+        project.write(spiders.SPIDER, spiders.SETTINGS, places=places)
         direct = sa.make_url(keeper.url).set(drivername="postgresql")
         url = direct.render_as_string(hide_password=False)
-        one = Field(directory, project, between, url, [], site)
+        one = Field(directory, project, between, url, site, host, disk)
         stack.callback(_end, one)
-        one.workers = [one.start() for _ in range(workers)]
-        until(lambda: one.done() > 0)
+        (directory / "versions.json").write_text(json.dumps(dict.fromkeys(spiders.TASKS, "1")))
+        one.workers += [one.start(place) for place in range(workers)]
+        until(lambda: one.progress() > 0)
         yield one
 
 
+def possible(needs: str) -> str:
+    """Return why the machine does not allow what is needed, or nothing."""
+    with servers.open_directory() as directory:
+        try:
+            with hosts.host(1) if needs == HOSTS else hosts.disk(directory):
+                return ""
+        except hosts.UnavailableError as error:
+            return str(error)
+
+
 def _end(one: Field) -> None:
+    one.close()
     one.proxy.thaw()
     for process in one.project.started:
         with suppress(ProcessLookupError):

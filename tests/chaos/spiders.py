@@ -1,39 +1,67 @@
-"""The spider whose crawl is disturbed, and what its graph must be in the end."""
+"""The site without an end, the spider that crawls it, and what its graph must be in the end."""
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import sites
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
+    from email.message import Message
 
-GROUPS = 7
+AHEAD = 60  # pages that are known and not yet asked for
+MOST_LINKS = 10
+SITES = 8  # websites, each with a slot of its own
+PER_GROUP = 50  # pages
+
 SPIDER = """
+import json
 import time
+from contextlib import suppress
 
-LIMIT = int(os.environ["PAGES"])
+from proj.places import HOSTS, PORT
+
+with open("versions.json") as file:
+    VERSIONS = json.load(file)
+
+
+def page(number):
+    url = f"http://{HOSTS[number % len(HOSTS)]}:{PORT}/page/{number}"
+    return CreateItem(f"PAGE:{number}", tags=["page"], data={"url": url, "number": number})
+
+
+def counted(key):
+    return lambda old: {**old, key: old.get(key, 0) + 1}
+
+
+def block():
+    # The first that finds the file blocks its loop; another may find it at the same time.
+    with suppress(FileNotFoundError):
+        os.rename("block", f"blocked-{os.getpid()}")
+        time.sleep(float(open(f"blocked-{os.getpid()}").read()))
 
 
 class S(scrapy.Spider):
     name = "s"
 
     def seeds(self):
-        yield seed("PAGE:0", "/page/0", number=0)
+        yield page(0)
 
-    @task(tags=["page"])
+    def ask(self, item):
+        return scrapy.Request(item.data["url"], headers={"Version": VERSIONS["parse"]})
+
+    @task(tags=["page"], request="ask", version=VERSIONS["parse"])
     def parse(self, response, item):
-        if os.path.exists("block"):
-            seconds = float(open("block").read())
-            os.rename("block", f"blocked-{os.getpid()}")
-            time.sleep(seconds)
+        block()
         number = item.data["number"]
-        for child in (2 * number + 1, 2 * number + 2):
-            if child < LIMIT:
-                yield seed(f"PAGE:{child}", f"/page/{child}", number=child)
-        group = f"GROUP:{number % 7}"
+        for child in response.css("a::text").getall():
+            yield page(int(child))
+        group = f"GROUP:{number // 50}"
         yield CreateItem(group, tags=["group"], data={})
-        key = f"page {number}"
-        yield UpdateData(lambda old: {**old, key: old.get(key, 0) + 1}, id=group)
+        yield UpdateData(counted(f"page {number} as {VERSIONS['parse']}"), id=group)
         yield UpdateMetadata({"kind": response.css("title::text").get().split("/")[1]})
         if number % 5 == 4:
             # Which of two comes first must not show, so that graphs can be compared.
@@ -44,25 +72,87 @@ class S(scrapy.Spider):
     async def digest(self, response, item):
         metadata = await item.get_metadata("parse")
         yield UpdateMetadata({"length": len(metadata["kind"])})
+
+    @task(tags=["group"], download=False, version=VERSIONS["count"])
+    def count(self, response, item):
+        yield UpdateData(counted(f"counted as {VERSIONS['count']}"))
 """
 SETTINGS = """
 LOG_LEVEL = "INFO"
-DOWNLOAD_DELAY = 0.01
+DOWNLOAD_DELAY = 0.25
 CONCURRENT_REQUESTS_PER_DOMAIN = 4
 ITEMGRAPH_LEASE = 5
 """
+TASKS = ("parse", "count")  # whose version may be raised
 
 
-def faults_of(items: Iterable[Any], pages: int) -> list[str]:
-    """Return what is wrong with items: pages that are missing, or were committed twice."""
+class EndlessSite(sites.Site):
+    """A site that always has some more pages, until `end`; a page has the same links each time."""
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(port, "0.0.0.0")  # it is several sites, for another host too
+        self.server.handle_error = lambda *_: None  # those that ask are killed in the midst of it
+        self.promised = 1  # how many pages there are
+        self.asked: Counter[tuple[int, str]] = Counter()  # by page and version of the task
+        self._links: dict[int, range] = {}
+        self._is_over = False
+        self._counting = threading.Lock()
+
+    def end(self) -> None:
+        """Have no links to new pages from now on."""
+        self._is_over = True
+
+    @property
+    def repeats(self) -> int:
+        """How many requests were made again at the same version of the task."""
+        with self._counting:
+            return self.asked.total() - len(self.asked)
+
+    def respond(
+        self, method: str, target: str, headers: Message, body: bytes
+    ) -> tuple[int, dict[str, Any], bytes] | None:
+        """Answer a request for /page/N."""
+        number = int(target.rpartition("/")[2])
+        with self._counting:
+            self.asked[number, headers["Version"]] += 1
+            links = self._links_of(number)
+        listed = "".join(f"<a href='/page/{one}'>{one}</a>" for one in links)
+        text = f"<html><title>{target}</title><body>{listed}</body></html>"
+        return 200, {"Content-Type": "text/html"}, text.encode()
+
+    def _links_of(self, number: int) -> range:
+        if number not in self._links:
+            ahead = self.promised - len(self._links) - 1
+            many = 0 if self._is_over else min(max(AHEAD - ahead, 1), MOST_LINKS)
+            self._links[number] = range(self.promised, self.promised + many)
+            self.promised += many
+        return self._links[number]
+
+
+def wrongs(items: Iterable[Any], pages: int, versions: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what is wrong with items: what is missing, or was committed too often or not at all.
+
+    `versions` are those that each task had, one after another. What was committed under an old one
+    is done again under the last: once, and under each before it at most once. Where two pages
+    become one item, both may be done before that, and the one that is left once more if the other
+    came late and with an older version.
+    """
     found = {item.id: item for item in items}
-    wrong = []
+    names = set(found).union(*(one.aliases for one in found.values()))
+    wrong = [
+        f"PAGE:{number} is missing" for number in range(pages) if f"PAGE:{number}" not in names
+    ]
     for number in range(pages):
-        group = found.get(f"GROUP:{number % GROUPS}")
-        times = group.data.get(f"page {number}", 0) if group else 0
-        if times != 1:
-            wrong.append(f"page {number} was committed {times} times")
-        name = f"PAGE:{number}"
-        if not any(name == one.id or name in one.aliases for one in found.values()):
-            wrong.append(f"{name} is missing")
+        group = found.get(f"GROUP:{number // PER_GROUP}")
+        data = group.data if group else {}
+        each = [data.get(f"page {number} as {version}", 0) for version in versions["parse"]]
+        is_twin = number % 5 == 4 and len(each) > 1
+        if sum(each) == 0 or max(each) > (2 if is_twin else 1) or (not each[-1] and not is_twin):
+            wrong.append(f"page {number} was committed {each} times, by version")
+    for number in range(-(-pages // PER_GROUP)):
+        group = found.get(f"GROUP:{number}")
+        data = group.data if group else {}
+        each = [data.get(f"counted as {version}", 0) for version in versions["count"]]
+        if max(each) > 1 or not each[-1]:
+            wrong.append(f"GROUP:{number} was committed {each} times, by version")
     return wrong

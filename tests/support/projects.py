@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 PACKAGE = Path(__file__).parents[2]
 PATIENCE = 120.0
@@ -130,12 +130,25 @@ class Project:
             (package / f"{name}.py").write_text(textwrap.dedent(text))
         return self
 
-    def start(self, *arguments: str, PYTHONPATH: str = "") -> subprocess.Popen:  # noqa: N803
+    def start(
+        self,
+        *arguments: str,
+        PYTHONPATH: str = "",  # noqa: N803
+        within: Sequence[str] = (),
+    ) -> subprocess.Popen:
         """Start a scrapy command; its log goes to a file of its own, which `logs` looks at."""
-        return self.start_python("-m", "scrapy", *arguments, PYTHONPATH=PYTHONPATH)
+        return self.start_python("-m", "scrapy", *arguments, PYTHONPATH=PYTHONPATH, within=within)
 
-    def start_python(self, *arguments: str, PYTHONPATH: str = "") -> subprocess.Popen:  # noqa: N803
-        """Start Python; its standard error is the log, `finish` returns its standard output."""
+    def start_python(
+        self,
+        *arguments: str,
+        PYTHONPATH: str = "",  # noqa: N803
+        within: Sequence[str] = (),
+    ) -> subprocess.Popen:
+        """Start Python; its standard error is the log, `finish` returns its standard output.
+
+        `within` is a command that becomes Python where it should run, such as on another host.
+        """
         environment = os.environ | {
             "SITE": self.site_url,
             "PYTHONPATH": os.pathsep.join(filter(None, [PYTHONPATH, str(PACKAGE)])),
@@ -145,7 +158,7 @@ class Project:
         logs.watch(path)
         with path.open("w") as log, self._output(len(self.started)).open("w") as output:
             process = subprocess.Popen(
-                [sys.executable, *arguments],
+                [*within, sys.executable, *arguments],
                 cwd=self.directory,
                 env=environment,
                 stdout=output,

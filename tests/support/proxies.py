@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class Proxy:
     """Passes bytes on both ways; what it does not pass on waits, and nobody is told."""
 
-    def __init__(self, upstream: str | tuple[str, int]) -> None:
+    def __init__(self, upstream: str | tuple[str, int], host: str = "127.0.0.1") -> None:
         """Pass on to a server: the path of its socket, or its host and port."""
         self._upstream = upstream
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, 0))
         self._pairs: dict[socket.socket, socket.socket] = {}
         self._mute: set[socket.socket] = set()
         self._is_frozen = False
@@ -32,7 +32,7 @@ class Proxy:
 
     @property
     def port(self) -> int:
-        """Where it listens, on 127.0.0.1."""
+        """Where it listens, on its host."""
         return self._listener.getsockname()[1]
 
     def freeze(self) -> None:
@@ -125,7 +125,7 @@ class Proxy:
 
 
 @contextmanager
-def proxy(engine: sa.Engine) -> Iterator[tuple[Proxy, str]]:
+def proxy(engine: sa.Engine, at: str = "127.0.0.1") -> Iterator[tuple[Proxy, str]]:
     """Yield a proxy before an engine's server, and the URL of the database through it."""
     with engine.connect() as probe:
         info = probe.connection.driver_connection.info
@@ -133,10 +133,8 @@ def proxy(engine: sa.Engine) -> Iterator[tuple[Proxy, str]]:
         user, password = info.user, info.password
     engine.dispose()
     host, port = upstream
-    one = Proxy(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else upstream)
-    url = sa.URL.create(
-        "postgresql", user, password or None, "127.0.0.1", one.port, engine.url.database
-    )
+    one = Proxy(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else upstream, at)
+    url = sa.URL.create("postgresql", user, password or None, at, one.port, engine.url.database)
     try:
         yield one, url.render_as_string(hide_password=False)
     finally:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Site:
     """Pages by path; what was asked for is counted in `hits`."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, host: str = "127.0.0.1") -> None:
         self.hits: Counter[str] = Counter()
         self.robots = ""
         self.arrived = threading.Event()
@@ -54,7 +54,7 @@ class Site:
             def log_message(self, *_args) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.server = ThreadingHTTPServer((host, port), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
