@@ -501,8 +501,8 @@ def test_closing_gives_everything_back(crawl, database):
     asyncio.run(run())
 
     assert crawl.outstanding() == [("A", "parse", False)]
-    assert lock_holders(crawl) == 0
     assert crawl.rows("SELECT reason FROM workers") == [("finished",)]
+    until(lambda: lock_holders(crawl) == 0)  # the server may notice the end of a session later
 
 
 def test_behind_a_transaction_pooler_the_lock_is_held_by_a_session_of_its_own(crawl, database):
