@@ -70,7 +70,7 @@ def apply(
     kept = [c for c in changesets if c.claim is not None and c.outcome in _KEPT]
     running = [c for c in changesets if c.claim is None or c.outcome not in _KEPT]
     tasks = send_tasks(connection, crawl.id)
-    freed = _give_back(connection, kept, worker_id, crawl)
+    freed = _give_back(connection, kept, crawl)
     ended = _end(connection, [c.claim for c in running if c.claim is not None])
     running = [c for c in running if c.claim is None or c.claim.token in ended]
     operations = [op for c in running if _applies(c) for op in c.operations]
@@ -87,7 +87,9 @@ def apply(
     state.claimed_pairs |= ended_pairs  # each until its own changeset has run
     endings = {id(c): _run(connection, state, c, spider) for c in running}
     frees_names = flush(connection, state)
-    _record(connection, running, endings, state, worker_id)
+    given_back = {row.token for row in freed}
+    tried = [c for c in kept if c.claim is not None and c.claim.token in given_back]
+    _record(connection, tried, running, endings, state, worker_id=worker_id)
     refresh.refresh(connection, {*state.items, *freed_items}, new=alike(connection, state.new))
     queues.wake(connection, [row.queue_id for row in freed])
     scraped_items.append(connection, crawl.id, _kept(running, endings))
@@ -162,21 +164,15 @@ def _end(connection: Connection, claims: Sequence[Claim]) -> set[UUID]:
 
 
 def _give_back(
-    connection: Connection, kept: Sequence[Changeset], worker_id: int | None, crawl: SharedCrawl
+    connection: Connection, kept: Sequence[Changeset], crawl: SharedCrawl
 ) -> list[claims.Freed]:
     """Take the token off work that will be tried again."""
     returns = [
-        claims.Return(
-            claim=c.claim,
-            outcome=c.outcome,
-            error=c.error,
-            not_before=None if c.delay is None else crawl.now + c.delay,
-            log=c.log,
-        )
+        claims.Return(c.claim, c.outcome, None if c.delay is None else crawl.now + c.delay)
         for c in kept
         if c.claim is not None
     ]
-    return claims.give_back(connection, returns, worker_id)
+    return claims.give_back(connection, returns)
 
 
 def _run(connection: Connection, state: State, changeset: Changeset, spider: str | None) -> _Ending:
@@ -278,13 +274,24 @@ def _describe(error: OperationError, claim: Claim | None, spider: str | None) ->
 
 def _record(
     connection: Connection,
+    tried: Sequence[Changeset],
     running: Sequence[Changeset],
     endings: dict[int, _Ending],
     state: State,
+    *,
     worker_id: int | None,
 ) -> None:
-    """Write the attempts that ended, and the failures that were found."""
+    """Write the attempts that ended, and the failures that were found.
+
+    `tried` are those that will be tried again, `running` the others.
+    """
     ended: list[attempts.Attempt] = []
+    for changeset in tried:
+        claim = changeset.claim
+        item = None if claim is None else state.survivor(claim.item_id)
+        if claim is not None and item is not None:
+            ending = _Ending(changeset.outcome, changeset.error)
+            ended.append(_attempt(claim, changeset, ending, worker_id, item))
     failed: list[failures.Failed] = []
     unnamed: list[UUID] = []
     handled, _ = state.effects.settled_failures()
@@ -292,27 +299,19 @@ def _record(
         ending, claim = endings[id(changeset)], changeset.claim
         if claim is None or ending.outcome is None:
             continue
-        item = None if ending.item_id is None else _bearer(state, ending.item_id, claim.task_id)
-        if item is None or item.is_deleted:
+        item = None if ending.item_id is None else state.survivor(ending.item_id)
+        if item is None or ending.item_id is None:
             unnamed.append(claim.token)
             continue  # nobody could look at it
         if item.id != claim.item_id and _drops_names(changeset):
             unnamed.append(claim.token)
-        ended.append(
-            attempts.Attempt.of(
-                claim,
-                ending.outcome,
-                worker_id,
-                error=ending.error,
-                item_id=item.id,
-                log=changeset.log,
-            )
-        )
-        if ending.found is None:
+        ended.append(_attempt(claim, changeset, ending, worker_id, item))
+        bearer = _bearer(state, ending.item_id, claim.task_id)
+        if ending.found is None or bearer is None or bearer.is_deleted:
             continue
         failed.append(
             failures.Failed(
-                item_id=item.id,
+                item_id=bearer.id,
                 task_id=claim.task_id,
                 version=claim.version,
                 error=ending.error,
@@ -323,6 +322,16 @@ def _record(
     failures.write(connection, failed)
     attempts.record(connection, ended)
     commit_tokens.note(connection, unnamed)
+
+
+def _attempt(
+    claim: Claim, changeset: Changeset, ending: _Ending, worker_id: int | None, item: Item
+) -> attempts.Attempt:
+    """Return the record of a claim that ended with a changeset, on the item that survived it."""
+    outcome = ending.outcome or changeset.outcome
+    return attempts.Attempt.of(
+        claim, outcome, worker_id, error=ending.error, item_id=item.id, log=changeset.log
+    )
 
 
 def _drops_names(changeset: Changeset) -> bool:

@@ -120,8 +120,8 @@ def flush(connection: Connection, state: State) -> bool:
     _write_tags(connection, state, living)
     _write_results(connection, state, living)
     _write_failures(connection, state)
-    into = _final_owners(state)
-    moved = [(old, into[new]) for old, new in state.effects.items_moved if new in into]
+    merged = [(old, state.survivor(old)) for old, _ in state.effects.items_moved]
+    moved = [(old, item.id) for old, item in merged if item is not None]
     if moved:
         connection.execute(MOVE_ATTEMPTS, columns(moved, items=0, into=1))
     stored = [item.id for item in gone if not item.is_new]
@@ -153,19 +153,6 @@ def _write_failures(connection: Connection, state: State) -> None:
             if isinstance(pair, tuple) and not state.items[into].is_deleted
         ],
     )
-
-
-def _final_owners(state: State) -> dict[int, int]:
-    """Return where items went in the end, through chains of merges; none for deleted ones."""
-    steps = dict(state.effects.items_moved)
-    final: dict[int, int] = {}
-    for start in {*steps, *steps.values()}:
-        item_id = start
-        while item_id in steps:
-            item_id = steps[item_id]
-        if not state.items[item_id].is_deleted:
-            final[start] = item_id
-    return final
 
 
 def slot_numbers(

@@ -246,9 +246,14 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: ops.EnqueueReq
         result.is_changed = True
         run.draft.effects.failures.append(Handled((item.id, task_id), by="fetched again"))
     if old and is_own:
-        others = {key: value for key, value in item.data.items() if key not in _OF_REQUESTS}
-        _set_data(run, item, {**operation.data, **others})
+        _take_request(run, item, operation)
     return bool(old)
+
+
+def _take_request(run: ChangesetRun, item: Item, operation: ops.EnqueueRequest) -> None:
+    """Give an item its request as it is now; what others put beside the old one stays."""
+    others = {key: value for key, value in item.data.items() if key not in _OF_REQUESTS}
+    _set_data(run, item, {**operation.data, **others})
 
 
 def _take_callback(
@@ -261,7 +266,7 @@ def _take_callback(
         item.drop_tag(tag)
     for tag in operation.tags:
         item.set_tag(tag, None)
-    _set_data(run, item, dict(operation.data))
+    _take_request(run, item, operation)
     return True
 
 

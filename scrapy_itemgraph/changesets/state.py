@@ -248,6 +248,14 @@ class State:
     taken: Container[str] = ()
     effects: Effects = field(default_factory=Effects)
 
+    def survivor(self, item_id: int) -> Item | None:
+        """Return the item that an item is now, through merges; None if it was deleted."""
+        went = dict(self.effects.items_moved)
+        while item_id in went:
+            item_id = went[item_id]
+        item = self.items.get(item_id)
+        return None if item is None or item.is_deleted else item
+
     def task_named(self, task_id: int) -> TaskRow:
         """Return a task in force by its number."""
         return next(row for row in self.tasks.values() if row.id == task_id)

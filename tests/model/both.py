@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import itertools
-from datetime import timedelta
+import json
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import graphs
 import oracle
+import sqlalchemy as sa
 from model import reading
 from model.crawls import Crawl, End
 from model.item_graph import Pair, Task
+from model.operations import Enqueue
 
 from scrapy_itemgraph.changesets import additions
 from scrapy_itemgraph.model import operations as ops
-from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.model import tasks as task_options
+from scrapy_itemgraph.model.work import Outcome, Redirect
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import crawl_reports
 from scrapy_itemgraph.store.registry import crawls, sweeps
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
+from scrapy_itemgraph.store.worklist import stored_redirects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import sqlalchemy as sa
+
+NOW = sa.text("SELECT clock_timestamp()")
+FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 
-def declared(tasks: Mapping[str, Task]) -> dict[str, dict[str, Any]]:
-    """Return tasks as `@task` takes them."""
-    return {
+def declared(tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """Return tasks as `@task` takes them, and `callbacks` as a setting does."""
+    plain = {name: task for name, task in tasks.items() if task.is_callback}
+    callbacks = {
+        name: {"version": task.version, "max_failures": task.max_failures}
+        | ({} if task.ttl is None else {"ttl": f"{task.ttl}h"})
+        for name, task in plain.items()
+    }
+    return {"callbacks": callbacks} | {
         name: {
             "tags": list(task.tags),
             "version": task.version,
@@ -42,6 +55,7 @@ def declared(tasks: Mapping[str, Task]) -> dict[str, dict[str, Any]]:
             "retry_failed_on_version_bump": task.retry_failed_on_version_bump,
         }
         for name, task in tasks.items()
+        if name not in plain
     }
 
 
@@ -53,12 +67,13 @@ class Both:
         self.ours = graphs.Crawl.of(connection, **declared(tasks))
         self.model = Crawl(tasks)
         self.claims: list[tuple[Any, int]] = []  # with their workers; also those that are lost
+        self.begin_run()
 
     # What is done to both
 
     def apply(self, *given: ops.Operation) -> None:
         """Act from outside."""
-        self.commit([graphs.changeset(None, *given)], [End(given)])
+        self.end([(None, {"operations": given})])
 
     def add(self, *given: ops.CreateItem) -> None:
         """Create items in bulk, as `scrapy itemgraph add` does."""
@@ -74,18 +89,34 @@ class Both:
         """Commit a batch: of claims (None: from outside) and how they end, as `End` says it."""
         ours, model = [], []
         for claim, fields in ends:
-            end = End(token=None if claim is None else claim.token, **fields)
+            is_of_callback = claim is not None and self.model.tasks[claim.task].is_callback
+            allowed = {"allow_failure": True} if is_of_callback else {}
+            end = End(token=None if claim is None else claim.token, **fields | allowed)
             model.append(end)
             ours.append(
                 graphs.changeset(
                     claim,
-                    *end.operations,
+                    *map(self.stored_form, end.operations),
                     outcome=Outcome(end.outcome),
                     allow_failure=end.allow_failure,
                     delay=timedelta(hours=end.delay) if end.outcome == "retry" else None,
+                    is_of_callback=is_of_callback,
                 )
             )
         self.commit(ours, model)
+
+    def stored_form(self, one: Any) -> ops.Operation:
+        """Return an operation as the package has it."""
+        if not isinstance(one, Enqueue):
+            return one
+        again = {"never": None, "in each run": self.run_since, "whenever": FOR_EVER}
+        return ops.EnqueueRequest(
+            id=one.name,
+            tags=(task_options.callback_tag(one.callback),),
+            data=one.data,
+            nice=one.nice,
+            again_before=again[one.again],
+        )
 
     def commit(self, changesets: Sequence[ops.Changeset], ends: Sequence[End]) -> None:
         """Commit on both, and compare what became of each changeset."""
@@ -129,6 +160,7 @@ class Both:
             assert claim.item.data == item.data
             assert claim.item.id == item.name
             assert dict(claim.item.tags) == item.tags
+            assert claim.request == self.model.work[pair].request
             self.model.claim(pair, claim.token, worker)
             self.claims.append((claim, worker))
         return taken
@@ -155,14 +187,29 @@ class Both:
         self.ours.release(*claims)
         self.model.release(claim.token for claim in claims)
 
+    def redirect(self, claim: Any, name: str | None, url: str) -> None:
+        """Let a claim's request be redirected."""
+        request = {"url": url}
+        with graphs.committed(self.connection):
+            engine.hot_path(self.connection)
+            move = Redirect(claim=claim, name=name, request=json.dumps(request))
+            (answer,) = stored_redirects.redirect(self.connection, self.ours.id, [move])
+        assert str(answer) == self.model.redirect(claim.token, name, request)
+
     def die(self, limit: int, *, alone: bool) -> None:
         """Let a worker claim, die, and be buried."""
         taken = self.claim(limit, alone=alone, dies=True)
         assert self.ours.take_over() == len(taken)
         self.model.bury(self.claims[-1][1] if taken else 0)
 
+    def begin_run(self) -> None:
+        """Begin a run, in which start requests are fetched once."""
+        self.run_since = self.connection.scalar(NOW)
+        self.model.begin_run()
+
     def let_pass(self, hours: float, *, staged: bool) -> None:
         """Let time pass; unless `staged`, what that changes is not noticed yet."""
+        self.run_since -= timedelta(hours=hours)
         with graphs.committed(self.connection):
             crawl_reports.age(self.connection, self.ours.id, timedelta(hours=hours))
         if staged:
@@ -206,12 +253,16 @@ class Both:
             sweeps.rename_tags(self.connection, {old: new})
         self.model.rename_tag(old, new)
 
+    def notice(self) -> None:
+        """Notice all that is due by now."""
+        self.ours.stage()
+        self.model.end_sweep()
+
     # What must be the same
 
     def check(self) -> None:
         """Compare the whole graph and the whole worklist, after all that is due was noticed."""
-        self.ours.stage()
-        self.model.end_sweep()
+        self.notice()
         oracle.assert_worklist_is_true(self.connection, self.ours.id)
         assert_same(
             reading.stored_graph(self.connection, self.ours.id), reading.model_graph(self.model)

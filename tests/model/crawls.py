@@ -6,8 +6,8 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from model.item_graph import ItemGraph, Pair, Refused, Result, Task
-from model.operations import Run
+from model.item_graph import Attempt, ItemGraph, Pair, Refused, Result, Task
+from model.operations import Enqueue, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,13 +65,37 @@ class Crawl(ItemGraph):
     def release(self, tokens: Iterable[Any]) -> None:
         """Give claims back in their place."""
         for token in tokens:
-            self._give_back(self.claimed(token))
+            pair = self.claimed(token)
+            if pair is not None:
+                self._give_back(pair, "released")
         self._end_step()
 
-    def _give_back(self, pair: Pair | None) -> None:
-        if pair is not None:
-            work = self.work[pair]
-            work.token = work.worker = work.version = work.answers = None
+    def _give_back(self, pair: Pair, outcome: str) -> None:
+        work = self.work[pair]
+        self._note(pair.item, pair, work.tries, outcome)
+        work.token = work.worker = work.version = work.answers = None
+
+    def _note(self, item: int, pair: Pair, tries: int, outcome: str) -> None:
+        """Keep an attempt at a pair as history, on the item that survived it."""
+        self.attempts_made += 1
+        attempt = Attempt(self.attempts_made, tries + 1, outcome)
+        if item in self.items:
+            self.items[item].attempts.setdefault(pair.task, []).append(attempt)
+
+    # Redirects
+
+    def redirect(self, token: Any, name: str | None, request: dict[str, Any]) -> str:
+        """Note where a claim's request was redirected to; return whether it may go on there.
+
+        The name becomes an alias; if another has it, the page is known already.
+        """
+        pair = self.claimed(token)
+        if pair is None:
+            return "lost"
+        if name is not None and self.names.setdefault(name, pair.item) != pair.item:
+            return "taken"
+        self.work[pair].request = request
+        return "on"
 
     def bury(self, worker: int) -> None:
         """Let a worker be found dead: its claims go back, and are charged with its death."""
@@ -82,10 +106,11 @@ class Crawl(ItemGraph):
             work.deaths += 1
             work.deaths_alone += was_alone
             if work.deaths_alone >= DEATHS_ALONE:
+                self._note(pair.item, pair, work.tries, "died")
                 self._fail(pair, None, "failed")
                 del self.work[pair]
             else:
-                self._give_back(pair)
+                self._give_back(pair, "died")
         self._end_step()
 
     # Commits
@@ -117,7 +142,7 @@ class Crawl(ItemGraph):
 
     def _tried(self, end: End, pair: Pair | None) -> None:
         assert pair is not None
-        self._give_back(pair)
+        self._give_back(pair, end.outcome)
         if end.outcome == "retry":
             work = self.work[pair]
             work.tries += 1
@@ -140,20 +165,26 @@ class Crawl(ItemGraph):
             except Refused as refused:
                 self.items, self.names, self.numbers = before
                 outcome, error, keeps = "failed", refused.kind, False
-                run.own = None if pair is None else pair.item
-        if pair is not None:
-            del self.work[pair]
-        if run.own is not None:
-            survivor = Pair(run.own, str(run.task))
+                if pair is not None:
+                    run = Run(self, *pair, run.answers)
+                    if self.tasks[pair.task].is_callback:  # its requests go on all the same
+                        run.carry_out([one for one in end.operations if isinstance(one, Enqueue)])
+                        keeps = True
+        tries = 0 if pair is None else self.work.pop(pair).tries
+        if pair is not None and run.own is not None:
+            survivor = Pair(run.own, pair.task)
             if keeps and outcome != "refused":
                 self._complete(survivor, run, version)
             if outcome != "ok":
                 self._fail(survivor, {run.answers, run.expired}, outcome)
+            if keeps and outcome == "failed" and self.tasks[pair.task].is_callback:
+                self.items[run.own].results[pair.task].expired = self.tick  # stale, once handled
+            self._note(run.own, pair, tries, outcome)
         return Became(outcome, error)
 
     def _complete(self, pair: Pair, run: Run, version: str | None) -> None:
         """Complete a result: now, in the version as it was claimed (SRAP-10, SRAP-19)."""
-        result = self.items[pair.item].results.setdefault(pair.task, Result())
+        result = self.items[pair.item].results.setdefault(pair.task, Result(self.tick))
         ttl, is_own = run.ttl or (self.tasks[pair.task].ttl, False)
         result.completed, result.version = (self.now, self.tick), version
         result.expires = None if ttl is None else self.now + ttl
@@ -171,7 +202,7 @@ class Crawl(ItemGraph):
         page that breaks its parser is not fetched again and again. Nor is one that its workers
         died of, then `answered` is None.
         """
-        result = self.items[pair.item].results.setdefault(pair.task, Result())
+        result = self.items[pair.item].results.setdefault(pair.task, Result(self.tick))
         if answered is None or result.expired in answered:
             result.is_held = True
             result.open.append(kind)
@@ -182,10 +213,21 @@ class Crawl(ItemGraph):
         self.settle()
         self.tick += 1
 
+    def next_change(self) -> float | None:
+        """Return in how many hours time will change something next, if it will."""
+        moments = [one.expires for item in self.items.values() for one in item.results.values()]
+        moments += [work.not_before for work in self.work.values()]
+        return min((one - self.now for one in moments if one and one > self.now), default=None)
+
     def let_pass(self, hours: float) -> None:
         """Let time pass; what expires by that is stale (SRAP-23)."""
         self.now += hours
         self._end_step()
+
+    def begin_run(self) -> None:
+        """Begin a run: from now on start requests are to be fetched again."""
+        self.tick += 1
+        self.run_since = self.tick
 
     def handle(self, task: str | None, *, retry: bool) -> None:
         """Handle open failures, of a task or all (SRAP-29); with `retry` their pairs may run."""

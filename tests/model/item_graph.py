@@ -41,11 +41,14 @@ class Task:
     max_failures: int | None = None
     exclusive: str = "pair"
     retry_failed_on_version_bump: bool = False
+    is_callback: bool = False  # a plain callback, whose requests are items
 
 
 @dataclass
 class Result:
     """What a pair last produced (SRAP-10); `open` are the kinds of its open failures."""
+
+    made: int  # the tick
 
     metadata: dict[str, Any] = field(default_factory=dict)
     version: str | None = None
@@ -55,6 +58,14 @@ class Result:
     expired: int | None = None  # the tick of an `Expire`
     is_held: bool = False
     open: list[str] = field(default_factory=list)
+
+
+class Attempt(NamedTuple):
+    """One claim's life, kept as history: of a pair the last ten."""
+
+    order: int
+    number: int  # the try, from 1
+    outcome: str
 
 
 @dataclass
@@ -69,6 +80,7 @@ class Item:
     not_before: float | None
     updated: int  # the tick
     results: dict[str, Result] = field(default_factory=dict)
+    attempts: dict[str, list[Attempt]] = field(default_factory=dict)
 
     @property
     def slot(self) -> str:
@@ -90,6 +102,7 @@ class Work:
     worker: int | None = None
     version: str | None = None
     answers: int | None = None  # the expiry that was there when it was claimed
+    request: dict[str, Any] | None = None  # where redirects took it
 
 
 class ItemGraph:
@@ -99,12 +112,14 @@ class ItemGraph:
         self.now = 0.0
         self.tick = 0
         self.numbers = 0
+        self.attempts_made = 0
         self.items: dict[int, Item] = {}
         self.names: dict[str, int | None] = {}  # None: of a deleted item, and stays taken
         self.tasks: dict[str, Task] = {}
         self.disabled: set[str] = set()
         self.registered: set[str] = set()
         self.work: dict[Pair, Work] = {}
+        self.run_since = 0  # the tick
         self.swept_since: int | None = None  # the tick at which code changed that is not yet swept
 
     # Names

@@ -14,6 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+@dataclass(frozen=True)
+class Enqueue:
+    """A Request that a spider without tasks yields: its name, its callback, where it leads.
+
+    `again` says when one that is known is fetched again: "never"; "in each run", once, as one of
+    `start()`; "whenever" it is yielded, as one with `dont_filter`.
+    """
+
+    name: str
+    callback: str
+    url: str
+    again: str = "never"
+    nice: int = 0
+
+    verb = "enqueue"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The data of its item."""
+        return {"url": self.url, "request": {"callback": self.callback}}
+
+
 @dataclass
 class Run:
     """Operations that are carried out together: of an execution, or from outside (`own` is None).
@@ -66,7 +88,7 @@ class Run:
 
     def result(self, number: int, task: str) -> Result:
         """Return a pair's result; one that never ran is made where there is none."""
-        return self.graph.items[number].results.setdefault(task, Result())
+        return self.graph.items[number].results.setdefault(task, Result(self.graph.tick))
 
     def is_own(self, number: int, task: str) -> bool:
         """Tell whether this execution will complete a pair."""
@@ -111,6 +133,47 @@ class Run:
         for alias in one.aliases:
             graph.names.setdefault(alias, number)
 
+    def enqueue(self, one: Enqueue) -> None:
+        """Make a request an item, or have it fetched again (docs: requests without tasks).
+
+        What waits or is stale is fetched anyway. If the item is known by this name as an alias, the
+        request led here once: whatever callback it has runs again, and its own request stays.
+        """
+        graph = self.graph
+        if one.name not in graph.names:
+            tags = [f"callback:{one.callback}"]
+            self.create_item(ops.CreateItem(one.name, tags, one.data, nice=one.nice))
+            return
+        number = graph.names[one.name]
+        if number is None or one.again == "never":
+            return
+        item = graph.items[number]
+        since = graph.tick + 1 if one.again == "whenever" else graph.run_since
+        is_its_own = item.name == one.name
+        if is_its_own and f"callback:{one.callback}" not in item.tags:
+            if item.updated < since:  # the code gave the request another callback since
+                others = {tag: value for tag, value in item.tags.items() if "callback:" not in tag}
+                item.tags = others | {f"callback:{one.callback}": None}
+                self._take_request(item, one)
+            return
+        is_again = False
+        for task, result in item.results.items():
+            is_meant = task == one.callback or not is_its_own
+            is_done = result.is_held or graph.is_fresh(Pair(number, task))
+            made = result.made if result.completed is None else result.completed[1]
+            if graph.tasks[task].is_callback and is_meant and is_done and made < since:
+                result.expired, result.is_held, result.open = graph.tick, False, []
+                is_again = True
+        if is_again and is_its_own:
+            self._take_request(item, one)
+
+    def _take_request(self, item: Item, one: Enqueue) -> None:
+        """Give an item the request of now; what others put beside the old one stays."""
+        of_request = {"url", "request", "download_slot"}
+        others = {key: value for key, value in item.data.items() if key not in of_request}
+        item.data = {**one.data, **others}
+        item.updated = self.graph.tick
+
     def rename_item(self, one: ops.RenameItem) -> None:
         """Give an item another id; the old one stays an alias (SRAP-42)."""
         number = self.item(one.id)
@@ -148,6 +211,8 @@ class Run:
             if task in gone.results:
                 pairs = Pair(number, task), Pair(into, task)
                 self._merge_result(*pairs, gone.results[task], stays.results, mergers.get(task))
+        for task, attempts in gone.attempts.items():
+            stays.attempts[task] = sorted([*stays.attempts.get(task, []), *attempts])
         for name in [name for name, owner in graph.names.items() if owner == number]:
             graph.names[name] = into
         if self.own == number:
@@ -229,7 +294,7 @@ class Run:
 
     def update_metadata(self, one: ops.UpdateMetadata) -> None:
         """Change metadata; state and times stay (SRAP-49)."""
-        task, number = self.known(one.task), self.touch(one.id)
+        number, task = self.touch(one.id), self.known(one.task)
         result = self.result(number, task)
         self.has_metadata = self.has_metadata or self.is_own(number, task)
         result.metadata = _merged(one.merge, result.metadata)
@@ -237,9 +302,10 @@ class Run:
     def store_result(self, one: ops.StoreResult) -> None:
         """Store a result as if the task had just run (SRAP-57)."""
         graph = self.graph
-        task, number = self.known(one.task), self.touch(one.id)
+        number, task = self.touch(one.id), self.known(one.task)
         ttl = graph.tasks[task].ttl
         graph.items[number].results[task] = Result(
+            self.result(number, task).made,
             metadata=dict(one.metadata),
             version=graph.tasks[task].version,
             completed=(graph.now, graph.tick),

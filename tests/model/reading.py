@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from model.crawls import Crawl
     from sqlalchemy import Connection
 
-# Hours from now, rounded: a history takes seconds, and what is compared differs by half an hour.
+# Hours from now, to a quarter: a history takes seconds, and its clock goes by quarters of an hour.
 ITEMS = sa.text("""
     SELECT i.id, i.name, i.data, i.created_by, i.nice, s.name AS slot,
         ARRAY(SELECT a.name FROM aliases a WHERE a.item_id = i.id ORDER BY a.name COLLATE "C")
@@ -37,6 +37,11 @@ RESULTS = sa.text("""
     FROM results r JOIN tasks t ON t.id = r.task_id JOIN items i ON i.id = r.item_id
     WHERE i.crawl_id = :crawl
 """)
+ATTEMPTS = sa.text("""
+    SELECT i.name AS item, t.name AS task, a.number, a.outcome
+    FROM attempts a JOIN tasks t ON t.id = a.task_id LEFT JOIN items i ON i.id = a.item_id
+    WHERE t.crawl_id = :crawl ORDER BY a.id
+""")
 STRAY_FAILURES = sa.text("""
     SELECT f.item_id, f.task_id FROM failures f WHERE f.handled_at IS NULL AND NOT EXISTS (
         SELECT FROM results r WHERE r.item_id = f.item_id AND r.task_id = f.task_id)
@@ -44,16 +49,18 @@ STRAY_FAILURES = sa.text("""
 # A claim of an item that is gone stands until it ends, and is lost then.
 WORK = sa.text("""
     SELECT i.name AS item, t.name AS task, w.worker_id AS worker, w.tries, w.deaths,
-        w.alone_deaths, w.is_stale, w.nice, w.seq, s.name AS slot,
+        w.alone_deaths, w.is_stale, w.nice, w.seq, w.request, s.name AS slot,
         extract(epoch FROM w.not_before - clock_timestamp()) / 3600 AS not_before
     FROM work w JOIN tasks t ON t.id = w.task_id JOIN queues q ON q.id = w.queue_id
     JOIN limits s ON s.id = q.slot_id LEFT JOIN items i ON i.id = w.item_id
     WHERE w.crawl_id = :crawl AND (i.id IS NOT NULL OR w.token IS NULL)
 """)
 
+KEPT_ATTEMPTS = 10  # of each pair
+
 
 def _hours(value: Any) -> float | None:
-    return None if value is None else round(float(value), 1) + 0.0
+    return None if value is None else round(float(value) * 4) / 4
 
 
 def stored_graph(connection: Connection, crawl_id: int) -> dict[str, Any]:
@@ -69,6 +76,7 @@ def stored_graph(connection: Connection, crawl_id: int) -> dict[str, Any]:
             "nice": row.nice,
             "slot": row.slot,
             "results": {},
+            "attempts": {},
         }
         for row in connection.execute(ITEMS, crawl)
     }
@@ -83,6 +91,10 @@ def stored_graph(connection: Connection, crawl_id: int) -> dict[str, Any]:
             "is expired": row.is_expired and row.completed is not None,
             "open": list(row.open),
         }
+    for row in connection.execute(ATTEMPTS, crawl):
+        assert row.item is not None, "attempts at an item that is gone"
+        attempts = items[row.item]["attempts"].setdefault(row.task, [])
+        attempts[:] = [*attempts, (row.number, row.outcome)][-KEPT_ATTEMPTS:]
     return {"items": items, "taken": sorted(connection.execute(TOMBSTONES, crawl).scalars())}
 
 
@@ -110,6 +122,10 @@ def model_graph(crawl: Crawl) -> dict[str, Any]:
                 }
                 for task, result in item.results.items()
             },
+            "attempts": {
+                task: [(one.number, one.outcome) for one in attempts[-KEPT_ATTEMPTS:]]
+                for task, attempts in item.attempts.items()
+            },
         }
     return {
         "items": items,
@@ -129,6 +145,7 @@ def stored_work(connection: Connection, crawl_id: int) -> tuple[dict[str, Any], 
             "worker": row.worker,
             "tries": row.tries,
             "deaths": (row.deaths, row.alone_deaths),
+            "request": row.request,
         }
         | (
             {}
@@ -156,6 +173,7 @@ def model_work(crawl: Crawl) -> dict[str, Any]:
             "worker": work.worker,
             "tries": work.tries,
             "deaths": (work.deaths, work.deaths_alone),
+            "request": work.request,
         }
         if work.worker is None:
             described |= {

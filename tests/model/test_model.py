@@ -3,24 +3,53 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 from model.both import Both
-from model.item_graph import Task
+from model.histories import (
+    EVERYTHING,
+    GENTLE_STARTS,
+    INSIDE,
+    OUTSIDE,
+    STARTS,
+    additions,
+    any_ends,
+    batches,
+    endings,
+    ends,
+    kinds,
+    names,
+    periods,
+    rarely,
+    requests,
+    some,
+    some_task,
+    tags,
+    task_names,
+)
 
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.store.registry import sweeps
+
+if TYPE_CHECKING:
+    from model.operations import Enqueue
 
 pytestmark = pytest.mark.server
 
 # 0 in `make test`: a few histories, always the same. `make model` sets them.
 EXAMPLES = int(os.environ.get("ITEMGRAPH_TEST_MODEL", "0"))
-STEPS = int(os.environ.get("ITEMGRAPH_TEST_MODEL_STEPS", "30"))
+STEPS = int(os.environ.get("ITEMGRAPH_TEST_MODEL_STEPS", "20"))
 SHRINKS = os.environ.get("ITEMGRAPH_TEST_MODEL_SHRINKS", "1") == "1"
 SEED = int(os.environ.get("ITEMGRAPH_TEST_MODEL_SEED", "0"))
 
@@ -28,143 +57,12 @@ PROFILE = settings(
     derandomize=not EXAMPLES,
     database=None,
     deadline=None,
-    max_examples=EXAMPLES or 40,
+    max_examples=EXAMPLES or 30,
     stateful_step_count=STEPS,
     report_multiple_bugs=False,
     phases=[Phase.generate, Phase.shrink] if SHRINKS else [Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-
-# What the code declares, start after start.
-STARTS = (
-    {
-        "parse": Task(("page",), ttl=24),
-        "review": Task(("page",), depends_on=("parse",)),
-        "index": Task(("list", "page"), ttl=2, nice=5),
-    },
-    {
-        "parse": Task(("page",), ttl=24, version="2"),
-        "review": Task(("page", "list"), depends_on=("parse",), version="2", max_failures=1),
-        "index": Task(("list",), nice=-5, slot="elsewhere.example"),
-    },
-    {
-        "parse": Task(("page", "list"), version="3", retry_failed_on_version_bump=True),
-        "review": Task(("page",), depends_on=("parse", "index"), max_failures=2, ttl=6),
-        "index": Task(("page",), exclusive="item"),
-    },
-    {
-        "parse": Task(("page",), version="2", ttl=3),
-        "late": Task(("list",), depends_on=("parse",), download=False),
-    },
-)
-# Those that do not let go of failures, which may be made by whoever commits meanwhile.
-GENTLE_STARTS = [0, 1, 3]
-TASKS = ["parse", "review", "index"]
-
-
-def joined(into: dict[str, Any], gone: dict[str, Any]) -> dict[str, Any]:
-    """Merge two items' data or metadata."""
-    return {**gone, **into, "joined": len(into) + len(gone)}
-
-
-def counted(old: dict[str, Any]) -> dict[str, Any]:
-    """Count how often this ran."""
-    return {**old, "count": old.get("count", 0) + 1}
-
-
-def emptied(*_: Any) -> dict[str, Any]:
-    """Forget all that was there."""
-    return {}
-
-
-def failing(*_: Any) -> Any:
-    """Raise, as what a user wrote might."""
-    raise KeyError("price")
-
-
-names = st.sampled_from(["A", "B", "C", "D", "a", "b", "c"])
-tags = st.sampled_from(["page", "page", "list", "other"])
-tag_lists = st.lists(tags, max_size=2, unique=True) | st.fixed_dictionaries(
-    {}, optional={"page": st.integers(0, 2), "list": st.none(), "other": st.just([1])}
-)
-data = st.sampled_from(
-    [
-        {"url": "http://a.example/1", "n": 1},
-        {"url": "http://b.example/2", "m": 1},
-        {"n": 2, "m": 2},
-        {"url": "http://a.example/1", "download_slot": "own"},
-        {},
-    ]
-)
-task_names = st.sampled_from(TASKS)
-some_task = st.none() | task_names
-changes = st.sampled_from(
-    [{"n": 3}, {"m": 4}, {"n": 5, "m": 5}, {"url": "http://c.example/"}, counted, emptied, failing]
-)
-mergers = st.sampled_from([None] * 6 + [joined, emptied, failing])
-ttls = st.sampled_from(["1h", "5h", "72h", "never", None])
-waits = st.none() | st.sampled_from([timedelta(hours=3), timedelta(hours=30)])
-rarely = st.sampled_from([False] * 5 + [True])
-
-
-def operations(target: st.SearchStrategy[str | None]) -> st.SearchStrategy[ops.Operation]:
-    """Every operation, on items that `target` draws; None is the item under work."""
-    merge_metadata = st.dictionaries(task_names, st.sampled_from([joined, emptied]), max_size=1)
-    return st.one_of(
-        st.builds(
-            ops.CreateItem,
-            names,
-            tag_lists,
-            data,
-            aliases=st.lists(names, max_size=2),
-            created_by=st.none() | names,
-            nice=st.none() | st.integers(-1, 1),
-            not_before=waits,
-            fail_if_exists=rarely,
-            merge_tags=st.booleans(),
-        ),
-        st.builds(
-            ops.RenameItem,
-            names,
-            id=target,
-            if_taken=st.sampled_from(["error", "merge", "merge"]),
-            merge=mergers,
-            merge_metadata=merge_metadata,
-        ),
-        st.builds(ops.MergeItem, names, id=target, merge=mergers, merge_metadata=merge_metadata),
-        st.builds(ops.DeleteItem, target, forget=st.sampled_from([True, True, False])),
-        st.builds(ops.CreateAlias, names, to=target, fail_if_exists=rarely),
-        st.builds(ops.DeleteAlias, names),
-        st.builds(ops.AddTag, tags, st.integers(0, 2), id=target),
-        st.builds(ops.RemoveTag, tags, id=target),
-        st.builds(ops.UpdateData, changes, id=target, upsert=st.booleans()),
-        st.builds(ops.UpdateMetadata, changes, id=target, task=task_names),
-        st.builds(ops.StoreResult, st.just({"stored": 1}), id=names, task=task_names),
-        st.builds(ops.Expire, id=target, task=some_task),
-        st.builds(ops.SetTTL, ttls, id=target, task=some_task),
-    )
-
-
-additions = st.lists(
-    st.builds(ops.CreateItem, names, tag_lists, data, nice=st.none() | st.just(2)),
-    min_size=1,
-    max_size=3,
-)
-# Few at once, for one that cannot be carried out undoes the others.
-outside = st.lists(operations(names), min_size=1, max_size=2)
-inside = st.lists(operations(st.none() | names), max_size=2)
-endings = st.sampled_from(["ok"] * 6 + ["failed"] * 2 + ["retry", "refused", "released"])
-ends = st.fixed_dictionaries(
-    {
-        "operations": inside.map(tuple),
-        "outcome": endings,
-        "allow_failure": st.booleans(),
-        "delay": st.sampled_from([0.0, 3.0]),
-    }
-)
-acts = st.fixed_dictionaries({"operations": outside.map(tuple), "outcome": st.just("outside")})
-batches = st.lists(st.one_of(ends, ends, ends, acts), min_size=1, max_size=4)
-periods = st.sampled_from([0.5, 1.5, 5.5, 30.5])
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -176,13 +74,23 @@ class AnyHistory(RuleBasedStateMachine):
         super().__init__()
         self.transaction = self.connection.begin()
         self.both = Both(self.connection, STARTS[0])
-        self.both.apply(*(ops.CreateItem(name, ["page"]) for name in "ABCD"))
 
     def teardown(self) -> None:
         self.transaction.rollback()
 
-    @rule(given=outside)
-    def act_from_outside(self, given: list[ops.Operation]) -> None:
+    @initialize(pasts=st.lists(st.lists(endings, max_size=3), min_size=4, max_size=4))
+    def begin(self, pasts: list[list[str]]) -> None:
+        """Make four items, each with a past: how what there was to do of it ended."""
+        for name, outcomes in zip("ABCD", pasts, strict=True):
+            self.both.apply(ops.CreateItem(name, ["page"], {"by": name}))
+            if outcomes:
+                self.run_some(outcomes, allowed=len(outcomes) > 1)
+            self.both.let_pass(0.5, staged=True)
+
+    # From outside, and by workers
+
+    @rule(given=some(OUTSIDE, *EVERYTHING, most=2))
+    def act_from_outside(self, given: tuple[Any, ...]) -> None:
         self.both.apply(*given)
 
     @rule(given=additions)
@@ -209,6 +117,66 @@ class AnyHistory(RuleBasedStateMachine):
         for _ in range(3):
             self.both.end([(claim, {}) for claim in self.both.claim(1000)])
 
+    @rule(end=ends(some(INSIDE, "names", "results", most=3)))
+    def run_one_that_renames_or_merges(self, end: dict[str, Any]) -> None:
+        self._end_one(end)
+
+    @rule(end=ends(some(INSIDE, "results", "data", most=3)))
+    def run_one_that_updates(self, end: dict[str, Any]) -> None:
+        self._end_one(end)
+
+    @rule(end=ends(some(INSIDE, "requests", most=3)))
+    def run_one_that_yields_requests(self, end: dict[str, Any]) -> None:
+        self._end_one(end)
+
+    @rule(given=some(INSIDE, *EVERYTHING, most=2), end=any_ends, hours=st.sampled_from([0, 2.5]))
+    def change_an_item_under_its_claim(
+        self, given: tuple[Any, ...], end: dict[str, Any], hours: float
+    ) -> None:
+        """Let others do to an item that is claimed what its own execution might do."""
+        claim = self._a_claim()
+        if claim is not None:
+            self.both.apply(*(_of(claim.item.id, one) for one in given))
+            if hours:
+                self.both.let_pass(hours, staged=True)
+            self.both.notice()
+            self.both.end([(claim, end)])
+
+    @rule(
+        outcomes=st.lists(endings, min_size=4, max_size=5),
+        between=some(OUTSIDE, "results", "data", most=2),
+        merge=st.sampled_from(kinds(names)["names"][2:5]).flatmap(lambda kind: kind),
+    )
+    def run_some_and_merge(
+        self, outcomes: list[str], between: tuple[Any, ...], merge: ops.Operation
+    ) -> None:
+        """Merge where there is something to merge: results, failures, claims."""
+        self.run_some(outcomes[:2], allowed=True)
+        self.both.let_pass(0.25, staged=True)
+        self.both.apply(*between)
+        self.both.notice()
+        self.run_some(outcomes[2:], allowed=False)
+        self.both.apply(merge)
+
+    @rule(given=requests, again=st.booleans())
+    def start_with_a_request(self, given: Enqueue, again: bool) -> None:
+        """Begin a run whose `start()` yields a request; `again`: as an earlier one did."""
+        self.both.begin_run()
+        self.both.apply(given)
+        if again:
+            self.run_all()
+            self.both.begin_run()
+            self.both.apply(replace(given, url="http://later.example/"))
+
+    @rule(name=st.none() | st.sampled_from(["R", "S", "A", "b"]), ends_too=st.booleans())
+    def redirect(self, name: str | None, ends_too: bool) -> None:
+        claims = self.both.claims or self.both.claim(1)
+        if claims:
+            claim = self.both.claims[-1][0]
+            self.both.redirect(claim, name, f"http://r.example/{name}")
+            if ends_too:
+                self.both.end([(self.both.claims.pop()[0], {})])
+
     @rule(batch=batches, newest=st.booleans())
     def commit_a_batch(self, batch: list[dict[str, Any]], newest: bool) -> None:
         """End some claims, living or lost, and act from outside, all at once."""
@@ -234,9 +202,25 @@ class AnyHistory(RuleBasedStateMachine):
     def die(self, limit: int, alone: bool) -> None:
         self.both.die(1 if alone else limit, alone=alone)
 
+    @rule(outcome=endings, times=st.integers(1, 4))
+    def die_again_and_again(self, outcome: str, times: int) -> None:
+        """Let workers die on the same, first beside others, then alone; then run what is left."""
+        for alone in (False, False, True, True, True)[: times + 1]:
+            self.both.die(1, alone=alone)
+        self.both.end([(claim, {"outcome": outcome}) for claim in self.both.claim(1, alone=True)])
+
+    # Time
+
     @rule(hours=periods, staged=st.booleans())
     def let_time_pass(self, hours: float, staged: bool) -> None:
         self.both.let_pass(hours, staged=staged)
+
+    @rule(off=st.sampled_from([-0.25, 0.0, 0.25]), staged=st.booleans())
+    def let_time_pass_to_what_comes_next(self, off: float, staged: bool) -> None:
+        """Go to just before a result expires or a wait is over, or to just after."""
+        hours = self.both.model.next_change()
+        if hours is not None and hours + off > 0:
+            self.both.let_pass(hours + off, staged=staged)
 
     @rule(batch=batches, hours=periods)
     def commit_before_time_is_noticed(self, batch: list[dict[str, Any]], hours: float) -> None:
@@ -244,10 +228,25 @@ class AnyHistory(RuleBasedStateMachine):
             self.both.let_pass(hours, staged=False)
             self.commit_a_batch(batch, newest=False)
 
+    # Code and people
+
     @rule(start=st.integers(0, len(STARTS) - 1))
     def start_anew(self, start: int) -> None:
         self.both.start(STARTS[start])
         self.both.sweep()
+
+    @rule(start=st.integers(0, len(STARTS) - 1), outcomes=st.lists(endings, min_size=1, max_size=3))
+    def start_anew_amid_executions(self, start: int, outcomes: list[str]) -> None:
+        """Let executions end that began before the code changed."""
+        claims = self.both.claim(len(outcomes))
+        self.both.start(STARTS[start])
+        self.both.sweep()
+        self.both.end(
+            [
+                (claim, {"outcome": outcome, "allow_failure": True})
+                for claim, outcome in zip(claims, outcomes, strict=False)
+            ]
+        )
 
     @rule(start=st.sampled_from(GENTLE_STARTS), batch=batches)
     def commit_amid_a_sweep(self, start: int, batch: list[dict[str, Any]]) -> None:
@@ -278,6 +277,31 @@ class AnyHistory(RuleBasedStateMachine):
     @invariant()
     def they_are_the_same(self) -> None:
         self.both.check()
+
+    def _a_claim(self) -> Any:
+        """Return the newest claim that lives, or make one; None if there is nothing to claim."""
+        claims = self.both.claims
+        living = [one for one in claims if self.both.model.claimed(one[0].token)]
+        if not living:
+            self.both.claim(1)
+            living = claims[-1:] if claims and self.both.model.claimed(claims[-1][0].token) else []
+        for one in living[-1:]:
+            claims.remove(one)
+            return one[0]
+        return None
+
+    def _end_one(self, end: dict[str, Any]) -> None:
+        claim = self._a_claim()
+        if claim is not None:
+            self.both.end([(claim, end)])
+
+
+def _of(name: str, operation: Any) -> Any:
+    """Return an operation that names the item it is for."""
+    for field in ("id", "to"):
+        if getattr(operation, field, name) is None:
+            return replace(operation, **{field: name})
+    return operation
 
 
 def test_any_history_leaves_what_the_requirements_say(shared_engine, monkeypatch):

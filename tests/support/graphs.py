@@ -23,7 +23,7 @@ from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import refresh, timers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from scrapy_itemgraph.model.attempt_logs import LogLine
     from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
@@ -66,7 +66,7 @@ class Crawl:
         self.worker = self.new_worker()
 
     @classmethod
-    def of(cls, connection: sa.Connection, **declared: dict[str, Any]) -> Crawl:
+    def of(cls, connection: sa.Connection, **declared: Any) -> Crawl:
         """Make a crawl with these tasks, by default one task `parse` for the tag `page`."""
         crawl = cls(connection)
         crawl.register(**(declared or {"parse": {"tags": ["page"]}}))
@@ -75,14 +75,34 @@ class Crawl:
     # A start of the spider
 
     def register(
-        self, *, swept: bool = True, default_ttl: timedelta | None = None, **declared: Any
+        self,
+        *,
+        swept: bool = True,
+        default_ttl: timedelta | None = None,
+        callbacks: Mapping[str, Mapping[str, Any]] | None = None,
+        **declared: Any,
     ) -> stored_tasks.Registration:
-        """Register the tasks that the code now declares, and carry its sweeps out."""
+        """Register the tasks that the code now declares, and carry its sweeps out.
+
+        `callbacks` are plain ones whose requests the crawl has, with their options.
+        """
         found = tasks.discover(spider(**declared))
+        plain = {name: tasks.of_callback(name, given) for name, given in (callbacks or {}).items()}
         with committed(self.connection):
             self.registration = stored_tasks.register_tasks(
-                self.connection, self.id, self.spider, found, default_ttl
+                self.connection,
+                self.id,
+                self.spider,
+                found,
+                default_ttl,
+                of_callback=plain.__getitem__ if plain else None,
             )
+            if plain:
+                self.registration.tasks.update(
+                    stored_tasks.register_callbacks(
+                        self.connection, self.id, self.spider, plain.values(), default_ttl
+                    )
+                )
         if swept:
             self.sweep()
         return self.registration
@@ -300,6 +320,7 @@ def changeset(
     delay: timedelta | None = None,
     allow_failure: bool = False,
     log: Sequence[LogLine] = (),
+    is_of_callback: bool = False,
 ) -> Changeset:
     """Make a changeset of checked operations; a failure has an error."""
     if error is None and outcome in {Outcome.FAILED, Outcome.REFUSED, Outcome.RETRY}:
@@ -312,6 +333,7 @@ def changeset(
         delay=delay,
         allow_failure=allow_failure,
         log=log,
+        is_of_callback=is_of_callback,
     )
 
 

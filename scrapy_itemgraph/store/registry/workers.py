@@ -248,8 +248,8 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     given_up: list[GivenUp] = []
     if orphans:
         item_ids = [one.item_id for one in orphans]
-        attempts.record(connection, [one.attempt for one in orphans])
-        lock_items(connection, item_ids)
+        items = set(lock_items(connection, item_ids))
+        attempts.record(connection, [one.attempt for one in orphans if one.item_id in items])
         given_up = _give_up(connection, fatal)
         claims.reopen(connection, item_ids, [one.queue_id for one in freed])
     holdings.outlive(connection, numbers)  # last, for commits lock items before queues

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.model.attempt_logs import LogLine
     from scrapy_itemgraph.model.tasks import RegisteredTask
-    from scrapy_itemgraph.model.work import ErrorRecord
     from scrapy_itemgraph.store.worklist.admission import WorkRow
 
 # What this worker may claim now: kinds of its tasks, declared as it knows them, not stopped.
@@ -215,10 +213,13 @@ def _take(
 
 def release(connection: Connection, claims: Sequence[Claim], worker_id: int) -> int:
     """Give claims back in their place, with their tries; return how many were still ours."""
-    given = give_back(
-        connection, [Return(claim=one, outcome=Outcome.RELEASED) for one in claims], worker_id
-    )
-    reopen(connection, [row.item_id for row in given], [row.queue_id for row in given])
+    given = give_back(connection, [Return(one, Outcome.RELEASED) for one in claims])
+    items = reopen(connection, [row.item_id for row in given], [row.queue_id for row in given])
+    ours = {row.token for row in given if row.item_id in items}
+    released = [
+        attempts.Attempt.of(one, Outcome.RELEASED, worker_id) for one in claims if one.token in ours
+    ]
+    attempts.record(connection, released)
     return len(given)
 
 
@@ -230,15 +231,13 @@ def release_all(connection: Connection, worker_id: int) -> int:
     return len(rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Return:
     """A claim that is given back, or tried again from a moment on."""
 
     claim: Claim
     outcome: Outcome
-    error: ErrorRecord | None = None
     not_before: datetime | None = None
-    log: Sequence[LogLine] = ()
 
 
 class Freed(NamedTuple):
@@ -250,12 +249,11 @@ class Freed(NamedTuple):
     token: uuid.UUID
 
 
-def give_back(
-    connection: Connection, returns: Sequence[Return], worker_id: int | None
-) -> list[Freed]:
+def give_back(connection: Connection, returns: Sequence[Return]) -> list[Freed]:
     """Take the token off claims; return those that were still ours.
 
-    The caller locks and refreshes their items and wakes their queues: see `reopen`.
+    The caller locks and refreshes their items and wakes their queues, see `reopen`; then it records
+    attempts at those that are still there.
     """
     if not returns:
         return []
@@ -267,24 +265,18 @@ def give_back(
         not_before="not_before",
     )
     given["tries"] = [int(one.outcome is Outcome.RETRY) for one in returns]
-    freed = typed(connection.execute(GIVE_BACK, given), Freed)
-    ours = {row.token for row in freed}
-    attempts.record(
-        connection,
-        [
-            attempts.Attempt.of(one.claim, one.outcome, worker_id, error=one.error, log=one.log)
-            for one in returns
-            if one.claim.token in ours
-        ],
-    )
-    return freed
+    return typed(connection.execute(GIVE_BACK, given), Freed)
 
 
-def reopen(connection: Connection, item_ids: Sequence[int], queue_ids: Iterable[int]) -> None:
-    """Let work that lost its token be found again, or be gone if it no longer stands."""
-    lock_items(connection, item_ids)
+def reopen(connection: Connection, item_ids: Sequence[int], queue_ids: Iterable[int]) -> set[int]:
+    """Let work that lost its token be found again, or be gone if it no longer stands.
+
+    Returns the items that exist.
+    """
+    items = set(lock_items(connection, item_ids))
     refresh.refresh(connection, item_ids)
     wake(connection, queue_ids)
+    return items
 
 
 def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) -> bool:
@@ -292,8 +284,8 @@ def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) ->
     row = {"item": one.item_id, "task": one.task_id, "token": one.token, "queue": queue_id}
     if not connection.execute(REFILE, row).rowcount:
         return False
-    attempts.record(connection, [attempts.Attempt.of(one, Outcome.RELEASED, worker_id)])
-    reopen(connection, [one.item_id], [queue_id])
+    if reopen(connection, [one.item_id], [queue_id]):
+        attempts.record(connection, [attempts.Attempt.of(one, Outcome.RELEASED, worker_id)])
     return True
 
 

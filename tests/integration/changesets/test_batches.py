@@ -281,6 +281,24 @@ def test_a_failure_gives_way_to_a_merge_that_comes_after_it_in_its_batch(connect
     assert crawl.worklist() == []
 
 
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.FAILED])
+def test_an_attempt_goes_with_a_merge_that_comes_after_it_in_its_batch(connection, outcome):
+    """It stays on record where the survivor's own result is kept, as from a commit to the next."""
+    crawl = graphs.Crawl.of(connection)
+    claim = crawl.claimed("A")
+    crawl.done("B")
+    of_now = StoreResult({"n": 1}, id="B", task="parse")
+
+    crawl.commit(
+        graphs.changeset(claim, outcome=outcome),
+        graphs.changeset(None, of_now, MergeItem("B", id="A")),
+    )
+
+    assert crawl.attempts("B") == ["ok", outcome]
+    assert crawl.failures() == []
+    assert crawl.state("B") == "fresh"
+
+
 def test_a_failure_goes_with_a_merge_that_comes_after_it_in_its_batch(connection):
     """The failure of an item that is merged later in the same commit holds the survivor."""
     crawl = graphs.Crawl.of(connection)

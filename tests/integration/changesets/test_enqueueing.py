@@ -371,6 +371,28 @@ def test_data_that_callbacks_added_outlives_another_fetch(crawl):
     assert number_of(crawl) == "2"
 
 
+def test_data_that_callbacks_added_outlives_another_callback(crawl):
+    """So it is when the code has given the request another callback meanwhile."""
+    found = stored_tasks.register_callbacks(
+        crawl.connection, crawl.id, "shop", [tasks.of_callback("digest", {})], None
+    )
+    crawl.registration.tasks.update(found)
+    enqueue(crawl, request(again_before=now(crawl)))
+    crawl.done("A", UpdateData({"title": "one"}))
+
+    of_now = EnqueueRequest(
+        id="A",
+        tags=(tasks.callback_tag("digest"),),
+        data={"url": f"http://{graphs.SLOT}/2", "request": {"callback": "digest"}},
+        again_before=run_begins(crawl),
+    )
+    labels = enqueue(crawl, of_now)
+
+    assert labels == ["again"]
+    assert crawl.worklist() == ["A digest"]
+    assert crawl.get("A").data == {**of_now.data, "title": "one"}
+
+
 def test_results_of_other_tasks_of_the_item_stay(crawl):
     """What a tag of the item called for is not done again because its request is."""
     crawl.register(digest={"tags": ["book"]})

@@ -373,3 +373,26 @@ def test_the_alias_left_by_a_merge_can_be_given_up(crawl):
     crawl.do(CreateAlias("a", to="A"))
 
     assert crawl.get("a").id == "B"
+
+
+@pytest.mark.parametrize("end", ["retry", "release", "death", "commit"])
+def test_a_claim_of_an_item_that_went_leaves_no_attempt(connection, end):
+    """However such a claim ends, nothing is kept of it: nobody could look at it or delete it."""
+    crawl = graphs.Crawl.of(connection)
+    crawl.work("A")
+    crawl.item("B")
+    worker = crawl.new_worker(-graphs.LEASE if end == "death" else graphs.LEASE)
+    claim = crawl.claim_pair("A", worker=worker)
+    crawl.do(MergeItem("B", id="A"))
+
+    if end == "release":
+        crawl.release(claim, worker=worker)
+    elif end == "death":
+        crawl.take_over()
+    else:
+        outcome = Outcome.RETRY if end == "retry" else Outcome.OK
+        assert crawl.end(claim, outcome=outcome).outcome is None
+
+    assert crawl.rows("SELECT outcome FROM attempts") == []
+    assert crawl.worklist() == ["B parse"]
+    oracle.assert_worklist_is_true(connection, crawl.id)
