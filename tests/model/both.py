@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import graphs
 import oracle
 import sqlalchemy as sa
 from model import reading
-from model.crawls import Crawl, End
+from model.crawls import Became, Crawl, End
 from model.item_graph import Pair, Task
 from model.operations import Enqueue
 
@@ -67,6 +68,9 @@ class Both:
         self.ours = graphs.Crawl.of(connection, **declared(tasks))
         self.model = Crawl(tasks)
         self.claims: list[tuple[Any, int]] = []  # with their workers; also those that are lost
+        # Time passes by moving all times that are stored; claims that are out have to follow.
+        self.passed = timedelta()
+        self.passed_at_claim: dict[Any, timedelta] = {}
         self.begin_run()
 
     # What is done to both
@@ -87,6 +91,13 @@ class Both:
 
     def end(self, ends: Sequence[tuple[Any, dict[str, Any]]]) -> None:
         """Commit a batch: of claims (None: from outside) and how they end, as `End` says it."""
+        ours, model = self.prepared(ends)
+        assert_became(model, self.model.commit(model), self.ours.commit(*ours))
+
+    def prepared(
+        self, ends: Sequence[tuple[Any, dict[str, Any]]]
+    ) -> tuple[list[ops.Changeset], list[End]]:
+        """Return a batch as the package has it, and as the model does."""
         ours, model = [], []
         for claim, fields in ends:
             is_of_callback = claim is not None and self.model.tasks[claim.task].is_callback
@@ -95,7 +106,7 @@ class Both:
             model.append(end)
             ours.append(
                 graphs.changeset(
-                    claim,
+                    claim and self._aged(claim),
                     *map(self.stored_form, end.operations),
                     outcome=Outcome(end.outcome),
                     allow_failure=end.allow_failure,
@@ -103,7 +114,14 @@ class Both:
                     is_of_callback=is_of_callback,
                 )
             )
-        self.commit(ours, model)
+        return ours, model
+
+    def _aged(self, claim: Any) -> Any:
+        """Return a claim as it were if it had been there when time passed."""
+        if claim.invalidated_at is None:
+            return claim
+        passed = self.passed - self.passed_at_claim[claim.token]
+        return replace(claim, invalidated_at=claim.invalidated_at - passed)
 
     def stored_form(self, one: Any) -> ops.Operation:
         """Return an operation as the package has it."""
@@ -117,17 +135,6 @@ class Both:
             nice=one.nice,
             again_before=again[one.again],
         )
-
-    def commit(self, changesets: Sequence[ops.Changeset], ends: Sequence[End]) -> None:
-        """Commit on both, and compare what became of each changeset."""
-        applied = self.ours.commit(*changesets)
-        became = self.model.commit(ends)
-        for end, one, other in zip(ends, became, applied, strict=True):
-            outcome = None if other.outcome is None else str(other.outcome)
-            error = None if other.error is None else other.error.type.rpartition(".")[2]
-            assert (outcome, error) == (one.outcome, one.error), (
-                f"{end} became {outcome, error}: {other.error}; in the model {one}"
-            )
 
     def claim(self, limit: int, *, alone: bool = False, dies: bool = False) -> list[Any]:
         """Let a new worker claim; check that it may have what it took, and that it took enough."""
@@ -162,8 +169,13 @@ class Both:
             assert dict(claim.item.tags) == item.tags
             assert claim.request == self.model.work[pair].request
             self.model.claim(pair, claim.token, worker)
-            self.claims.append((claim, worker))
+            self.keep(claim, worker)
         return taken
+
+    def keep(self, claim: Any, worker: int) -> None:
+        """Keep a claim that was made, to be ended later."""
+        self.claims.append((claim, worker))
+        self.passed_at_claim[claim.token] = self.passed
 
     def _check_order(self, taken: list[Pair], left: set[Pair], order: list[str]) -> None:
         """Check that of one website nothing was left that goes before what was taken."""
@@ -210,6 +222,7 @@ class Both:
     def let_pass(self, hours: float, *, staged: bool) -> None:
         """Let time pass; unless `staged`, what that changes is not noticed yet."""
         self.run_since -= timedelta(hours=hours)
+        self.passed += timedelta(hours=hours)
         with graphs.committed(self.connection):
             crawl_reports.age(self.connection, self.ours.id, timedelta(hours=hours))
         if staged:
@@ -263,6 +276,10 @@ class Both:
     def check(self) -> None:
         """Compare the whole graph and the whole worklist, after all that is due was noticed."""
         self.notice()
+        self.compare()
+
+    def compare(self) -> None:
+        """Compare the whole graph and the whole worklist."""
         oracle.assert_worklist_is_true(self.connection, self.ours.id)
         assert_same(
             reading.stored_graph(self.connection, self.ours.id), reading.model_graph(self.model)
@@ -270,6 +287,23 @@ class Both:
         work, order = reading.stored_work(self.connection, self.ours.id)
         assert_same(work, reading.model_work(self.model))
         self._check_first_in_first_out(order)
+        self._check_expiries()
+
+    def _check_expiries(self) -> None:
+        """Check which pairs were expired since they were claimed, and will be stale (SRAP-50)."""
+        rows = self.connection.execute(reading.EXPIRIES, {"crawl": self.ours.id})
+        expired_at = {row.token: row.invalidated_at for row in rows}
+        for claim, _ in self.claims:
+            pair = self.model.claimed(claim.token)
+            if pair is not None:
+                stored = expired_at.get(claim.token) not in {
+                    None,
+                    self._aged(claim).invalidated_at,
+                }
+                result = self.model.items[pair.item].results.get(pair.task)
+                answers = self.model.work[pair].answers
+                is_expired = result is not None and result.expired not in {None, answers}
+                assert stored == is_expired, f"{self.shown(pair)} expired under its claim: {stored}"
 
     def _check_first_in_first_out(self, order: list[str]) -> None:
         """Check that what waits longer goes first, where rank and nice are the same (SRAP-16)."""
@@ -285,6 +319,16 @@ class Both:
             assert rank <= next_rank, f"{later} goes before {earlier}"
             if rank == next_rank:
                 assert since[0] <= next_since[1], f"{later} waits longer than {earlier}"
+
+
+def assert_became(ends: Sequence[End], became: Sequence[Became], applied: Sequence[Any]) -> None:
+    """Compare what became of each changeset."""
+    for end, one, other in zip(ends, became, applied, strict=True):
+        outcome = None if other.outcome is None else str(other.outcome)
+        error = None if other.error is None else other.error.type.rpartition(".")[2]
+        assert (outcome, error) == (one.outcome, one.error), (
+            f"{end} became {outcome, error}: {other.error}; in the model {one}"
+        )
 
 
 def assert_same(ours: Any, model: Any, where: str = "") -> None:

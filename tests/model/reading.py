@@ -55,6 +55,11 @@ WORK = sa.text("""
     JOIN limits s ON s.id = q.slot_id LEFT JOIN items i ON i.id = w.item_id
     WHERE w.crawl_id = :crawl AND (i.id IS NOT NULL OR w.token IS NULL)
 """)
+EXPIRIES = sa.text("""
+    SELECT w.token, r.invalidated_at FROM work w
+    JOIN results r ON r.item_id = w.item_id AND r.task_id = w.task_id
+    WHERE w.crawl_id = :crawl AND w.token IS NOT NULL
+""")
 
 KEPT_ATTEMPTS = 10  # of each pair
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -38,8 +39,11 @@ from model.histories import (
     tags,
     task_names,
 )
+from model.overlaps import MOMENTS, Claim, Commit, Overlap
+from races import actors
 
 from scrapy_itemgraph.model import operations as ops
+from scrapy_itemgraph.store.admin import crawl_reports
 from scrapy_itemgraph.store.registry import sweeps
 
 if TYPE_CHECKING:
@@ -180,18 +184,11 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(batch=batches, newest=st.booleans())
     def commit_a_batch(self, batch: list[dict[str, Any]], newest: bool) -> None:
         """End some claims, living or lost, and act from outside, all at once."""
-        claims = self.both.claims
         if newest:
-            claims.reverse()
-        if not claims:
+            self.both.claims.reverse()
+        if not self.both.claims:
             self.both.claim(len(batch))
-        ends = []
-        for one in batch:
-            if one["outcome"] == "outside":
-                ends.append((None, {"operations": one["operations"]}))
-            elif claims:
-                ends.append((claims.pop(0)[0], one))
-        self.both.end(ends)
+        self.both.end(self._with_claims(batch))
 
     @rule(number=st.integers(1, 3))
     def release(self, number: int) -> None:
@@ -290,10 +287,66 @@ class AnyHistory(RuleBasedStateMachine):
             return one[0]
         return None
 
+    def _with_claims(self, batch: list[dict[str, Any]]) -> list[tuple[Any, dict[str, Any]]]:
+        """Return a batch with the claims that it ends, as far as there are any."""
+        claims, found = self.both.claims, []
+        for one in batch:
+            if one["outcome"] == "outside":
+                found.append((None, {"operations": one["operations"]}))
+            elif claims:
+                found.append((claims.pop(0)[0], one))
+        return found
+
     def _end_one(self, end: dict[str, Any]) -> None:
         claim = self._a_claim()
         if claim is not None:
             self.both.end([(claim, end)])
+
+
+class TwoAtOnce(AnyHistory):
+    """The same, with transactions that overlap; `actors` are two more connections."""
+
+    actors: Any
+
+    def __init__(self) -> None:
+        RuleBasedStateMachine.__init__(self)
+        self.both = Both(self.connection, STARTS[0])
+
+    def teardown(self) -> None:
+        for actor in self.actors:
+            actor.rollback()
+        self.connection.rollback()
+        crawl_reports.restart(self.connection, self.both.ours.id)
+        self.connection.execute(sa.text("DELETE FROM crawls"))
+        self.connection.commit()
+
+    @rule(first=batches, second=batches, moment=st.sampled_from(list(MOMENTS)))
+    def commit_two_at_once(
+        self, first: list[dict[str, Any]], second: list[dict[str, Any]], moment: str
+    ) -> None:
+        """Commit a batch while another is held at some moment of its transaction."""
+        if len(self.both.claims) < len(first) + len(second):
+            self.both.claim(len(first) + len(second))
+        self._overlap(
+            *(Commit(self.both, self._with_claims(one)) for one in (first, second)), moment
+        )
+
+    @rule(batch=batches, limit=st.integers(1, 3), moment=st.sampled_from(list(MOMENTS)))
+    def claim_amid_a_commit(self, batch: list[dict[str, Any]], limit: int, moment: str) -> None:
+        commit = Commit(self.both, self._with_claims(batch))
+        self._overlap(commit, Claim(self.both, limit), moment)
+
+    @rule(
+        batch=batches,
+        limit=st.integers(1, 3),
+        moment=st.sampled_from(["its commit", "it takes what it found"]),
+    )
+    def commit_amid_a_claim(self, batch: list[dict[str, Any]], limit: int, moment: str) -> None:
+        commit = Commit(self.both, self._with_claims(batch))
+        self._overlap(Claim(self.both, limit), commit, moment)
+
+    def _overlap(self, first: Any, second: Any, moment: str) -> None:
+        Overlap(self.both, self.actors).run(first, second, moment)
 
 
 def _of(name: str, operation: Any) -> Any:
@@ -313,3 +366,15 @@ def test_any_history_leaves_what_the_requirements_say(shared_engine, monkeypatch
             machine = seed(SEED)(machine)
 
         run_state_machine_as_test(machine, settings=PROFILE)
+
+
+def test_two_transactions_at_once_leave_what_one_after_the_other_would(engine, monkeypatch):
+    """Whatever the interleaving of two transactions, the outcome is that of one of their orders."""
+    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
+    with engine.connect() as connection, actors(engine, 2) as two:
+        machine = type("TwoAtOnceHere", (TwoAtOnce,), {"connection": connection, "actors": two})
+        if EXAMPLES:
+            machine = seed(SEED)(machine)
+        histories = max(1, PROFILE.max_examples // 4)
+
+        run_state_machine_as_test(machine, settings=settings(PROFILE, max_examples=histories))

@@ -86,6 +86,27 @@ class Actor:
             assert not self._running.done(), f"never got there: {self._running}"
         raise AssertionError("the step was never held")
 
+    def until_held_or_done(self) -> None:
+        """Return when the step is held, or has returned without coming to that statement."""
+        assert self._running is not None
+        for _ in _patiently():
+            if self._paused.is_set() or self._running.done():
+                self._pause = None
+                return
+        raise AssertionError("the step was neither held nor ended")
+
+    def until_blocked_or_done(self) -> bool:
+        """Return when the step waits for another connection's lock or has returned: True then."""
+        assert self._running is not None
+        with self._engine.connect() as observer:
+            for _ in _patiently():
+                if self._running.done():
+                    return True
+                if observer.scalar(BLOCKED, {"pid": self.pid}):
+                    return False
+                observer.rollback()
+        raise AssertionError("the step neither blocked nor ended")
+
     def resume(self) -> Any:
         """Let the step go on, and return what it returns."""
         assert self._running is not None

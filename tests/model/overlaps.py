@@ -1,0 +1,169 @@
+"""Two transactions at once, on both: the outcome is that of one of the orders they may have had."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import races
+from model.both import assert_became
+
+from scrapy_itemgraph.changesets import apply, batch_names, flush, load
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store import items
+from scrapy_itemgraph.store.registry import crawls
+from scrapy_itemgraph.store.worklist import claims, refresh
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import sqlalchemy as sa
+    from model.both import Both
+    from model.crawls import Crawl
+
+# Where the first of two transactions is held while the second runs; None: before its commit.
+MOMENTS = {
+    "its commit": None,
+    "it ends its claims": apply.END_CLAIMS,
+    "it resolves names": batch_names.RESOLVE,
+    "it takes names": items.TAKE_NAMES,
+    "it locks items": load.LOCK,
+    "it reads results": load.RESULTS,
+    "it writes items": flush.UPDATE_ITEMS,
+    "it writes results": flush.SET_RESULTS,
+    "it looks for what is outstanding": refresh.WANTED,
+    "it looks for work that stands": refresh.STANDING,
+    "it takes what it found": claims.TAKE,
+}
+
+
+@dataclass
+class Commit:
+    """A transaction that ends executions, or acts from outside."""
+
+    both: Both
+    ends: Sequence[tuple[Any, dict[str, Any]]]
+
+    def __post_init__(self) -> None:
+        self._ours, self._model = self.both.prepared(self.ends)
+
+    def stored(self, connection: sa.Connection) -> Any:
+        """Do it in the database, but for the commit."""
+        ours = self.both.ours
+        while True:
+            try:
+                engine.hot_path(connection)
+                shared = crawls.share_crawl(connection, ours.id)
+                return apply.apply(
+                    connection, self._ours, crawl=shared, worker_id=ours.worker, spider=ours.spider
+                )
+            except apply.MovedNamesError:
+                connection.rollback()
+
+    def modelled(self, model: Crawl, applied: Any) -> None:
+        """Do it in a model; an AssertionError says why this cannot have become of it."""
+        assert_became(self._model, model.commit(self._model), applied)
+
+
+@dataclass
+class Claim:
+    """A transaction that claims."""
+
+    both: Both
+    limit: int
+
+    def __post_init__(self) -> None:
+        self._worker = self.both.ours.new_worker()
+
+    def stored(self, connection: sa.Connection) -> Any:
+        """Do it in the database, but for the commit."""
+        engine.hot_path(connection)
+        ours = self.both.ours
+        return claims.claim(
+            connection,
+            crawl_id=ours.id,
+            worker_id=self._worker,
+            tasks=ours.registration.tasks,
+            limit=self.limit,
+        )
+
+    def modelled(self, model: Crawl, taken: Any) -> None:
+        """Do it in a model; an AssertionError says why this cannot have been claimed."""
+        for one in taken:
+            pair = next((pair for pair in model.claimable() if is_of(model, pair, one)), None)
+            assert pair is not None, f"{one.item.id} {one.task} was claimed, but may not be"
+            assert one.item.data == model.items[pair.item].data
+            result = model.items[pair.item].results.get(pair.task)
+            was_expired = result is not None and result.expired is not None
+            assert (one.invalidated_at is not None) == was_expired
+            beside = [other for other, work in model.work.items() if work.token is not None]
+            assert not any(model.excludes(pair, other) for other in beside)
+            model.claim(pair, one.token, self._worker)
+
+    def done(self, taken: Any) -> None:
+        """Keep the claims that were made."""
+        for one in taken:
+            self.both.keep(one, self._worker)
+
+
+def is_of(model: Crawl, pair: Any, claim: Any) -> bool:
+    """Tell whether a claim is one of a pair."""
+    return pair.task == claim.task and model.items[pair.item].name == claim.item.id
+
+
+class Overlap:
+    """Runs two transactions at once, on connections of their own."""
+
+    def __init__(self, both: Both, actors: Sequence[races.Actor]) -> None:
+        self.both = both
+        self.actors = actors
+
+    def run(self, first: Any, second: Any, moment: str) -> None:
+        """Run two; then find the order in which the model comes to what is stored."""
+        both = self.both
+        both.notice()
+        both.connection.commit()
+        outcomes = self._run(first, second, MOMENTS[moment])
+        for one, outcome in zip((first, second), outcomes, strict=True):
+            if isinstance(one, Claim):
+                one.done(outcome)
+        before, why = both.model, []
+        for order in (0, 1), (1, 0):
+            both.model = copy.deepcopy(before)
+            try:
+                self._follow(order, (first, second), outcomes)
+            except AssertionError as error:
+                why.append(str(error).splitlines()[0])
+            else:
+                return
+        raise AssertionError("neither order comes to that:\n" + "\n".join(why))
+
+    def _follow(self, order: Sequence[int], given: Sequence[Any], outcomes: Sequence[Any]) -> None:
+        """Let the model do them in an order; what each writes has the time at which it began."""
+        both, began = self.both, self.both.model.tick
+        both.model.begin_sweep()
+        for place in order:
+            both.model.tick = began + place
+            given[place].modelled(both.model, outcomes[place])
+        both.model.tick = began + 2
+        both.notice()
+        both.compare()
+
+    def _run(self, first: Any, second: Any, statement: Any) -> tuple[Any, Any]:
+        one, other = self.actors
+        if statement is not None:
+            one.pause_before(statement)
+        done = one.start(first.stored)
+        one.until_held_or_done()
+        also = other.start(second.stored)
+        if other.until_blocked_or_done():
+            other.commit()
+            one.resume()
+            one.commit()
+        else:
+            one.resume()
+            one.commit()
+            also.result(races.PATIENCE)
+            other.commit()
+        return done.result(), also.result()
