@@ -121,6 +121,7 @@ bench-parts: $(READY) ## figures of single parts, as ratios measured side by sid
 	$(BIN)/python tests/benchmarks/bench_worklist.py
 	$(BIN)/python tests/benchmarks/bench_start.py
 	$(BIN)/python tests/benchmarks/bench_add.py
+	$(BIN)/python tests/benchmarks/bench_dump.py
 	$(BIN)/python tests/benchmarks/bench_stalls.py
 	$(BIN)/python tests/benchmarks/bench_memory.py
 

@@ -90,7 +90,7 @@ def of(operations: Iterable[Operation]) -> Additions | None:
 
 def add(connection: Connection, given: Additions, *, crawl_id: int, now: datetime) -> list[Note]:
     """Create the items whose names are free, in their order; return a note of each."""
-    drawn = connection.execute(batch_names.NEXT_IDS, {"count": len(given.by_name)}).scalars()
+    drawn = connection.execute(stored_items.NEXT_IDS, {"count": len(given.by_name)}).scalars()
     numbers = dict(zip(given.by_name, drawn, strict=True))
     known = _take(connection, crawl_id, given.keys, numbers)
     new = [(numbers[name], one) for name, one in given.by_name.items() if name not in known]

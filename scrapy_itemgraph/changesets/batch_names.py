@@ -37,8 +37,6 @@ RESOLVE = text("""
         SELECT * FROM aliases WHERE crawl_id = :crawl AND aliases.key = wanted.key OFFSET 0) AS a
 """)
 
-NEXT_IDS = text("SELECT nextval('items_id_seq') FROM generate_series(1, :count)")
-
 # Names that stay taken after a deletion have no item whose lock would cover them.
 LOCK_TOMBSTONES = text("""
     SELECT a.key FROM (
@@ -177,7 +175,9 @@ class Taking:
         # A name that is freed may be created more than once, each time as another item.
         spares = len(creations) if self._mentioned.frees_names else 0
         for drawn in slices(self._connection, range(len(self._mains) + spares), WIDE):
-            self._drawn.append(self._connection.execute(NEXT_IDS, {"count": len(drawn)}))
+            self._drawn.append(
+                self._connection.execute(stored_items.NEXT_IDS, {"count": len(drawn)})
+            )
 
     def take(self) -> None:
         """Take the names that nobody has."""

@@ -17,6 +17,7 @@ from scrapy.utils.log import configure_logging
 from scrapy_itemgraph.commands import (
     crawls,
     databases,
+    dumps,
     export,
     items,
     limits,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "ItemGraphCommand"]
 
-_GROUPS = (databases, items, worklists, crawls, limits, export)
+_GROUPS = (databases, items, worklists, crawls, limits, export, dumps)
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
 
 

@@ -83,7 +83,7 @@ class Stream:
         self._what = what
         self._step = step
         self._answer = _JsonAnswer() if call.as_json else _LinesAnswer()
-        self._size = _size(given)
+        self._size = size_of(given)
         self._seen = 0  # bytes
         self._first = 1  # line of what is not yet applied
         self._is_sent = False
@@ -189,7 +189,7 @@ class Stream:
         )
 
 
-def _size(stream: BinaryIO) -> int | None:
+def size_of(stream: BinaryIO) -> int | None:
     """Return how many bytes there are; None where nobody can tell, as of a pipe."""
     try:
         status = os.fstat(stream.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,16 @@ from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.postgres import grants as role_grants
 from scrapy_itemgraph.store import failures, queues, scraped_items
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import crawl_reports, explain, limits_report, outstanding, status
+from scrapy_itemgraph.store import slots as stored_slots
+from scrapy_itemgraph.store.admin import (
+    crawl_reports,
+    dump,
+    explain,
+    limits_report,
+    load,
+    outstanding,
+    status,
+)
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import refresh
@@ -458,6 +468,40 @@ class ItemGraph:
             return crawl_reports.restart(connection, crawl_id, reached)
 
         return self._of_crawl(run)
+
+    def dump(self) -> Iterator[str]:
+        """Go through the lines of a dump of the crawl, JSON without newlines, in one snapshot."""
+        crawl_id = self._of_crawl(lambda _, crawl_id: crawl_id)
+        with self._transactions.snapshot() as connection:
+            yield from dump.lines(connection, crawl_id)
+
+    def load(
+        self, lines: Iterable[str], *, reached: Callable[[int], None] | None = None
+    ) -> dict[str, int]:
+        """Make a crawl of the lines of a dump, and return how much there was of what.
+
+        It is this graph's crawl, or the dump's own where none was named; nobody sees it before it
+        is whole. `reached` hears now and then how many lines were read.
+
+        Raises:
+            OperationError: when there is such a crawl already, or naming the line that is wrong;
+                then nothing is loaded.
+
+        """
+        numbered = enumerate(lines, 1)
+        head = load.head(next(numbered, (1, ""))[1])
+        self._crawl = self._crawl or head
+
+        def intern(wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+            return self._call(partial(stored_slots.intern_limits, keys=wanted))
+
+        with self._transactions.long() as connection, ThreadPoolExecutor(1) as writer:
+            loading = load.Load(connection, self._crawl, intern, writer)
+            for number, line in numbered:
+                loading.add(f"line {number}", line)
+                if reached is not None and number % crawl_reports.STEP == 0:
+                    reached(number)
+            return loading.finish()
 
     def age(self, period: timedelta) -> None:
         """Move every time of the crawl back, as if that much had passed."""

@@ -250,6 +250,13 @@ class BlockingTransactions:
                 time.sleep(random.uniform(0, _LONGEST_JITTER))
 
     @contextmanager
+    def long(self) -> Iterator[Connection]:
+        """Do something in one transaction, however long it takes; it is not done again."""
+        with errors.all_translated(self._engine.url), self._engine.begin() as connection:
+            self.show(connection)
+            yield connection
+
+    @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Read in one snapshot of the database, however long it takes."""
         with errors.all_translated(self._engine.url), self._engine.connect() as connection:

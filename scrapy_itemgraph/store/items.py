@@ -31,6 +31,8 @@ SNAPSHOTS = text("""
 
 RESOLVE = text("SELECT name, item_id FROM aliases WHERE crawl_id = :crawl AND key = :key")
 
+NEXT_IDS = text("SELECT nextval('items_id_seq') FROM generate_series(1, :count)")
+
 ITEM_IDS = text("""
     SELECT id FROM items WHERE crawl_id = :crawl AND id > :after ORDER BY id LIMIT :limit
 """)

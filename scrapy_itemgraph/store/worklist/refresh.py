@@ -180,7 +180,9 @@ def _refresh(
     found = connection.execute(STANDING, {"items": old}) if old else None
     rows, standing = wanted.all(), () if found is None else found.all()
     queues = find_or_make(connection, {(row.crawl_id, row.slot_id): row.queue_id for row in rows})
-    kinds = _kinds(connection, {(row.task_id, tuple(row.limit_ids)): row.kind_id for row in rows})
+    kinds = find_or_make_kinds(
+        connection, {(row.task_id, tuple(row.limit_ids)): row.kind_id for row in rows}
+    )
     missing = {
         (item, task): _Work(
             item, task, crawl, queues[crawl, slot], kinds[task, tuple(limits)], stale, nice, start
@@ -214,7 +216,7 @@ def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None
         connection.execute(WITHDRAW, gone)
 
 
-def _kinds(
+def find_or_make_kinds(
     connection: Connection, kinds: Mapping[tuple[int, tuple[int, ...]], int | None]
 ) -> dict[tuple[int, tuple[int, ...]], int]:
     """Return the numbers of kinds by task and limits, made where they have none."""

@@ -1,0 +1,134 @@
+"""A whole crawl as a file: to be moved, kept, or put under version control."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import zlib
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.commands import printing, streams
+from scrapy_itemgraph.commands.command import Argument, command
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.tools import gc_tuning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import IO, BinaryIO
+
+    from scrapy_itemgraph.commands.command import Call
+
+_NOW_AND_THEN = 1000
+_FILE = "of JSON lines; compressed if it ends in .gz"
+
+
+@command(
+    Argument("crawl", help="the crawl's name"),
+    Argument(
+        "-o", "--output", metavar="FILE", required=True, help=f"{_FILE}; - for standard output"
+    ),
+)
+def dump(call: Call) -> None:
+    """Write a whole crawl to a file, as it is at one moment, while workers go on.
+
+    Everything but claims, cookies and limits: items, names, tags, data, results, failures,
+    attempts, work, scraped items and the spider's state. `load` makes the same crawl of it.
+    """
+    count = 0
+    with (
+        call.graph(crawl=call.given.crawl) as graph,
+        _written(call.given.output) as file,
+        call.progress("dump", "lines") as progress,
+    ):
+        for line in graph.dump():
+            file.write(line.encode() + b"\n")
+            count += 1
+            if count % _NOW_AND_THEN == 0:
+                progress.reach(count)
+    told = f"{count:,} lines of the crawl {graph.crawl!r} to {call.given.output}"
+    if call.given.output == "-":
+        call.note(f"scrapy itemgraph: {printing.clean(told)}")
+        return
+    call.write(
+        {"crawl": graph.crawl, "lines": count, "file": call.given.output}, [printing.clean(told)]
+    )
+
+
+@contextmanager
+def _written(name: str) -> Iterator[IO[bytes]]:
+    """Open a file that stands under its name only when it is whole."""
+    if name == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    target = Path(name)
+    part = target if target.exists() and not target.is_file() else Path(f"{name}.part")  # a pipe
+    try:
+        file: IO[bytes]
+        with gzip.open(part, "wb") if name.endswith(".gz") else part.open("wb") as file:  # type: ignore[assignment]
+            yield file
+            file.flush()
+            if part != target:
+                os.fsync(file.fileno())
+        if part != target:
+            part.replace(target)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OperationError(f"{name} cannot be written: {error.strerror}") from None
+    finally:
+        if part != target:
+            part.unlink(missing_ok=True)
+
+
+@command(Argument("file", help=f"{_FILE}; - for standard input"))
+def load(call: Call) -> None:
+    """Make a crawl of a file that `dump` wrote.
+
+    It has the dump's name, or that of --crawl; there must be no such crawl yet. Nobody sees it
+    before it is whole, and nothing of it stays if anything is wrong.
+    """
+    with streams.opened(call.given.file) as file, _whole(call.given.file):
+        lines = (line.decode() for line in _uncompressed(call.given.file, file))
+        first = next(lines, "")
+        with (
+            call.graph(crawl=call.crawl or _name(first), may_create=True) as graph,
+            call.progress("load", "lines") as progress,
+        ):
+            size = streams.size_of(file)
+
+            def reached(count: int) -> None:
+                progress.reach(count, share=file.tell() / size if size else None)
+
+            gc_tuning.tune()
+            try:
+                counts = graph.load(chain([first], lines), reached=reached)
+            finally:
+                gc_tuning.restore()
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    call.write({"crawl": graph.crawl, **counts}, [printing.clean(f"{graph.crawl}: {told}")])
+
+
+def _uncompressed(name: str, file: BinaryIO) -> Iterable[bytes]:
+    return gzip.open(file) if name.endswith(".gz") else file
+
+
+def _name(first: str) -> str | None:
+    """Return the crawl that the first line of a dump names; what is wrong with it is said later."""
+    with suppress(ValueError, TypeError, KeyError):
+        return str(json.loads(first)["crawl"])
+    return None
+
+
+@contextmanager
+def _whole(name: str) -> Iterator[None]:
+    """Say of a damaged file that it is one."""
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise OperationError(f"{name} is damaged, so nothing was loaded: {error}") from None

@@ -1,0 +1,578 @@
+"""A crawl made of the lines of a dump, in one transaction: nobody sees it before it is whole.
+
+Lines are written some thousand items at a time, by COPY, with numbers of this database's own.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psycopg
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
+from scrapy_itemgraph.model import input_checks, item_names
+from scrapy_itemgraph.postgres.arrays import text_array
+from scrapy_itemgraph.store import items as stored_items
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.admin.dump import FORMAT
+from scrapy_itemgraph.store.worklist import refresh
+from scrapy_itemgraph.tools.wording import closest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    from sqlalchemy import Connection
+
+    Limit = tuple[str, str]  # kind and name
+    Intern = Callable[[Iterable[Limit]], dict[Limit, int]]
+    Line = tuple[str, dict[str, Any]]  # where it stands, for errors, and what it says
+    Rows = dict[str, list[tuple[Any, ...]]]  # by table
+
+STEP = 2000  # items that are written at a time
+_COUNTED = {"item": "items", "failure": "failures", "scraped": "scraped"}
+_DOCUMENTS = {"arguments", "data", "error", "fields", "log", "metadata", "request", "value"}
+_NOTHING: dict[str, Any] = {}
+_MISTAKES = (
+    ItemGraphError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    DBAPIError,
+    psycopg.Error,
+)
+
+MAKE_CRAWL = text("INSERT INTO crawls (name) VALUES (:name) ON CONFLICT DO NOTHING RETURNING id")
+
+SET_CRAWL = text("""
+    UPDATE crawls SET arguments = CAST(:arguments AS json), created_at = :created_at,
+        run_started_at = :run_started_at, run_finished_at = :run_finished_at
+    WHERE id = :crawl
+""")
+
+ADD_TASK = text("""
+    INSERT INTO tasks (crawl_id, name, spider, version, ttl, nice, slot_id, max_failures,
+        is_item_exclusive, is_enabled, is_registered, is_callback, definition, source,
+        source_changed_at, limit_ids)
+    VALUES (:crawl, :name, :spider, :version, CAST(:ttl AS interval), :nice, :slot, :max_failures,
+        :is_item_exclusive, :is_enabled, :is_registered, :is_callback, CAST(:definition AS uuid),
+        CAST(:source AS uuid), CAST(:source_changed_at AS timestamptz), CAST(:limits AS int[]))
+    RETURNING id
+""")
+
+ADD_TASK_TAGS = text("""
+    INSERT INTO task_tags (crawl_id, tag_name, task_id)
+    SELECT :crawl, unnest(CAST(:tags AS text[])), :task
+""")
+
+ADD_TAG_LIMIT = text("""
+    INSERT INTO tag_limits (task_id, limit_id, tags) VALUES (:task, :limit, CAST(:tags AS text[]))
+""")
+
+ADD_DEPENDENCIES = text("""
+    INSERT INTO task_dependencies (task_id, depends_on_id)
+    SELECT :task, unnest(CAST(:tasks AS int[]))
+""")
+
+ADD_STATE = text("""
+    INSERT INTO spider_state (crawl_id, key, value, changed_at)
+    VALUES (:crawl, :key, CAST(:value AS json), CAST(:changed_at AS timestamptz))
+""")
+
+ADD_SWEEP = text("""
+    INSERT INTO sweeps (crawl_id, task_id, tags, unhold, opened_at)
+    VALUES (:crawl, :task, CAST(:tags AS text[]), :unhold, CAST(:opened_at AS timestamptz))
+""")
+
+NEXT_WORK = text("SELECT nextval('work_seq_seq')")
+MOST_WORK = 10**12  # numbers that the work of one crawl may span
+
+OWNERS = text("""
+    SELECT a.name, a.item_id FROM unnest(CAST(:keys AS uuid[])) AS wanted(key)
+    JOIN aliases a ON a.crawl_id = :crawl AND a.key = wanted.key
+""")
+
+DOCUMENT = text("SELECT CAST(CAST(:line AS json) #> CAST(:path AS text[]) AS text)")
+
+ITEMS = """items (id, crawl_id, slot_id, name, data, created_by, nice, not_before, created_at,
+    updated_at)"""
+ALIASES = "aliases (crawl_id, key, name, item_id)"
+TAGS = "tags (item_id, tag_name, crawl_id, value)"
+RESULTS = """results (item_id, task_id, task_version, metadata, is_successful, is_held, created_at,
+    completed_at, invalidated_at, expires_at, due_at, ttl_overridden)"""
+ATTEMPTS = """attempts (item_id, task_id, token, task_version, number, outcome, error, log,
+    started_at, ended_at)"""
+WORK = """work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, seq, tries, deaths,
+    stalls, alone_deaths, alone_stalls, is_refiled, not_before, request)"""
+FAILURES = """failures (item_id, task_id, is_refusal, error, occurred_at, handled_at, handled_by)"""
+JOURNAL = "journal (crawl_id, item_id, task_id, item_class, fields, created_at)"
+
+
+def head(line: str) -> str:
+    """Return the crawl's name of a dump's first line.
+
+    Raises:
+        OperationError: when it is none, or of a format that this version does not know.
+
+    """
+    try:
+        read = json.loads(line)
+        made, name = read["itemgraph_dump"], read["crawl"]
+    except (ValueError, TypeError, KeyError):
+        raise OperationError(
+            'line 1: this is no dump of a crawl; one begins with {"itemgraph_dump": …}'
+        ) from None
+    if made != FORMAT:
+        raise OperationError(
+            f"line 1: a dump of format {made} was made by a newer version than this, which reads "
+            f"format {FORMAT}; upgrade scrapy-itemgraph"
+        )
+    return str(name)
+
+
+class Load:
+    """Writes the lines of one dump; `add` each, then `finish`.
+
+    `intern` returns the numbers of limits, made in transactions of their own: in this one, which
+    lasts, others would wait for them. `writer` is one thread. An OperationError names the line.
+    """
+
+    def __init__(
+        self, connection: Connection, name: str, intern: Intern, writer: ThreadPoolExecutor
+    ) -> None:
+        self._connection = connection
+        self._writer = writer
+        self._name = name
+        self._intern = intern
+        self._limits: dict[Limit, int] = {}
+        self._tasks: dict[str, int] = {}
+        self._depends: dict[str, Sequence[str]] = {}
+        self._queues: dict[int, int] = {}  # by slot
+        self._kinds: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._waiting: list[Line] = []
+        self._kind = ""  # of what waits
+        self._has_ended = False
+        self._where = ""  # what is written just now
+        self._writing: tuple[Future[None], str] | None = None
+        self.counts = dict.fromkeys(_COUNTED.values(), 0)
+        made = connection.execute(MAKE_CRAWL, {"name": name}).scalar()
+        if made is None:
+            raise OperationError(
+                f"there is a crawl {name!r} already; a dump is loaded into a new one, which "
+                "--crawl NAME names"
+            )
+        self._crawl: int = made
+        # What is loaded goes before what comes later: work is done in the order of its numbers.
+        self._before = connection.execute(NEXT_WORK).scalar_one() - MOST_WORK
+
+    def add(self, where: str, given: str) -> None:
+        """Take one line of the dump after its first."""
+        if self._has_ended:
+            raise OperationError(f"{where}: there is a line after that of the kind 'end'")
+        line = self._parsed(where, given)
+        kind = line.get("kind")
+        if kind in _COUNTED:
+            if kind != self._kind:
+                self._write()
+            self._kind = str(kind)
+            self._waiting.append((where, line))
+            if len(self._waiting) == STEP:
+                self._write()
+            return
+        self._write()
+        self._where = where
+        with _named(where):
+            self._wait()
+            self._one(str(kind), line)
+
+    def finish(self) -> dict[str, int]:
+        """Let the crawl's work be claimed, and return how much there is of what."""
+        if not self._has_ended:
+            raise OperationError(
+                "the dump has no line of the kind 'end': it was cut off, so nothing was loaded"
+            )
+        self._wait()
+        queues.wake_crawl(self._connection, self._crawl)
+        return self.counts
+
+    def _parsed(self, where: str, given: str) -> dict[str, Any]:
+        """Return what a line says; documents that Python would write otherwise stay as they are."""
+        try:
+            try:
+                line = _EXACT.decode(given)
+            except _OddError:
+                line = _TEXTS.decode(given)
+                self._wait()
+                for path, parent, name in _documents(line):
+                    found = self._connection.execute(DOCUMENT, {"line": given, "path": path})
+                    parent[name] = input_checks.Unreadable(found.scalar_one())
+        except (ValueError, RecursionError) as error:
+            raise OperationError(f"{where}: it is not JSON: {error}") from None
+        if not isinstance(line, dict):
+            raise OperationError(f"{where}: it is not a JSON object")
+        return line
+
+    def _one(self, kind: str, line: dict[str, Any]) -> None:
+        """Write a line of which there are few."""
+        execute = self._connection.execute
+        if kind == "crawl":
+            moments = {name: line.get(name) for name in ("run_started_at", "run_finished_at")}
+            given = {"crawl": self._crawl, "created_at": line["created_at"], **moments}
+            execute(SET_CRAWL, given | {"arguments": _text(line["arguments"])})
+        elif kind == "task":
+            self._task(line)
+        elif kind == "state":
+            value = _text(line["value"]) if "value" in line else None
+            given = {"key": line["key"], "value": value, "changed_at": line["changed_at"]}
+            execute(ADD_STATE, {"crawl": self._crawl, **given})
+        elif kind == "sweep":
+            given = {"crawl": self._crawl, "task": self._task_id(line.get("task"))}
+            given |= {"tags": line["tags"], "unhold": line.get("unhold", False)}
+            execute(ADD_SWEEP, given | {"opened_at": line["opened_at"]})
+        elif kind == "taken":
+            names = line["names"]
+            rows = [(self._crawl, item_names.hex_key(one), _id(one), None) for one in names]
+            self._copy({ALIASES: rows})
+        elif kind == "end":
+            self._end(line)
+        else:
+            raise OperationError(f"there is no kind {kind!r} of lines in a dump")
+
+    def _end(self, line: dict[str, Any]) -> None:
+        if any(line.get(name) != count for name, count in self.counts.items()):
+            raise OperationError(
+                f"there should be {line}, and there are {self.counts}: lines are missing"
+            )
+        for name, others in self._depends.items():
+            given = {"task": self._tasks[name], "tasks": [self._task_id(one) for one in others]}
+            self._connection.execute(ADD_DEPENDENCIES, given)
+        self._has_ended = True
+
+    def _task(self, line: dict[str, Any]) -> None:
+        tagged = line.get("tag_limits", ())
+        own = _pairs(line.get("limits", ()))
+        limits = self._limit_ids([*own, *_pairs(one["limit"] for one in tagged)])
+        slot = line.get("slot")
+        given = {
+            "crawl": self._crawl,
+            **{name: line[name] for name in ("name", "spider", "version", "definition")},
+            **{name: line.get(name) for name in ("ttl", "max_failures", "source")},
+            **{name: line.get(name, False) for name in ("is_item_exclusive", "is_callback")},
+            **{name: line.get(name, True) for name in ("is_enabled", "is_registered")},
+            "nice": line.get("nice", 0),
+            "slot": None if slot is None else self._limit_ids([("slot", slot)])["slot", slot],
+            "source_changed_at": line.get("source_changed_at"),
+            "limits": sorted(limits[one] for one in own),
+        }
+        task = self._tasks[line["name"]] = self._connection.execute(ADD_TASK, given).scalar_one()
+        tags = {"crawl": self._crawl, "task": task, "tags": line.get("tags", [])}
+        self._connection.execute(ADD_TASK_TAGS, tags)
+        for one in tagged:
+            (limit,) = _pairs([one["limit"]])
+            given = {"task": task, "limit": limits[limit], "tags": one["tags"]}
+            self._connection.execute(ADD_TAG_LIMIT, given)
+        self._depends[line["name"]] = line.get("depends_on", ())
+
+    def _task_id(self, name: str | None) -> int | None:
+        if name is None:
+            return None
+        if name not in self._tasks:
+            raise OperationError(f"the dump has no task {name!r}{closest(name, self._tasks)}")
+        return self._tasks[name]
+
+    def _write(self) -> None:
+        """Write what waits, of one kind."""
+        if not self._waiting:
+            return
+        lines, self._waiting = self._waiting, []
+        writers = {"item": self._items, "failure": self._failures, "scraped": self._scraped}
+        self._where = f"{lines[0][0]} to {lines[-1][0]}"
+        with _named(self._where):
+            self._wait()
+            writers[self._kind](lines)
+        self.counts[_COUNTED[self._kind]] += len(lines)
+
+    def _items(self, lines: Sequence[Line]) -> None:
+        drawn = self._connection.execute(stored_items.NEXT_IDS, {"count": len(lines)}).scalars()
+        numbers = self._numbers(line for _, line in lines)
+        rows: Rows = {table: [] for table in (ITEMS, ALIASES, TAGS, RESULTS, ATTEMPTS, WORK)}
+        for (where, line), number in zip(lines, drawn, strict=True):
+            try:
+                self._item(rows, line, number, numbers)
+            except _MISTAKES as error:
+                raise _mistake(where, error) from None
+        rows[ALIASES].sort(key=itemgetter(1))
+        self._copy(rows)
+
+    def _numbers(self, items: Iterable[Mapping[str, Any]]) -> _Numbers:
+        """Return the numbers of slots, queues and kinds that items name, made if new."""
+        slots, worked = set(), set()
+        kinds: dict[tuple[str, tuple[Limit, ...]], None] = {}
+        for item in items:
+            slots.add(item["slot"])
+            for work in item.get("work", ()):
+                worked.add(work.get("slot", item["slot"]))
+                limits_of = work.get("limits")
+                kinds[work["task"], _pairs(limits_of) if limits_of else ()] = None
+        limits = {one for _, some in kinds for one in some}
+        ids = self._limit_ids([*limits, *(("slot", name) for name in slots | worked)])
+        keys = {
+            kind: (self._tasks[kind[0]], tuple(sorted(ids[one] for one in kind[1])))
+            for kind in kinds
+        }
+        queue_ids = queues.find_or_make(
+            self._connection, {(self._crawl, ids["slot", name]): None for name in worked}
+        )
+        kind_ids = refresh.find_or_make_kinds(self._connection, dict.fromkeys(keys.values()))
+        return _Numbers(
+            {name: ids["slot", name] for name in slots},
+            {name: queue_ids[self._crawl, ids["slot", name]] for name in worked},
+            {kind: kind_ids[key] for kind, key in keys.items()},
+        )
+
+    def _item(self, rows: Rows, line: dict[str, Any], number: int, of: _Numbers) -> None:
+        """Add the rows of an item."""
+        crawl, get = self._crawl, line.get
+        name, slot = _id(line["id"]), line["slot"]
+        rows[ITEMS].append(
+            (
+                number,
+                crawl,
+                of.slots[slot],
+                name,
+                _text(line["data"]),
+                get("created_by"),
+                get("nice"),
+                get("not_before"),
+                line["created_at"],
+                line["updated_at"],
+            )
+        )
+        for alias in (name, *get("aliases", ())):
+            rows[ALIASES].append((crawl, item_names.hex_key(alias), _id(alias), number))
+        for tag, value in get("tags", _NOTHING).items():
+            input_checks.check_tag(tag)
+            rows[TAGS].append((number, tag, crawl, None if value is None else _text(value)))
+        for one in get("results", ()):
+            rows[RESULTS].append(self._result(one, number))
+        for one in get("attempts", ()):
+            rows[ATTEMPTS].append(self._attempt(one, number))
+        for one in get("work", ()):
+            limits = one.get("limits")
+            kind = of.kinds[one["task"], _pairs(limits) if limits else ()]
+            rows[WORK].append(self._work(one, number, of.queues[one.get("slot", slot)], kind))
+
+    def _result(self, one: dict[str, Any], number: int) -> tuple[Any, ...]:
+        get = one.get
+        return (
+            number,
+            self._tasks[one["task"]],
+            one["version"],
+            _text(get("metadata", _NOTHING)),
+            one["is_successful"],
+            get("is_held", False),
+            one["created_at"],
+            get("completed_at"),
+            get("invalidated_at"),
+            get("expires_at"),
+            get("due_at"),
+            get("ttl_overridden", False),
+        )
+
+    def _attempt(self, one: dict[str, Any], number: int) -> tuple[Any, ...]:
+        return (
+            number,
+            self._tasks[one["task"]],
+            one["token"],
+            one["version"],
+            one["number"],
+            one["outcome"],
+            _text_of(one, "error"),
+            _text_of(one, "log"),
+            one.get("started_at"),
+            one["ended_at"],
+        )
+
+    def _work(self, one: dict[str, Any], number: int, queue: int, kind: int) -> tuple[Any, ...]:
+        get = one.get
+        return (
+            number,
+            self._tasks[one["task"]],
+            self._crawl,
+            queue,
+            kind,
+            get("is_stale", False),
+            get("nice", 0),
+            self._before + int(one["order"]),
+            get("tries", 0),
+            get("deaths", 0),
+            get("stalls", 0),
+            get("alone_deaths", 0),
+            get("alone_stalls", 0),
+            get("is_refiled", False),
+            get("not_before"),
+            _text_of(one, "request"),
+        )
+
+    def _failures(self, lines: Sequence[Line]) -> None:
+        owners = self._owners([line["item"] for _, line in lines])
+        rows = [
+            (
+                owners[one["item"]],
+                self._tasks[one["task"]],
+                one.get("is_refusal", False),
+                _text(one["error"]),
+                one["occurred_at"],
+                one.get("handled_at"),
+                one.get("handled_by"),
+            )
+            for _, one in lines
+        ]
+        self._copy({FAILURES: rows})
+
+    def _scraped(self, lines: Sequence[Line]) -> None:
+        owners = self._owners([line["item"] for _, line in lines if "item" in line])
+        rows = [
+            (
+                self._crawl,
+                owners[one["item"]] if "item" in one else None,
+                self._tasks[one["task"]] if "task" in one else None,
+                one["class"],
+                _text(one["fields"]),
+                one["created_at"],
+            )
+            for _, one in lines
+        ]
+        self._copy({JOURNAL: rows})
+
+    def _owners(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the numbers of items that have these ids."""
+        keys = text_array(sorted({item_names.hex_key(name) for name in names}))
+        rows = self._connection.execute(OWNERS, {"crawl": self._crawl, "keys": keys})
+        return {row.name: row.item_id for row in rows}
+
+    def _limit_ids(self, wanted: Iterable[Limit]) -> dict[Limit, int]:
+        """Return the numbers of limits."""
+        if missing := {one for one in wanted if one not in self._limits}:
+            self._limits |= self._intern(sorted(missing))
+        return self._limits
+
+    def _copy(self, rows: Rows) -> None:
+        """Begin to write rows; the next lines are read meanwhile."""
+        driver: Any = self._connection.connection.driver_connection
+        self._writing = self._writer.submit(_copy, driver, rows), self._where
+
+    def _wait(self) -> None:
+        """Wait until what was begun is written, for the connection is busy with it."""
+        if self._writing is not None:
+            (writing, where), self._writing = self._writing, None
+            with _named(where):
+                writing.result()
+
+
+class _OddError(Exception):
+    """There is a number, or text, that Python would write otherwise than it stands there."""
+
+
+def _same_float(given: str) -> float:
+    number = float(given)
+    if repr(number) != given:
+        raise _OddError
+    return number
+
+
+def _same_int(given: str) -> int:
+    if len(given) > _LONGEST_INT:
+        raise _OddError
+    return int(given)
+
+
+class _Exact(json.JSONDecoder):
+    """Reads what Python writes again as it was, and raises an _OddError for all else."""
+
+    def decode(self, given: str) -> Any:  # type: ignore[override]
+        if "\\u" in given:
+            raise _OddError
+        return super().decode(given)
+
+
+_LONGEST_INT = 4000  # digits; Python refuses to read 4,301
+_EXACT = _Exact(parse_float=_same_float, parse_int=_same_int)
+_TEXTS = json.JSONDecoder(parse_float=str, parse_int=str)
+
+
+def _documents(line: Any) -> Iterator[tuple[list[str], dict[str, Any], str]]:
+    """Yield the path, the object and the name of each document of a line."""
+    if not isinstance(line, dict):
+        return
+    for name in _DOCUMENTS & line.keys():
+        yield [name], line, name
+    for name in line.get("tags", ()) if isinstance(line.get("tags"), dict) else ():
+        if line["tags"][name] is not None:
+            yield ["tags", name], line["tags"], name
+    for many in ("results", "attempts", "work"):
+        for at, one in enumerate(line.get(many, ())):
+            for name in _DOCUMENTS & one.keys():
+                yield [many, str(at), name], one, name
+
+
+def _copy(driver: Any, rows: Rows) -> None:
+    for table, some in rows.items():
+        with driver.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
+            for row in some:
+                copy.write_row(row)
+
+
+class _Numbers(NamedTuple):
+    """The numbers of slots and queues by the slot's name, and of kinds by task and limits."""
+
+    slots: dict[str, int]
+    queues: dict[str, int]
+    kinds: dict[tuple[str, tuple[Limit, ...]], int]
+
+
+def _id(name: Any) -> str:
+    return input_checks.check_id(name)
+
+
+def _pairs(limits: Iterable[Sequence[str]]) -> tuple[Limit, ...]:
+    return tuple((kind, name) for kind, name in limits)
+
+
+def _text(value: Any) -> str:
+    """Return a document as it is stored."""
+    return value if isinstance(value, input_checks.Unreadable) else input_checks.write_json(value)
+
+
+def _text_of(given: Mapping[str, Any], name: str) -> str | None:
+    return _text(given[name]) if name in given else None
+
+
+class _LoadError(OperationError):
+    """An error that names its line."""
+
+
+def _mistake(where: str, error: Exception) -> OperationError:
+    if isinstance(error, _LoadError):
+        return error
+    if isinstance(error, KeyError):
+        return _LoadError(f"{where}: {error.args[0]!r} is named here, and is not in the dump")
+    if isinstance(error, DBAPIError | psycopg.Error):
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        return _LoadError(f"{where}: {str(cause).partition(chr(10))[0]}")
+    return _LoadError(f"{where}: {error}")
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Name the line in errors."""
+    try:
+        yield
+    except _MISTAKES as error:
+        raise _mistake(where, error) from None
