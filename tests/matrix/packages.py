@@ -5,6 +5,7 @@ All that is made stands below one folder, and is made once.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -49,16 +50,17 @@ class Environment:
         """Make the environment of a Python and a minor of Scrapy, unless it is there."""
         folder = FOLDER / name
         one = cls(folder / "bin" / "python", prefix)
-        ready = folder / "ready"
-        project = ROOT / "pyproject.toml"
-        if not ready.exists() or ready.stat().st_mtime < project.stat().st_mtime:
+        ready = folder / "ready"  # says for which checkout and which pyproject.toml it was made
+        project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+        meant = f"{ROOT}\n{project}\n"
+        if not ready.exists() or ready.read_text() != meant:
             shutil.rmtree(folder, ignore_errors=True)
             FOLDER.mkdir(parents=True, exist_ok=True)
             pip = (one.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
             run(*one.command(base, "-m", "venv", folder))
             run(*one.command(*pip, "--upgrade", "pip"))
             run(*one.command(*pip, "--editable", f"{ROOT}[embedded,dev]", f"scrapy=={scrapy}.*"))
-            ready.touch()
+            ready.write_text(meant)
         return one
 
 
