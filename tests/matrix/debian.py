@@ -64,7 +64,8 @@ def _set_up(system: Path) -> None:
         debootstrap = str(tool / "usr/sbin/debootstrap")
         variables["DEBOOTSTRAP_DIR"] = str(tool / "usr/share/debootstrap")
     options = ("--variant=minbase", f"--include={','.join(PACKAGES)}")
-    run("sh", debootstrap, *options, SUITE, system, MIRROR, env=variables)
+    # What debootstrap mounts there goes with its namespace, also when it is killed.
+    run("unshare", "--mount", "sh", debootstrap, *options, SUITE, system, MIRROR, env=variables)
     for name in FILES:
         if Path(name).exists():
             shutil.copy(name, f"{system}{name}")
