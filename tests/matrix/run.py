@@ -123,6 +123,8 @@ def run(combination: Combination, processes: str, tests: list[str]) -> Outcome:
         return outcome
     number = re.search(r"[\d.]+", of_server)
     outcome.versions = f"{python}, PostgreSQL {number[0] if number else '?'}"
+    if combination.is_debian13:
+        outcome.versions += ", on Debian 13"
     began = time.monotonic()
     parallel = ["-n", processes, "--dist", "loadfile", "--no-loadscope-reorder"]
     chosen = tests or MARKED[combination.part]
