@@ -277,7 +277,7 @@ def test_what_becomes_of_the_limits_of_the_dead_touches_few_rows(million, step):
     take_slots(million, step)
     dead, heir = (worker_of(million, step) for _ in range(2))
     own = slots_like(step, "q%.example").values()
-    uses = [Use(limit_id=number, terms=WHOLE) for number in own]
+    uses = [Use(limit_id=number, terms=Terms(gap=3600.0, concurrency=8)) for number in own]
     holdings.acquire(step, dead, uses)
     step.execute(sa.text("UPDATE workers SET lease_until = now() WHERE id = :id"), {"id": dead})
     engines.hot_path(step)
