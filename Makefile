@@ -94,8 +94,8 @@ model: $(READY) ## thousands of random histories on a plain-Python model and Pos
 
 chaos: $(READY) compiled ## faults of nineteen kinds, and slow tests of crashes (CHAOS="--faults 1000 --seed 7 --at-once 3"; slow)
 	$(BIN)/python -u tests/chaos/drive.py $(or $(CHAOS),--faults 100)
-	ITEMGRAPH_CHAOS_ROUNDS=40 ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
-		tests/acceptance/test_chaos.py tests/acceptance/test_deaths.py tests/acceptance/test_manuals.py \
+	ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
+		tests/acceptance/test_deaths.py tests/acceptance/test_manuals.py \
 		tests/acceptance/test_crawl_spider.py tests/acceptance/test_scrapyd.py \
 		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py \
 		tests/acceptance/test_kept_feeds.py tests/acceptance/test_standby.py

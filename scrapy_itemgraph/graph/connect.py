@@ -40,6 +40,7 @@ def connected(
     """Connect to the server at `url`, or to the embedded one, which stays up meanwhile."""
     with ExitStack() as stack:
         alone_since = None
+        is_embedded = url is None
         if url is None:
             server = stack.enter_context(closing(EmbeddedServer.start(data_dir)))
             url, alone_since = server.url, server.alone_since
@@ -48,7 +49,7 @@ def connected(
         stack.callback(engine.dispose)
         if patience is not None:
             stack.enter_context(patience.over(engine))
-        engines.when_up(engine)
+        engines.when_up(engine, is_known=is_embedded)
         yield engine, alone_since
 
 

@@ -75,6 +75,10 @@ not_inherited: weakref.WeakSet[psycopg.Connection[Any] | psycopg.AsyncConnection
 not_inherited = weakref.WeakSet()
 
 
+class GivenUpError(Exception):
+    """The worker was given up for dead before its first beat."""
+
+
 def _elapsed() -> float:
     """Return seconds from some moment on, also those while the machine sleeps."""
     return time.clock_gettime(_CLOCK)
@@ -97,6 +101,7 @@ class Heartbeat:
         replace: Callable[[], Coroutine[Any, Any, int]],
         renew: Callable[[], Coroutine[Any, Any, bool]],
         watchdog: WorkerWatchdog,
+        is_known: bool = False,
     ) -> None:
         """Take the worker's number, and how long the loop may stand still before it counts.
 
@@ -104,6 +109,7 @@ class Heartbeat:
         a new one and returns its number. `renew` is awaited there where there is no session: it
         renews the lease, and tells whether the worker had not been given up. `watchdog` cuts the
         connection when an answer was lost on the way, which TCP's keepalives need not notice.
+        `is_known`: the server has answered at this address, and is waited for where it went since.
         """
         plain = urls.normalised(url)
         self._url = plain.update_query_dict(
@@ -117,6 +123,7 @@ class Heartbeat:
         self._replace = replace
         self._renew_on_loop = renew
         self._watchdog = watchdog
+        self._is_known = is_known
         self._news = asyncio.Event()
         self._own_news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -215,8 +222,7 @@ class Heartbeat:
     def _run(self) -> None:
         try:
             self._engine = engine.sync_engine(self._url)
-            with errors.translated(self._url):
-                self._begin()
+            self._begin_when_up()
         except BaseException as error:  # noqa: BLE001 - it is raised by `start`
             self._tell(self._fail, error)
         else:
@@ -324,6 +330,18 @@ class Heartbeat:
         )
         logger.handle(record)
 
+    def _begin_when_up(self) -> None:
+        starting = engine.Starting(self._patience, is_known=self._is_known)
+        while True:
+            try:
+                with errors.translated(self._url):
+                    return self._begin()
+            except DatabaseUnavailableError as error:
+                if self._is_closing or not starting.goes_on(error):
+                    raise
+                self._hang_up()
+                self._rest(engine.START_PAUSE)
+
     def _begin(self) -> None:
         """Take the lock, where there is a session; and see that it is the worker's database."""
         assert self._engine is not None
@@ -334,6 +352,8 @@ class Heartbeat:
             self._renew(locked=False)
             self._hang_up()
         if self._lives_until < 0:
+            if self._is_known:
+                raise GivenUpError
             raise ConfigurationError(
                 "ITEMGRAPH_SESSION_URL leads to another database than ITEMGRAPH_DATABASE_URL"
             )

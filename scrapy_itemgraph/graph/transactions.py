@@ -146,15 +146,22 @@ class Transactions:
         begun = itertools.count()
         return await self.patiently(self._hot(lambda connection: function(connection, next(begun))))
 
-    async def when_up(self, function: Callable[[Connection], T]) -> T:
-        """Run the first function of a start: a server that is starting or stopping is waited for.
+    async def when_up(self, function: Callable[[Connection], T], *, is_known: bool) -> T:
+        """Run the first function of a start: a server that is known is waited for.
 
-        One that is not there is an error at once, for its address may be wrong.
+        That is one of our own, one that lets us in and then goes, or one that says that it is
+        starting or stopping. Any other that is not there is an error at once, for its address may
+        be wrong.
         """
-        starting = engines.Starting(self._patience)
+        starting = engines.Starting(self._patience, is_known=is_known)
+
+        def within(connection: Connection) -> T:
+            starting.is_known = True
+            return function(connection)
+
         while True:
             try:
-                return await self._answer(function)
+                return await self._answer(within)
             except DatabaseUnavailableError as error:
                 if not starting.goes_on(error):
                     raise

@@ -162,11 +162,12 @@ class WorkerGraph:
         callback_names: Collection[str],
         arguments: Mapping[str, str],
     ) -> None:
-        await self._transactions.when_up(engine.check_version)
+        is_embedded = self._server is not None
+        await self._transactions.when_up(engine.check_version, is_known=is_embedded)
         allowed = self.settings.auto_migrate
-        automatic = self._server is not None if allowed is None else allowed
+        automatic = is_embedded if allowed is None else allowed
         alone_since = None if self._server is None else self._server.alone_since
-        await self._transactions.once(ensure_schema, auto=automatic, alone_since=alone_since)
+        await self._call(ensure_schema, auto=automatic, alone_since=alone_since)
         renamed = await self._call(sweeps.rename_tags, self.settings.tag_renames)
         self._crawl_id, other = await self._call(crawls.make_crawl, crawl, arguments)
         self._transactions.crawl_id = self._crawl_id
@@ -212,8 +213,15 @@ class WorkerGraph:
             replace=self._replace_worker,
             renew=self._renew_lease,
             watchdog=self._transactions.watchdog,
+            is_known=session_url is None,
         )
-        await self._heartbeat.start()
+        try:
+            await self._heartbeat.start()
+        except heartbeat.GivenUpError:
+            # The server was away for longer than the lease, and others looked for the dead first.
+            await self._register_worker()
+            await self._begin_to_beat()
+            return
         if session_url is not None or not self._heartbeat.has_session:
             await self._transactions.use_one()
         if not self._heartbeat.has_session:

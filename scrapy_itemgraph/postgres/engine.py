@@ -96,26 +96,27 @@ def async_engine(
 
 
 class Starting:
-    """Tells whether a start waits: for a server that said once that it is starting or stopping.
+    """Tells whether a start waits: for a server that is known to be at this address.
 
-    One that is not there is not waited for, unless it went away after saying so: its address may
-    be wrong.
+    That is one that is our own, that has let us in, or that said that it is starting or stopping.
+    Any other is not waited for: its address may be wrong.
     """
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, *, is_known: bool = False) -> None:
         self._until = time.monotonic() + patience  # seconds
-        self._has_said_so = False
+        self.is_known = is_known
 
     def goes_on(self, error: exceptions.DatabaseUnavailableError) -> bool:
         """Tell whether to try again after this error."""
-        self._has_said_so |= isinstance(error, exceptions.DatabaseStartingError)
+        self.is_known |= isinstance(error, exceptions.DatabaseStartingError)
         is_gone = isinstance(error, exceptions.DatabaseGoneError)
-        return self._has_said_so and is_gone and time.monotonic() < self._until
+        return self.is_known and is_gone and time.monotonic() < self._until
 
 
-def when_up(engine: sa.Engine) -> None:
-    """Connect; where the server says that it is starting or stopping, wait for it a while first."""
-    starting, is_said = Starting(COMMAND_PATIENCE), time.monotonic() + QUIET_WAIT
+def when_up(engine: sa.Engine, *, is_known: bool = False) -> None:
+    """Connect; a server that is known, or says that it is starting or stopping, is waited for."""
+    starting = Starting(COMMAND_PATIENCE, is_known=is_known)
+    is_said = time.monotonic() + QUIET_WAIT
     while True:
         try:
             with errors.translated(engine.url), engine.connect():

@@ -35,6 +35,17 @@ COMMITTED = """
     SELECT count(DISTINCT k.process_id) FROM attempts a JOIN workers k ON k.id = a.worker_id
     WHERE a.id > %s AND k.process_id = ANY (%s)
 """
+GRAPH = """
+    SELECT i.name,
+        ARRAY(SELECT a.name FROM aliases a WHERE a.item_id = i.id),
+        ARRAY(SELECT g.tag_name FROM tags g WHERE g.item_id = i.id),
+        i.data,
+        ARRAY(
+            SELECT json_build_array(t.name, r.metadata, r.task_version)
+            FROM results r JOIN tasks t ON t.id = r.task_id
+            WHERE r.item_id = i.id AND r.is_successful)
+    FROM items i
+"""
 HELD_BY = """
     FROM work w JOIN workers k ON k.id = w.worker_id
     WHERE w.token IS NOT NULL AND k.process_id = ANY (%s)
@@ -42,7 +53,7 @@ HELD_BY = """
 HELD = f"SELECT count(*) {HELD_BY}"
 CLAIMED = f"SELECT array_agg(ARRAY[w.item_id, w.task_id]), array_agg(w.token) {HELD_BY}"
 WAITING = """
-    SELECT w.item_id, w.task_id FROM work w
+    SELECT w.item_id, w.task_id, w.token FROM work w
     JOIN unnest(%s::bigint[], %s::int[]) p (item_id, task_id) USING (item_id, task_id)
     WHERE w.token IS NULL OR w.token = ANY (%s)
 """
@@ -58,8 +69,10 @@ class Field:
     proxy: Proxy
     url: str
     site: spiders.EndlessSite
+    addresses: tuple[str, ...]  # of the sites
     host: hosts.Host | None  # where the first worker is
     disk: hosts.Disk | None  # where the database is
+    is_local: bool  # all but the first worker use the server directly, and start it again
     workers: list[subprocess.Popen] = field(default_factory=list)
     struck: set[int] = field(default_factory=set)  # processes that a fault has ended
     versions: dict[str, list[str]] = field(
@@ -72,7 +85,11 @@ class Field:
 
     def start(self, place: int) -> subprocess.Popen:
         """Start a worker; the first is on the other host, if there is one."""
-        within = self.host.within if self.host is not None and place == 0 else ()
+        within: tuple[str, ...] = ()
+        if place == 0 and self.host is not None:
+            within = self.host.within
+        elif place > 0 and self.is_local:
+            within = ("env", "LOCAL=1")
         return self.project.start("crawl", "s", within=within)
 
     def replace(self, *ended: subprocess.Popen) -> None:
@@ -103,6 +120,24 @@ class Field:
         new = self.directory / "versions.new"
         new.write_text(json.dumps(latest))
         new.rename(self.directory / "versions.json")
+
+    def url_of(self, number: int) -> str:
+        """Return where a page is."""
+        host = self.addresses[number % len(self.addresses)]
+        return f"http://{host}:{self.site.server.server_port}/page/{number}"
+
+    def graph(self) -> dict[str, spiders.State]:
+        """Read the whole graph."""
+        with self.connect() as connection:
+            return {
+                name: spiders.State(
+                    frozenset(names),
+                    frozenset(tags),
+                    data,
+                    {task: (metadata, version) for task, metadata, version in results},
+                )
+                for name, names, tags, data, results in connection.execute(GRAPH)
+            }
 
     @property
     def is_over(self) -> bool:
@@ -161,12 +196,14 @@ class Field:
 class Watch(threading.Thread):
     """Looks when the claims that processes had are somebody else's, or done.
 
-    It begins when a fault strikes them; `seconds` has one number for each claim.
+    It begins when a fault strikes them. `seconds` has one number for each claim; `freed` says when
+    the last was taken from them, to be claimed when its turn comes.
     """
 
     def __init__(self, one: Field, *processes: int) -> None:
         super().__init__(daemon=True)
         self.seconds: list[float] = []
+        self.freed: float | None = None
         self._began = time.monotonic()
         self._field = one
         with one.connect() as connection:
@@ -181,8 +218,11 @@ class Watch(threading.Thread):
             while self._claimed and time.monotonic() < self._began + PATIENCE:
                 items, tasks = zip(*self._claimed, strict=True)
                 given = [list(items), list(tasks), self._tokens]
-                left = set(connection.execute(WAITING, given).fetchall())
+                rows = connection.execute(WAITING, given).fetchall()
                 took = time.monotonic() - self._began
+                left = {(item, task) for item, task, _ in rows}
+                if self.freed is None and all(token is None for *_, token in rows):
+                    self.freed = took
                 self.seconds += [took] * len(self._claimed - left)
                 self._claimed &= left
                 time.sleep(0.02)
@@ -199,7 +239,9 @@ def until(holds: Callable[[], object], seconds: float = PATIENCE) -> float:
 
 
 @contextmanager
-def open_field(directory: Path, workers: int, needs: frozenset[str]) -> Iterator[Field]:
+def open_field(
+    directory: Path, workers: int, needs: frozenset[str], *, is_local: bool
+) -> Iterator[Field]:
     """Start sites, an embedded server and workers of a new crawl; end what is left of them.
 
     Raises:
@@ -225,7 +267,7 @@ def open_field(directory: Path, workers: int, needs: frozenset[str]) -> Iterator
         project.write(spiders.SPIDER, spiders.SETTINGS, places=places)
         direct = sa.make_url(keeper.url).set(drivername="postgresql")
         url = direct.render_as_string(hide_password=False)
-        one = Field(directory, project, between, url, site, host, disk)
+        one = Field(directory, project, between, url, site, ours, host, disk, is_local)
         stack.callback(_end, one)
         (directory / "versions.json").write_text(json.dumps(dict.fromkeys(spiders.TASKS, "1")))
         one.workers += [one.start(place) for place in range(workers)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import sites
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from email.message import Message
 
 AHEAD = 60  # pages that are known and not yet asked for
@@ -78,10 +79,15 @@ class S(scrapy.Spider):
         yield UpdateData(counted(f"counted as {VERSIONS['count']}"))
 """
 SETTINGS = """
+import os
+
 LOG_LEVEL = "INFO"
 DOWNLOAD_DELAY = 0.25
 CONCURRENT_REQUESTS_PER_DOMAIN = 4
 ITEMGRAPH_LEASE = 5
+
+if "LOCAL" in os.environ:  # it uses the embedded server itself, and starts it again
+    ITEMGRAPH_DATABASE_URL = None
 """
 TASKS = ("parse", "count")  # whose version may be raised
 
@@ -129,30 +135,73 @@ class EndlessSite(sites.Site):
         return self._links[number]
 
 
-def wrongs(items: Iterable[Any], pages: int, versions: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what is wrong with items: what is missing, or was committed too often or not at all.
+@dataclass(frozen=True)
+class State:
+    """What an item must be: its names, tags, data, and of each task metadata and version."""
+
+    names: frozenset[str]
+    tags: frozenset[str]
+    data: Mapping[str, Any]
+    results: Mapping[str, tuple[Mapping[str, Any], str]]
+
+
+def expected(
+    pages: int, url_of: Callable[[int], str], latest: Mapping[str, str]
+) -> dict[str, State]:
+    """Return the graph of a crawl that nobody disturbed; of groups without their counts."""
+    parsed = {"parse": ({"kind": "page"}, latest["parse"]), "digest": ({"length": 4}, "1")}
+    states = {}
+    for number in range(pages):
+        name = f"FIVES:{number // 10}" if number % 5 == 4 else f"PAGE:{number}"
+        before = states[name].names if name in states else frozenset()
+        names = before | {name, f"PAGE:{number}"}
+        data = {"url": url_of(number), "number": number}
+        states[name] = State(names, frozenset({"page"}), data, parsed)
+    for number in range(-(-pages // PER_GROUP)):
+        name = f"GROUP:{number}"
+        counted = {"count": ({}, latest["count"])}
+        states[name] = State(frozenset({name}), frozenset({"group"}), {}, counted)
+    return states
+
+
+def wrongs(found: Mapping[str, State], graph: Mapping[str, State]) -> list[str]:
+    """Return where a graph differs from what is expected, apart from the counts of groups."""
+    wrong = [f"{name} is missing" for name in graph.keys() - found.keys()]
+    wrong += [f"{name} should not be" for name in found.keys() - graph.keys()]
+    for name in graph.keys() & found.keys():
+        state = found[name]
+        if "group" in state.tags:
+            state = replace(state, data={})
+        if state != graph[name]:
+            wrong.append(f"{name} is {state} and should be {graph[name]}")
+    return wrong
+
+
+def wrong_counts(
+    found: Mapping[str, State], pages: int, versions: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return what was committed too often, or not at all.
 
     `versions` are those that each task had, one after another. What was committed under an old one
     is done again under the last: once, and under each before it at most once. Where two pages
     become one item, both may be done before that, and the one that is left once more if the other
     came late and with an older version.
     """
-    found = {item.id: item for item in items}
-    names = set(found).union(*(one.aliases for one in found.values()))
-    wrong = [
-        f"PAGE:{number} is missing" for number in range(pages) if f"PAGE:{number}" not in names
-    ]
+    wrong = []
     for number in range(pages):
-        group = found.get(f"GROUP:{number // PER_GROUP}")
-        data = group.data if group else {}
+        data = _counts(found, number // PER_GROUP)
         each = [data.get(f"page {number} as {version}", 0) for version in versions["parse"]]
         is_twin = number % 5 == 4 and len(each) > 1
         if sum(each) == 0 or max(each) > (2 if is_twin else 1) or (not each[-1] and not is_twin):
             wrong.append(f"page {number} was committed {each} times, by version")
     for number in range(-(-pages // PER_GROUP)):
-        group = found.get(f"GROUP:{number}")
-        data = group.data if group else {}
+        data = _counts(found, number)
         each = [data.get(f"counted as {version}", 0) for version in versions["count"]]
         if max(each) > 1 or not each[-1]:
             wrong.append(f"GROUP:{number} was committed {each} times, by version")
     return wrong
+
+
+def _counts(found: Mapping[str, State], group: int) -> Mapping[str, Any]:
+    state = found.get(f"GROUP:{group}")
+    return state.data if state else {}
