@@ -14,7 +14,7 @@ READYBENCH := $(VENVBENCH)/.ready
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix model chaos fuzz lint types bench bench-growing bench-scale bench-parts clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix model chaos soak fuzz lint types bench bench-growing bench-scale bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -99,6 +99,9 @@ chaos: $(READY) compiled ## faults of nineteen kinds, and slow tests of crashes 
 		tests/acceptance/test_crawl_spider.py tests/acceptance/test_scrapyd.py \
 		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py \
 		tests/acceptance/test_kept_feeds.py tests/acceptance/test_standby.py
+
+soak: $(READY) compiled ## an hour of faults on one crawl, and what grows meanwhile (SOAK="--minutes 20 --picture docs/soak.svg")
+	$(BIN)/python -u tests/chaos/soak.py $(SOAK)
 
 fuzz: $(READY) ## what comes from outside, a hundred times as much of it, with new examples each time
 	ITEMGRAPH_FUZZ=$(or $(FUZZ),100) $(BIN)/python -m pytest -q $(PARALLEL) tests/unit/test_hostile_input.py

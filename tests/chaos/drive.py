@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import random
 import re
 import statistics
@@ -38,7 +39,7 @@ from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 PER_HISTORY = 25
 WORKERS = 2
@@ -125,21 +126,26 @@ def history(
     local: float,
 ) -> Report:
     """Crawl once, with these faults one after another, and check what became of it."""
-    report = Report()
     is_local = choice.random() < local
     with open_field(directory, WORKERS, needs, is_local=is_local) as one:
-        try:
-            for name in names:
-                strike(one, name, Strike(choice, longest), report)
-            one.site.end()
-            until(lambda: one.is_over, ENDS)
-        except Exception:
-            ends = "\n".join(_end(one, worker) for worker in one.workers)
-            last = report.blows[-1].fault if report.blows else "nothing"
-            report.wrongs.append(f"after {last!r}: {traceback.format_exc()}\n{ends}")
-            return report
-        report.pages = one.site.promised
-        report.wrongs += wrongs(one)
+        return disturb(one, names, partial(Strike, choice, longest))
+
+
+def disturb(one: Field, names: Iterable[str], how: Callable[[], Strike]) -> Report:
+    """Have faults strike a crawl, let it end, and check what became of it."""
+    report = Report()
+    try:
+        for name in names:
+            strike(one, name, how(), report)
+        one.site.end()
+        until(lambda: one.is_over, ENDS)
+    except Exception:
+        ends = "\n".join(_end(one, worker) for worker in one.workers)
+        last = report.blows[-1].fault if report.blows else "nothing"
+        report.wrongs.append(f"after {last!r}: {traceback.format_exc()}\n{ends}")
+        return report
+    report.pages = one.site.promised
+    report.wrongs += wrongs(one)
     return report
 
 
@@ -147,7 +153,11 @@ def strike(one: Field, name: str, how: Strike, report: Report) -> None:
     """Have a fault strike, and see how work goes on."""
     time.sleep(how.choice.uniform(0.1, 1.0))
     if ended := [worker for worker in one.workers if worker.poll() is not None]:
-        report.wrongs += [f"a crawl ended before {name!r}: {_end(one, worker)}" for worker in ended]
+        report.wrongs += [
+            f"a crawl ended before {name!r}: {_end(one, worker)}"
+            for worker in ended
+            if not one.has_old_code(worker)  # while nobody has what it could do, it has finished
+        ]
         one.replace(*ended)
     repeats = one.site.repeats
     FAULTS[name](one, how)
@@ -196,7 +206,9 @@ def wrongs(one: Field) -> list[str]:
 
 
 def run(number: int, names: Sequence[str], seed: int, longest: float, local: float) -> Report:
-    """Run one history in a directory of its own."""
+    """Run one history in a directory of its own; none any more where the driver is gone."""
+    if os.getppid() == 1:
+        return Report()
     needs = frozenset(NEEDS[name] for name in names if name in NEEDS)
     with servers.open_directory() as directory:
         choice = random.Random(f"{seed} {number}")

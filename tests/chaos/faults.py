@@ -71,15 +71,20 @@ class Strike:
             self.watches.append(Watch(field, *(victim.pid for victim in victims)))
 
 
-def fault(strike: Callable[[Field, Strike], None], needs: str = "") -> None:
+def fault(
+    strike: Callable[[Field, Strike], None], needs: str = ""
+) -> Callable[[Field, Strike], None]:
     """Make a function a fault of its name."""
     name = strike.__name__.replace("_", " ")
     FAULTS[name] = strike
     if needs:
         NEEDS[name] = needs
+    return strike
 
 
-def long_fault(strike: Callable[[Field, Strike], None], needs: str = "") -> None:
+def long_fault(
+    strike: Callable[[Field, Strike], None], needs: str = ""
+) -> Callable[[Field, Strike], None]:
     """Make a function a fault that strikes when all crawl: no start goes on without a database."""
 
     @wraps(strike)
@@ -87,7 +92,7 @@ def long_fault(strike: Callable[[Field, Strike], None], needs: str = "") -> None
         field.wait_until_all_crawl()
         strike(field, how)
 
-    fault(strikes, needs)
+    return fault(strikes, needs)
 
 
 @fault

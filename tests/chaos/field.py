@@ -30,10 +30,41 @@ if TYPE_CHECKING:
 
 LEASE = 5.0  # seconds
 PATIENCE = 180.0
+WATCHES = 30.0
 PROGRESS = "SELECT coalesce(max(id), 0) FROM attempts WHERE outcome = 'ok'"
 COMMITTED = """
     SELECT count(DISTINCT k.process_id) FROM attempts a JOIN workers k ON k.id = a.worker_id
     WHERE a.id > %s AND k.process_id = ANY (%s)
+"""
+# What a setting has workers do: write how many seconds each claim and each commit took.
+TIMING = """
+import time
+from functools import wraps
+
+from scrapy_itemgraph.graph.commits import Commits
+from scrapy_itemgraph.graph.worker_graph import WorkerGraph
+
+
+def timed(kind, name):
+    function = getattr(kind, name)
+
+    @wraps(function)
+    async def within(*given, **named):
+        began = time.perf_counter()
+        answer = await function(*given, **named)
+        with open("times.txt", "a") as file:
+            file.write(f"{name} {time.perf_counter() - began}\\n")
+        return answer
+
+    setattr(kind, name, within)
+
+
+timed(WorkerGraph, "claim")
+timed(Commits, "commit")
+
+
+class Timing:
+    pass
 """
 GRAPH = """
     SELECT i.name,
@@ -101,7 +132,7 @@ class Field:
             self.workers[place] = self.start(place)
 
     def wait_until_it_crawls(self, worker: subprocess.Popen) -> None:
-        """Wait until a worker has opened its spider: signals that come earlier end any program."""
+        """Wait until a worker has opened its graph: signals that come earlier end any program."""
         until(lambda: self.crawls(worker) or worker.poll() is not None)
 
     def wait_until_all_crawl(self) -> None:
@@ -110,8 +141,13 @@ class Field:
             self.wait_until_it_crawls(worker)
 
     def crawls(self, worker: subprocess.Popen) -> bool:
-        """Whether a worker has opened its spider."""
-        return "Spider opened" in self.project.log(worker)
+        """Whether a worker has opened its spider, and its graph."""
+        return "Crawled 0 pages" in self.project.log(worker)
+
+    def has_old_code(self, worker: subprocess.Popen) -> bool:
+        """Whether a worker that ended had been told that others do what it might still do."""
+        is_outdated = "A later start declares the task" in self.project.log(worker)
+        return worker.returncode == 0 and is_outdated
 
     def raise_version(self, task: str) -> None:
         """Have workers that start from now on run a task with a higher version."""
@@ -196,8 +232,8 @@ class Field:
 class Watch(threading.Thread):
     """Looks when the claims that processes had are somebody else's, or done.
 
-    It begins when a fault strikes them. `seconds` has one number for each claim; `freed` says when
-    the last was taken from them, to be claimed when its turn comes.
+    It begins when a fault strikes them. `seconds` has one number for each claim that somebody got
+    within a while; `freed` says when the last was taken from them, to be claimed in its turn.
     """
 
     def __init__(self, one: Field, *processes: int) -> None:
@@ -215,7 +251,7 @@ class Watch(threading.Thread):
     def run(self) -> None:
         """Look again and again."""
         with suppress(psycopg.OperationalError), self._field.connect() as connection:
-            while self._claimed and time.monotonic() < self._began + PATIENCE:
+            while self._claimed and time.monotonic() < self._began + WATCHES:
                 items, tasks = zip(*self._claimed, strict=True)
                 given = [list(items), list(tasks), self._tokens]
                 rows = connection.execute(WAITING, given).fetchall()
@@ -240,7 +276,7 @@ def until(holds: Callable[[], object], seconds: float = PATIENCE) -> float:
 
 @contextmanager
 def open_field(
-    directory: Path, workers: int, needs: frozenset[str], *, is_local: bool
+    directory: Path, workers: int, needs: frozenset[str], *, is_local: bool, settings: str = ""
 ) -> Iterator[Field]:
     """Start sites, an embedded server and workers of a new crawl; end what is left of them.
 
@@ -264,7 +300,7 @@ def open_field(
         engine.dispose()
         project = Project(directory, through)
         places = f"HOSTS = {ours}\nPORT = {site.server.server_port}\n"
-        project.write(spiders.SPIDER, spiders.SETTINGS, places=places)
+        project.write(spiders.SPIDER, spiders.SETTINGS + settings, places=places, timing=TIMING)
         direct = sa.make_url(keeper.url).set(drivername="postgresql")
         url = direct.render_as_string(hide_password=False)
         one = Field(directory, project, between, url, site, ours, host, disk, is_local)

@@ -32,7 +32,7 @@ def run(*command: object) -> None:
     except FileNotFoundError as error:
         raise UnavailableError(str(error)) from None
     except subprocess.CalledProcessError as error:
-        raise UnavailableError(f"{' '.join(map(str, command))}: {error.stderr.strip()}") from None
+        raise UnavailableError(f"{command[0]}: {error.stderr.partition(chr(10))[0]}") from None
 
 
 @dataclass(frozen=True)
