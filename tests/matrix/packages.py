@@ -5,13 +5,13 @@ All that is made stands below one folder, and is made once.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,9 +50,12 @@ class Environment:
         """Make the environment of a Python and a minor of Scrapy, unless it is there."""
         folder = FOLDER / name
         one = cls(folder / "bin" / "python", prefix)
-        ready = folder / "ready"  # says for which checkout and which pyproject.toml it was made
-        project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
-        meant = f"{ROOT}\n{project}\n"
+        ready = folder / "ready"  # says for which checkout and what dependencies it was made
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        wanted = [
+            project[part] for part in ("dependencies", "optional-dependencies", "entry-points")
+        ]
+        meant = f"{ROOT}\n{json.dumps(wanted)}\n"
         if not ready.exists() or ready.read_text() != meant:
             shutil.rmtree(folder, ignore_errors=True)
             FOLDER.mkdir(parents=True, exist_ok=True)
