@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
-from scrapy.http import Response
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.throttle import feedback
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker.executions.execution import LEG, Leg, LegState
 from scrapy_itemgraph.worker.worker import WorkerComponent
+
+if TYPE_CHECKING:
+    from scrapy.http import Response
 
 
 class ItemGraphDownloaderMiddleware(WorkerComponent):
@@ -30,7 +32,7 @@ class ItemGraphDownloaderMiddleware(WorkerComponent):
             return None
         if leg.lane:
             await self._worker.gate.pass_without_download(leg)
-        return Response(request.url, request=request)
+        return self._worker.response_to(request)
 
     async def process_response(self, request: Request, response: Response) -> Response:
         """Let requests that start just now leave before a callback has the loop."""

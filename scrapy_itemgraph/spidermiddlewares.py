@@ -251,13 +251,13 @@ def _lines(operations: Sequence[Operation], *, colour: bool) -> Iterator[str]:
     yield f"{_HEADING} {_RULE}"
     by_class: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for one in operations:
-        by_class[type(one).__name__].append(_given(one))
+        by_class[type(one).__name__].append(given_fields(one))
     for name, group in by_class.items():
         yield f"## {name} ({len(group):,})"
         yield display.pformat(group, colorize=colour).rstrip("\n")
 
 
-def _given(operation: Operation) -> dict[str, Any]:
+def given_fields(operation: Operation) -> dict[str, Any]:
     """Return the fields of an operation that differ from their defaults."""
     fields = [one for one in dataclasses.fields(operation) if one.init]
     given = {one.name: getattr(operation, one.name) for one in fields}

@@ -46,6 +46,17 @@ CATEGORY = Argument(
     help="show what was logged under this category, and not error, warn, info and debug; "
     "may be repeated; *: under all",
 )
+TAG = Argument(
+    "--tag",
+    "--tags",
+    metavar="NAME[=JSON]",
+    type=parsing.tag,
+    action="append",
+    default=[],
+    help="tag it, with a value if need be; may be repeated",
+)
+DATA = Argument("--data", metavar="JSON", type=parsing.json_object, help="its data, an object")
+URL = Argument("--url", help='the same as --data \'{"url": "URL"}\'')
 FROM = Argument(
     "--from",
     metavar="LINE",
@@ -155,16 +166,9 @@ def _json(value: Any, indent: int | None = None) -> str:
         nargs="?",
         help="its id; left out: a random one; -: ids from standard input, one a line",
     ),
-    Argument(
-        "--tag",
-        metavar="NAME[=JSON]",
-        type=parsing.tag,
-        action="append",
-        default=[],
-        help="tag it, with a value if need be; may be repeated",
-    ),
-    Argument("--data", metavar="JSON", type=parsing.json_object, help="its data, an object"),
-    Argument("--url", help='the same as --data \'{"url": "URL"}\''),
+    TAG,
+    DATA,
+    URL,
     Argument(
         "--alias",
         metavar="ID",

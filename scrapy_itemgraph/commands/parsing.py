@@ -103,6 +103,14 @@ def tag(text: str) -> tuple[str, Any]:
     return name, json_value(value) if equals else None
 
 
+def spider_argument(text: str) -> tuple[str, str]:
+    """Read NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
 def count(text: str) -> int:
     """Read a number from 1."""
     try:

@@ -30,6 +30,7 @@ _CUT = "..."
 _INDENT = "    "
 _MOST_LINES = 3
 _BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
+BOLD, ADDED, REMOVED, CHANGED = _BOLD, _GREEN, _RED, _YELLOW
 _EVERY = "*"  # category
 _COLOURED_HEADS = {"STATE", "NOW", "OUTCOME", "KIND"}
 _COLOURS = {
@@ -228,19 +229,25 @@ def error(described: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _indented(said: str, style: str | None) -> Iterator[str]:
+    return paragraph(said, style, indent=len(_INDENT))
+
+
+def paragraph(said: str, style: str | None = None, *, indent: int = 0) -> Iterator[str]:
+    """Write a text in a colour, in three lines at most, whose middle is left out if need be."""
     text = clean(" ".join(said.split()))
     columns = width()
+    margin = " " * indent
     if columns is None:
-        yield f"{_INDENT}{coloured(text, style)}"
+        yield f"{margin}{coloured(text, style)}"
         return
-    room = max(columns - len(_INDENT), _LEAST)
+    room = max(columns - indent, _LEAST)
     lines = list(_wrapped(text, room))
     size = _MOST_LINES * room
     while len(lines) > _MOST_LINES:
         lines = list(_wrapped(_cut(text, size, start=size // 4), room))
         size -= _LEAST // 2  # lines end between words, before they are full
     for line in lines:
-        yield f"{_INDENT}{coloured(line, style)}"
+        yield f"{margin}{coloured(line, style)}"
 
 
 def _wrapped(text: str, room: int) -> Iterator[str]:

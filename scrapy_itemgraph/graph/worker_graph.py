@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
+    from typing import Self
 
     from sqlalchemy import Connection
 
@@ -118,13 +119,15 @@ class WorkerGraph:
         job: str | None = None,
         source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
         on_replaced: Callable[[], None] = lambda: None,
-    ) -> WorkerGraph:
+        **more: Any,
+    ) -> Self:
         """Find or start the server, migrate if allowed, register crawl, tasks and worker.
 
         `of_callback` returns the task of a plain callback, by its name; `has_callback` tells
         whether this worker's code has what another one registers later, and `callback_names` are
         those that may become tasks. `source_of` returns the digest of a task's code, by its name.
         `on_replaced` is called when this worker was given up for dead, before it begins anew.
+        `more` is what another class of graph takes.
 
         Raises:
             ItemGraphError: with one clear line.
@@ -146,6 +149,7 @@ class WorkerGraph:
             has_callback=has_callback,
             source_of=source_of,
             on_replaced=on_replaced,
+            **more,
         )
         try:
             with errors.all_translated(graph._engine.url):
@@ -162,18 +166,10 @@ class WorkerGraph:
         callback_names: Collection[str],
         arguments: Mapping[str, str],
     ) -> None:
-        is_embedded = self._server is not None
-        await self._transactions.when_up(engine.check_version, is_known=is_embedded)
-        allowed = self.settings.auto_migrate
-        automatic = is_embedded if allowed is None else allowed
-        alone_since = None if self._server is None else self._server.alone_since
-        await self._call(ensure_schema, auto=automatic, alone_since=alone_since)
+        await self._ensure_schema()
         renamed = await self._call(sweeps.rename_tags, self.settings.tag_renames)
-        self._crawl_id, other = await self._call(crawls.make_crawl, crawl, arguments)
-        self._transactions.crawl_id = self._crawl_id
-        self.sessions = WorkerSessions(self._transactions, self._crawl_id)
-        self.pruning = WorkerPruning(self._transactions, self._crawl_id, self.settings)
-        self.limits = WorkerLimits(self._transactions, self.settings, spider=self._spider)
+        crawl_id, other = await self._call(crawls.make_crawl, crawl, arguments)
+        self._take_crawl(crawl_id)
         self._registration = await self._call(
             stored_tasks.register_tasks,
             self._crawl_id,
@@ -200,6 +196,21 @@ class WorkerGraph:
             stray_groups=await self.limits.stray_groups({*tasks, *callback_names}),
             outdated=await self._note_code(self._registration.tasks),
         )
+
+    async def _ensure_schema(self) -> None:
+        is_embedded = self._server is not None
+        await self._transactions.when_up(engine.check_version, is_known=is_embedded)
+        allowed = self.settings.auto_migrate
+        automatic = is_embedded if allowed is None else allowed
+        alone_since = None if self._server is None else self._server.alone_since
+        await self._call(ensure_schema, auto=automatic, alone_since=alone_since)
+
+    def _take_crawl(self, crawl_id: int) -> None:
+        """Make the parts that work for one crawl."""
+        self._crawl_id = self._transactions.crawl_id = crawl_id
+        self.sessions = WorkerSessions(self._transactions, crawl_id)
+        self.pruning = WorkerPruning(self._transactions, crawl_id, self.settings)
+        self.limits = WorkerLimits(self._transactions, self.settings, spider=self._spider)
 
     async def _begin_to_beat(self) -> None:
         """Take the worker's lock, and renew its lease from now on."""

@@ -43,6 +43,11 @@ class WorkerLimits:
             rate_groups=self._settings.rate_groups,
         )
 
+    async def number(self, tasks: Mapping[int, Task]) -> None:
+        """Take note of the numbers of tasks' limits, and save nothing else of these."""
+        declared = {number: self.of_task(task) for number, task in tasks.items()}
+        self.learn(await self._call(declared_limits.number, declared, of_all=self.of_all))
+
     def learn(self, registered: TaskLimits) -> None:
         """Take note of the limits of tasks that are registered."""
         self._known.update(registered)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scrapy.http import Response
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
 from scrapy_itemgraph.graph import WorkerGraph
@@ -47,10 +49,10 @@ from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from typing import Self
 
-    from scrapy import Spider
+    from scrapy import Request, Spider
     from scrapy.crawler import Crawler
 
     from scrapy_itemgraph.model.tasks import Task
@@ -62,6 +64,7 @@ logger = logs.logger(__name__)
 ERROR_REASON = "itemgraph_error"
 GONE_REASON = "itemgraph_database_gone"
 _OF_CRAWLER = "_itemgraph_worker"  # on the crawler, to go with it
+_MAKER = "_itemgraph_worker_maker"  # likewise, where its worker is of another class
 _USUAL_BATCH = 25  # requests in hand that have not started, where work goes slowly
 
 
@@ -69,9 +72,14 @@ def of(crawler: Crawler) -> Worker:
     """Return the worker of a crawler; the components of one crawler share it."""
     worker: Worker | None = getattr(crawler, _OF_CRAWLER, None)
     if worker is None:
-        worker = Worker(crawler)
+        worker = getattr(crawler, _MAKER, Worker)(crawler)
         setattr(crawler, _OF_CRAWLER, worker)
     return worker
+
+
+def make_with(crawler: Crawler, maker: Callable[[Crawler], Worker]) -> None:
+    """Have the worker of a crawler made by `maker`; before the crawl."""
+    setattr(crawler, _MAKER, maker)
 
 
 class WorkerComponent:
@@ -88,6 +96,8 @@ class WorkerComponent:
 
 class Worker:
     """A running crawl process: opens the graph, builds the parts from what they need, runs them."""
+
+    outbox_class: ClassVar[type[Outbox]] = Outbox
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
@@ -129,6 +139,10 @@ class Worker:
         """Have something awaited at the end, when all is committed and the graph still open."""
         self._before_closing.append(hook)
 
+    def response_to(self, request: Request) -> Response:
+        """Return the response of a request that is not downloaded."""
+        return Response(request.url, request=request)
+
     # Opening
 
     async def open(self, identities: RequestIds) -> None:
@@ -150,19 +164,20 @@ class Worker:
         output_tasks.save_tasks(self.crawler.engine)
         self.is_open = True
         self._commits = self.start_duty(self.committer.run())
-        self._duties += [
-            self.start_duty(duty)
-            for duty in (
-                self._claim(),
-                self.claimer.listen(),
-                self.claimer.watch_room(),
-                self.limit_sync.run(),
-                self.maintenance.run(),
-                self.redirects.run(),
-                self.logins.run(),
-                self.committer.tell_of_starved(),
-            )
-        ]
+        self._duties += [self.start_duty(duty) for duty in self._all_duties()]
+
+    def _all_duties(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Return what goes on for as long as the crawl does, beside commits."""
+        return (
+            self._claim(),
+            self.claimer.listen(),
+            self.claimer.watch_room(),
+            self.limit_sync.run(),
+            self.maintenance.run(),
+            self.redirects.run(),
+            self.logins.run(),
+            self.committer.tell_of_starved(),
+        )
 
     def _read_spider(self) -> CallbackTasks:
         """Take the tasks that the spider declares; return those of its plain callbacks."""
@@ -174,20 +189,23 @@ class Worker:
         return CallbackTasks(self.spider, self.tasks, self.settings.callbacks)
 
     async def _open_graph(self, callbacks: CallbackTasks) -> WorkerGraph:
+        return await WorkerGraph.open(self.settings, **self._start(callbacks))
+
+    def _start(self, callbacks: CallbackTasks) -> dict[str, Any]:
+        """Return what a start tells the graph."""
         spider = self.spider
-        return await WorkerGraph.open(
-            self.settings,
-            crawl=crawl_names.crawl_name(self.settings.crawl, spider),
-            spider=spider.name,
-            tasks=self.tasks,
-            of_callback=callbacks.task_of,
-            has_callback=callbacks.has,
-            callback_names=methods.callback_names(type(spider)),
-            arguments=crawl_names.digests(crawl_names.spider_arguments(spider)),
-            job=getattr(spider, "_job", None),
-            source_of=callbacks.source_of,
-            on_replaced=self.limiters.lose,
-        )
+        return {
+            "crawl": crawl_names.crawl_name(self.settings.crawl, spider),
+            "spider": spider.name,
+            "tasks": self.tasks,
+            "of_callback": callbacks.task_of,
+            "has_callback": callbacks.has,
+            "callback_names": methods.callback_names(type(spider)),
+            "arguments": crawl_names.digests(crawl_names.spider_arguments(spider)),
+            "job": getattr(spider, "_job", None),
+            "source_of": callbacks.source_of,
+            "on_replaced": self.limiters.lose,
+        }
 
     def _say_where(self) -> None:
         """Say where an embedded graph is when no project says it: an egg, or runspider."""
@@ -280,7 +298,7 @@ class Worker:
             wake_engine=lambda: engine_requests.wake_engine(crawler),
             ran_out=hurried,
         )
-        self.outbox = Outbox(settings.commit_batch, hurried)
+        self.outbox = self.outbox_class(settings.commit_batch, hurried)
         self.active = ActiveExecutions(
             self.spider.name,
             working,

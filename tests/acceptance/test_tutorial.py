@@ -21,9 +21,8 @@ SAID = re.findall(r"^```text\n(.*?)^```$", TUTORIAL, re.MULTILINE | re.DOTALL)
 pytestmark = pytest.mark.tracebacks("could not convert string to float")
 
 EXAMPLE_URL = "http://127.0.0.1:8765"
-README = re.findall(
-    r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-)
+README_TEXT = (ROOT / "README.md").read_text()
+README = re.findall(r"^```python\n(.*?)^```$", README_TEXT, re.MULTILINE | re.DOTALL)
 
 
 @contextmanager
@@ -81,9 +80,16 @@ def command(project, *arguments):
 
 def test_the_tutorial_happens_as_it_says(tutorial):
     """Each run claims what the tutorial says, and each command shows what it quotes."""
-    first, second = SPIDERS
-    end, explained, names = SAID
+    draft, first, second = SPIDERS
+    tried, end, explained, renamed, names = SAID
     url = tutorial.site_url
+
+    save(tutorial, draft)
+    beans = ("BEANS", "--url", f"{url}/product/morning-beans-500-g")
+    asked = f"200 GET {EXAMPLE_URL}/robots.txt\n"  # the test's project does not
+    found = command(tutorial, "simulate", "tea", "parse_product", *beans)
+    assert found == tried.replace(asked, "")
+    assert tutorial.rows("SELECT name FROM crawls") == []
 
     save(tutorial, first)
     claimed, committed, log = crawl(tutorial)
@@ -103,6 +109,8 @@ def test_the_tutorial_happens_as_it_says(tutorial):
     assert crawl(tutorial)[:2] == (2, 2)
 
     save(tutorial, second)
+    island = f"URL:{url}/product/island-beans-500-g"
+    assert renamed in command(tutorial, "simulate", "tea", "parse_product", island)
     assert crawl(tutorial)[:2] == (12, 12)
     assert command(tutorial, "show", "SKU:T1020").startswith(names)
     assert command(tutorial, "show", "EAN:4012345010206").startswith(names)
@@ -119,6 +127,11 @@ def test_the_shop_of_the_readme_is_crawled_as_it_says(tutorial):
     """README's spider finds each product once, by each of its names, and is due again in a day."""
     (spider,) = [block for block in README if "class ShopSpider" in block]
     save(tutorial, spider)
+
+    tried = f"{tutorial.site_url}/product/island-beans-500-g"
+    simulated = command(tutorial, "simulate", "shop", "parse_product", "TRY", "--url", tried)
+    (said,) = re.findall(r"^(200 GET .*?)^    \.\.\.$", README_TEXT, re.MULTILINE | re.DOTALL)
+    assert simulated.startswith(said)
 
     first = tutorial.scrapy("crawl", "shop", "-O", "cards.jsonl")
     shown = command(tutorial, "show", "EAN:4012345010206")

@@ -62,26 +62,36 @@ def register(
     connection: Connection, declared: Mapping[int, Sequence[Limit]], *, of_all: Sequence[Limit] = ()
 ) -> TaskLimits:
     """Save the limits of tasks, given by the tasks' numbers, and those of all requests."""
-    given_to = [of_all, *declared.values()]
-    every = {(one.kind, one.name): one for limits_ in given_to for one in limits_}
-    numbers = intern_limits(connection, every)
-    known = {numbers[key]: one for key, one in every.items()}
+    numbered = number(connection, declared, of_all=of_all)
+    known = numbered.declared
     if known:
         lock_limits(connection, known)
         given = columns(known.values(), gaps="gap", concurrencies="concurrency")
         connection.execute(DECLARE, {"limits": list(known), **given})
-    registered = TaskLimits(declared=known)
-    for task, own in sorted(declared.items()):
-        tagged = {numbers[one.kind, one.name]: one.tags for one in own if one.kind == limits.TAGS}
-        plain = sorted({numbers[one.kind, one.name] for one in own} - tagged.keys())
-        registered.of_task[task] = tuple(plain)
-        registered.of_tags[task] = tuple(sorted(tagged))
-        connection.execute(SET_LIMITS, {"task": task, "limits": plain})
+    for task in sorted(declared):
+        tagged = numbered.of_tags[task]
+        connection.execute(SET_LIMITS, {"task": task, "limits": list(numbered.of_task[task])})
         connection.execute(DROP_TAG_LIMITS, {"task": task, "limits": list(tagged)})
-        for limit, tags in tagged.items():
-            row = {"task": task, "limit": limit, "tags": list(tags)}
+        for limit in tagged:
+            row = {"task": task, "limit": limit, "tags": list(known[limit].tags)}
             connection.execute(ADD_TAG_LIMIT, row)
-    return registered
+    return numbered
+
+
+def number(
+    connection: Connection, declared: Mapping[int, Sequence[Limit]], *, of_all: Sequence[Limit] = ()
+) -> TaskLimits:
+    """Return the numbers of the same limits, made when they are new; else nothing is saved."""
+    given_to = [of_all, *declared.values()]
+    every = {(one.kind, one.name): one for limits_ in given_to for one in limits_}
+    numbers = intern_limits(connection, every)
+    numbered = TaskLimits(declared={numbers[key]: one for key, one in every.items()})
+    for task, own in declared.items():
+        tagged = {numbers[one.kind, one.name] for one in own if one.kind == limits.TAGS}
+        plain = {numbers[one.kind, one.name] for one in own} - tagged
+        numbered.of_task[task] = tuple(sorted(plain))
+        numbered.of_tags[task] = tuple(sorted(tagged))
+    return numbered
 
 
 def task_names(connection: Connection) -> set[str]:

@@ -183,6 +183,21 @@ def register_tasks(
     )
 
 
+def are_in_force(
+    connection: Connection,
+    crawl_id: int,
+    spider: str,
+    tasks: Mapping[str, Task],
+    default_ttl: timedelta | None,
+) -> bool:
+    """Tell whether the tasks in force are those that the code declares, plain callbacks aside."""
+    declared = {name: define(one, spider, default_ttl) for name, one in tasks.items()}
+    known = [one for one in known_tasks(connection, crawl_id) if one.is_registered]
+    stored = {one.name: one.definition for one in known if not one.is_callback}
+    others = {one.name for one in known if one.spider != spider}
+    return declared == {name: one for name, one in stored.items() if name not in others}
+
+
 def _callbacks(known: Iterable[KnownTask], spider: str) -> set[str]:
     """Return the callbacks that have had requests; a crawl has those of one spider only."""
     callbacks = [row for row in known if row.is_callback and row.is_registered]

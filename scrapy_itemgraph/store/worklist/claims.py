@@ -53,6 +53,20 @@ TAKE = text("""
             WHERE r.item_id = w.item_id AND r.task_id = w.task_id) AS invalidated_at
 """)
 
+# Claims a pair for a transaction that is undone: whoever has it, and also one that is not
+# outstanding.
+TAKE_ANYWAY = text("""
+    INSERT INTO work AS w (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice,
+        worker_id, token, claimed_at)
+    VALUES (:item, :task, :crawl, 0, 0, false, 0, :worker, :token, clock_timestamp())
+    ON CONFLICT (item_id, task_id) DO UPDATE SET worker_id = excluded.worker_id,
+        token = excluded.token, claimed_at = excluded.claimed_at
+    RETURNING w.token, w.tries, w.claimed_at,
+        (SELECT s.name FROM items i JOIN limits s ON s.id = i.slot_id
+            WHERE i.id = w.item_id) AS slot,
+        (SELECT r.invalidated_at FROM results r
+            WHERE r.item_id = w.item_id AND r.task_id = w.task_id) AS invalidated_at
+""")
 
 # Takes the token off claims that are given back or tried again; the fence is in the row itself. A
 # try that came to its end ends a row of deaths.

@@ -28,7 +28,7 @@ def build_request(spider: Spider, task: Task, item: ItemContext) -> Request:
 
     An ItemGraphError says what the item or the task's `request=` lacks.
     """
-    request = _user_request(spider, task, item)
+    request = user_request(spider, task, item)
     callback = callbacks.unwrapped(request.callback) or getattr(spider, task.method)
     if callbacks.takes_item(callback):
         request.cb_kwargs.setdefault("item", item)
@@ -79,7 +79,11 @@ def request_data(request: Request, spider: Spider) -> dict[str, Any]:
     return data
 
 
-def _user_request(spider: Spider, task: Task, item: ItemContext) -> Request:
+def user_request(spider: Spider, task: Task, item: ItemContext) -> Request:
+    """Build the request that the task's `request=`, or the item's URL, asks for.
+
+    An ItemGraphError says what the item or `request=` lacks.
+    """
     if task.request is not None:
         request = _call_request(spider, task, item)
         if not isinstance(request, Request):

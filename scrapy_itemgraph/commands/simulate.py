@@ -1,0 +1,291 @@
+"""Writing a parser: what a task would do."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+from scrapy.crawler import AsyncCrawlerProcess
+from scrapy.exceptions import UsageError
+from scrapy.spiderloader import get_spider_loader
+
+from scrapy_itemgraph.commands import parsing, simulation_lines
+from scrapy_itemgraph.commands.command import Argument, command
+from scrapy_itemgraph.commands.items import CATEGORY, DATA, ID_HELP, TAG, URL
+from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError
+from scrapy_itemgraph.model import input_checks, operations, tasks
+from scrapy_itemgraph.model.simulations import SimulationPlan
+from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.tools.wording import closest
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Iterator
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from scrapy.settings import BaseSettings
+
+    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.model.simulations import Simulation
+    from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.work import Claim
+    from scrapy_itemgraph.worker.simulation import SimulationWorker
+
+_FAILED = 1
+# What is shown elsewhere.
+_QUIET = {"item_log", "failed", "retry", "refused", "operation", "commit_refused"}
+
+
+@command(
+    Argument("spider", help="the spider's name"),
+    Argument("task", help="the task of it"),
+    Argument("id", help=ID_HELP.partition(", or")[0]),
+    Argument(
+        "--response",
+        metavar="FILE",
+        type=Path,
+        help="a saved page, in the place of the one that the task requests",
+    ),
+    DATA,
+    URL,
+    TAG,
+    Argument(
+        "-a",
+        metavar="NAME=VALUE",
+        dest="arguments",
+        type=parsing.spider_argument,
+        action="append",
+        default=[],
+        help="an argument of the spider; may be repeated",
+    ),
+    Argument(
+        "--pipelines",
+        action="store_true",
+        help="send scraped items through the project's item pipelines too",
+    ),
+    CATEGORY,
+)
+def simulate(call: Call) -> int:
+    """Run one task of one item, and show what it would change; the graph stays as it is.
+
+    It visits the website as a crawl does, within its limits, follow-ups included; with
+    -s HTTPCACHE_ENABLED=1 a page is got once. An item that does not exist is made up by --data or --url,
+    with the task's tags unless --tag says otherwise. The exit code is 1 if the execution fails.
+    """  # noqa: E501 - lines as they are printed
+    spider_class = _spider_class(call)
+    task = _task(spider_class, call.given.task)
+    plan = _plan(call, task)
+    page = call.given.response
+    if page is not None:
+        page.read_bytes()  # or say at once that it cannot be
+    run = _Run(call, spider_class, task, plan)
+    run.start()
+    document = run.document()
+    call.write(document, simulation_lines.lines(document, run.simulation, call.given.category))
+    return 0 if document["outcome"] == Outcome.OK else _FAILED
+
+
+def _spider_class(call: Call) -> type[Spider]:
+    loader: Any = get_spider_loader(call.scrapy_settings)
+    name = call.given.spider
+    known = loader.list()
+    if name not in known:
+        listed = ", ".join(sorted(known)) or "none"
+        raise NotFoundError(
+            f"there is no spider {name!r}{closest(name, known)}; the project has {listed}"
+        )
+    found: type[Spider] = loader.load(name)
+    return found
+
+
+def _task(spider_class: type[Spider], name: str) -> Task:
+    declared = tasks.discover(spider_class)
+    if name not in declared:
+        listed = ", ".join(declared) or "none"
+        raise NotFoundError(
+            f"the spider {spider_class.name} has no task {name!r}{closest(name, declared)}; "
+            f"its tasks are {listed}"
+        )
+    return declared[name]
+
+
+def _plan(call: Call, task: Task) -> SimulationPlan:
+    given = call.given
+    name = input_checks.check_id(given.id)
+    if given.data is not None and given.url is not None:
+        raise UsageError("give --data or --url, not both")
+    data = given.data if given.url is None else {"url": given.url}
+    if data is None and not given.tag:
+        return SimulationPlan(task=task.name, item=name)
+    tags = dict(given.tag) or dict.fromkeys(task.tags)
+    made = operations.CreateItem(name, tags, data or {})
+    checked = operations.checked(made, f"the item {name!r}")
+    assert isinstance(checked, operations.CreateItem)
+    return SimulationPlan(task=task.name, item=name, made=checked)
+
+
+async def _no_start(self: Spider) -> AsyncIterator[Any]:  # noqa: ARG001 - a method's
+    """Start nothing."""
+    nothing: tuple[Any, ...] = ()
+    for one in nothing:
+        yield one
+
+
+class _Warnings(logging.Handler):
+    """Keeps what is said at WARNING and above, and is shown nowhere else."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "action", None) not in _QUIET:
+            self.lines.append(record.getMessage())
+
+
+class _Run:
+    """One crawler that simulates, and what is seen of it."""
+
+    def __init__(
+        self, call: Call, spider_class: type[Spider], task: Task, plan: SimulationPlan
+    ) -> None:
+        self._call = call
+        self._task = task
+        self._spider_class = spider_class
+        self._plan = plan
+        self._warnings = _Warnings()
+        self._requests: list[dict[str, Any]] = []
+        self._scraped: list[str] = []
+        self._reason = ""
+        self._worker: SimulationWorker | None = None
+
+    def start(self) -> None:
+        """Crawl.
+
+        Raises:
+            ItemGraphError: there was nothing to run, or it could not run.
+            KeyboardInterrupt: it was interrupted.
+
+        """
+        # SQLAlchemy, which other commands need not.
+        from scrapy_itemgraph.worker import worker as workers  # noqa: PLC0415
+        from scrapy_itemgraph.worker.simulation import SimulationWorker  # noqa: PLC0415
+
+        call = self._call
+        logging.getLogger("scrapy_itemgraph").addHandler(self._warnings)
+        self._spider_class.start = _no_start  # type: ignore[method-assign]
+        process = AsyncCrawlerProcess(_settings(call))  # type: ignore[arg-type]
+        crawler = process.create_crawler(self._spider_class)
+
+        def make(crawler: Crawler) -> SimulationWorker:
+            crawl, page = call.crawl, call.given.response
+            self._worker = SimulationWorker(crawler, plan=self._plan, crawl=crawl, page=page)
+            return self._worker
+
+        workers.make_with(crawler, make)
+        crawler.signals.connect(self._got, signals.response_received)
+        crawler.signals.connect(self._scrape, signals.item_scraped)
+        crawler.signals.connect(self._closed, signals.spider_closed)
+        crawl = process.crawl(crawler, **dict(call.given.arguments))
+        process.start()
+        if self._reason == "shutdown":
+            raise KeyboardInterrupt
+        if self._worker is None or self._worker.simulation is None:
+            raise ItemGraphError(self._why_not(crawl))
+
+    def _why_not(self, crawl: asyncio.Task[None]) -> str:
+        """Say why nothing was simulated."""
+        error = crawl.exception() if crawl.done() and not crawl.cancelled() else None
+        if self._worker is not None and self._worker.failure is not None:
+            return self._worker.failure
+        if self._warnings.lines:
+            return self._warnings.lines[-1]
+        if error is not None:
+            return f"the spider does not start: {type(error).__name__}: {error}"
+        if self._worker is None:
+            return (
+                "scrapy-itemgraph is not switched on in this project; put "
+                'ADDONS = {"scrapy_itemgraph.Addon": 500} into its settings'
+            )
+        return "it was stopped before the task had ended"
+
+    @property
+    def simulation(self) -> Simulation:
+        """What it came to."""
+        assert self._worker is not None
+        assert self._worker.simulation is not None
+        return self._worker.simulation
+
+    def _got(self, response: Response, request: Request) -> None:
+        source = next((one for one in ("cached", "saved") if one in response.flags), "website")
+        self._requests.append(
+            {
+                "method": request.method,
+                "url": response.url,
+                "status": response.status,
+                "source": source,
+            }
+        )
+
+    def _scrape(self, item: Any) -> None:
+        self._scraped.append(repr(item))
+
+    def _closed(self, reason: str) -> None:
+        self._reason = reason
+
+    def document(self) -> dict[str, Any]:
+        """Return all that is known, for JSON."""
+        from scrapy_itemgraph.spidermiddlewares import given_fields  # noqa: PLC0415 - as above
+
+        assert self._worker is not None
+        simulation = self.simulation
+        changeset, applied = simulation.changeset, simulation.applied
+        error = applied.error or changeset.error
+        dropped = changeset.operations if applied.error is not None else self._worker.dropped
+        claim = changeset.claim
+        assert claim is not None
+        return {
+            "spider": self._spider_class.name,
+            "task": claim.task,
+            "item": claim.item.id,
+            "outcome": str(applied.outcome),
+            "error": None if error is None else asdict(error),
+            "allow_failure": changeset.allow_failure,
+            "released_because": None
+            if applied.outcome is not Outcome.RELEASED
+            else self._worker.released_because,
+            "retry_in": None if changeset.delay is None else changeset.delay.total_seconds(),
+            "requests": self._requests,
+            "operations": [
+                {"operation": one.operation, "label": one.label, "text": one.text}
+                for one in applied.notes
+            ],
+            "changes": [asdict(one) for one in simulation.changes],
+            "dropped": [{"op": one.spelling, **given_fields(one)} for one in dropped],
+            "scraped": self._scraped,
+            "log": [line._asdict() for line in changeset.log],
+            "warnings": [*self._warnings.lines, *_uncalled(claim, self._task)],
+        }
+
+
+def _uncalled(claim: Claim, task: Task) -> Iterator[str]:
+    """Say that a crawl would not run this."""
+    if not claim.item.tags.keys() & set(task.tags):
+        tags = ", ".join(task.tags) or "none"
+        yield f"the item has no tag that calls for {task.name} ({tags}); a crawl would not run it"
+
+
+def _settings(call: Call) -> BaseSettings:
+    """Return the project's settings, without what would write elsewhere."""
+    settings = call.scrapy_settings.copy()
+    changed: dict[str, Any] = {"FEEDS": {}, "TELNETCONSOLE_ENABLED": False}
+    if not call.given.pipelines:
+        changed["ITEM_PIPELINES"] = {}
+    for name, value in changed.items():
+        settings.set(name, value, "cmdline")
+    return settings

@@ -1,0 +1,219 @@
+"""What people read of a simulation: the items that it changes, before and after."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.commands import printing
+from scrapy_itemgraph.commands.printing import ADDED, BOLD, CHANGED, REMOVED
+from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.tools import wording
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from datetime import datetime
+
+    from scrapy_itemgraph.model.simulations import (
+        Change,
+        ItemPicture,
+        ResultPicture,
+        Simulation,
+        WorkPicture,
+    )
+
+_MOST_NEW = 20
+_MOST_DROPPED = 20
+_MOST_SCRAPED = 10
+_BODY = 4
+_ABSENT = object()
+
+
+def lines(
+    document: dict[str, Any], simulation: Simulation, categories: Collection[str]
+) -> Iterator[str]:
+    """Write what a simulation came to."""
+    for one in document["warnings"]:
+        yield from printing.paragraph(f"warning: {one}", CHANGED)
+    for one in document["requests"]:
+        source = "" if one["source"] == "website" else f" ({one['source']})"
+        yield from printing.paragraph(f"{one['status']} {one['method']} {one['url']}{source}")
+    yield from _outcome(document)
+    now = simulation.now
+    new = [one for one in simulation.changes if one.kind == "new"]
+    for change in simulation.changes:
+        if change.kind != "new":
+            yield ""
+            yield from _change(change, document["task"], now)
+    for change in new[:_MOST_NEW]:
+        yield ""
+        yield from _change(change, document["task"], now)
+    if len(new) > _MOST_NEW:
+        yield ""
+        yield f"and {len(new) - _MOST_NEW:,} more new items; --json has all"
+    yield from _dropped(document["dropped"])
+    if document["log"]:
+        yield ""
+        yield printing.coloured("logged", BOLD)
+        yield from printing.log(document["log"], categories)
+    yield from _scraped(document["scraped"])
+    yield ""
+    yield "nothing was changed: this was a simulation"
+
+
+def _outcome(document: dict[str, Any]) -> Iterator[str]:
+    outcome = document["outcome"]
+    said = printing.coloured(outcome)
+    yield f"{printing.clean(document['task'])} of {printing.clean(document['item'])}: {said}"
+    yield from printing.error(document["error"])
+    where = _last_frame(document["error"])
+    if where:
+        yield from printing.paragraph(where, indent=_BODY)
+    if outcome == Outcome.RETRY:
+        seconds = wording.format_period(document["retry_in"] or 0)
+        yield f"    a crawl would try again in {seconds}"
+    elif outcome == Outcome.RELEASED:
+        yield from printing.paragraph(document["released_because"], indent=_BODY)
+    elif outcome != Outcome.OK:
+        is_kept = document["allow_failure"] and not document["dropped"]
+        kept = "is kept (allow_failure)" if is_kept else "is not kept"
+        yield f"    the pair would be held; what it yielded {kept}"
+
+
+def _last_frame(error: Mapping[str, Any] | None) -> str:
+    """Return where an error was raised, as its traceback says."""
+    frames = [
+        line.strip()
+        for line in ((error or {}).get("traceback") or "").splitlines()
+        if line.lstrip().startswith("File ")
+    ]
+    return frames[-1] if frames else ""
+
+
+def _change(change: Change, task: str, now: datetime | None) -> Iterator[str]:
+    before, after = change.before, change.after
+    if before is None:
+        assert after is not None
+        yield from printing.paragraph(f"+ {after.id} (new)", ADDED)
+        yield from _new(after)
+        return
+    if after is None:
+        what = change.kind if change.into is None else f"merged into {change.into}"
+        yield from printing.paragraph(f"- {before.id} ({what})", REMOVED)
+        return
+    if before.id == after.id:
+        yield from printing.paragraph(f"~ {before.id}", BOLD)
+    else:
+        yield from printing.paragraph(f"~ {before.id} -> {after.id} (renamed)", BOLD)
+    names, then = (dict.fromkeys((one.id, *one.aliases)) for one in (before, after))
+    yield from _differences("alias", names, then)
+    yield from _differences("tag", before.tags, after.tags)
+    yield from _differences("data", before.data, after.data, sign=".")
+    yield from _results(before.results, after.results, now)
+    yield from _work(before.work, after.work, task)
+
+
+def _new(item: ItemPicture) -> Iterator[str]:
+    for alias in item.aliases:
+        yield from _line("+", f"alias {alias}")
+    for name, value in item.tags.items():
+        yield from _line("+", _valued("tag", name, value))
+    for key, value in item.data.items():
+        yield from _line("+", f"data.{key}: {_json(value)}")
+    yield from _results({}, item.results, None)
+    yield from _work({}, item.work, "")
+
+
+def _differences(
+    what: str, before: Mapping[str, Any], after: Mapping[str, Any], *, sign: str = " "
+) -> Iterator[str]:
+    """Write what two mappings differ in, key by key."""
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key, _ABSENT), after.get(key, _ABSENT)
+        name = f"{what}{sign}{key}"
+        if old is _ABSENT:
+            yield from _line("+", name if new is None and sign == " " else f"{name}: {_json(new)}")
+        elif new is _ABSENT:
+            yield from _line("-", name if old is None and sign == " " else f"{name}: {_json(old)}")
+        elif json.dumps(old) != json.dumps(new):
+            yield from _line("~", f"{name}: {_json(old)} -> {_json(new)}")
+
+
+def _results(
+    before: Mapping[str, ResultPicture], after: Mapping[str, ResultPicture], now: datetime | None
+) -> Iterator[str]:
+    for task in dict.fromkeys([*before, *after]):
+        old, new = before.get(task), after.get(task)
+        if old == new:
+            continue
+        if new is None:
+            yield from _line("-", f"result of {task}")
+            continue
+        state = new.state if old is None else f"{old.state} -> {new.state}"
+        if old is not None and old.state == new.state:
+            is_again = old.completed_at != new.completed_at
+            state = f"{new.state} again" if is_again else new.state
+        expires = f", expires {_moment(new.expires_at, now)}" if new.completed_at else ""
+        yield from _line("~" if old else "+", f"{task}: {state}, version {new.version}{expires}")
+        metadata = {} if old is None else old.metadata
+        for line in _differences("metadata", metadata or {}, new.metadata or {}, sign="."):
+            yield f"  {line}"
+
+
+def _work(
+    before: Mapping[str, WorkPicture], after: Mapping[str, WorkPicture], own: str
+) -> Iterator[str]:
+    for task in dict.fromkeys([*before, *after]):
+        old, new = before.get(task), after.get(task)
+        if old == new or (new is None and task == own):
+            continue
+        if new is None:
+            yield from _line("-", f"work for {task}")
+            continue
+        state = "stale" if new.is_stale else "never run"
+        slot = f", slot {new.slot}" if new.slot else ""
+        later = "" if new.not_before is None else f", not before {printing.moment(new.not_before)}"
+        yield from _line("~" if old else "+", f"work for {task}: {state}{slot}{later}")
+
+
+def _dropped(dropped: list[dict[str, Any]]) -> Iterator[str]:
+    if not dropped:
+        return
+    yield ""
+    yield printing.coloured(f"not kept: {len(dropped):,} operations", BOLD)
+    for one in dropped[:_MOST_DROPPED]:
+        given = ", ".join(f"{name}={_json(value)}" for name, value in one.items() if name != "op")
+        yield from printing.paragraph(f"{one['op']} {given}", REMOVED, indent=_BODY)
+    if len(dropped) > _MOST_DROPPED:
+        yield f"    and {len(dropped) - _MOST_DROPPED:,} more; --json has all"
+
+
+def _scraped(scraped: list[str]) -> Iterator[str]:
+    if not scraped:
+        return
+    yield ""
+    yield printing.coloured(f"scraped: {len(scraped):,}", BOLD)
+    for one in scraped[:_MOST_SCRAPED]:
+        yield from printing.paragraph(one, indent=_BODY)
+
+
+def _line(sign: str, text: str) -> Iterator[str]:
+    style = {"+": ADDED, "-": REMOVED}.get(sign, CHANGED)
+    return printing.paragraph(f"{sign} {text}", style, indent=_BODY)
+
+
+def _valued(what: str, name: str, value: Any) -> str:
+    return f"{what} {name}" if value is None else f"{what} {name}: {_json(value)}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _moment(moment: datetime | None, now: datetime | None) -> str:
+    if moment is None:
+        return "never"
+    if now is None:
+        return printing.moment(moment)
+    seconds = (moment - now).total_seconds()
+    return f"in {wording.format_period(seconds)}" if seconds > 0 else "at once"

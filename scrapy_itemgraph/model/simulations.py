@@ -1,0 +1,76 @@
+"""Simulations: what one execution would do to the graph, which stays as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from scrapy_itemgraph.model.operations import Changeset, CreateItem
+    from scrapy_itemgraph.model.work import Applied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationPlan:
+    """The task and the item of a simulation; `made` makes the item up that does not exist."""
+
+    task: str
+    item: str
+    made: CreateItem | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultPicture:
+    """A task's result of an item, at one moment."""
+
+    state: str
+    version: str
+    metadata: dict[str, Any]
+    completed_at: datetime | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkPicture:
+    """A task's outstanding work of an item, at one moment."""
+
+    is_stale: bool
+    nice: int
+    not_before: datetime | None
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemPicture:
+    """An item with its results and its work, by task, at one moment."""
+
+    id: str
+    aliases: tuple[str, ...]
+    tags: Mapping[str, Any]
+    data: Mapping[str, Any]
+    created_by: str | None
+    results: Mapping[str, ResultPicture] = field(default_factory=dict)
+    work: Mapping[str, WorkPicture] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What became of an item: "new", "changed", "renamed", "merged" (`into` what), "deleted"."""
+
+    kind: str
+    before: ItemPicture | None = None
+    after: ItemPicture | None = None
+    into: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """What a changeset came to, and what it changed of which items."""
+
+    changeset: Changeset
+    applied: Applied
+    changes: tuple[Change, ...] = ()
+    now: datetime | None = None  # the server's, as of the end

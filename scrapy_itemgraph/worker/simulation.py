@@ -1,0 +1,162 @@
+"""A worker that simulates one execution: a real one, but for its claim and its commit."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+from scrapy.http import HtmlResponse
+from scrapy.responsetypes import responsetypes
+
+from scrapy_itemgraph.graph import SimulationGraph
+from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker.executions.outbox import Outbox
+from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+    from pathlib import Path
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+    from scrapy_itemgraph.model.operations import Operation
+    from scrapy_itemgraph.model.simulations import Simulation, SimulationPlan
+    from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.worker.executions.context import ItemContext
+    from scrapy_itemgraph.worker.executions.outbox import Entry
+    from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+
+logger = logs.logger(__name__)
+
+SAVED = "saved"  # the flag of a response that was read from a file
+_MOST_LINES = 1000  # of a log
+# Where a page says what its address is.
+_OWN_ADDRESS = (
+    "//link[@rel='canonical']/@href | //meta[@property='og:url']/@content | "
+    "//comment()[contains(., 'saved from url=')]"
+)
+
+
+class _SeenOutbox(Outbox):
+    """An outbox that keeps what the claim's execution yielded, also where that is dropped."""
+
+    operations: Sequence[Operation] = ()
+
+    def put(self, entry: Entry, *, is_last: bool) -> None:
+        if entry.execution is not None and entry.execution.claim is not None:
+            self.operations = tuple(entry.execution.operations)
+        super().put(entry, is_last=is_last)
+
+
+class SimulationWorker(Worker):
+    """Runs one task of one item, and no seeds, `start()`, upkeep, login or commit.
+
+    `page` is a saved page, the response of the task's own request, which is not downloaded then.
+    """
+
+    outbox_class: ClassVar[type[Outbox]] = _SeenOutbox
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        *,
+        plan: SimulationPlan,
+        crawl: str | None = None,
+        page: Path | None = None,
+    ) -> None:
+        super().__init__(crawler)
+        self.settings = replace(
+            self.settings,
+            crawl=crawl or self.settings.crawl,
+            idle="close",
+            keep_logs=max(self.settings.keep_logs, _MOST_LINES),
+        )
+        self.simulation: Simulation | None = None
+        self._plan = plan
+        self._page = page
+
+    @property
+    def dropped(self) -> Sequence[Operation]:
+        """What the execution yielded and nothing is kept of."""
+        assert isinstance(self.outbox, _SeenOutbox)
+        if self.simulation is None or self.simulation.changeset.operations:
+            return ()
+        return self.outbox.operations
+
+    @property
+    def released_because(self) -> str:
+        """Why the work was given back, where it was."""
+        if self.logins.is_under_way:
+            return "the session expired: a crawl would log in, and run it again"
+        now = time.monotonic()
+        blocked = sorted(one.name for one in self.limiters if one.blocked_until > now)
+        if blocked:
+            return f"blocked: {', '.join(blocked)} (scrapy itemgraph slots)"
+        return "the spider was closed before the task had ended"
+
+    async def _open_graph(self, callbacks: CallbackTasks) -> SimulationGraph:
+        graph = await SimulationGraph.open(self.settings, **self._start(callbacks), plan=self._plan)
+        if self._page is not None:
+            own = self.tasks[self._plan.task]
+            self.tasks = {**self.tasks, own.name: replace(own, request=self._offline(own))}
+        return graph
+
+    def _offline(self, own: Task) -> Any:
+        """Return what makes the request of a task, and has it not downloaded."""
+
+        def request(item: ItemContext) -> Request:
+            made = request_builder.user_request(self.spider, own, item)
+            made.meta[NO_DOWNLOAD] = True
+            return made
+
+        return request
+
+    def response_to(self, request: Request) -> Response:
+        """Return the saved page, where there is one."""
+        if self._page is None:
+            return super().response_to(request)
+        body = self._page.read_bytes()
+        cls = responsetypes.from_args(url=request.url, filename=self._page.name, body=body)
+        response = cls(request.url, body=body, request=request, flags=[SAVED])
+        if isinstance(response, HtmlResponse):
+            _warn_of_other_site(response, self._page)
+        return response
+
+    def _all_duties(self) -> Sequence[Coroutine[Any, Any, None]]:
+        return (
+            self.claimer.run(),
+            self.claimer.listen(),
+            self.claimer.watch_room(),
+            self.limit_sync.run(),
+            self.committer.tell_of_starved(),
+        )
+
+    async def close(self, reason: str) -> None:
+        """Give up the graph, and keep what the simulation came to."""
+        graph = self._graph
+        await super().close(reason)
+        if isinstance(graph, SimulationGraph):
+            self.simulation = graph.simulation
+
+
+def _warn_of_other_site(response: HtmlResponse, page: Path) -> None:
+    """Warn of a saved page that names another site as its own."""
+    ours = urlsplit(response.url).hostname
+    for said in response.xpath(_OWN_ADDRESS).getall():
+        address = said.partition("saved from url=(")[2].partition(")")[2] or said
+        host = urlsplit(address.split()[0] if address.split() else "").hostname
+        if host is not None and host != ours:
+            logger.warning(
+                "the saved page %s says that it is of %s, and the request goes to %s",
+                page,
+                host,
+                ours,
+                extra={"action": "other_site"},
+            )
+            return

@@ -1,0 +1,145 @@
+"""Simulations: what a changeset would do, in a transaction that is undone."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+
+import graphs
+import pytest
+
+from scrapy_itemgraph import DeleteItem, Expire, MergeItem, RenameItem, SetTTL, UpdateData
+from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.graph import simulations
+from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.simulations import SimulationPlan
+from scrapy_itemgraph.model.work import Outcome
+
+DECLARED = {"parse": {"tags": ["page"], "ttl": "1d"}, "price": {"tags": ["page"]}}
+
+
+@pytest.fixture
+def crawl(connection):
+    """Yield a crawl with two tasks; whatever a test simulates, all stays as it was."""
+    return graphs.Crawl.of(connection, **DECLARED)
+
+
+def rows(crawl):
+    """Return what a simulation may not change."""
+    names = ("items", "aliases", "tags", "results", "failures", "work", "tasks", "sweeps")
+    return [sorted(map(str, crawl.rows(f"SELECT * FROM {name}"))) for name in names]
+
+
+@contextmanager
+def undone(crawl, found):
+    """Undo what the block does, and note what it found."""
+    before = rows(crawl)
+    try:
+        with crawl.connection.begin_nested():
+            yield
+    except simulations.UndoneError as error:
+        found.append(error.found)
+    assert rows(crawl) == before
+
+
+def simulate(crawl, name, *operations, declared=DECLARED, **fields):
+    """Simulate that the task `parse` of an item ends with operations."""
+    code = simulations.Code(
+        crawl=crawl.name,
+        spider=crawl.spider,
+        tasks=tasks.discover(graphs.spider(**declared)),
+        default_ttl=None,
+        of_callback=None,
+        limits_of=lambda _: (),
+        of_all=(),
+    )
+    plan = SimulationPlan(task="parse", item=name)
+    found = []
+    with undone(crawl, found):
+        simulations.look(crawl.connection, plan, code)
+    changeset = graphs.changeset(found[0].claim, *operations, **fields)
+    with undone(crawl, found):
+        simulations.simulate(
+            crawl.connection, plan, code, changeset, met=(), worker_id=crawl.worker
+        )
+    return found[1]
+
+
+def kinds(simulation):
+    """Return what became of each item, by the id that it had or has."""
+    return {(one.before or one.after).id: one.kind for one in simulation.changes}
+
+
+def test_nothing_of_a_simulation_stays(crawl):
+    """Merges, deletions and their like are compared, and undone (SRAP-36)."""
+    crawl.work("A")
+    crawl.item("B")
+    crawl.item("C")
+
+    simulation = simulate(crawl, "A", UpdateData({"n": 1}, id="C"), MergeItem(into="B"))
+
+    assert kinds(simulation) == {"A": "merged", "B": "changed", "C": "changed"}
+    (merged,) = [one for one in simulation.changes if one.kind == "merged"]
+    assert merged.into == "B"
+    assert kinds(simulate(crawl, "A", DeleteItem())) == {"A": "deleted"}
+    assert kinds(simulate(crawl, "A", RenameItem(to="D"))) == {"A": "renamed"}
+
+
+def test_work_is_what_refresh_makes(crawl):
+    """What would be outstanding afterwards is shown; what somebody else has claimed is too."""
+    crawl.work("A")
+    crawl.claim()
+
+    simulation = simulate(crawl, "A", SetTTL("1h"), Expire(task="price"))
+
+    (change,) = simulation.changes
+    assert simulation.applied.outcome is Outcome.OK
+    assert list(change.before.work) == ["parse", "price"]
+    assert list(change.after.work) == ["price"]
+    parse = change.after.results["parse"]
+    assert parse.expires_at - parse.completed_at == timedelta(hours=1)
+
+
+def test_tasks_are_those_of_the_code(crawl):
+    """A version and a task that no start has registered count, and stay unregistered."""
+    crawl.done("A")
+    newer = {**DECLARED, "parse": {**DECLARED["parse"], "version": "2"}, "new": {"tags": ["page"]}}
+
+    (change,) = simulate(crawl, "A", UpdateData({"n": 1}), declared=newer).changes
+
+    assert change.before.results["parse"].state == "stale"
+    assert change.after.results["parse"].version == "2"
+    assert list(change.before.work) == ["new", "parse", "price"]
+    assert list(change.after.work) == ["new", "price"]
+
+
+def test_an_operation_that_cannot_be_is_told(crawl):
+    """The failure would hold the pair, and nothing else changes."""
+    crawl.work("A")
+
+    simulation = simulate(crawl, "A", UpdateData({"n": 1}), MergeItem(into="nobody"))
+
+    assert simulation.applied.outcome is Outcome.FAILED
+    assert simulation.applied.failed_at == 1
+    (change,) = simulation.changes
+    assert change.after.data == change.before.data
+    assert change.after.results["parse"].state == "held"
+
+
+def test_a_retry_waits(crawl):
+    """Work that would be tried again has the moment from which on."""
+    crawl.work("A")
+
+    simulation = simulate(crawl, "A", outcome=Outcome.RETRY, delay=timedelta(minutes=1))
+
+    (change,) = simulation.changes
+    assert change.before.work["parse"].not_before is None
+    assert change.after.work["parse"].not_before is not None
+
+
+def test_an_item_that_does_not_exist_is_told_with_the_near_miss(crawl):
+    """The line names an item that is nearly called so."""
+    crawl.item("SHELF:1")
+
+    with pytest.raises(NotFoundError, match="did you mean 'SHELF:1'"):
+        simulate(crawl, "SHELF:2")
