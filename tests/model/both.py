@@ -21,9 +21,12 @@ from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model import tasks as task_options
 from scrapy_itemgraph.model.work import Outcome, Redirect
 from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import crawl_reports
 from scrapy_itemgraph.store.registry import crawls, sweeps
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
+from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
 
 if TYPE_CHECKING:
@@ -199,6 +202,14 @@ class Both:
         self.ours.release(*claims)
         self.model.release(claim.token for claim in claims)
 
+    def refile(self, claim: Any, worker: int, slot: str) -> None:
+        """Give a claim back that belongs to another website."""
+        with graphs.committed(self.connection):
+            number = stored_slots.intern_slots(self.connection, [slot])[slot]
+            queue = queues.intern(self.connection, self.ours.id, number)
+            stored_claims.refile(self.connection, claim, queue, worker)
+        self.model.refile(claim.token, slot)
+
     def redirect(self, claim: Any, name: str | None, url: str) -> None:
         """Let a claim's request be redirected."""
         request = {"url": url}
@@ -256,9 +267,16 @@ class Both:
         self.model.start(tasks)
 
     def sweep(self) -> None:
-        """Bring what changed to all items."""
-        self.ours.sweep()
+        """Bring what changed to all items, step by step."""
+        while self.sweep_step():
+            pass
         self.model.end_sweep()
+
+    def sweep_step(self) -> bool:
+        """Bring it to some items; tell whether there was something to do."""
+        is_open = self.ours.sweep_step()
+        oracle.assert_worklist_is_true(self.connection, self.ours.id)
+        return is_open
 
     def rename_tag(self, old: str, new: str) -> None:
         """Rename a tag, as a setting does at the start."""

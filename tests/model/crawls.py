@@ -82,6 +82,14 @@ class Crawl(ItemGraph):
         if item in self.items:
             self.items[item].attempts.setdefault(pair.task, []).append(attempt)
 
+    def refile(self, token: Any, slot: str) -> None:
+        """Give a claim back whose request goes to another website than its work said."""
+        pair = self.claimed(token)
+        if pair is not None:
+            self._give_back(pair, "released")
+            self.work[pair].refiled = slot
+        self._end_step()
+
     # Redirects
 
     def redirect(self, token: Any, name: str | None, request: dict[str, Any]) -> str:

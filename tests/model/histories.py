@@ -1,10 +1,12 @@
-"""What random histories are made of: code, operations, how executions end."""
+"""What random histories are made of: code, operations, how executions end; and how many of them."""
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from model.item_graph import Task
 from model.operations import Enqueue
@@ -13,6 +15,23 @@ from scrapy_itemgraph.model import operations as ops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# 0 in `make test`: a few histories, always the same. `make model` sets them.
+EXAMPLES = int(os.environ.get("ITEMGRAPH_TEST_MODEL", "0"))
+STEPS = int(os.environ.get("ITEMGRAPH_TEST_MODEL_STEPS", "20"))
+SHRINKS = os.environ.get("ITEMGRAPH_TEST_MODEL_SHRINKS", "1") == "1"
+SEED = int(os.environ.get("ITEMGRAPH_TEST_MODEL_SEED", "0"))
+
+PROFILE = settings(
+    derandomize=not EXAMPLES,
+    database=None,
+    deadline=None,
+    max_examples=EXAMPLES or 30,
+    stateful_step_count=STEPS,
+    report_multiple_bugs=False,
+    phases=[Phase.generate, Phase.shrink] if SHRINKS else [Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
 
 # What the code declares, start after start.
 STARTS = (

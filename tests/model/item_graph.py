@@ -103,6 +103,7 @@ class Work:
     version: str | None = None
     answers: int | None = None  # the expiry that was there when it was claimed
     request: dict[str, Any] | None = None  # where redirects took it
+    refiled: str | None = None  # the website that its request really goes to
 
 
 class ItemGraph:
@@ -195,7 +196,9 @@ class ItemGraph:
 
     def slot(self, pair: Pair) -> str:
         """Return the website of a pair's requests."""
-        task = self.tasks[pair.task]
+        task, work = self.tasks[pair.task], self.work.get(pair)
+        if work is not None and work.refiled is not None:
+            return work.refiled
         if not task.download:
             return ""
         return self.items[pair.item].slot if task.slot is None else task.slot

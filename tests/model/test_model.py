@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -20,9 +19,12 @@ from hypothesis.stateful import (
 from model.both import Both
 from model.histories import (
     EVERYTHING,
+    EXAMPLES,
     GENTLE_STARTS,
     INSIDE,
     OUTSIDE,
+    PROFILE,
+    SEED,
     STARTS,
     additions,
     any_ends,
@@ -50,23 +52,6 @@ if TYPE_CHECKING:
     from model.operations import Enqueue
 
 pytestmark = pytest.mark.server
-
-# 0 in `make test`: a few histories, always the same. `make model` sets them.
-EXAMPLES = int(os.environ.get("ITEMGRAPH_TEST_MODEL", "0"))
-STEPS = int(os.environ.get("ITEMGRAPH_TEST_MODEL_STEPS", "20"))
-SHRINKS = os.environ.get("ITEMGRAPH_TEST_MODEL_SHRINKS", "1") == "1"
-SEED = int(os.environ.get("ITEMGRAPH_TEST_MODEL_SEED", "0"))
-
-PROFILE = settings(
-    derandomize=not EXAMPLES,
-    database=None,
-    deadline=None,
-    max_examples=EXAMPLES or 30,
-    stateful_step_count=STEPS,
-    report_multiple_bugs=False,
-    phases=[Phase.generate, Phase.shrink] if SHRINKS else [Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -181,6 +166,11 @@ class AnyHistory(RuleBasedStateMachine):
             if ends_too:
                 self.both.end([(self.both.claims.pop()[0], {})])
 
+    @rule()
+    def refile(self) -> None:
+        if self.both.claims:
+            self.both.refile(*self.both.claims.pop(), "refiled.example")
+
     @rule(batch=batches, newest=st.booleans())
     def commit_a_batch(self, batch: list[dict[str, Any]], newest: bool) -> None:
         """End some claims, living or lost, and act from outside, all at once."""
@@ -245,11 +235,13 @@ class AnyHistory(RuleBasedStateMachine):
             ]
         )
 
-    @rule(start=st.sampled_from(GENTLE_STARTS), batch=batches)
-    def commit_amid_a_sweep(self, start: int, batch: list[dict[str, Any]]) -> None:
+    @rule(start=st.sampled_from(GENTLE_STARTS), steps=st.integers(0, 3), batch=batches)
+    def commit_amid_a_sweep(self, start: int, steps: int, batch: list[dict[str, Any]]) -> None:
         if not self.both.claims:
             return  # what may be claimed amid a sweep is not said
         self.both.start(STARTS[start])
+        for _ in range(steps):
+            self.both.sweep_step()
         self.commit_a_batch(batch, newest=True)
         self.both.sweep()
 
