@@ -67,11 +67,14 @@ class AnyHistory(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.transaction.rollback()
 
-    @initialize(pasts=st.lists(st.lists(endings, max_size=3), min_size=4, max_size=4))
-    def begin(self, pasts: list[list[str]]) -> None:
+    @initialize(
+        pasts=st.lists(st.lists(endings, max_size=3), min_size=4, max_size=4),
+        nices=st.permutations([None, None, -1, 1]),
+    )
+    def begin(self, pasts: list[list[str]], nices: list[int | None]) -> None:
         """Make four items, each with a past: how what there was to do of it ended."""
-        for name, outcomes in zip("ABCD", pasts, strict=True):
-            self.both.apply(ops.CreateItem(name, ["page"], {"by": name}))
+        for name, outcomes, nice in zip("ABCD", pasts, nices, strict=True):
+            self.both.apply(ops.CreateItem(name, ["page"], {"by": name}, nice=nice))
             if outcomes:
                 self.run_some(outcomes, allowed=len(outcomes) > 1)
             self.both.let_pass(0.5, staged=True)
@@ -188,6 +191,17 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 2), alone=st.booleans())
     def die(self, limit: int, alone: bool) -> None:
         self.both.die(1 if alone else limit, alone=alone)
+
+    @rule(end=any_ends, comes_first=st.booleans())
+    def commit_what_another_has_claimed_since(self, end: dict[str, Any], comes_first: bool) -> None:
+        """Let a worker that was taken for dead end what another has claimed since."""
+        before = len(self.both.claims)
+        self.both.die(1, alone=False)
+        if len(self.both.claims) > before:
+            lost, _ = self.both.claims.pop()
+            successors = self.both.claim(1000)
+            ends = [(lost, end), *((claim, {}) for claim in successors[:1])]
+            self.both.end(ends if comes_first else ends[::-1])
 
     @rule(outcome=endings, times=st.integers(1, 4))
     def die_again_and_again(self, outcome: str, times: int) -> None:
