@@ -27,6 +27,7 @@ from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import (
     crawl_reports,
     dump,
+    dump_lines,
     explain,
     limits_report,
     load,
@@ -489,7 +490,7 @@ class ItemGraph:
 
         """
         numbered = enumerate(lines, 1)
-        head = load.head(next(numbered, (1, ""))[1])
+        head = dump_lines.head(next(numbered, (1, ""))[1])
         self._crawl = self._crawl or head
 
         def intern(wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:

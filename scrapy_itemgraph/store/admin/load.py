@@ -5,7 +5,6 @@ Lines are written some thousand items at a time, by COPY, with numbers of this d
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +18,7 @@ from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.admin.dump import FORMAT
+from scrapy_itemgraph.store.admin import dump_lines
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.tools.wording import closest
 
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 
 STEP = 2000  # items that are written at a time
 _COUNTED = {"item": "items", "failure": "failures", "scraped": "scraped"}
-_DOCUMENTS = {"arguments", "data", "error", "fields", "log", "metadata", "request", "value"}
 _NOTHING: dict[str, Any] = {}
+_OF_DATA = {"22", "23"}  # SQLSTATE classes: values that cannot be stored, or not beside others
 _MISTAKES = (
     ItemGraphError,
     KeyError,
@@ -114,28 +113,6 @@ FAILURES = """failures (item_id, task_id, is_refusal, error, occurred_at, handle
 JOURNAL = "journal (crawl_id, item_id, task_id, item_class, fields, created_at)"
 
 
-def head(line: str) -> str:
-    """Return the crawl's name of a dump's first line.
-
-    Raises:
-        OperationError: when it is none, or of a format that this version does not know.
-
-    """
-    try:
-        read = json.loads(line)
-        made, name = read["itemgraph_dump"], read["crawl"]
-    except (ValueError, TypeError, KeyError):
-        raise OperationError(
-            'line 1: this is no dump of a crawl; one begins with {"itemgraph_dump": …}'
-        ) from None
-    if made != FORMAT:
-        raise OperationError(
-            f"line 1: a dump of format {made} was made by a newer version than this, which reads "
-            f"format {FORMAT}; upgrade scrapy-itemgraph"
-        )
-    return str(name)
-
-
 class Load:
     """Writes the lines of one dump; `add` each, then `finish`.
 
@@ -175,7 +152,7 @@ class Load:
         """Take one line of the dump after its first."""
         if self._has_ended:
             raise OperationError(f"{where}: there is a line after that of the kind 'end'")
-        line = self._parsed(where, given)
+        line = dump_lines.read(where, given, self._document)
         kind = line.get("kind")
         if kind in _COUNTED:
             if kind != self._kind:
@@ -201,22 +178,11 @@ class Load:
         queues.wake_crawl(self._connection, self._crawl)
         return self.counts
 
-    def _parsed(self, where: str, given: str) -> dict[str, Any]:
-        """Return what a line says; documents that Python would write otherwise stay as they are."""
-        try:
-            try:
-                line = _EXACT.decode(given)
-            except _OddError:
-                line = _TEXTS.decode(given)
-                self._wait()
-                for path, parent, name in _documents(line):
-                    found = self._connection.execute(DOCUMENT, {"line": given, "path": path})
-                    parent[name] = input_checks.Unreadable(found.scalar_one())
-        except (ValueError, RecursionError) as error:
-            raise OperationError(f"{where}: it is not JSON: {error}") from None
-        if not isinstance(line, dict):
-            raise OperationError(f"{where}: it is not a JSON object")
-        return line
+    def _document(self, line: str, path: list[str]) -> str:
+        """Return the text of a part of a line, as it stands there."""
+        self._wait()
+        found: str = self._connection.execute(DOCUMENT, {"line": line, "path": path}).scalar_one()
+        return found
 
     def _one(self, kind: str, line: dict[str, Any]) -> None:
         """Write a line of which there are few."""
@@ -224,11 +190,11 @@ class Load:
         if kind == "crawl":
             moments = {name: line.get(name) for name in ("run_started_at", "run_finished_at")}
             given = {"crawl": self._crawl, "created_at": line["created_at"], **moments}
-            execute(SET_CRAWL, given | {"arguments": _text(line["arguments"])})
+            execute(SET_CRAWL, given | {"arguments": dump_lines.text(line["arguments"])})
         elif kind == "task":
             self._task(line)
         elif kind == "state":
-            value = _text(line["value"]) if "value" in line else None
+            value = dump_lines.text(line["value"]) if "value" in line else None
             given = {"key": line["key"], "value": value, "changed_at": line["changed_at"]}
             execute(ADD_STATE, {"crawl": self._crawl, **given})
         elif kind == "sweep":
@@ -346,7 +312,7 @@ class Load:
                 crawl,
                 of.slots[slot],
                 name,
-                _text(line["data"]),
+                dump_lines.text(line["data"]),
                 get("created_by"),
                 get("nice"),
                 get("not_before"),
@@ -358,7 +324,9 @@ class Load:
             rows[ALIASES].append((crawl, item_names.hex_key(alias), _id(alias), number))
         for tag, value in get("tags", _NOTHING).items():
             input_checks.check_tag(tag)
-            rows[TAGS].append((number, tag, crawl, None if value is None else _text(value)))
+            rows[TAGS].append(
+                (number, tag, crawl, None if value is None else dump_lines.text(value))
+            )
         for one in get("results", ()):
             rows[RESULTS].append(self._result(one, number))
         for one in get("attempts", ()):
@@ -374,7 +342,7 @@ class Load:
             number,
             self._tasks[one["task"]],
             one["version"],
-            _text(get("metadata", _NOTHING)),
+            dump_lines.text(get("metadata", _NOTHING)),
             one["is_successful"],
             get("is_held", False),
             one["created_at"],
@@ -393,8 +361,8 @@ class Load:
             one["version"],
             one["number"],
             one["outcome"],
-            _text_of(one, "error"),
-            _text_of(one, "log"),
+            dump_lines.text_of(one, "error"),
+            dump_lines.text_of(one, "log"),
             one.get("started_at"),
             one["ended_at"],
         )
@@ -417,7 +385,7 @@ class Load:
             get("alone_stalls", 0),
             get("is_refiled", False),
             get("not_before"),
-            _text_of(one, "request"),
+            dump_lines.text_of(one, "request"),
         )
 
     def _failures(self, lines: Sequence[Line]) -> None:
@@ -427,7 +395,7 @@ class Load:
                 owners[one["item"]],
                 self._tasks[one["task"]],
                 one.get("is_refusal", False),
-                _text(one["error"]),
+                dump_lines.text(one["error"]),
                 one["occurred_at"],
                 one.get("handled_at"),
                 one.get("handled_by"),
@@ -444,7 +412,7 @@ class Load:
                 owners[one["item"]] if "item" in one else None,
                 self._tasks[one["task"]] if "task" in one else None,
                 one["class"],
-                _text(one["fields"]),
+                dump_lines.text(one["fields"]),
                 one["created_at"],
             )
             for _, one in lines
@@ -476,52 +444,6 @@ class Load:
                 writing.result()
 
 
-class _OddError(Exception):
-    """There is a number, or text, that Python would write otherwise than it stands there."""
-
-
-def _same_float(given: str) -> float:
-    number = float(given)
-    if repr(number) != given:
-        raise _OddError
-    return number
-
-
-def _same_int(given: str) -> int:
-    if len(given) > _LONGEST_INT:
-        raise _OddError
-    return int(given)
-
-
-class _Exact(json.JSONDecoder):
-    """Reads what Python writes again as it was, and raises an _OddError for all else."""
-
-    def decode(self, given: str) -> Any:  # type: ignore[override]
-        if "\\u" in given:
-            raise _OddError
-        return super().decode(given)
-
-
-_LONGEST_INT = 4000  # digits; Python refuses to read 4,301
-_EXACT = _Exact(parse_float=_same_float, parse_int=_same_int)
-_TEXTS = json.JSONDecoder(parse_float=str, parse_int=str)
-
-
-def _documents(line: Any) -> Iterator[tuple[list[str], dict[str, Any], str]]:
-    """Yield the path, the object and the name of each document of a line."""
-    if not isinstance(line, dict):
-        return
-    for name in _DOCUMENTS & line.keys():
-        yield [name], line, name
-    for name in line.get("tags", ()) if isinstance(line.get("tags"), dict) else ():
-        if line["tags"][name] is not None:
-            yield ["tags", name], line["tags"], name
-    for many in ("results", "attempts", "work"):
-        for at, one in enumerate(line.get(many, ())):
-            for name in _DOCUMENTS & one.keys():
-                yield [many, str(at), name], one, name
-
-
 def _copy(driver: Any, rows: Rows) -> None:
     for table, some in rows.items():
         with driver.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
@@ -545,27 +467,20 @@ def _pairs(limits: Iterable[Sequence[str]]) -> tuple[Limit, ...]:
     return tuple((kind, name) for kind, name in limits)
 
 
-def _text(value: Any) -> str:
-    """Return a document as it is stored."""
-    return value if isinstance(value, input_checks.Unreadable) else input_checks.write_json(value)
-
-
-def _text_of(given: Mapping[str, Any], name: str) -> str | None:
-    return _text(given[name]) if name in given else None
-
-
 class _LoadError(OperationError):
     """An error that names its line."""
 
 
-def _mistake(where: str, error: Exception) -> OperationError:
+def _mistake(where: str, error: Exception) -> Exception:
     if isinstance(error, _LoadError):
         return error
     if isinstance(error, KeyError):
-        return _LoadError(f"{where}: {error.args[0]!r} is named here, and is not in the dump")
+        return _LoadError(f"{where}: there is no {error.args[0]!r}, which it needs")
     if isinstance(error, DBAPIError | psycopg.Error):
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        return _LoadError(f"{where}: {str(cause).partition(chr(10))[0]}")
+        cause: Any = error.orig if isinstance(error, DBAPIError) else error
+        if (cause.sqlstate or "")[:2] not in _OF_DATA:
+            return error
+        return _LoadError(f"{where}: {cause.diag.message_primary}; {cause.diag.message_detail}")
     return _LoadError(f"{where}: {error}")
 
 

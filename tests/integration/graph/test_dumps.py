@@ -194,7 +194,10 @@ def test_nobody_sees_a_crawl_before_it_is_whole(filled):
         (lambda lines: [lines[0], "[]"], "line 2: it is not a JSON object"),
         (lambda lines: [lines[0], "[" * 100_000], "line 2: it is not JSON"),
         (lambda lines: [lines[0], '{"kind": "cookie"}'], "line 2: there is no kind 'cookie'"),
-        (lambda lines: [lines[0], '{"kind": "task"}'], "line 2: 'name' is named here"),
+        (
+            lambda lines: [lines[0], '{"kind": "task"}'],
+            "line 2: there is no 'name'",
+        ),
         (
             lambda lines: [line for line in lines if '"task"' not in line[:20]],
             "line 5: the dump has no task",
