@@ -13,7 +13,7 @@ import psycopg
 import sqlalchemy as sa
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
-from scrapy_itemgraph.graph import heartbeat
+from scrapy_itemgraph.postgres import sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +115,7 @@ class TransactionLocks:
     """Locks in a transaction that stays open, on a connection of its own."""
 
     def __init__(self, connect: Mapping[str, Any]) -> None:
-        self._connect = {**heartbeat.NAMED, **heartbeat.KEEPALIVES, **connect}
+        self._connect = {**sessions.LASTING, **connect}
         self._lock: psycopg.AsyncConnection[Any] | None = None
 
     async def take(self, feed_id: int) -> bool:
@@ -158,5 +158,5 @@ class TransactionLocks:
         )
         await lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await lock.execute(_NO_TIMEOUTS)
-        heartbeat.not_inherited.add(lock)
+        sessions.not_inherited.add(lock)
         return lock

@@ -16,14 +16,12 @@ import collections
 import contextlib
 import logging
 import math
-import os
 import selectors
 import socket
 import sys
 import threading
 import time
 import traceback
-import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,23 +54,11 @@ LOCK = """
         pg_advisory_lock_shared(CAST('workers'::regclass::oid AS int), %d)
 """
 WAIT_BRIEFLY = "SELECT set_config('lock_timeout', '2s', true)"
-# A silent network is noticed after about ten seconds.
-KEEPALIVES = {
-    "keepalives_idle": "5",
-    "keepalives_interval": "2",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "11000",
-}
-NAMED = {"application_name": "scrapy-itemgraph", "connect_timeout": "10"}
 _BEATS_PER_LEASE = 3
 _LONGEST_PAUSE = 5.0
 _LOOP_ANSWERS_WITHIN = 1.5  # seconds, else the thread renews by a connection of its own
 # How long the end waits for the thread, before and after its connections are cut.
 _AT_THE_END = 2.0
-
-# Connections that hold locks: a forked child must not keep them alive.
-not_inherited: weakref.WeakSet[psycopg.Connection[Any] | psycopg.AsyncConnection[Any]]
-not_inherited = weakref.WeakSet()
 
 
 class GivenUpError(Exception):
@@ -113,7 +99,7 @@ class Heartbeat:
         """
         plain = urls.normalised(url)
         self._url = plain.update_query_dict(
-            {k: v for k, v in {**NAMED, **KEEPALIVES}.items() if k not in plain.query}
+            {k: v for k, v in sessions.LASTING.items() if k not in plain.query}
         )
         self._crawl = str(crawl_id)
         self._worker_id = worker_id
@@ -433,7 +419,7 @@ class Heartbeat:
             assert isinstance(driver, psycopg.Connection)
             self._driver = driver
             self.session_number += 1
-            not_inherited.add(driver)
+            sessions.not_inherited.add(driver)
         return self._session
 
     @contextlib.contextmanager
@@ -520,15 +506,3 @@ async def _happens(event: asyncio.Event, timeout: float) -> bool:  # noqa: ASYNC
     has_happened = event.is_set()
     event.clear()
     return has_happened
-
-
-def _abandon_all() -> None:
-    """Point the sockets elsewhere, in a forked child."""
-    for connection in list(not_inherited):
-        if not connection.closed:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nowhere, connection.fileno())
-            os.close(nowhere)
-
-
-os.register_at_fork(after_in_child=_abandon_all)

@@ -50,7 +50,7 @@ from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import ClaimBudget
 from scrapy_itemgraph import task
-from scrapy_itemgraph.graph import heartbeat
+from scrapy_itemgraph.postgres import sessions
 
 class Books:
     @task(tags=["book"])
@@ -64,7 +64,7 @@ async def run(url, session_url, seconds, what):
     child = 0
     if what != "wait":
         if what == "fork carelessly":
-            heartbeat.not_inherited.clear()
+            sessions.not_inherited.clear()
         child = os.fork()
         if not child:
             time.sleep(600)
