@@ -193,7 +193,9 @@ class Taking:
                     free.append(name)
                 if is_free or mentioned.frees_names:
                     may_be_created.add(name)
-        numbers = [number for answer in self._drawn for number in answer.scalars()]
+        numbers: list[int] = []
+        for (answer,) in slices(connection, self._drawn, 1):
+            numbers += answer.scalars()
         numbered = list(zip(self._mains, numbers, strict=False))
         for pairs in slices(connection, numbered, WIDE):
             state.candidates.update(pair for pair in pairs if pair[0] in may_be_created)

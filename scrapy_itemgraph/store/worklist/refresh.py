@@ -5,6 +5,8 @@ Callers hold the locks of these items.
 
 from __future__ import annotations
 
+from heapq import merge
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
@@ -153,17 +155,22 @@ def refresh(
 
     """
     groups = {group[0]: group for group in new}
-    missing: list[tuple[int, _Work]] = []
+    singles: list[tuple[int, _Work]] = []
+    runs: list[Iterable[tuple[int, _Work]]] = [singles]  # each sorted
     awake: set[int] = set()
     for part in slices(connection, sorted({*item_ids, *groups})):
         added, moved = _refresh(connection, list(part), groups)
         awake.update(work.queue_id for work in (*added, *moved))
         for work in added:
-            missing += [(item, work) for item in groups.get(work.item_id, (work.item_id,))]
-            rest(connection, len(missing))
-    missing.sort(key=_by_item)
-    for at in range(0, len(missing), SLICE):
-        connection.execute(INSERT_WORK, _columns(missing[at : at + SLICE]))
+            if len(group := groups.get(work.item_id, ())) > 1:
+                runs.append(zip(sorted(group), repeat(work), strict=False))
+                rest(connection, len(group))
+            else:
+                singles.append((work.item_id, work))
+    singles.sort(key=_by_item)
+    missing = merge(*runs, key=_by_item)
+    while rows := list(islice(missing, SLICE)):
+        connection.execute(INSERT_WORK, _columns(rows))
     wake(connection, awake)
 
 
