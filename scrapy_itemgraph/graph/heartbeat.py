@@ -14,14 +14,11 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import logging
 import math
 import selectors
 import socket
-import sys
 import threading
 import time
-import traceback
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,10 +26,11 @@ import psycopg
 import sqlalchemy as sa
 
 from scrapy_itemgraph.exceptions import ConfigurationError, DatabaseUnavailableError
+from scrapy_itemgraph.graph.loop_watch import LoopWatch
 from scrapy_itemgraph.graph.worker_watchdog import Attempt
 from scrapy_itemgraph.postgres import backend_activity, engine, errors, sessions, urls
 from scrapy_itemgraph.store.registry import workers
-from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -106,6 +104,7 @@ class Heartbeat:
         self._lease = lease
         self._interval = lease.total_seconds() / _BEATS_PER_LEASE
         self._patience = patience.total_seconds()
+        self._loop_watch = LoopWatch(patience)
         self._replace = replace
         self._renew_on_loop = renew
         self._watchdog = watchdog
@@ -113,7 +112,6 @@ class Heartbeat:
         self._news = asyncio.Event()
         self._own_news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
         self._thread = threading.Thread(target=self._run, name="itemgraph-heartbeat", daemon=True)
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._bell, self._waker = socket.socketpair()
@@ -131,8 +129,6 @@ class Heartbeat:
         self._session: sa.Connection | None = None
         self._driver: psycopg.Connection[Any] | None = None
         self._due = 0.0
-        self._asked: float | None = None  # the loop, which has not turned since
-        self._has_said_stack = False
         self._replacing: Future[int] | None = None
 
     # The loop's
@@ -198,8 +194,7 @@ class Heartbeat:
             self._waker.send(b"\0")
 
     def _turned(self) -> None:
-        self._asked = None
-        if self._has_said_stack:
+        if self._loop_watch.turned():
             self._due = 0.0
             self._wake()
 
@@ -264,8 +259,8 @@ class Heartbeat:
             if key.fileobj is self._bell:
                 self._bell.recv(4096)
         overslept = time.monotonic() - until
-        if self._asked is not None and overslept > 1.0:
-            self._asked += overslept  # the whole process stood still, or the machine slept
+        if overslept > 1.0:
+            self._loop_watch.overslept(overslept)
 
     def _rest(self, seconds: float) -> None:
         """Try again after so many seconds, or at the end at once."""
@@ -287,34 +282,7 @@ class Heartbeat:
 
     def _loop_turns(self) -> bool:
         """Ask the loop for a sign; whether the last one is not longer ago than the patience."""
-        asked, now = self._asked, time.monotonic()
-        if asked is None:
-            self._asked = now
-            self._tell(self._turned)
-            if self._has_said_stack:
-                self._has_said_stack = False
-                logger.warning("The event loop turns again", extra={"action": "loop_turns"})
-            return True
-        if now - asked < self._patience:
-            return True
-        if not self._has_said_stack:
-            self._has_said_stack = True
-            self._say_what_blocks(now - asked)
-        return False
-
-    def _say_what_blocks(self, seconds: float) -> None:
-        message = (
-            "Something has blocked the event loop for %s (ITEMGRAPH_PATIENCE): this worker renews "
-            "its lease no longer, and others will take over its work"
-        )
-        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - documented
-        stack = "".join(["It is at:\n", *traceback.format_stack(frame)]).rstrip()
-        period = wording.format_period(round(seconds))
-        extra = {"action": "loop_blocked"}
-        record = logger.makeRecord(
-            __name__, logging.ERROR, __file__, 0, message, (period,), None, None, extra, stack
-        )
-        logger.handle(record)
+        return self._loop_watch.turns(lambda: self._tell(self._turned))
 
     def _begin_when_up(self) -> None:
         starting = engine.Starting(self._patience, is_known=self._is_known)
