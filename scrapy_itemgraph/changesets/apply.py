@@ -18,7 +18,8 @@ from scrapy_itemgraph.changesets.load import load, read_tasks, send_tasks
 from scrapy_itemgraph.changesets.state import Draft, Found, Moved, Result, State
 from scrapy_itemgraph.changesets.taken_names import is_settled
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model.operations import DeleteAlias, EnqueueRequest
+from scrapy_itemgraph.model.operations import DeleteAlias
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres.engine import WIDE, rest, slices
 from scrapy_itemgraph.store import attempts, commit_tokens, failures, queues, scraped_items

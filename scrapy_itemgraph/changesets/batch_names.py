@@ -11,13 +11,8 @@ from sqlalchemy import text
 from scrapy_itemgraph.changesets.state import TOMBSTONE
 from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.model import item_names
-from scrapy_itemgraph.model.operations import (
-    CreateItem,
-    DeleteAlias,
-    DeleteItem,
-    EnqueueRequest,
-    UpdateData,
-)
+from scrapy_itemgraph.model.operations import CreateItem, DeleteAlias, DeleteItem, UpdateData
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE, rest, slices
 from scrapy_itemgraph.store import items as stored_items

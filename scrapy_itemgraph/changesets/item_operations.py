@@ -28,6 +28,7 @@ from scrapy_itemgraph.exceptions import (
 )
 from scrapy_itemgraph.model import input_checks, item_names, slots
 from scrapy_itemgraph.model import operations as ops
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.tasks import callback_tag
 from scrapy_itemgraph.model.work import Note
 from scrapy_itemgraph.tools.wording import closest
@@ -87,7 +88,7 @@ class ChangesetRun:
         self, operation: ops.Operation, label: str, *parts: Item | ops.CreateItem | str
     ) -> None:
         """Note what an operation did, in words and the items that they are about."""
-        if isinstance(operation, ops.EnqueueRequest):  # a page may yield a great many
+        if isinstance(operation, EnqueueRequest):  # a page may yield a great many
             self.notes.append(Note(operation.verb, label, operation.id, operation.shown))
             return
         text = " ".join(one if isinstance(one, str) else _name(one) for one in parts)
@@ -151,9 +152,7 @@ def _name(one: Item | ops.CreateItem) -> str:
 
 
 def _label(one: Item | ops.CreateItem) -> str:
-    return (
-        one.shown if isinstance(one, ops.EnqueueRequest) else item_names.label(_name(one), one.data)
-    )
+    return one.shown if isinstance(one, EnqueueRequest) else item_names.label(_name(one), one.data)
 
 
 @applies(ops.CreateItem)
@@ -210,8 +209,8 @@ def _meet_existing(run: ChangesetRun, operation: ops.CreateItem, owner: int) -> 
         run.note(operation, "known", operation)
 
 
-@applies(ops.EnqueueRequest)
-def enqueue_request(run: ChangesetRun, operation: ops.EnqueueRequest) -> None:
+@applies(EnqueueRequest)
+def enqueue_request(run: ChangesetRun, operation: EnqueueRequest) -> None:
     """Create the item of a request, or have it fetched again."""
     owner = run.draft.owner(operation.id)
     if owner is None:
@@ -222,7 +221,7 @@ def enqueue_request(run: ChangesetRun, operation: ops.EnqueueRequest) -> None:
         run.note(operation, "known", operation)
 
 
-def _fetch_again(run: ChangesetRun, item: Item | None, operation: ops.EnqueueRequest) -> bool:
+def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest) -> bool:
     """Make an item's old results stale; say whether there are any.
 
     What is stale already is fetched anyway, or just now.
@@ -250,14 +249,14 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: ops.EnqueueReq
     return bool(old)
 
 
-def _take_request(run: ChangesetRun, item: Item, operation: ops.EnqueueRequest) -> None:
+def _take_request(run: ChangesetRun, item: Item, operation: EnqueueRequest) -> None:
     """Give an item its request as it is now; what others put beside the old one stays."""
     others = {key: value for key, value in item.data.items() if key not in _OF_REQUESTS}
     _set_data(run, item, {**operation.data, **others})
 
 
 def _take_callback(
-    run: ChangesetRun, item: Item, operation: ops.EnqueueRequest, before: datetime
+    run: ChangesetRun, item: Item, operation: EnqueueRequest, before: datetime
 ) -> bool:
     """Give an item of an earlier run the callback that its request has by now."""
     if item.updated_at is None or item.updated_at >= before:
@@ -270,9 +269,7 @@ def _take_callback(
     return True
 
 
-def _is_of_request(
-    run: ChangesetRun, item: Item, task_id: int, operation: ops.EnqueueRequest
-) -> bool:
+def _is_of_request(run: ChangesetRun, item: Item, task_id: int, operation: EnqueueRequest) -> bool:
     """Tell whether a task runs the callback of a request, or of one that was redirected to it."""
     task = run.draft.state.task_named(task_id)
     if item.name == operation.id:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_itemgraph.model import input_checks, slots
-from scrapy_itemgraph.model.operations import EnqueueRequest, tag_values
+from scrapy_itemgraph.model.operations import tag_values
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -17,16 +17,15 @@ from scrapy_itemgraph.graph.transactions import Transactions
 from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
 from scrapy_itemgraph.graph.worker_limits import WorkerLimits
 from scrapy_itemgraph.graph.worker_pruning import WorkerPruning
+from scrapy_itemgraph.graph.worker_reads import WorkerReads
 from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import ClaimResult, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
-from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
-from scrapy_itemgraph.store.admin import progress_reports, status
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.registry import code_changes, crawls, runs, sweeps, upkeep, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.limits import Use
     from scrapy_itemgraph.model.operations import Operation
-    from scrapy_itemgraph.model.snapshots import ItemSnapshot
     from scrapy_itemgraph.model.tasks import Outdated, RegisteredTask, Task
     from scrapy_itemgraph.model.work import (
         Claim,
@@ -63,7 +61,7 @@ logger = logs.logger(__name__)
 _FEW = 8  # workers, who each do as if they were alone
 
 
-class WorkerGraph:
+class WorkerGraph(WorkerReads):
     """What one worker does with its crawl's graph; made by `open`."""
 
     def __init__(
@@ -79,6 +77,7 @@ class WorkerGraph:
         source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(Transactions(engine, settings.patience))
         self.settings = settings
         self.worker_id = 0
         self._engine = engine
@@ -88,7 +87,6 @@ class WorkerGraph:
         self._of_callback = of_callback
         self._has_callback = has_callback
         self._on_replaced = on_replaced
-        self._crawl_id = 0
         self._registration = stored_tasks.Registration(tasks={})
         self.callbacks: set[str] = set()
         self.has_cookies = False
@@ -97,8 +95,6 @@ class WorkerGraph:
         self.suspects_wait = False  # there is work that must run alone
         self.workers = 1  # of the crawl that did not stop, as of the last look for the dead
         self._outdated: set[str] = set()
-        self._transactions = Transactions(engine, settings.patience)
-        self._call = self._transactions.call
         self._source_of = source_of
         self._commits = Commits(self._transactions, spider=spider)
         self.commit = self._commits.commit
@@ -451,35 +447,6 @@ class WorkerGraph:
         if self.settings.idle == "close":
             return self._started_at
         return await self._call(lambda connection: connection.scalar(engine.NOW))
-
-    async def get_item(self, name: str) -> ItemSnapshot | None:
-        """Return an item by any of its names, as it is committed."""
-        return await self._call(stored_items.named, self._crawl_id, name, hot=True)
-
-    async def get_metadata(
-        self, name: str, task: str, *, only_fresh: bool = False
-    ) -> dict[str, Any] | None:
-        """Return a task's metadata of an item, as it is committed; None when there is none."""
-
-        def get(connection: Connection) -> dict[str, Any] | None:
-            item_id = stored_items.resolve(connection, self._crawl_id, name)
-            if item_id is None:
-                return None
-            for result in status.results(connection, self._crawl_id, item_id):
-                if result.task == task and result.version is not None:
-                    is_wanted = result.state == "fresh" or not only_fresh
-                    return result.metadata if is_wanted else None
-            return None
-
-        return await self._call(get, hot=True)
-
-    async def sweeps(self) -> list[progress_reports.Sweep]:
-        """Return the open sweeps, and how far they are."""
-        return await self._call(progress_reports.sweeps, self._crawl_id)
-
-    async def summary(self) -> status.Summary:
-        """Count the crawl for a log line."""
-        return await self._call(status.summary, self._crawl_id)
 
     @property
     def crowd(self) -> float:

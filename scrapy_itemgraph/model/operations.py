@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, OperationError
-from scrapy_itemgraph.model import input_checks, item_names, slots
+from scrapy_itemgraph.model import input_checks
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.model.attempt_logs import LogLine
@@ -22,10 +21,6 @@ Merge = Callable[[dict[str, Any]], Mapping[str, Any]] | Mapping[str, Any]
 MergePair = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 Tags = Iterable[str] | Mapping[str, Any]
 OperationT = TypeVar("OperationT", bound="Operation")
-
-
-_TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False)
-_URL = '{"url": '  # how the data of a request begins
 
 
 def _snake(name: str) -> str:
@@ -223,75 +218,6 @@ class AllowFailure(Operation):
     """Whether what this execution yielded is kept when it fails."""
 
     allowed: bool = True
-
-
-class EnqueueRequest(CreateItem):
-    """Make a Request an item; the scheduler's own operation, whose values are storable already.
-
-    If the item exists, results completed before `again_before` become stale, and it takes `data`.
-    A page may yield a great many of them, so each is small: the data is kept as JSON `text`.
-    """
-
-    def __init__(
-        self,
-        *,
-        id: str,  # noqa: A002 - the operations' name for it
-        tags: tuple[str, ...],
-        data: Mapping[str, Any],
-        nice: int | None = None,
-        again_before: datetime | None = None,
-    ) -> None:
-        keep = object.__setattr__
-        keep(self, "id", id)
-        keep(self, "tags", tags)
-        keep(self, "text", _TEXT.encode(data))
-        keep(self, "slot", slots.slot_of(data))
-        keep(self, "shown", item_names.label(id, data))
-        keep(self, "nice", nice)
-        keep(self, "again_before", again_before)
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The data of the item, as a new dict each time."""
-        data: dict[str, Any] = json.loads(self.text)
-        return data
-
-    if TYPE_CHECKING:
-        text: str
-        slot: str
-        shown: str
-        again_before: datetime | None
-
-    def named(self) -> set[str]:
-        """Return the item's name when it may be fetched again."""
-        return set() if self.again_before is None else {self.id}
-
-
-class Pattern:
-    """Makes the operations for requests that are like a first one, and differ in their URL."""
-
-    __slots__ = ("_first", "_method", "_rest", "_slot")
-
-    def __init__(self, first: EnqueueRequest) -> None:
-        data = first.data
-        _, self._method = item_names.page_of(data)
-        self._first = first
-        self._slot = first.slot if "download_slot" in data else None
-        self._rest = first.text.removeprefix(_URL + _TEXT.encode(data["url"]))
-
-    def operation(self, name: str, url: str, again_before: datetime | None) -> EnqueueRequest:
-        """Return the operation for a URL, which must be ASCII without NUL."""
-        first = self._first
-        operation = object.__new__(EnqueueRequest)
-        keep = object.__setattr__
-        keep(operation, "id", name)
-        keep(operation, "tags", first.tags)
-        keep(operation, "text", f"{_URL}{_TEXT.encode(url)}{self._rest}")
-        keep(operation, "slot", slots.of_url(url) if self._slot is None else self._slot)
-        keep(operation, "shown", item_names.label_of(name, url, self._method))
-        keep(operation, "nice", first.nice)
-        keep(operation, "again_before", again_before)
-        return operation
 
 
 CLASSES: dict[str, type[Operation]] = {

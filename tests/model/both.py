@@ -19,6 +19,7 @@ from model.operations import Enqueue
 from scrapy_itemgraph.changesets import additions
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model import tasks as task_options
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome, Redirect
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
@@ -131,7 +132,7 @@ class Both:
         if not isinstance(one, Enqueue):
             return one
         again = {"never": None, "in each run": self.run_since, "whenever": FOR_EVER}
-        return ops.EnqueueRequest(
+        return EnqueueRequest(
             id=one.name,
             tags=(task_options.callback_tag(one.callback),),
             data=one.data,

@@ -9,7 +9,7 @@ from scrapy import Request
 from scrapy.utils.defer import deferred_f_from_coro_f
 
 from scrapy_itemgraph import CreateItem, task
-from scrapy_itemgraph.model.operations import EnqueueRequest
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.worker.executions.execution import current_leg
 
 HANDED = "SELECT i.name FROM handed h CROSS JOIN unnest(h.items) t JOIN items i ON i.id = t"

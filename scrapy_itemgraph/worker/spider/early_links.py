@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.spidermiddlewares.referer import RefererMiddleware
 
-from scrapy_itemgraph.model.operations import EnqueueRequest, Pattern
+from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.spider.validation import TTL

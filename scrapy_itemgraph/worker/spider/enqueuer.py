@@ -9,7 +9,7 @@ from scrapy import Request
 
 from scrapy_itemgraph.exceptions import ItemGraphError, UnstorableError
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.operations import EnqueueRequest, Pattern
+from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from scrapy_itemgraph import AddTag, CreateAlias, DeleteItem, RenameItem, UpdateData
 from scrapy_itemgraph.changesets import flush
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.operations import EnqueueRequest
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import tasks as stored_tasks

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from scrapy_itemgraph import CreateItem
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.operations import Changeset, EnqueueRequest
+from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import backend_activity
 from scrapy_itemgraph.postgres import engine as engines

@@ -14,7 +14,7 @@ from scrapy_itemgraph import AddTag, CreateItem, task
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.operations import EnqueueRequest
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.tasks import RegisteredTask
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings

@@ -17,7 +17,7 @@ from scrapy.spiders import CrawlSpider, Rule
 from scrapy.utils.request import request_from_dict
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, UnstorableError
-from scrapy_itemgraph.model.operations import EnqueueRequest, Pattern
+from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.spider import request_builder
 

@@ -9,7 +9,7 @@ from parts import URL, Parts, running, turns
 from scrapy import Request, signals
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 
-from scrapy_itemgraph.model.operations import EnqueueRequest
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, Note, Outcome, RedirectAnswer
 from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
