@@ -24,7 +24,7 @@ BUDGETS = {
     "apply.END_CLAIMS": 70,
     "attempts.PRUNE_ATTEMPTS": 40,
     "attempts.RECORD_ATTEMPTS": 0,
-    "batch_names.NEXT_IDS": 0,
+    "items.NEXT_IDS": 0,
     "batch_names.RESOLVE": 320,
     "batch_names.SET_OWNERS": 30,
     "claims.BEFORE_CLAIM": 10,
