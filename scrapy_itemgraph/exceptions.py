@@ -31,7 +31,7 @@ class DatabaseGoneError(DatabaseUnavailableError):
 
 
 class DatabaseStartingError(DatabaseGoneError):
-    """The database server says itself that it is starting or stopping."""
+    """The database server says itself that it is starting or stopping, or that it is not ready."""
 
 
 class SchemaVersionError(DatabaseError):

@@ -69,6 +69,14 @@ REASONS = (
         "Try again in a moment",
         exceptions.DatabaseStartingError,
     ),
+    # What a server says that has no process for a connection; libpq shows no more of it.
+    _Reason(
+        (),
+        "error response during SSL exchange",
+        "takes no connection at this moment",
+        "Try again in a moment",
+        exceptions.DatabaseStartingError,
+    ),
     _Reason(("53100",), "No space left", "has no disk space left", "Free some"),
     _Reason(
         (READ_ONLY,),

@@ -156,7 +156,8 @@ def strike(one: Field, name: str, how: Strike, report: Report) -> None:
         report.wrongs += [
             f"a crawl ended before {name!r}: {_end(one, worker)}"
             for worker in ended
-            if not one.has_old_code(worker)  # while nobody has what it could do, it has finished
+            # The first has finished while nobody had what it could do.
+            if not one.has_old_code(worker) and not one.was_refused(worker)
         ]
         one.replace(*ended)
     repeats = one.site.repeats
@@ -183,7 +184,7 @@ def wrongs(one: Field) -> list[str]:
     found = [
         f"a crawl ended with {_end(one, worker)}"
         for worker in one.project.started
-        if worker.pid not in one.struck and worker.returncode != 0
+        if worker.pid not in one.struck and worker.returncode != 0 and not one.was_refused(worker)
     ]
     with ItemGraph.open(one.url, crawl="s") as crawl:
         found += [f"left: {row.item} {row.task}" for row in crawl.worklist()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 import time
@@ -88,6 +89,7 @@ WAITING = """
     JOIN unnest(%s::bigint[], %s::int[]) p (item_id, task_id) USING (item_id, task_id)
     WHERE w.token IS NULL OR w.token = ANY (%s)
 """
+GONE = "broke the connection|cannot be reached|refuses connections"
 HOSTS, DISK = "a host of its own", "a disk of its own"
 
 
@@ -174,6 +176,11 @@ class Field:
                 )
                 for name, names, tags, data, results in connection.execute(GRAPH)
             }
+
+    def was_refused(self, worker: subprocess.Popen) -> bool:
+        """Whether a worker ended because the database was away when it started, as is meant."""
+        found = re.search("ERROR: The PostgreSQL server .*", self.project.log(worker))
+        return worker.returncode == 1 and found is not None and bool(re.search(GONE, found[0]))
 
     @property
     def is_over(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import uuid
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from scrapy_itemgraph import AddTag, CreateItem, task
 from scrapy_itemgraph.exceptions import (
     ConfigurationError,
     DatabaseError,
+    DatabaseStartingError,
     DatabaseUnavailableError,
 )
 from scrapy_itemgraph.graph import WorkerGraph
@@ -345,6 +347,24 @@ def test_a_lost_connection_is_one_clear_line(engine, database):
         connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
     assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_has_no_process_for_a_connection_is_waited_for():
+    """It answers with an error before any encryption, of which libpq shows nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answers() -> None:
+            with listener.accept()[0] as client:
+                client.recv(8)
+                client.sendall(b"Ecould not fork\n\0")
+
+        answering = threading.Thread(target=answers)
+        answering.start()
+        url = f"postgresql://u@127.0.0.1:{listener.getsockname()[1]}/d?gssencmode=disable"
+        not_ready = pytest.raises(DatabaseStartingError, match="no connection at this moment")
+        with not_ready, errors.translated(url), psycopg.connect(url):
+            pass
+        answering.join()
 
 
 def test_errors_of_a_statement_pass_through(engine):
