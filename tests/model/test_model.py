@@ -192,16 +192,16 @@ class AnyHistory(RuleBasedStateMachine):
     def die(self, limit: int, alone: bool) -> None:
         self.both.die(1 if alone else limit, alone=alone)
 
-    @rule(end=any_ends, comes_first=st.booleans())
-    def commit_what_another_has_claimed_since(self, end: dict[str, Any], comes_first: bool) -> None:
+    @rule(end=any_ends, alone=st.booleans())
+    def commit_what_another_has_claimed_since(self, end: dict[str, Any], alone: bool) -> None:
         """Let a worker that was taken for dead end what another has claimed since."""
         before = len(self.both.claims)
         self.both.die(1, alone=False)
         if len(self.both.claims) > before:
             lost, _ = self.both.claims.pop()
             successors = self.both.claim(1000)
-            ends = [(lost, end), *((claim, {}) for claim in successors[:1])]
-            self.both.end(ends if comes_first else ends[::-1])
+            ends = [] if alone else [(claim, {}) for claim in successors[:1]]
+            self.both.end([*ends, (lost, end)])
 
     @rule(outcome=endings, times=st.integers(1, 4))
     def die_again_and_again(self, outcome: str, times: int) -> None:
