@@ -65,6 +65,7 @@ class ChangesetRun:
     notes: list[Note] = field(default_factory=list)
     updated: set[int] = field(default_factory=set)
     deleted: set[int] = field(default_factory=set)
+    deleted_names: set[str] = field(default_factory=set)
     own_name: str | None = None  # of the item under work, when it is deleted
     own_expired: bool = False
     own_ttl: ops.SetTTL | None = None
@@ -385,6 +386,7 @@ def delete_item(run: ChangesetRun, operation: ops.DeleteItem) -> None:
         run.draft.give(name, None if operation.forget else TOMBSTONE)
     item.is_deleted = True
     run.deleted.add(item.id)
+    run.deleted_names |= item.names
     if item.id == run.current:
         run.own_name = item.name
     run.note(operation, "deleted", item)
@@ -442,6 +444,8 @@ def remove_tag(run: ChangesetRun, operation: ops.RemoveTag) -> None:
 def update_data(run: ChangesetRun, operation: ops.UpdateData) -> None:
     """Change an item's data."""
     if operation.upsert and operation.id is not None and run.draft.owner(operation.id) is None:
+        if operation.id in run.deleted_names:
+            raise OperationError(f"the item {operation.id!r} is deleted by this execution")
         create_item(run, ops.CreateItem(id=operation.id))
     item = run.item(operation.id)
     run.update(item)

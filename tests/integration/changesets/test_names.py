@@ -501,6 +501,17 @@ def test_an_item_cannot_be_deleted_and_updated_by_one_execution(
     assert crawl.get("A").data == {"n": 1}
 
 
+@pytest.mark.parametrize("name", ["A", "a"])
+def test_a_deleted_item_is_not_upserted_by_the_same_execution(crawl, name):
+    """SRAP-45: `upsert` makes no exception, by whatever name; the item stays as it was."""
+    crawl.item("A", data={"n": 1}, aliases=["a"])
+
+    message = crawl.refused(DeleteItem("A"), UpdateData({"n": 2}, id=name, upsert=True))
+
+    assert f"{name!r} is deleted by this execution" in message
+    assert crawl.get("A").data == {"n": 1}
+
+
 def test_what_a_deleting_execution_creates_is_kept(crawl):
     """SRAP-45, SRAP-56: an ephemeral item creates others, deletes itself, and has no result."""
     claim = crawl.claimed("page-1")
