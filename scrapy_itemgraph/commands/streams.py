@@ -19,7 +19,6 @@ from scrapy_itemgraph.exceptions import (
     NotFoundError,
     OperationError,
 )
-from scrapy_itemgraph.graph.prepared import prepare
 from scrapy_itemgraph.model.operations import Checked
 from scrapy_itemgraph.tools import gc_tuning
 
@@ -75,13 +74,13 @@ class Stream:
         given: BinaryIO,
         read: Callable[[str, bytes], Operation],
         what: str,
-        step: int = STEP,
+        step: int | None = None,  # STEP
     ) -> None:
         self._call = call
         self._given = given
         self._read = read
         self._what = what
-        self._step = step
+        self._step = STEP if step is None else step
         self._answer = _JsonAnswer() if call.as_json else _LinesAnswer()
         self._size = size_of(given)
         self._seen = 0  # bytes
@@ -139,6 +138,8 @@ class Stream:
                 yield chunk
 
     def _chunks(self) -> Iterator[Chunk]:
+        from scrapy_itemgraph.graph.prepared import prepare  # noqa: PLC0415 - SQLAlchemy
+
         read: list[Operation] = []
         names: list[str] = []
         first = last = size = 0

@@ -56,6 +56,7 @@ def scrapy(capsys, monkeypatch, tmp_path, database):
     """Return a function that runs `scrapy itemgraph` for the crawl `books`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(streams, "STEP", 3)
+    monkeypatch.setattr(streams, "STEP_OF_ADDITIONS", 3)
 
     def run(*arguments, stdin=b""):
         read = io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin
