@@ -61,7 +61,10 @@ ADD_NAMES = text("""
 
 
 class MovedNamesError(Exception):
-    """A name went to another item while its owner was waited for; the batch begins anew."""
+    """A name went to another item while its owner was waited for, or that got a new slot.
+
+    The batch begins anew.
+    """
 
 
 @dataclass(frozen=True, slots=True)

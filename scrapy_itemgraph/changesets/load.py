@@ -24,11 +24,13 @@ TASKS = text("""
     SELECT id, name, version, ttl, is_registered, is_callback FROM tasks WHERE crawl_id = :crawl
 """)
 
+# No join with what may change meanwhile: of an item that another commit gives another slot while
+# we wait for its lock, PostgreSQL would find that it joins no more, and leave the item out.
 LOCK = text("""
-    SELECT i.id, i.name, i.data, s.name AS slot, i.created_by, i.nice, i.not_before, i.updated_at
+    SELECT i.id, i.name, i.data, (SELECT s.name FROM limits s WHERE s.id = i.slot_id) AS slot,
+        i.created_by, i.nice, i.not_before, i.updated_at
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN items i ON i.id = wanted.id
-    JOIN limits s ON s.id = i.slot_id
     FOR NO KEY UPDATE OF i
 """)
 
@@ -145,6 +147,8 @@ def _send_items(connection: Connection, item_ids: Sequence[int]) -> _Rows:
 def _read_items(rows: _Rows, state: State) -> None:
     items = state.items
     for row in rows.items.all():
+        if row.slot is None:  # the slot was made after the statement began
+            raise batch_names.MovedNamesError(row.name)
         items[row.id] = Item(*row)
     for item_id, tag, value in rows.tags:
         items[item_id].tags[tag] = value
