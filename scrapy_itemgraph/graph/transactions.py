@@ -154,15 +154,11 @@ class Transactions:
         be wrong.
         """
         starting = engines.Starting(self._patience, is_known=is_known)
-
-        def within(connection: Connection) -> T:
-            starting.is_known = True
-            return function(connection)
-
         while True:
             try:
-                return await self._answer(within)
+                return await self._answer(function)
             except DatabaseUnavailableError as error:
+                starting.is_known |= self.watchdog.has_connected
                 if not starting.goes_on(error):
                     raise
                 self._say_once_that_we_wait(error)

@@ -91,6 +91,7 @@ class WorkerWatchdog:
         self._after = min(LOOK_AFTER, patience / 2)
         self._attempts: set[Attempt] = set()
         self._opened: WeakSet[psycopg.AsyncConnection[Any]] = WeakSet()
+        self.has_connected = False  # ever
         self._looking: asyncio.Task[None] | None = None
         self._lost: dict[int, datetime] = {}  # transactions of those, which may hold locks
         self._has_said_silent = False
@@ -99,6 +100,7 @@ class WorkerWatchdog:
         event.listen(engine.sync_engine, "after_cursor_execute", self.answered)
 
     def _connected(self, _: Any, record: Any) -> None:
+        self.has_connected = True
         self._opened.add(record.driver_connection)
 
     def answered(self, connection: Connection, *_: Any) -> None:

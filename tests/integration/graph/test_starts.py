@@ -61,6 +61,22 @@ def test_a_start_goes_on_where_the_server_breaks_its_connection(
     assert broken == [name]
 
 
+def test_a_start_goes_on_where_the_server_goes_before_the_first_statement(database, monkeypatch):
+    """A connection that was made and lost at once tells as much of its address."""
+    original, broken = engines._set_up_transaction, []
+
+    def breaks_once(connection, *given, **named):
+        if not broken:
+            broken.append(connection)
+            connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+        return original(connection, *given, **named)
+
+    monkeypatch.setattr(engines, "_set_up_transaction", breaks_once)
+
+    assert opened_and_closed(database)
+    assert broken
+
+
 def test_a_worker_that_is_given_up_before_its_first_beat_registers_again(
     database, engine, monkeypatch
 ):
