@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from graphs import Crawl, changeset
 
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError
-from scrapy_itemgraph.graph import ItemGraph, item_graph
+from scrapy_itemgraph.graph import ItemGraph, journal_calls
 from scrapy_itemgraph.model.feeds import Scraped
 from scrapy_itemgraph.model.operations import Changeset, DeleteItem, RenameItem, UpdateData
 from scrapy_itemgraph.model.work import Outcome
