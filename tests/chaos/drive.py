@@ -49,7 +49,6 @@ ENDS = 600.0  # seconds for what is left when the faults are over
 AIMS = (
     ("kill a worker", "first", statistics.median, 1.0),
     ("freeze a worker", "first", max, LEASE + 2),
-    ("block a loop", "first", max, LEASE + 2),
     ("cut off a host", "first", max, LEASE + 2),
     ("kill postgres", "goes_on", max, 3.0),
 )
