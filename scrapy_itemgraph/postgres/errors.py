@@ -123,6 +123,14 @@ LOST = _Reason(
     exceptions.DatabaseGoneError,
 )
 
+# It closes the connection, too.
+NO_TRANSACTIONS = _Reason(
+    (),
+    "statement pooling mode",
+    "is behind a pooler that has no transactions",
+    "Set PgBouncer's pool_mode to transaction or session",
+)
+
 OTHER = _Reason((), "", "cannot be used", "Check ITEMGRAPH_DATABASE_URL")
 
 # OperationalErrors that concern the server or the connection; all others are about a statement.
@@ -219,6 +227,8 @@ def _unavailable(
     message = str(error or "").strip()
     state = getattr(error, "sqlstate", None)
     reason = LOST if lost and state != READ_ONLY else _reason(state, message)
+    if re.search(NO_TRANSACTIONS.pattern, message):
+        reason = NO_TRANSACTIONS
     parsed = None if url is None else urls.normalised(url)
     server = None if parsed is None else urls.embedded_server(parsed)
     if server is not None:

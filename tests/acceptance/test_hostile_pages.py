@@ -113,14 +113,14 @@ class S(scrapy.Spider):
         for path in self.paths:
             yield seed(path, path)
 
-    @task(tags=["page"], max_failures=1)
+    @task(tags=["page"])
     def parse(self, response, item):
         yield UpdateData({{"title": response.css("title::text").get()}})
         for link in response.css("a::attr(href)").getall():
             url = response.urljoin(link)
             yield CreateItem(url, tags=["end"], data={{"url": url}})
 
-    @task(tags=["end"], max_failures=1)
+    @task(tags=["end"])
     def end(self, response, item):
         pass
 """
