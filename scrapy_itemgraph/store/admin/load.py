@@ -125,13 +125,10 @@ class Load:
     ) -> None:
         self._connection = connection
         self._writer = writer
-        self._name = name
         self._intern = intern
         self._limits: dict[Limit, int] = {}
         self._tasks: dict[str, int] = {}
         self._depends: dict[str, Sequence[str]] = {}
-        self._queues: dict[int, int] = {}  # by slot
-        self._kinds: dict[tuple[int, tuple[int, ...]], int] = {}
         self._waiting: list[Line] = []
         self._kind = ""  # of what waits
         self._has_ended = False
