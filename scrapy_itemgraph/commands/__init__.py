@@ -23,6 +23,7 @@ from scrapy_itemgraph.commands import (
     limits,
     parsing,
     printing,
+    serve,
     simulate,
     worklists,
 )
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "ItemGraphCommand"]
 
-_GROUPS = (databases, items, worklists, simulate, crawls, limits, export, dumps)
+_GROUPS = (databases, items, worklists, simulate, crawls, limits, export, dumps, serve)
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
 
 

@@ -87,8 +87,18 @@ class Call:
     as_json: bool
 
     @contextmanager
-    def graph(self, *, crawl: str | None = None, may_create: bool = False) -> Iterator[ItemGraph]:
-        """Open the graph of the crawl that is meant; what is only looked into is not made."""
+    def graph(
+        self,
+        *,
+        crawl: str | None = None,
+        may_create: bool = False,
+        connections: int | None = None,
+        lock_wait: float = 0.0,
+    ) -> Iterator[ItemGraph]:
+        """Open the graph of the crawl that is meant; what is only looked into is not made.
+
+        With `connections` it is for threads that share them, as `ItemGraph.open` says.
+        """
         # SQLAlchemy, which runs need not.
         from scrapy_itemgraph.graph import ItemGraph, Patience  # noqa: PLC0415
 
@@ -103,7 +113,9 @@ class Call:
             crawl or self.crawl or self._crawl_of_settings(),
             data_dir=data_dir,
             auto_migrate=self.settings.auto_migrate,
-            patience=Patience(self.note),
+            patience=Patience(self.note) if connections is None else None,
+            connections=connections,
+            lock_wait=lock_wait,
         ) as graph:
             yield graph
 

@@ -22,6 +22,9 @@ Every command also takes --json, --crawl NAME, and Scrapy's own options, such as
 and -L LEVEL, before or after its arguments. An ID that begins with a dash goes after `--`."""
 
 
+_LAST_PORT = 65535
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that leaves the exit to Scrapy's command, and takes `-o -:json`, as Scrapy does."""
 
@@ -120,6 +123,13 @@ def count(text: str) -> int:
     if not 1 <= number < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return number
+
+
+def port(text: str) -> int:
+    """Read a port's number; 0 is a free one."""
+    if not (text.isdecimal() and text.isascii() and int(text) <= _LAST_PORT):
+        raise argparse.ArgumentTypeError(f"{text!r:.20} is no port: 0 to {_LAST_PORT}")
+    return int(text)
 
 
 def period(text: str, or_else: str = "") -> timedelta:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph.transactions import BlockingTransactions
@@ -25,9 +25,17 @@ class Calls:
     """Runs functions in transactions, for a crawl, an item or a task by their names."""
 
     def __init__(self, engine: Engine, crawl: str | None) -> None:
+        self._engine = engine
         self._transactions = BlockingTransactions(engine)
         self._call = self._transactions.call
         self._crawl = crawl
+
+    def of(self, crawl: str | None = None) -> Self:
+        """Return the graph of another crawl, on the same connections; None: of the same crawl.
+
+        Nothing is asked of the database yet.
+        """
+        return type(self)(self._engine, crawl or self._crawl)
 
     def announce(self, what: str, done: int, total: int | None = None) -> None:
         """Let `status` show how far long work is, while the next calls' transactions last."""

@@ -35,7 +35,12 @@ class Migrated:
 
 @contextmanager
 def connected(
-    url: str | None, data_dir: Path, patience: Patience | None
+    url: str | None,
+    data_dir: Path,
+    patience: Patience | None,
+    *,
+    connections: int | None = None,
+    lock_wait: float = 0.0,
 ) -> Iterator[tuple[Engine, datetime | None]]:
     """Connect to the server at `url`, or to the embedded one, which stays up meanwhile."""
     with ExitStack() as stack:
@@ -45,7 +50,7 @@ def connected(
             server = stack.enter_context(closing(EmbeddedServer.start(data_dir)))
             url, alone_since = server.url, server.alone_since
         longest = {} if patience is None else {"connect_timeout": math.ceil(patience.longest) + 5}
-        engine = engines.sync_engine(url, **longest)
+        engine = engines.sync_engine(url, connections=connections, lock_wait=lock_wait, **longest)
         stack.callback(engine.dispose)
         if patience is not None:
             stack.enter_context(patience.over(engine))

@@ -54,18 +54,23 @@ class ItemGraph(CrawlCalls, JournalCalls, LimitCalls):
         data_dir: str | Path = ".scrapy/itemgraph",
         auto_migrate: bool | None = None,
         patience: Patience | None = None,
+        connections: int | None = None,
+        lock_wait: float = 0.0,
     ) -> Iterator[ItemGraph]:
         """Open the graph at `url`, or the embedded one in `data_dir`.
 
         Without `crawl` the database's only crawl is meant. Without `patience` a lock, or a server
-        that does not answer, is waited for as long as it takes.
+        that does not answer, is waited for as long as it takes; a lock `lock_wait` seconds at most,
+        unless that is 0. Threads may share the graph; `connections` is how many it has at most.
 
         Raises:
             DatabaseError: when the server or its schema cannot be used, in one clear line.
 
         """
         with (
-            connect.connected(url, Path(data_dir), patience) as (engine, alone_since),
+            connect.connected(
+                url, Path(data_dir), patience, connections=connections, lock_wait=lock_wait
+            ) as (engine, alone_since),
             errors.translated(engine.url),
         ):
             automatic = url is None if auto_migrate is None else auto_migrate

@@ -33,6 +33,7 @@ WIDE = 4 * SLICE  # where each row is little work
 
 OLDEST, NEWEST = 15, 18
 POOL_SIZE = 2  # one claims while the other commits
+POOL_WAIT = 10  # seconds that a thread waits for a connection of a pool
 
 APPLICATION = "scrapy-itemgraph"
 
@@ -50,7 +51,7 @@ CONNECT_ARGUMENTS: dict[str, Any] = {
 BEGIN = """\
 SELECT pg_backend_pid(), set_config('synchronous_commit', 'on', true),
     set_config('TimeZone', 'UTC', true),
-    set_config('lock_timeout', '0', true),
+    set_config('lock_timeout', '{lock:.0f}', true),
     set_config('statement_timeout', '0', true),
     set_config('idle_in_transaction_session_timeout', '{idle:.0f}', true)"""
 
@@ -71,11 +72,20 @@ PROCESS = "itemgraph_process"  # the server's, behind a connection; a pooler tel
 NOW = sa.text("SELECT clock_timestamp()")
 
 
-def sync_engine(url: str | sa.URL, **connect: Any) -> sa.Engine:
-    """Make an engine for the command line, HTTP and tests; `connect` goes to libpq."""
+def sync_engine(
+    url: str | sa.URL, *, connections: int | None = None, lock_wait: float = 0.0, **connect: Any
+) -> sa.Engine:
+    """Make an engine for the command line, HTTP and tests; `connect` goes to libpq.
+
+    With `connections` it has that many at most, for threads that share it; who waits for one gives
+    up after ten seconds. A lock is waited for `lock_wait` seconds (0: for ever).
+    """
     parsed = urls.normalised(url)
-    engine = sa.create_engine(parsed, **_engine_options(parsed, **connect))
-    sa.event.listen(engine, "begin", _set_up_transaction)
+    options = _engine_options(parsed, **connect)
+    if connections is not None:
+        options |= {"pool_size": connections, "max_overflow": 0, "pool_timeout": POOL_WAIT}
+    engine = sa.create_engine(parsed, **options)
+    sa.event.listen(engine, "begin", partial(_set_up_transaction, lock=lock_wait))
     sa.event.listen(engine, "handle_error", _leave_standby)
     return engine
 
@@ -191,8 +201,8 @@ def _engine_options(url: sa.URL, **connect: Any) -> dict[str, Any]:
     }
 
 
-def _set_up_transaction(connection: sa.Connection, idle: float = 0.0) -> None:
-    begin = BEGIN.format(idle=idle * 1000)
+def _set_up_transaction(connection: sa.Connection, idle: float = 0.0, lock: float = 0.0) -> None:
+    begin = BEGIN.format(idle=idle * 1000, lock=lock * 1000)
     connection.info[PROCESS] = connection.exec_driver_sql(begin).scalar_one()
 
 

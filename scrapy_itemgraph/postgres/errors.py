@@ -152,6 +152,10 @@ def translated(url: str | sa.URL | None = None) -> Iterator[None]:
     """
     try:
         yield
+    except sa.exc.TimeoutError:  # of the pool
+        raise exceptions.DatabaseUnavailableError(
+            "All connections to the database are in use. Try again in a moment"
+        ) from None
     except sa.exc.DBAPIError as error:
         if not _is_unavailable(error.orig, lost=error.connection_invalidated):
             raise

@@ -1,0 +1,78 @@
+"""The graphs that requests ask: one database, opened once, for all crawls in it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
+
+from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.web.raw_paths import SegmentParameter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Connections to the database at most, however many browsers there are; others wait for one.
+CONNECTIONS = 8
+# Seconds that a request waits for a lock, before it is refused.
+LOCK_WAIT = 10.0
+
+
+class Graphs:
+    """Gives each request the graph of a crawl, on connections that all share."""
+
+    def __init__(self, graph: ItemGraph) -> None:
+        """Take a graph that is open; its crawl is meant where a request names none."""
+        self.database = graph
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        url: str | None = None,
+        crawl: str | None = None,
+        *,
+        data_dir: str | Path = ".scrapy/itemgraph",
+        auto_migrate: bool | None = None,
+        connections: int = CONNECTIONS,
+    ) -> Iterator[Graphs]:
+        """Open the database at `url`, or the embedded one in `data_dir`.
+
+        Raises:
+            DatabaseError: when the server or its schema cannot be used, in one clear line.
+
+        """
+        with ItemGraph.open(
+            url,
+            crawl,
+            data_dir=data_dir,
+            auto_migrate=auto_migrate,
+            connections=connections,
+            lock_wait=LOCK_WAIT,
+        ) as graph:
+            yield cls(graph)
+
+    def of(self, crawl: str | None = None) -> ItemGraph:
+        """Return the graph of a crawl; None: of the served one, or of the database's only one.
+
+        A crawl that does not exist is a NotFoundError where its graph is first asked.
+        """
+        return self.database.of(crawl)
+
+
+def _all(request: Request) -> Graphs:
+    graphs: Graphs = request.app.state.graphs
+    return graphs
+
+
+AllGraphs = Annotated[Graphs, Depends(_all)]
+
+
+def _of_path(graphs: AllGraphs, crawl: SegmentParameter) -> ItemGraph:
+    return graphs.of(crawl)
+
+
+# Of the crawl that the path names, as `{crawl:segment}`.
+CrawlGraph = Annotated[ItemGraph, Depends(_of_path)]

@@ -1,0 +1,58 @@
+"""The HTTP server of `scrapy itemgraph serve`."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from scrapy_itemgraph.web.app import create_app
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from types import FrameType
+
+    from scrapy_itemgraph.web.graphs import Graphs
+
+HEAD_LIMIT = 64 * 1024  # bytes of a request's line and headers: ids may have 8 kB, encoded 24
+CLOSE_WITHIN = 3  # seconds that answers under way have after SIGTERM
+
+
+def serve(graphs: Graphs, listening: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM; answers under way are finished.
+
+    `ready` is called as soon as it answers, and ends well when it is told to.
+    """
+    config = uvicorn.Config(
+        create_app(graphs),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        h11_max_incomplete_event_size=HEAD_LIMIT,
+        timeout_graceful_shutdown=CLOSE_WITHIN,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
+    _Server(config, ready).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Ends by returning: uvicorn's own ends by the signal, and then nothing is put away."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler
+        """End; at a second Ctrl-C without waiting for answers under way."""
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
