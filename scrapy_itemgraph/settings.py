@@ -54,6 +54,7 @@ class Settings:
     max_operations: int = 2_000_000
     tune_gc: bool = True
     keep_logs: int = 100
+    keep_snippets: int = 1000
 
     @classmethod
     def of_project(cls, project: ProjectSettings) -> Settings:
@@ -258,4 +259,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "max_operations": _integer,
     "tune_gc": _boolean,
     "keep_logs": _natural,
+    "keep_snippets": _natural,
 }

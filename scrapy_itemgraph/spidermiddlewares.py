@@ -120,18 +120,18 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
         leg = current_leg.get()
         assert leg is not None
         callback = callbacks.callback_of(request, self._worker.spider)
-        async for output in self._worker.spider_output.taken(leg, callback, result):
+        async for output in self._worker.spider_output.taken(leg, callback, result, response):
             yield output
 
     def process_spider_exception(
         self,
-        response: Response,  # noqa: ARG002 - Scrapy's signature
+        response: Response,
         exception: Exception,
     ) -> list[Any] | None:
         """Take note of an error that nobody has handled; what gives work back is none."""
         leg = current_leg.get()
         if leg is not None:
-            self._worker.spider_output.broke(leg, exception)
+            self._worker.spider_output.broke(leg, exception, response)
             is_none = isinstance(exception, SessionExpired | DatabaseUnavailableError)
             if is_none and leg.execution.outcome is Outcome.RELEASED:
                 return []

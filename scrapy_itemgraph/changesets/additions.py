@@ -13,7 +13,7 @@ from scrapy_itemgraph.changesets import batch_names, flush
 from scrapy_itemgraph.changesets.state import State, slot_of
 from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.model.operations import CreateItem, tag_values
-from scrapy_itemgraph.model.work import Note
+from scrapy_itemgraph.model.work import NEW, Note
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE
 from scrapy_itemgraph.store import items as stored_items
@@ -145,7 +145,7 @@ def _notes(given: Additions, known: set[str]) -> list[Note]:
     notes: list[Note] = []
     seen = set(known)
     for one in given.creations:
-        label = "known" if one.id in seen else "new"
+        label = "known" if one.id in seen else NEW
         seen.add(one.id)
         shown = item_names.label(one.id, one.data)
         notes.append(Note(one.verb, label, one.id, shown))

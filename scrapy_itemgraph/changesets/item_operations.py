@@ -30,7 +30,7 @@ from scrapy_itemgraph.model import input_checks, item_names, slots
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.tasks import callback_tag
-from scrapy_itemgraph.model.work import Note
+from scrapy_itemgraph.model.work import NEW, Note
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _create(run: ChangesetRun, operation: ops.CreateItem) -> None:
         run.draft.give(name, number)
     created_by = operation.created_by or _creator(run)
     run.draft.add(number, New(operation, names, created_by, not_before, slot_of(operation)))
-    run.note(operation, "new", operation)
+    run.note(operation, NEW, operation)
 
 
 def _creator(run: ChangesetRun) -> str | None:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeGuard
 
 from scrapy_itemgraph.model.operations import CreateItem, DeleteAlias, DeleteItem
+from scrapy_itemgraph.model.work import NEW
 from scrapy_itemgraph.tools.known_names import KnownNames
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _MOST = 50_000
 _OF_CHANGESET = 1000  # names that are learned of one
 _FREEING = {DeleteItem, DeleteAlias}
-_TAKEN = {"new", "known"}
+_TAKEN = {NEW, "known"}
 
 
 class TakenNames:

@@ -12,6 +12,7 @@ from scrapy_itemgraph.commands import parsing, printing, streams
 from scrapy_itemgraph.commands.command import Argument, command, item_id
 from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError, OperationError
 from scrapy_itemgraph.model import input_checks, item_names, operations
+from scrapy_itemgraph.model.work import NEW
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -199,7 +200,7 @@ def add(call: Call) -> None:
         tasks = [] if item is None else [result.task for result in graph.results(created.id)]
         if is_new:
             call.note(f"scrapy itemgraph: made the crawl {printing.clean(graph.crawl)!r}")
-    is_created = any(note.label == "new" for note in notes)
+    is_created = any(note.label == NEW for note in notes)
     document = {
         "id": created.id if item is None else item.id,
         "created": is_created,

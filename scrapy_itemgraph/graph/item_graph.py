@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.changesets import additions, apply
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import connect
+from scrapy_itemgraph.graph.activity_calls import ActivityCalls
 from scrapy_itemgraph.graph.crawl_calls import CrawlCalls
 from scrapy_itemgraph.graph.journal_calls import JournalCalls
 from scrapy_itemgraph.graph.limit_calls import LimitCalls
@@ -41,7 +42,7 @@ HANDLED_BY = "a person"
 _MOST_OF_URL = 10
 
 
-class ItemGraph(CrawlCalls, JournalCalls, LimitCalls):
+class ItemGraph(ActivityCalls, CrawlCalls, JournalCalls, LimitCalls):
     """One crawl's graph; each call is a transaction of its own."""
 
     @classmethod

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.limits import Use
     from scrapy_itemgraph.model.operations import Changeset
     from scrapy_itemgraph.model.simulations import Simulation, SimulationPlan
+    from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim, ClaimBudget, Redirect
 
@@ -183,7 +184,9 @@ class SimulationGraph(WorkerGraph):
     async def finish_run(self) -> None:
         """Do nothing: there is no run."""
 
-    def _stop(self, connection: Connection, reason: str, uses: Sequence[Use]) -> None:
-        super()._stop(connection, reason, uses)
+    def _stop(
+        self, connection: Connection, reason: str, uses: Sequence[Use], told: Tallies | None
+    ) -> None:
+        super()._stop(connection, reason, uses, told)
         if self._has_made_crawl:
             connection.execute(DROP_CRAWL, {"crawl": self._crawl_id, "worker": self.worker_id})

@@ -24,7 +24,7 @@ from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import ClaimResult, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import queues, tallies
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.registry import code_changes, crawls, runs, sweeps, upkeep, workers
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.limits import Use
     from scrapy_itemgraph.model.operations import Operation
+    from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.tasks import Outdated, RegisteredTask, Task
     from scrapy_itemgraph.model.work import (
         Claim,
@@ -72,6 +73,7 @@ class WorkerGraph(WorkerReads):
         *,
         spider: str = "",
         job: str | None = None,
+        code: str | None = None,
         of_callback: Callable[[str], Task] | None = None,
         has_callback: Callable[[str], bool] = lambda _: True,
         source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
@@ -84,6 +86,7 @@ class WorkerGraph(WorkerReads):
         self._server = server
         self._spider = spider
         self._job = job
+        self._code_version = code
         self._of_callback = of_callback
         self._has_callback = has_callback
         self._on_replaced = on_replaced
@@ -113,6 +116,7 @@ class WorkerGraph(WorkerReads):
         callback_names: Collection[str] = (),
         arguments: Mapping[str, str] | None = None,
         job: str | None = None,
+        code: str | None = None,
         source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
         on_replaced: Callable[[], None] = lambda: None,
         **more: Any,
@@ -122,6 +126,7 @@ class WorkerGraph(WorkerReads):
         `of_callback` returns the task of a plain callback, by its name; `has_callback` tells
         whether this worker's code has what another one registers later, and `callback_names` are
         those that may become tasks. `source_of` returns the digest of a task's code, by its name.
+        `job` and `code` are what people are told of the process: its job and its code's version.
         `on_replaced` is called when this worker was given up for dead, before it begins anew.
         `more` is what another class of graph takes.
 
@@ -141,6 +146,7 @@ class WorkerGraph(WorkerReads):
             server,
             spider=spider,
             job=job,
+            code=code,
             of_callback=of_callback,
             has_callback=has_callback,
             source_of=source_of,
@@ -245,6 +251,7 @@ class WorkerGraph(WorkerReads):
                 host=socket.gethostname(),
                 process_id=os.getpid(),
                 job=self._job,
+                code=self._code_version,
                 lease=self.settings.lease,
             )
 
@@ -413,8 +420,11 @@ class WorkerGraph(WorkerReads):
         startup_report.tell_given_up(taken.given_up)
         return taken.claims
 
-    async def keep_up(self) -> bool:
-        """Take over from the dead, stage what fell due, sweep a step; whether there is more."""
+    async def keep_up(self, told: Tallies | None = None) -> bool:
+        """Take over from the dead, stage what fell due, sweep a step; whether there is more.
+
+        What the worker did since then is `told`, in the last of its transactions.
+        """
         step, has_more = upkeep.TAKE_OVER, False
         while step != upkeep.DONE:
             done = await self._call(
@@ -424,6 +434,7 @@ class WorkerGraph(WorkerReads):
                 self._registration.tasks,
                 until=self._started_at if self.settings.idle == "close" else None,
                 step=step,
+                told=told,
                 hot=True,
                 share=True,
             )
@@ -476,19 +487,28 @@ class WorkerGraph(WorkerReads):
         """Wait for a server that is gone a short time only, for the crawl ends."""
         self._transactions.hurry()
 
-    async def close(self, reason: str, uses: Sequence[Use] = ()) -> None:
-        """Give back what is still claimed, and be gone; `uses` tell how limits were used last."""
+    async def close(
+        self, reason: str, uses: Sequence[Use] = (), told: Tallies | None = None
+    ) -> None:
+        """Give back what is still claimed, and be gone; `uses` tell how limits were used last.
+
+        What the worker did since it told that last is `told`.
+        """
         self.hurry()
         try:
             self._heartbeat.stop()
-            await self._call(self._stop, reason, uses, hot=True, share=True)
+            await self._call(self._stop, reason, uses, told, hot=True, share=True)
         finally:
             await self._dispose()
 
-    def _stop(self, connection: Connection, reason: str, uses: Sequence[Use]) -> None:
+    def _stop(
+        self, connection: Connection, reason: str, uses: Sequence[Use], told: Tallies | None
+    ) -> None:
         stored_claims.release_all(connection, self.worker_id)
         holdings.release_all(connection, self.worker_id, uses)
         workers.stop(connection, self.worker_id, reason)
+        if told:
+            tallies.add(connection, self._crawl_id, told)
 
     async def _dispose(self) -> None:
         if hasattr(self, "_heartbeat"):  # else it failed to open

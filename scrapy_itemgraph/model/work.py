@@ -41,6 +41,8 @@ class ErrorRecord:
     spider: str | None = None
     task: str | None = None
     item: str | None = None
+    place: str | None = None  # the function of the project in which it was raised
+    snippet: str | None = None  # the beginning of the response that its callback was given
 
     @classmethod
     def of(cls, error: Exception) -> ErrorRecord:
@@ -56,9 +58,11 @@ class ErrorRecord:
     def __str__(self) -> str:
         return f"{self.type}: {self.message}"
 
-    def as_json(self) -> str:
-        """Return the JSON that is stored."""
-        return json.dumps({key: one for key, one in asdict(self).items() if one is not None})
+    def as_json(self, *, with_snippet: bool = True) -> str:
+        """Return the JSON that is stored; of an attempt without the snippet."""
+        left_out = () if with_snippet else ("snippet",)
+        given = {key: one for key, one in asdict(self).items() if one is not None}
+        return json.dumps({key: one for key, one in given.items() if key not in left_out})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +133,9 @@ class RedirectAnswer(StrEnum):
     ON = "on"
     TAKEN = "taken"
     LOST = "lost"
+
+
+NEW = "new"  # the label of a note on an item that was made
 
 
 class Note(NamedTuple):

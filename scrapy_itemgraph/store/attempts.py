@@ -116,7 +116,7 @@ def record(connection: Connection, ended: Sequence[Attempt]) -> None:
         started="started_at",
     )
     given["outcomes"] = [str(one.outcome) for one in ended]
-    given["errors"] = [one.error and one.error.as_json() for one in ended]
+    given["errors"] = [one.error and one.error.as_json(with_snippet=False) for one in ended]
     given["logs"] = [attempt_logs.as_json(one.log) for one in ended]
     connection.execute(RECORD_ATTEMPTS, given)
     connection.execute(PRUNE_ATTEMPTS, given)

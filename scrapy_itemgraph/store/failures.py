@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model import fingerprints
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.columns import columns, typed
 
@@ -39,12 +40,12 @@ HOLD = text("""
 """)
 
 RECORD = text("""
-    INSERT INTO failures (item_id, task_id, is_refusal, error, handled_at, handled_by)
+    INSERT INTO failures (item_id, task_id, is_refusal, error, handled_at, handled_by, fingerprint)
     SELECT item_id, task_id, is_refusal, CAST(error AS json),
-        CASE WHEN handled_by IS NOT NULL THEN now() END, handled_by
+        CASE WHEN handled_by IS NOT NULL THEN now() END, handled_by, fingerprint
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:refusals AS bool[]),
-        CAST(:errors AS text[]), CAST(:handlers AS text[]))
-        AS failed(item_id, task_id, is_refusal, error, handled_by)
+        CAST(:errors AS text[]), CAST(:handlers AS text[]), CAST(:fingerprints AS uuid[]))
+        AS failed(item_id, task_id, is_refusal, error, handled_by, fingerprint)
 """)
 
 # A pair's failures are looked up first, and then which of them are open. OFFSET 0 and IS TRUE keep
@@ -165,6 +166,7 @@ def write(connection: Connection, failed: Sequence[Failed]) -> None:
             handlers="handled_by",
         )
         given["errors"] = [f.error.as_json() if f.error else "{}" for f in failed]
+        given["fingerprints"] = [fingerprints.of_error(f.task_id, f.error) for f in failed]
         connection.execute(RECORD, given)
 
 

@@ -24,6 +24,7 @@ LOCK = int.from_bytes(b"itgprune", "big")  # the advisory lock of whoever prunes
 
 TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
 
+AN_HOUR_AGO = "(SELECT clock_timestamp()) - interval '1 hour'"
 A_DAY_AGO = "(SELECT clock_timestamp()) - interval '1 day'"
 A_MONTH_AGO = "(SELECT clock_timestamp()) - interval '30 days'"
 
@@ -98,6 +99,8 @@ RULES = (
     Rule("spider_state", f"WHERE x.value IS NULL AND x.changed_at < {A_DAY_AGO}"),
     Rule("commit_tokens", f"WHERE x.committed_at < {A_DAY_AGO}"),
     Rule("failures", f"WHERE x.handled_at < {A_MONTH_AGO} ORDER BY x.handled_at"),
+    Rule("task_minutes", f"WHERE x.minute < {A_DAY_AGO} ORDER BY x.minute"),
+    Rule("limit_minutes", f"WHERE x.minute < {AN_HOUR_AGO} ORDER BY x.minute"),
     # What a worker that is gone had of limits that nobody has asked for since.
     Rule(
         "holdings",

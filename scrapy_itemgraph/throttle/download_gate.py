@@ -87,6 +87,9 @@ class Listener(Protocol):
     def starting(self, request: Request) -> None:
         """Take note that a request is at the gate."""
 
+    def started(self, lane: Lane) -> None:
+        """Take note that a request of a lane starts."""
+
     def answered(self, request: Request, response: Response, lane: Lane) -> Limiter | None:
         """Take note of a response to a request of a lane; return a slot that it blocks for long."""
 
@@ -154,6 +157,7 @@ class Gate:
             leg.started()
         for limiter in lane:
             self._adopt(limiter)
+        self._listener.started(lane)
         began = time.monotonic()
         host = urlparse_cached(request).hostname or ""
         send = Send(self.sends, lane, began, host)

@@ -1,4 +1,4 @@
-"""Memory: how much of it a process here may have."""
+"""Memory: how much of it a process here may have, and has."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ def total() -> int:
         with suppress(OSError, ValueError):
             known.append(int(Path(limit).read_text()))
     return min(known)
+
+
+def resident() -> int | None:
+    """Return the bytes of memory that this process has; None where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")

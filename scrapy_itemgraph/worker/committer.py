@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.model.tallies import NO_TASK
+from scrapy_itemgraph.model.work import NEW, Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
 
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.model.operations import Changeset
+    from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.work import Applied
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.executions.outbox import Outbox
+    from scrapy_itemgraph.worker.executions.outbox import Entry, Outbox
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
@@ -60,6 +62,7 @@ class Committer:
     enqueuer: Enqueuer
     news: asyncio.Event
     stats: StatsCollector
+    tallies: Tallies
     interval: float
     before_commit: Sequence[Callable[[], Awaitable[None]]] = ()
 
@@ -111,7 +114,8 @@ class Committer:
             self.outbox.settle(back=back)
         counts: Counter[str] = Counter()
         for entry, result in zip(batch, applied, strict=True):
-            await self._report_notes(entry.where, result, counts)
+            made = await self._report_notes(entry.where, result, counts)
+            self._tally(entry, result, made)
             counts.update(_report(entry.changeset, entry.where, result))
             if entry.execution is not None:
                 try:
@@ -122,6 +126,15 @@ class Committer:
         for name, count in counts.items():
             self.stats.inc_value(f"itemgraph/{name}", count)
         self.news.set()
+
+    def _tally(self, entry: Entry, applied: Applied, made: int) -> None:
+        claim = entry.changeset.claim
+        self.tallies.ended(
+            NO_TASK if claim is None else claim.task_id,
+            applied.outcome,
+            seconds=0.0 if entry.execution is None else entry.execution.seconds,
+            items=made,
+        )
 
     async def _commit(self, changesets: Sequence[Changeset]) -> tuple[Sequence[Applied], bool]:
         """Commit in one transaction; return what came of each, and whether names were freed."""
@@ -146,17 +159,23 @@ class Committer:
         self.sessions.saved(cookies, state)
         return result.applied, self.graph.names_freed != freed
 
-    async def _report_notes(self, where: str, applied: Applied, counts: Counter[str]) -> None:
-        """Count what each operation did, and log it; the loop turns between many of them."""
+    async def _report_notes(self, where: str, applied: Applied, counts: Counter[str]) -> int:
+        """Count what each operation did, and log it; the loop turns between many of them.
+
+        Return how many items were made.
+        """
         turns = Turns()
+        made = 0
         is_logged = logs.is_heard(logger, logging.DEBUG)
         for note in applied.notes:
             counts[f"op/{note.operation}"] += 1
+            made += note.label == NEW
             if is_logged:
                 extra = {"action": "operation", "where": where}
                 logger.debug("[%s] %s", note.label, note.shown, extra=extra)
             if turns.is_due:
                 await turns.give()
+        return made
 
 
 def _report(changeset: Changeset, where: str, applied: Applied) -> Sequence[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
     from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.throttle.feedback import SiteFeedback
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.throttle.limiter_set import Limiters
@@ -34,6 +35,7 @@ class GateListener:
     limiters: Limiters
     feedback: SiteFeedback
     stats: StatsCollector
+    tallies: Tallies
 
     @property
     def is_alive(self) -> bool:
@@ -57,6 +59,11 @@ class GateListener:
     def starting(self, request: Request) -> None:
         """Apply the Crawl-delay of the request's host."""
         self.feedback.starting(request)
+
+    def started(self, lane: Lane) -> None:
+        """Count the request for each of its limits."""
+        for limiter in lane:
+            self.tallies.starts[limiter.key] += 1
 
     def answered(self, request: Request, response: Response, lane: Lane) -> Limiter | None:
         """Learn from a response; return its slot if that is blocked for long."""

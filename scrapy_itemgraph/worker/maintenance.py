@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
@@ -28,6 +29,7 @@ _LOOK_OUT = 0.15  # seconds between two looks for the dead, of who has nothing t
 # A crawl that many workers share is kept up by all of them, so each may do it more rarely.
 _LONGEST = 10.0  # seconds between two rounds, or looks
 _SWEEP_EVERY = 10.0  # seconds
+_TELL_EVERY = 5.0  # seconds
 _PRUNE_EVERY = 600.0  # seconds
 
 
@@ -42,6 +44,7 @@ class Maintenance:
     active: ActiveExecutions
     crawler: Crawler
     sessions: SessionSync
+    tallies: Tallies
     start_ended: asyncio.Event
     news: asyncio.Event
     _missed: set[Leg] = field(default_factory=set)
@@ -49,6 +52,7 @@ class Maintenance:
     _staging: Progress | None = None
     _staged: int = 0
     _is_marked: bool = False
+    _tell_at: float = -math.inf
 
     async def run(self) -> None:
         """Run until told to stop."""
@@ -58,7 +62,7 @@ class Maintenance:
             if self._has_just_started:
                 self._is_marked = True
                 await self.graph.mark_started()
-            has_more = await self.graph.keep_up()
+            has_more = await self.graph.keep_up(self._due_tallies())
             await self._say_how_far()
             if has_more:
                 self.news.set()
@@ -74,6 +78,13 @@ class Maintenance:
             if is_due and not await self.graph.pruning.step():
                 pruned = time.monotonic()
             await self._rest()
+
+    def _due_tallies(self) -> Tallies | None:
+        """Return what is to be told of the worker now, every few seconds."""
+        if time.monotonic() < self._tell_at:
+            return None
+        self._tell_at = time.monotonic() + self._between(_TELL_EVERY)
+        return self.tallies.take()
 
     async def _say_how_far(self) -> None:
         """Log how far a long sweep is, and what fell due, now and then."""

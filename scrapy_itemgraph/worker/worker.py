@@ -10,6 +10,7 @@ from scrapy.http import Response
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.serialize import classes
 from scrapy_itemgraph.settings import Settings, project_directory
 from scrapy_itemgraph.throttle.download_gate import Gate
@@ -28,6 +29,7 @@ from scrapy_itemgraph.worker.gate_listener import GateListener
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
 from scrapy_itemgraph.worker.spider import (
+    code_versions,
     crawl_names,
     engine_requests,
     methods,
@@ -113,6 +115,7 @@ class Worker:
         self._graph: WorkerGraph | None = None
         self._slots = LocalSlots(crawler)
         self.limiters = Limiters(self._slots.terms, self._slots.delay)
+        self.tallies = Tallies()
         self._is_cut_off = False
         self._before_commit: list[Callable[[], Awaitable[None]]] = []
         self._before_closing: list[Callable[[], Awaitable[None]]] = []
@@ -203,6 +206,7 @@ class Worker:
             "callback_names": methods.callback_names(type(spider)),
             "arguments": crawl_names.digests(crawl_names.spider_arguments(spider)),
             "job": getattr(spider, "_job", None),
+            "code": code_versions.of_spider(type(spider)),
             "source_of": callbacks.source_of,
             "on_replaced": self.limiters.lose,
         }
@@ -259,6 +263,7 @@ class Worker:
             self.logins,
             has_tasks=bool(self.tasks),
             callbacks=settings.callbacks,
+            most_of_snippet=settings.keep_snippets,
         )
         self.committer = Committer(
             graph,
@@ -270,6 +275,7 @@ class Worker:
             self.enqueuer,
             news,
             crawler.stats,
+            self.tallies,
             interval=settings.commit_interval,
             before_commit=self._before_commit,
         )
@@ -311,7 +317,14 @@ class Worker:
         lanes = Lanes(limiters, graph.limits, first_delay=autothrottle.first)
         self.queue = EngineRequests(crawler, lanes, limiters, self.ready)
         listener = GateListener(
-            graph, self.active, self.queue, lanes, limiters, self.feedback, crawler.stats
+            graph,
+            self.active,
+            self.queue,
+            lanes,
+            limiters,
+            self.feedback,
+            crawler.stats,
+            self.tallies,
         )
         self.gate = Gate(limiters, self._slots.adopt, listener)
 
@@ -356,12 +369,13 @@ class Worker:
             self.active,
             self.crawler,
             self.sessions,
+            self.tallies,
             start_ended=self.start_ended,
             news=self._news,
         )
 
     async def _claim(self) -> None:
-        await seeds.sow(self.spider, self.graph, self.checks)
+        await seeds.sow(self.spider, self.graph, self.checks, self.tallies)
         await self.claimer.run()
 
     # Closing
@@ -413,7 +427,7 @@ class Worker:
         if self.is_open:
             self.gate.abandon()
         try:
-            await graph.close(reason, uses)
+            await graph.close(reason, uses, self.tallies.take())
         except ItemGraphError as error:  # what is claimed waits for the lease, or the next run
             self.fail(f"at the end of the crawl: {error}")
 

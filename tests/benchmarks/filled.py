@@ -91,8 +91,9 @@ FILL = (
         AND mod(i.id, greatest(:failing, 1)) = 0
     """,
     """
-    INSERT INTO failures (item_id, task_id, error)
-    SELECT r.item_id, r.task_id, '{"type": "ValueError", "message": "no price"}'
+    INSERT INTO failures (item_id, task_id, error, fingerprint)
+    SELECT r.item_id, r.task_id, '{"type": "ValueError", "message": "no price"}',
+        md5(r.task_id || 'ValueError')::uuid
     FROM results r JOIN tasks t ON t.id = r.task_id WHERE r.is_held AND t.crawl_id = :crawl
     """,
     "SELECT setval('items_id_seq', (SELECT max(id) FROM items))",

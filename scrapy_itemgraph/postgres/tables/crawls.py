@@ -144,5 +144,8 @@ workers = Table(
     Column("has_started", Boolean, nullable=False, server_default=text("false")),
     moment("stopped_at"),
     Column("reason", Text, comment="why it stopped"),
+    moment("seen_at", now=True),
+    Column("memory", BigInteger, comment="bytes that its process has, when it was seen last"),
+    Column("code", Text, comment="the version of its code: of its egg, or a digest"),
     Index("workers_living_idx", "crawl_id", postgresql_where=text("stopped_at IS NULL")),
 )

@@ -141,6 +141,7 @@ failures = Table(
     moment("occurred_at", now=True),
     moment("handled_at"),
     Column("handled_by", Text),
+    Column("fingerprint", Uuid, nullable=False, comment="failures that are alike have the same"),
     ForeignKeyConstraint(
         ["item_id", "task_id"],
         ["results.item_id", "results.task_id"],
@@ -153,6 +154,12 @@ failures = Table(
         "failures_open_idx",
         "task_id",
         "is_refusal",
+        "id",
+        postgresql_where=text("handled_at IS NULL"),
+    ),
+    Index(
+        "failures_fingerprint_idx",
+        "fingerprint",
         "id",
         postgresql_where=text("handled_at IS NULL"),
     ),

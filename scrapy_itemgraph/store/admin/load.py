@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
-from scrapy_itemgraph.model import input_checks, item_names
+from scrapy_itemgraph.model import fingerprints, input_checks, item_names
 from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
@@ -109,7 +109,8 @@ ATTEMPTS = """attempts (item_id, task_id, token, task_version, number, outcome, 
     started_at, ended_at)"""
 WORK = """work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, seq, tries, deaths,
     stalls, alone_deaths, alone_stalls, is_refiled, not_before, request)"""
-FAILURES = """failures (item_id, task_id, is_refusal, error, occurred_at, handled_at, handled_by)"""
+FAILURES = """failures (item_id, task_id, is_refusal, error, occurred_at, handled_at, handled_by,
+    fingerprint)"""
 JOURNAL = "journal (crawl_id, item_id, task_id, item_class, fields, created_at)"
 
 
@@ -396,6 +397,7 @@ class Load:
                 one["occurred_at"],
                 one.get("handled_at"),
                 one.get("handled_by"),
+                fingerprints.of_stored(self._tasks[one["task"]], dump_lines.text(one["error"])),
             )
             for _, one in lines
         ]

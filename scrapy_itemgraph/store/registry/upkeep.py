@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import queues, tallies
 from scrapy_itemgraph.store.registry import sweeps, tasks, workers
 from scrapy_itemgraph.store.worklist import timers
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.tasks import RegisteredTask
     from scrapy_itemgraph.model.work import TakenOver
 
@@ -49,12 +50,13 @@ def keep_up(
     *,
     until: datetime | None,
     step: int = TAKE_OVER,
+    told: Tallies | None = None,
 ) -> Upkeep:
     """Do a round from a step on: take over from the dead, stage what fell due, sweep a step.
 
     It ends with the first step that has something to do, for what follows would lock items after
     queues; so a round without anything to do is one transaction. `until` is when results must have
-    fallen due that become work; None is now.
+    fallen due that become work; None is now. What the worker did since is `told`, at the end.
     """
     taken = None
     if step <= TAKE_OVER:
@@ -69,9 +71,8 @@ def keep_up(
         moment: datetime = until or connection.execute(engine.NOW).scalar_one()
         if due := timers.stage_results(connection, crawl_id, moment):
             return Upkeep(next_step=SWEEP, taken_over=taken, due=due)
-    return Upkeep(
-        next_step=DONE,
-        taken_over=taken,
-        is_sweeping=sweeps.sweep(connection, crawl_id),
-        redefined=frozenset(tasks.redefined(connection, registered)),
-    )
+    is_sweeping = sweeps.sweep(connection, crawl_id)
+    redefined = frozenset(tasks.redefined(connection, registered))
+    if told:
+        tallies.add(connection, crawl_id, told)
+    return Upkeep(next_step=DONE, taken_over=taken, is_sweeping=is_sweeping, redefined=redefined)

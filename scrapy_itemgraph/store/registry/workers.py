@@ -13,6 +13,7 @@ from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_READY_ALONE, LOCK_IS_FREE
 from scrapy_itemgraph.store.worklist import claims
+from scrapy_itemgraph.tools import memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,8 +81,8 @@ class Orphan(NamedTuple):
 
 
 REGISTER_WORKER = text("""
-    INSERT INTO workers (crawl_id, spider, host, process_id, job, lease_until)
-    VALUES (:crawl, :spider, :host, :process, :job,
+    INSERT INTO workers (crawl_id, spider, host, process_id, job, code, memory, lease_until)
+    VALUES (:crawl, :spider, :host, :process, :job, :code, :memory,
         clock_timestamp() + CAST(:lease AS interval))
     RETURNING id, started_at
 """)
@@ -91,7 +92,8 @@ LOCKED_WORKER = text("UPDATE workers SET locked_at = clock_timestamp() WHERE id 
 STARTED_WORKER = text("UPDATE workers SET has_started = true WHERE id = :worker")
 
 HEARTBEAT = text("""
-    UPDATE workers SET lease_until = clock_timestamp() + CAST(:lease AS interval)
+    UPDATE workers SET lease_until = clock_timestamp() + CAST(:lease AS interval),
+        seen_at = clock_timestamp(), memory = :memory
     WHERE id = :worker AND stopped_at IS NULL
     RETURNING id
 """)
@@ -176,10 +178,11 @@ def register(
     process_id: int,
     job: str | None,
     lease: timedelta,
+    code: str | None = None,
 ) -> NewWorker:
-    """Register a running crawl process."""
+    """Register a running crawl process: this one."""
     given = {"crawl": crawl_id, "spider": spider, "host": host, "process": process_id}
-    given |= {"job": job, "lease": lease}
+    given |= {"job": job, "code": code, "memory": memory.resident(), "lease": lease}
     return NewWorker(*connection.execute(REGISTER_WORKER, given).one())
 
 
@@ -189,8 +192,8 @@ def living(connection: Connection) -> list[LivingWorker]:
 
 
 def heartbeat(connection: Connection, worker_id: int, lease: timedelta) -> bool:
-    """Renew a worker's lease; False when it was given up for dead."""
-    given = {"worker": worker_id, "lease": lease}
+    """Renew this process's lease, and tell what memory it has; False when it was given up."""
+    given = {"worker": worker_id, "lease": lease, "memory": memory.resident()}
     return connection.execute(HEARTBEAT, given).first() is not None
 
 

@@ -113,19 +113,31 @@ class ActiveExecutions:
             self.outbox.put(Entry(changeset, where), is_last=not self.under_way)
 
     def error_of(
-        self, execution: Execution, error: BaseException, *, kind: str | None = None, url: str = ""
+        self,
+        execution: Execution,
+        error: BaseException,
+        *,
+        kind: str | None = None,
+        url: str = "",
+        snippet: str | None = None,
     ) -> ErrorRecord:
         """Return an error as it is recorded with the execution's attempt."""
         where = {"spider": self.spider}
         if execution.claim is not None:
             where |= {"task": execution.claim.task, "item": execution.claim.item.id}
-        return error_records.describe(error, where, kind=kind, url=url)
+        return error_records.describe(error, where, kind=kind, url=url, snippet=snippet)
 
     def fail(
-        self, execution: Execution, error: BaseException, *, kind: str | None = None, url: str = ""
+        self,
+        execution: Execution,
+        error: BaseException,
+        *,
+        kind: str | None = None,
+        url: str = "",
+        snippet: str | None = None,
     ) -> None:
         """End an execution as a failure, with the record of its error."""
-        execution.fail(self.error_of(execution, error, kind=kind, url=url))
+        execution.fail(self.error_of(execution, error, kind=kind, url=url, snippet=snippet))
 
     def unbegun(self) -> Counter[Limiter]:
         """Count the requests in hand that have not started, by what they keep to."""

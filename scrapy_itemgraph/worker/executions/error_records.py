@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.work import ErrorRecord
@@ -10,6 +12,11 @@ from scrapy_itemgraph.model.work import ErrorRecord
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Where modules are that are not the project's: ours, installed ones, Python's own.
+_INSTALLED = (
+    str(Path(__file__).parents[2]),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
 _MAX_TRACEBACK = 8000  # characters
 _MAX_MESSAGE = 2000  # characters
 
@@ -21,7 +28,12 @@ def type_name(error: BaseException) -> str:
 
 
 def describe(
-    error: BaseException, where: Mapping[str, str], *, kind: str | None = None, url: str = ""
+    error: BaseException,
+    where: Mapping[str, str],
+    *,
+    kind: str | None = None,
+    url: str = "",
+    snippet: str | None = None,
 ) -> ErrorRecord:
     """Return an error as it is recorded with a failed attempt; `where` has what else is known."""
     frames = ""
@@ -32,8 +44,20 @@ def describe(
         message=_shortened(_clean(_message(error))),
         traceback=_clean(frames),
         url=_clean(url),
+        place=_place(error) if kind is None else None,
+        snippet=None if snippet is None else _clean(snippet),
         **where,
     )
+
+
+def _place(error: BaseException) -> str | None:
+    """Return the last function of the project that an error came through; without lines."""
+    places = [
+        f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}"
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith(_INSTALLED)
+    ]
+    return _clean(places[-1]) if places else None
 
 
 def _shortened(message: str) -> str:

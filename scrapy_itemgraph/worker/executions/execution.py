@@ -89,7 +89,7 @@ class Leg:
         self.state = LegState.RUNNING
         self.request = request
         self.fetch = None
-        self.execution.running.add(self)
+        self.execution.handed_out(self)
         self.occupies = self.lane
         self.has_started = False
         for limiter in self.lane:
@@ -182,8 +182,10 @@ class Execution:
     copies: Counter[str] = field(default_factory=Counter)  # of requests that are not filtered
     discovered: dict[str, Any] = field(default_factory=dict)  # requests that become work, by name
     pattern: Any = None  # how requests are stored that are like the last one
+    seconds: float = 0.0  # from when the engine got its first request, to its end
     legs: set[Leg] = field(default_factory=set)
     _outputs: int = 0
+    _began: float | None = None
 
     def __post_init__(self) -> None:
         self.allow_failure = self.claim is None or (
@@ -226,10 +228,18 @@ class Execution:
         self.legs.add(leg)
         return leg
 
+    def handed_out(self, leg: Leg) -> None:
+        """Take note that the engine gets the request of `leg`."""
+        self.running.add(leg)
+        if self._began is None:
+            self._began = time.monotonic()
+
     def leg_closed(self, leg: Leg) -> None:
         """Take note that `leg` is closed; with the last one the execution ends."""
         self.legs.discard(leg)
         if not self.legs and not self.ended.is_set():
+            if self._began is not None:
+                self.seconds = time.monotonic() - self._began
             self.ended.set()
             self.on_end(self)
 

@@ -26,6 +26,13 @@ def watch(scrape: asyncio.Task[Any], response: Response) -> None:
         scrape.add_done_callback(partial(_let_go, response))
 
 
+def snippet(response: Response | None, most: int) -> str | None:
+    """Return the first characters of a response, `most` of them; None of what is no text."""
+    if not most or not isinstance(response, TextResponse) or not response.body:
+        return None
+    return response.body[: 4 * most].decode(response.encoding, errors="replace")[:most]
+
+
 def _let_go(response: Any, _scrape: asyncio.Task[Any] | None) -> None:
     """Take its selector from a response that nobody else has; else it may be used again."""
     if response._cached_selector is not None and _count(response) == _OWN:  # noqa: SLF001

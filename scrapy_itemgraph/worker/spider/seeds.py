@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import ForeignOutputError, ItemGraphError, OperationError
 from scrapy_itemgraph.model.operations import CreateItem, Operation
+from scrapy_itemgraph.model.tallies import NO_TASK
+from scrapy_itemgraph.model.work import NEW, Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.progress import Progress
 from scrapy_itemgraph.worker.spider import callbacks
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from scrapy import Spider
 
     from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.worker.spider.validation import Checks
 
 logger = logs.logger(__name__)
@@ -21,8 +24,8 @@ logger = logs.logger(__name__)
 _CHUNK = 500
 
 
-async def sow(spider: Spider, graph: WorkerGraph, checks: Checks) -> None:
-    """Apply what the spider's `seeds()` yields, a transaction for every few hundred.
+async def sow(spider: Spider, graph: WorkerGraph, checks: Checks, tallies: Tallies) -> None:
+    """Apply what the spider's `seeds()` yields, a transaction for every few hundred, and count it.
 
     An ItemGraphError names the spider and what is wrong with its seeds.
     """
@@ -30,7 +33,7 @@ async def sow(spider: Spider, graph: WorkerGraph, checks: Checks) -> None:
     if not callable(seeds):
         return
     try:
-        await _apply(spider, graph, checks, seeds())
+        await _apply(spider, graph, checks, tallies, seeds())
     except ItemGraphError:
         raise
     except Exception as error:
@@ -40,19 +43,25 @@ async def sow(spider: Spider, graph: WorkerGraph, checks: Checks) -> None:
         ) from None
 
 
-async def _apply(spider: Spider, graph: WorkerGraph, checks: Checks, seeds: Any) -> None:
+async def _apply(
+    spider: Spider, graph: WorkerGraph, checks: Checks, tallies: Tallies, seeds: Any
+) -> None:
+    async def plant(chunk: list[Operation]) -> None:
+        made = sum(note.label == NEW for note in await graph.seed(chunk))
+        tallies.ended(NO_TASK, Outcome.OK, items=made)
+
     chunk: list[Operation] = []
     count = 0
     progress = Progress("Sowing seeds", "operations", lambda line: logger.info("%s", line))
     async for seed in callbacks.iterate(seeds, each=lambda given: given or ()):
         chunk.append(_checked(spider, checks, seed))
         if len(chunk) == _CHUNK:
-            await graph.seed(chunk)
+            await plant(chunk)
             count += len(chunk)
             progress.reach(count)
             chunk = []
     if chunk:
-        await graph.seed(chunk)
+        await plant(chunk)
 
 
 def _checked(spider: Spider, checks: Checks, seed: Any) -> Operation:

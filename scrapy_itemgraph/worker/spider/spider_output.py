@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from itemadapter import is_item
 from scrapy import Request
 from scrapy.exceptions import CloseSpider
+from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
 
@@ -25,7 +26,7 @@ from scrapy_itemgraph.throttle.download_gate import PostponedError
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg, current_leg
-from scrapy_itemgraph.worker.spider import callbacks, methods
+from scrapy_itemgraph.worker.spider import callbacks, methods, responses
 from scrapy_itemgraph.worker.spider.enqueuer import START
 from scrapy_itemgraph.worker.spider.validation import check_ttl, foreign
 
@@ -77,6 +78,7 @@ class SpiderOutput:
     logins: Logins
     has_tasks: bool
     callbacks: Mapping[str, Mapping[str, Any]]  # ITEMGRAPH_CALLBACKS: also options of errbacks
+    most_of_snippet: int  # characters of a response that are kept with an error
 
     # Scrapes
 
@@ -106,7 +108,11 @@ class SpiderOutput:
         leg.close()
 
     async def taken(
-        self, leg: Leg, callback: Any, result: AsyncIterator[Any]
+        self,
+        leg: Leg,
+        callback: Any,
+        result: AsyncIterator[Any],
+        response: Response | None = None,
     ) -> AsyncIterator[Any]:
         """Pass on the items and requests of a callback; of a task's only when it has ended.
 
@@ -133,7 +139,7 @@ class SpiderOutput:
                         yield stamped
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - raised again below
             error = _as_error(raised)
-            self.broke(leg, error)
+            self.broke(leg, error, response)
         is_stopped = execution.outcome is Outcome.RELEASED
         is_lost = is_stopped if error is None else execution.is_doomed
         for stamped in self._stamped(leg, [] if is_lost else held, continues=is_owner):
@@ -169,15 +175,16 @@ class SpiderOutput:
             execution.release()
         return self.gate.is_closed
 
-    def broke(self, leg: Leg, error: BaseException) -> None:
-        """Take note that a callback, an errback or a pipeline raised an error."""
+    def broke(self, leg: Leg, error: BaseException, response: Response | None = None) -> None:
+        """Take note that a callback, an errback or a pipeline raised an error, at a response."""
         execution = leg.execution
         if isinstance(error, CloseSpider | DatabaseUnavailableError):
             execution.release()
         elif isinstance(error, SessionExpired):
             self.logins.expired(leg, error)
         elif execution.error is None:
-            self.active.fail(execution, error, url=_url(leg))
+            snippet = responses.snippet(response, self.most_of_snippet)
+            self.active.fail(execution, error, url=_url(leg), snippet=snippet)
 
     def _take(self, execution: Execution, output: Any, *, is_owner: bool, callback: Any) -> Any:
         where = execution.where
@@ -238,7 +245,11 @@ class SpiderOutput:
             execution.release()
             return []
         verdict = self.failures.judge(reason, task, claim.attempt if claim else 1)
-        error = self.active.error_of(execution, reason, kind=verdict.kind, url=_url(leg))
+        response = reason.response if isinstance(reason, HttpError) else None
+        snippet = responses.snippet(response, self.most_of_snippet)
+        error = self.active.error_of(
+            execution, reason, kind=verdict.kind, url=_url(leg), snippet=snippet
+        )
         if verdict.outcome is Outcome.RETRY:
             assert verdict.delay is not None
             execution.retry(error, verdict.delay)

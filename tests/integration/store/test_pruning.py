@@ -250,3 +250,27 @@ def test_no_queue_is_deleted_while_a_commit_may_put_work_there(engine, old_answe
         assert pruning.prune_queues(pruner, old_answers) == 0
     with engine.begin() as pruner:
         assert pruning.prune_queues(pruner, old_answers) == 2
+
+
+def test_minutes_of_tasks_go_after_a_day_and_of_limits_after_an_hour(crawl):
+    """What was done by the minute is kept for as long as people look at it."""
+    execute(
+        crawl,
+        """
+        INSERT INTO task_minutes (crawl_id, minute, task_id) VALUES
+            (:crawl, ago('25 hours'), 1), (:crawl, ago('23 hours'), 2)
+        """,
+    )
+    execute(
+        crawl,
+        """
+        INSERT INTO limit_minutes (limit_id, minute, requests) VALUES
+            (1, ago('61 minutes'), 1), (2, ago('59 minutes'), 1)
+        """,
+    )
+
+    assert prune(crawl.connection, RULE["task_minutes"]) == 1
+    assert prune(crawl.connection, RULE["limit_minutes"]) == 1
+
+    assert names(crawl, "task_minutes", "task_id") == [2]
+    assert names(crawl, "limit_minutes", "limit_id") == [2]

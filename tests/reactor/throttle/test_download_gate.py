@@ -39,6 +39,9 @@ class Listener:
     def turned_away(self) -> None:
         self.told.append("turned away")
 
+    def started(self, lane) -> None:
+        pass
+
     def starting(self, request) -> None:
         self.told.append("starting")
 

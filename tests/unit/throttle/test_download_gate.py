@@ -74,6 +74,9 @@ class Listener:
     def turned_away(self) -> None:
         self.told.append("all is given back")
 
+    def started(self, lane) -> None:
+        pass
+
     def starting(self, request) -> None:
         self.told.append(f"starting {request.url}")
 

@@ -10,6 +10,7 @@ from parts import Parts, running, turns
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.model.operations import CreateItem
+from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.model.work import Applied, Outcome
 from scrapy_itemgraph.worker.committer import Committer
 
@@ -36,7 +37,7 @@ def committer(parts: Parts, enqueuer: Enqueuer | None = None, **more: Any) -> Co
         enqueuer=enqueuer or Enqueuer(),
         news=parts.news,
         stats=parts.crawler.stats,
-        **{"interval": 60.0, **more},
+        **{"tallies": Tallies(), "interval": 60.0, **more},
     )
 
 

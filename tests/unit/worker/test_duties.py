@@ -12,6 +12,7 @@ from parts import Spider as Plain
 from scrapy import Request
 
 from scrapy_itemgraph.exceptions import SessionExpired
+from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.limit_sync import LimitSync
@@ -158,7 +159,7 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
             nonlocal marks
             marks += 1
 
-        async def keep_up() -> bool:
+        async def keep_up(told=None) -> bool:
             return more.pop(0) if more else False
 
         async def learn_callbacks() -> bool:
@@ -179,6 +180,7 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
             parts.active,
             crawler=parts.crawler,
             sessions=Sessions(),
+            tallies=Tallies(),
             start_ended=started,
             news=parts.news,
         )
@@ -199,6 +201,7 @@ def test_each_of_many_workers_keeps_the_crawl_up_more_rarely(crowd, seconds):
         parts.active,
         crawler=parts.crawler,
         sessions=Sessions(),
+        tallies=Tallies(),
         start_ended=asyncio.Event(),
         news=parts.news,
     )

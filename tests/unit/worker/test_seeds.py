@@ -10,6 +10,7 @@ from scrapy import Spider
 
 from scrapy_itemgraph.exceptions import ForeignOutputError, ItemGraphError, OperationError
 from scrapy_itemgraph.model.operations import CreateItem
+from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.worker.spider import seeds
 from scrapy_itemgraph.worker.spider.validation import Checks
 
@@ -20,8 +21,9 @@ class Graph:
     def __init__(self) -> None:
         self.sown: list[list[str]] = []
 
-    async def seed(self, operations: Any) -> None:
+    async def seed(self, operations: Any) -> tuple[()]:
         self.sown.append([one.id for one in operations])
+        return ()
 
 
 def sow(given: Any = None) -> list[list[str]]:
@@ -29,7 +31,7 @@ def sow(given: Any = None) -> list[list[str]]:
     methods = {} if given is None else {"seeds": lambda self: given()}
     spider = type("Shop", (Spider,), {"name": "shop", **methods})()
     graph = Graph()
-    asyncio.run(seeds.sow(spider, graph, Checks({}, ())))
+    asyncio.run(seeds.sow(spider, graph, Checks({}, ()), Tallies()))
     return graph.sown
 
 

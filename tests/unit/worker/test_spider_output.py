@@ -87,6 +87,7 @@ class Scrape:
             logins=self.neighbour,
             has_tasks=True,
             callbacks=callbacks or {},
+            most_of_snippet=100,
         )
         self.task = declared["parse"] if of_task else tasks.of_callback("parse_plain", {})
         self.execution = parts.active.begin(claim=a_claim(), task=self.task)

@@ -76,8 +76,9 @@ RESULT = """
         CASE WHEN :has_ttl THEN now() + interval '1 h' * CAST(:due AS int) END)
 """
 FAILURE = """
-    INSERT INTO failures (item_id, task_id, is_refusal, error, handled_at)
-    VALUES (:item, :task, :refusal, '{"type": "stalled"}', CASE WHEN :handled THEN now() END)
+    INSERT INTO failures (item_id, task_id, is_refusal, error, handled_at, fingerprint)
+    VALUES (:item, :task, :refusal, '{"type": "stalled"}', CASE WHEN :handled THEN now() END,
+        md5('stalled')::uuid)
 """
 
 

@@ -1,0 +1,49 @@
+"""What was done in each minute of the last day: by task, and by limit; for people to look at."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Double,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    text,
+)
+
+from scrapy_itemgraph.postgres.tables.base import metadata
+
+task_minutes = Table(
+    "task_minutes",
+    metadata,
+    Column("crawl_id", Integer, nullable=False),
+    Column("minute", DateTime(timezone=True), nullable=False),
+    Column("task_id", Integer, nullable=False, comment="0: seeds and start(), which are of none"),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=text("0"))
+        for name in ("done", "retried", "failed", "refused", "items")
+    ),
+    Column(
+        "seconds",
+        Double,
+        nullable=False,
+        server_default=text("0"),
+        comment="that executions took, from when the engine got them",
+    ),
+    PrimaryKeyConstraint("crawl_id", "minute", "task_id"),
+    Index("task_minutes_minute_idx", "minute"),
+)
+
+
+limit_minutes = Table(
+    "limit_minutes",
+    metadata,
+    Column("limit_id", Integer, nullable=False),
+    Column("minute", DateTime(timezone=True), nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    PrimaryKeyConstraint("limit_id", "minute"),
+    Index("limit_minutes_minute_idx", "minute"),
+)

@@ -1,0 +1,37 @@
+"""What workers did is added up by the minute."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import graphs
+import pytest
+
+from scrapy_itemgraph.model.tallies import Tallies
+from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.store import tallies
+from scrapy_itemgraph.store.admin import activity
+
+pytestmark = pytest.mark.server
+
+
+def test_workers_add_to_the_same_numbers(connection):
+    """Two workers' tallies are added; a limit that nobody knows is left out, and nothing fails."""
+    crawl = graphs.Crawl.of(connection)
+    (number,) = crawl.registration.tasks
+    connection.exec_driver_sql("INSERT INTO limits (kind, name) VALUES ('slot', 'a.example')")
+    for _ in range(2):
+        told = Tallies()
+        told.ended(number, Outcome.OK, seconds=0.5, items=2)
+        told.ended(number, Outcome.FAILED)
+        told.starts.update({("slot", "a.example"): 3, ("slot", "unknown.example"): 1})
+        tallies.add(connection, crawl.id, told)
+    tallies.add(connection, crawl.id, Tallies())
+
+    hour = timedelta(hours=1)
+    done = activity.minutes(connection, crawl.id, hour)
+    assert sum(one.done for one in done) == sum(one.failed for one in done) == 2
+    assert (sum(one.items for one in done), sum(one.seconds for one in done)) == (4, 1.0)
+    started = activity.requests(connection, hour)
+    assert {one.name for one in started} == {"a.example"}
+    assert sum(one.requests for one in started) == 6

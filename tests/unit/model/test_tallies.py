@@ -1,0 +1,37 @@
+"""What a worker counts of its executions."""
+
+from __future__ import annotations
+
+from scrapy_itemgraph.model.tallies import NO_TASK, Tallies, TaskTally
+from scrapy_itemgraph.model.work import Outcome
+
+
+def test_executions_are_counted_by_task_and_end():
+    """What was given back, or lost, is not counted; seeds count for their items alone."""
+    tallies = Tallies()
+    tallies.ended(1, Outcome.OK, seconds=0.5, items=3)
+    tallies.ended(1, Outcome.RETRY, seconds=0.25)
+    tallies.ended(2, Outcome.FAILED)
+    tallies.ended(2, Outcome.REFUSED)
+    tallies.ended(2, Outcome.RELEASED, seconds=9.0)
+    tallies.ended(2, None, seconds=9.0)
+    tallies.ended(NO_TASK, Outcome.OK, items=4)
+
+    assert tallies.of_tasks == {
+        1: TaskTally(done=1, retried=1, items=3, seconds=0.75),
+        2: TaskTally(failed=1, refused=1),
+        NO_TASK: TaskTally(items=4),
+    }
+
+
+def test_what_was_taken_is_not_told_again():
+    """Taking the tallies begins anew."""
+    tallies = Tallies()
+    tallies.ended(1, Outcome.OK)
+    tallies.starts["slot", "a.example"] += 1
+    taken = tallies.take()
+
+    assert taken
+    assert not tallies
+    assert taken.of_tasks[1].done == 1
+    assert taken.starts["slot", "a.example"] == 1
