@@ -1,23 +1,25 @@
-"""The pages that people look at, rendered on the server."""
+"""The cockpit: pages for people, rendered on the server; each works without script, too.
+
+A module for each subject has its routes. `routes` says how pages answer, `rendering` makes HTML of
+what the graph says, `live` sends what moves, and `drawing`, `plots` and `trees` lay things out.
+"""
 
 from __future__ import annotations
 
-from importlib.resources import files
+from fastapi import APIRouter
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
-from starlette.templating import Jinja2Templates
+from scrapy_itemgraph.web.pages import (
+    crawls,
+    failures,
+    items,
+    limits,
+    live,
+    search,
+    tasks,
+    workers,
+    worklist,
+)
 
-from scrapy_itemgraph.web.access import Reader
-from scrapy_itemgraph.web.graphs import AllGraphs
-
-TEMPLATES = Jinja2Templates(str(files("scrapy_itemgraph.web") / "templates"))
-
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
-
-
-@router.get("/", name="crawls")
-def crawls(request: Request, visitor: Reader, graphs: AllGraphs) -> HTMLResponse:
-    """Show the crawls of the database."""
-    found = {"crawls": graphs.database.crawls(), "visitor": visitor}
-    return TEMPLATES.TemplateResponse(request, "crawls.html", found)
+router = APIRouter(include_in_schema=False)
+for subject in (crawls, worklist, failures, items, tasks, limits, workers, search, live):
+    router.include_router(subject.router)

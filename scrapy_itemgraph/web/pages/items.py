@@ -1,0 +1,80 @@
+"""One item with all that is known of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+from starlette.responses import Response
+
+from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.web.access import Reader
+from scrapy_itemgraph.web.graphs import CrawlGraph
+from scrapy_itemgraph.web.pages.rendering import page
+from scrapy_itemgraph.web.pages.routes import ItemName, PageRoute
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.model.snapshots import ItemSnapshot
+
+router = APIRouter(route_class=PageRoute)
+
+
+@router.get("/crawls/{crawl:segment}/item", name="item")
+def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -> HTMLResponse:
+    """Show an item, by its id or an alias."""
+    found = _get(graph, name)
+    results = graph.results(found.id)
+    url = found.data.get("url")
+    return page(
+        request,
+        "item.html",
+        visitor=visitor,
+        crawl=graph.crawl,
+        tab="",
+        asked=name,
+        item=found,
+        aliases=sorted(name for name in found.aliases if name != found.id),
+        url=url if isinstance(url, str) else None,
+        results=results,
+        why={one.task: one.reasons for one in graph.explain(found.id)},
+        failed=_open_failures(graph, found.id),
+        attempts=graph.attempts(found.id, 20),
+        graph=None,
+        graph_note="",
+        blobs=(),
+    )
+
+
+@router.get("/crawls/{crawl:segment}/item.json", name="item_json")
+def item_json(_: Reader, graph: CrawlGraph, name: ItemName) -> Response:
+    """Return an item's data and results as JSON, for saving."""
+    found = _get(graph, name)
+    document = {
+        "id": found.id,
+        "aliases": found.aliases,
+        "tags": dict(found.tags),
+        "data": found.data,
+        "metadata": {one.task: one.metadata for one in graph.results(found.id)},
+    }
+    text = json.dumps(document, ensure_ascii=False, indent=2, default=str)
+    headers = {"Content-Disposition": 'attachment; filename="item.json"'}
+    return Response(text, headers=headers, media_type="application/json")
+
+
+def _get(graph: ItemGraph, name: str) -> ItemSnapshot:
+    found = graph.get(name)
+    if found is None:
+        raise NotFoundError(f"the item {name!r} does not exist")
+    return found
+
+
+def _open_failures(graph: ItemGraph, item_id: str) -> dict[str, int]:
+    """Return the open failure of each task of an item, by the task's name."""
+    found: dict[str, int] = {}
+    for one in graph.failures():
+        if one.item == item_id:
+            found[one.task] = one.id
+    return found

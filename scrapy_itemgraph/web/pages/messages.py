@@ -1,0 +1,69 @@
+"""What an action says on the page after it: in a cookie, for the next page alone."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from fastapi.responses import RedirectResponse
+
+if TYPE_CHECKING:
+    from fastapi import Request
+    from starlette.responses import Response
+
+COOKIE = "itemgraph_said"
+_MOST = 600  # characters of a message: a cookie has 4 kB
+_MOST_AGE = 60  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A sentence, whether it is good, bad or a warning, and what would undo it."""
+
+    text: str
+    kind: str = "good"
+    undo: str = ""
+    undo_of: str = ""
+
+
+def say(
+    request: Request, path: str, text: str, *, kind: str = "good", undo: str = "", undo_of: str = ""
+) -> RedirectResponse:
+    """Go to a page, which says a sentence; `undo` is the path that a button would post to."""
+    answer = RedirectResponse(path, status_code=303)
+    said = Message(text[:_MOST], kind, undo, undo_of)
+    value = base64.urlsafe_b64encode(json.dumps(asdict(said)).encode()).decode()
+    answer.set_cookie(
+        COOKIE,
+        value,
+        max_age=_MOST_AGE,
+        path=_path(request.scope.get("root_path", "")),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+def taken(request: Request) -> Message | None:
+    """Return what the action before said; what is no message of ours is dropped."""
+    value = request.cookies.get(COOKIE)
+    if not value:
+        return None
+    try:
+        found = json.loads(base64.urlsafe_b64decode(value))
+        said = Message(**{str(name): str(text) for name, text in found.items()})
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return said if said.kind in {"good", "bad", "warn"} else None
+
+
+def forget(answer: Response, root: str) -> None:
+    """Take the message back, once it is shown."""
+    answer.delete_cookie(COOKIE, path=_path(root), httponly=True, samesite="strict")
+
+
+def _path(root: str) -> str:
+    return f"{root.rstrip('/')}/"

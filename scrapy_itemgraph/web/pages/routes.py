@@ -1,0 +1,110 @@
+"""How a page answers: errors as pages, and who has to log in is sent there."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import parse_qs
+
+from fastapi import Depends, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.responses import RedirectResponse
+
+from scrapy_itemgraph.exceptions import DatabaseError, ItemGraphError, OperationError
+from scrapy_itemgraph.web import problems
+from scrapy_itemgraph.web.pages import links, messages
+from scrapy_itemgraph.web.pages.rendering import page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from starlette.responses import Response
+
+_MOST_OF_FORM = 256 * 1024  # bytes
+
+
+class PageRoute(APIRoute):
+    """A route whose refusals are pages."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of requests."""
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except ItemGraphError as error:
+                return _of_error(request, error)
+            except problems.Problem as problem:
+                return _of_problem(request, problem)
+            except RequestValidationError:
+                wrong = problems.Problem(400, "the address lacks something, or has it twice")
+                return _of_problem(request, wrong)
+
+        return handled
+
+
+def _of_error(request: Request, error: ItemGraphError) -> Response:
+    crawl = request.path_params.get("crawl")
+    if request.method == "POST" and crawl and isinstance(error, OperationError):
+        # Back to where the button was; two people may have pressed it.
+        back = back_to(request, links.of_crawl(crawl))
+        return messages.say(request, back, str(error), kind="bad")
+    return _of_problem(request, problems.of_error(error), away=isinstance(error, DatabaseError))
+
+
+def _of_problem(request: Request, problem: problems.Problem, *, away: bool = False) -> Response:
+    root = request.scope.get("root_path", "").rstrip("/")
+    if problem.status is HTTPStatus.UNAUTHORIZED:
+        here = request.scope["path"] if request.method == "GET" else "/"
+        return RedirectResponse(f"{root}/login{links.query(then=here)}", status_code=303)
+    return page(
+        request,
+        "error.html",
+        visitor=None,
+        status=problem.status,
+        headers=problem.headers,
+        problem=problem,
+        away=away,
+    )
+
+
+class Form:
+    """The fields of a form, as texts; one that is missing is empty."""
+
+    def __init__(self, fields: dict[str, list[str]]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> str:
+        return self._fields.get(name, [""])[-1].strip()
+
+    def exact(self, name: str) -> str:
+        """Return a field with the spaces around it, for names may have them."""
+        return self._fields.get(name, [""])[-1]
+
+
+async def _form(request: Request) -> Form:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_OF_FORM:
+            raise problems.Problem(413, "the form is too large")
+    try:
+        found = Form(parse_qs(body.decode("utf-8"), keep_blank_values=True, max_num_fields=200))
+    except ValueError:
+        raise problems.Problem(400, "this is no form") from None
+    request.state.form = found
+    return found
+
+
+Fields = Annotated[Form, Depends(_form)]
+# An id or an alias, in a query: there slashes, and 8 kB of it, are safe.
+ItemName = Annotated[str, Query(alias="id")]
+
+
+def back_to(request: Request, default: str) -> str:
+    """Return the page that a form says it stands on, if it is one of ours."""
+    form: Form | None = getattr(request.state, "form", None)
+    root = request.scope.get("root_path", "").rstrip("/")
+    return links.local(form["back"] if form else "", root + default)

@@ -1,0 +1,91 @@
+"""The tasks of a crawl, and how they depend on each other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+from starlette.responses import Response
+
+from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.web.access import Operator, Reader
+from scrapy_itemgraph.web.graphs import CrawlGraph
+from scrapy_itemgraph.web.pages import drawing, links, messages
+from scrapy_itemgraph.web.pages.rendering import page, short
+from scrapy_itemgraph.web.pages.routes import Fields, PageRoute, back_to
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_itemgraph.store.admin.status import TaskState
+
+router = APIRouter(route_class=PageRoute)
+
+_NAME = 34  # characters of a name in a drawing
+_MOST_DRAWN = 60
+
+
+@router.get("/crawls/{crawl:segment}/tasks", name="tasks")
+def tasks(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLResponse:
+    """Show the tasks."""
+    found = graph.tasks()
+    return page(
+        request,
+        "tasks.html",
+        visitor=visitor,
+        crawl=graph.crawl,
+        tab="tasks",
+        tasks=[{**one._asdict(), "is_stopped": _is_stopped(one)} for one in found],
+        rates={},
+        graph=_drawn(found, request.scope.get("root_path", "").rstrip("/"), graph.crawl),
+    )
+
+
+def _is_stopped(task: TaskState) -> bool:
+    return task.max_failures is not None and task.failures >= task.max_failures
+
+
+def _drawn(tasks: Sequence[TaskState], root: str, crawl: str) -> drawing.Drawing:
+    shown = tasks[:_MOST_DRAWN]
+    calling: dict[str, list[str]] = defaultdict(list)
+    for task in shown:
+        for tag in task.tags:
+            calling[tag].append(task.name)
+    nodes = []
+    for task in shown:
+        lines = [f"{counts.shown(task.waiting)} waiting, {counts.shown(task.fresh)} fresh"]
+        if task.failures or task.held:
+            lines.append(f"✕ {counts.shown(task.failures)} failures, {task.held:,} held")
+        if not task.is_enabled:
+            lines.append("▲ disabled")
+        nodes.append(
+            drawing.Node(
+                task.name,
+                short(task.name, _NAME),
+                tuple(lines),
+                href=root + links.of_crawl(crawl, "worklist", task=task.name),
+                style="" if task.is_enabled and task.is_registered else "off",
+                hint=f"{short(task.name)}: its outstanding work",
+            )
+        )
+    edges = [drawing.Edge(need, task.name) for task in shown for need in task.depends_on]
+    return drawing.drawn(nodes, edges)
+
+
+@router.post("/crawls/{crawl:segment}/enable", name="enable")
+def enable(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
+    """Let a task's work be claimed again."""
+    graph.enable(form.exact("task"))
+    path = back_to(request, links.of_crawl(graph.crawl, "tasks"))
+    return messages.say(request, path, f"{short(form.exact('task'))} is enabled.")
+
+
+@router.post("/crawls/{crawl:segment}/disable", name="disable")
+def disable(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
+    """Leave a task's work unclaimed."""
+    graph.disable(form.exact("task"))
+    path = back_to(request, links.of_crawl(graph.crawl, "tasks"))
+    text = f"{short(form.exact('task'))} is disabled; what is claimed of it finishes."
+    return messages.say(request, path, text)

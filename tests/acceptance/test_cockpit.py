@@ -1,0 +1,273 @@
+"""The cockpit in a real Chromium, on what the example's spider crawled of its shop."""
+
+from __future__ import annotations
+
+import tempfile
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import cockpits
+import pytest
+from conftest import new_database
+
+from scrapy_itemgraph import CreateItem, ItemGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+from playwright.sync_api import Browser, Page, expect
+
+TABS = ("Overview", "Worklist", "Failures", "Tasks", "Slots", "Workers", "Search")
+BROKEN = "harbour-beans-500-g"  # whose price is a sentence on the first day
+EVIL = """<script>window.owned=1</script><img src=x onerror="window.owned=1">"'"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Start a browser for this file alone: its event loop would be in the way of others."""
+    with cockpits.chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def crawled(server_url, template) -> Iterator[tuple[str, str]]:
+    """Crawl the shop's first day once; yield the database and the shop's address."""
+    with (
+        new_database(server_url, template) as url,
+        cockpits.shop_site() as site,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        cockpits.crawl_shop(url, site, Path(folder) / "day-1.log")
+        yield url, site
+
+
+@pytest.fixture
+def shop(server_url, crawled) -> Iterator[str]:
+    """Yield a copy of the crawled database, to be changed."""
+    with new_database(server_url, crawled[0]) as url:
+        yield url
+
+
+@pytest.fixture
+def address(shop) -> Iterator[str]:
+    """Serve the cockpit of the copy."""
+    with cockpits.cockpit(shop) as one:
+        yield one
+
+
+@pytest.fixture
+def page(browser, address) -> Iterator[Page]:
+    """Open a page of a new browser session; what went wrong in it fails the test."""
+    context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(10_000)
+    one = context.new_page()
+    complaints: list[str] = []
+    one.on("pageerror", lambda error: complaints.append(str(error)))
+    one.on(
+        "console",
+        lambda said: complaints.append(said.text) if "Content Security" in said.text else None,
+    )
+    yield one
+    context.close()
+    assert not complaints
+
+
+def test_each_page_is_a_click_away(page) -> None:
+    """From the list of crawls every page of a crawl is reached by its tab, and says its name."""
+    page.goto("/")
+    page.get_by_role("link", name="shop").click()
+    for tab in TABS:
+        page.get_by_role("navigation").get_by_role("link", name=tab).click()
+
+        expect(page.locator("h1")).to_be_visible()
+        expect(page.locator("nav a[aria-current]")).to_contain_text(tab)
+        assert page.title().startswith(tab)
+
+
+def test_keys_lead_to_pages_and_to_the_search(page) -> None:
+    """`g f` opens the failures, `/` the search, `?` the list of keys, Escape leaves them."""
+    page.goto("/crawls/shop/overview")
+    page.keyboard.press("g")
+    page.keyboard.press("f")
+    page.wait_for_url("**/failures")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("/")
+    page.keyboard.type("EAN:4012345010015")
+    page.keyboard.press("Enter")
+
+    expect(page.locator("h1")).to_have_text("SKU:T1001")
+
+
+def test_an_item_shows_what_is_known_of_it(page) -> None:
+    """Data, names, where it comes from, results and attempts of an item stand on its page."""
+    page.goto("/crawls/shop/item?id=SKU:T1001")
+
+    expect(page.get_by_text("Green tea, 100 g")).to_be_visible()
+    expect(page.get_by_text("EAN:4012345010015")).to_be_visible()
+    expect(page.get_by_role("link", name="CATEGORY:tea").first).to_be_visible()
+    expect(page.locator("details.result")).to_have_count(4)
+    expect(page.get_by_role("row", name="parse_product")).to_contain_text("ok")
+
+
+def test_a_failure_is_understood_handled_and_seen_to_succeed(page, shop, crawled, tmp_path) -> None:
+    """The failure's traceback says what is wrong; once handled, the next run succeeds."""
+    page.goto("/crawls/shop/failures")
+    group = page.locator("article")
+    expect(group).to_have_count(1)
+    expect(group).to_contain_text("ValueError")
+    expect(group.get_by_label("Traceback")).to_contain_text("removeprefix")
+    group.get_by_role("button", name="run again").click()
+    expect(page.get_by_role("status")).to_contain_text("1 failure is handled")
+    expect(page.get_by_text("No open failure")).to_be_visible()
+    page.goto("/crawls/shop/worklist")
+    expect(page.locator("tbody th")).to_contain_text(BROKEN)
+    urllib.request.urlopen(urllib.request.Request(f"{crawled[1]}/day/2", method="POST")).close()
+    cockpits.crawl_shop(shop, crawled[1], tmp_path / "day-2.log")
+
+    page.goto("/crawls/shop/search?q=" + quote(f"URL:{crawled[1]}/product/{BROKEN}"))
+
+    expect(page.locator("h1")).to_have_text("SKU:T1016")
+    expect(page.get_by_role("row", name="parse_product").first).to_contain_text("ok")
+
+
+def test_two_people_handle_the_same_failure(page, address, browser) -> None:
+    """Whoever comes second is told that somebody was faster, and nothing is handled twice."""
+    page.goto("/crawls/shop/failures")
+    other = browser.new_context(base_url=address).new_page()
+    other.goto("/crawls/shop/failures")
+    page.get_by_role("button", name="run again").click()
+    expect(page.get_by_role("status")).to_contain_text("handled")
+    other.get_by_role("button", name="run again").click()
+
+    expect(other.get_by_role("status")).to_contain_text("somebody was faster")
+    other.context.close()
+
+
+def test_a_task_is_disabled_and_enabled(page, shop) -> None:
+    """The buttons of a task do what they say, and the page says so."""
+    page.goto("/crawls/shop/tasks")
+    row = page.locator("tbody tr", has_text="parse_reviews").filter(has_text="3d")
+    row.get_by_role("button", name="Disable").click()
+    expect(page.get_by_role("status")).to_contain_text(["fetch_photo", "is", "disabled"][1])
+    with ItemGraph.open(shop, "shop") as graph:
+        assert sum(not task.is_enabled for task in graph.tasks()) == 1
+    page.get_by_role("button", name="Enable").click()
+
+    expect(page.get_by_role("status")).to_contain_text("enabled")
+    expect(page.locator("svg .node")).to_have_count(7)
+
+
+def test_work_is_explained_and_expired(page) -> None:
+    """An opened row says why it runs; an expired result is outstanding work."""
+    page.goto("/crawls/shop/worklist")
+    expect(page.get_by_text("Nothing is outstanding")).to_be_visible()
+    page.goto("/crawls/shop/item?id=SKU:T1001")
+    page.locator("details.result", has_text="parse_product").get_by_role(
+        "button", name="Expire"
+    ).click()
+    expect(page.get_by_role("status")).to_contain_text("is expired")
+    page.goto("/crawls/shop/worklist?task=parse_product")
+    page.get_by_text("explain, change").click()
+
+    expect(page.locator("ul.reasons")).to_contain_text("it was expired by hand")
+
+
+def test_an_item_is_deleted_after_a_question(page, shop) -> None:
+    """Deleting asks first; then the item is gone."""
+    page.goto("/crawls/shop/item?id=SKU:T1001")
+    page.get_by_text("Delete…").click()
+    page.get_by_role("button", name="Delete it").click()
+
+    expect(page.get_by_role("status")).to_contain_text("SKU:T1001 is deleted")
+    with ItemGraph.open(shop, "shop") as graph:
+        assert graph.get("SKU:T1001") is None
+
+
+def test_a_slot_is_blocked_and_set(page, shop) -> None:
+    """A slot is blocked, freed and given a delay; what cannot be is refused in words."""
+    with ItemGraph.open(shop, "shop") as graph:
+        graph.apply([CreateItem(id="A", tags=["product"], data={"url": "https://a.example/"})])
+    page.goto("/crawls/shop/slots")
+    slot = page.locator("article", has=page.get_by_role("heading", name="a.example"))
+    slot.get_by_text("change", exact=True).click()
+    slot.get_by_role("button", name="Block").click()
+    expect(page.get_by_role("status")).to_contain_text("is blocked for 1h")
+    slot.get_by_text("change", exact=True).click()
+    slot.get_by_role("button", name="Unblock").click()
+    expect(page.get_by_role("status")).to_contain_text("is not blocked any more")
+    slot.get_by_text("change", exact=True).click()
+    slot.get_by_label("delay in seconds").fill("-1")
+    slot.get_by_role("button", name="Set").first.click()
+
+    expect(page.get_by_role("status")).to_contain_text("✕")
+    with ItemGraph.open(shop, "shop") as graph:
+        assert all(one.set_gap is None for one in graph.slots())
+
+
+def test_nothing_that_a_website_sent_runs(page, shop) -> None:
+    """HTML, script URLs, terminal escapes and turned text are shown as text, on every page."""
+    name = f"EVIL:{EVIL}"
+    data = {
+        "url": "javascript:window.owned=1",
+        "page": "https://example.org/?a=1&b=<b>",
+        EVIL: [EVIL],
+        "turned": "abc\u202edef",
+        "escape": "\x1b[31mred",
+        "long": "x" * 1_000_000,
+    }
+    with ItemGraph.open(shop, "shop") as graph:
+        tags = {"product": EVIL, EVIL: EVIL}
+        graph.apply([CreateItem(id=name, tags=tags, data=data, aliases=["javascript:1", EVIL])])
+    for path in ("worklist", "search?q=" + quote(EVIL), "item?id=" + quote(name), "overview"):
+        page.goto(f"/crawls/shop/{path}")
+
+        assert page.evaluate("window.owned") is None
+        hrefs = page.eval_on_selector_all("a[href]", "all => all.map(a => a.protocol)")
+        assert set(hrefs) <= {"http:", "https:"}
+    page.goto("/crawls/shop/item?id=" + quote(name))
+    expect(page.locator("h1")).to_contain_text("<script>")
+    expect(page.get_by_text(r"abc\u202edef")).to_be_visible()
+    link = page.get_by_role("link", name="https://example.org/?a=1&b=<b>")
+    assert "noreferrer" in link.get_attribute("rel")
+    assert len(page.content()) < 200_000
+
+
+@pytest.mark.parametrize("name", ["URL:https://a.example/ü/%2F?x=1#y/😀", "😀" * 2048, "a b+c&d=e"])
+def test_every_name_has_its_page(page, shop, name) -> None:
+    """Names with slashes, signs and 8 kB of them are found by their link and by the search."""
+    with ItemGraph.open(shop, "shop") as graph:
+        graph.apply([CreateItem(id=name, tags=["product"], data={"url": "https://a.example/"})])
+    page.goto("/crawls/shop/worklist")
+    page.locator("tbody th a").first.click()
+
+    expect(page.get_by_text("https://a.example/").first).to_be_visible()
+    assert page.locator("h1").get_attribute("title")[:100] == name[:100]
+
+
+def test_numbers_move_without_a_reload(page, shop) -> None:
+    """What is committed shows on an open overview by itself."""
+    page.goto("/crawls/shop/overview")
+    before = page.locator("[data-part-live=numbers] dd").first.inner_text()
+    with ItemGraph.open(shop, "shop") as graph:
+        graph.apply([CreateItem(id="ONE MORE")])
+
+    expect(page.locator("[data-part-live=numbers] dd").first).to_have_text(
+        str(int(before) + 1), timeout=15_000
+    )
+
+
+def test_without_script_everything_still_works(browser, address) -> None:
+    """Pages are read and failures handled in a browser that runs no script."""
+    context = browser.new_context(base_url=address, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/crawls/shop/failures")
+    page.get_by_role("button", name="run again").click()
+
+    expect(page.get_by_role("status")).to_contain_text("1 failure is handled")
+    context.close()
