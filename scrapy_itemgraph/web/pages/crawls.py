@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -9,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import AllGraphs, CrawlGraph
-from scrapy_itemgraph.web.pages import summaries
+from scrapy_itemgraph.web.pages import plots, summaries
 from scrapy_itemgraph.web.pages.rendering import page
 from scrapy_itemgraph.web.pages.routes import PageRoute
 
@@ -22,8 +23,11 @@ router = APIRouter(route_class=PageRoute)
 @router.get("/", name="crawls")
 def crawls(request: Request, visitor: Reader, graphs: AllGraphs) -> HTMLResponse:
     """Show the crawls of the database."""
-    names = graphs.database.crawls()
-    found = [summaries.of_graph(graphs.of(name)) for name in names]
+    found = []
+    for name in graphs.database.crawls():
+        graph = graphs.of(name)
+        minutes = plots.summed(graph.minutes())
+        found.append((summaries.of_graph(graph), plots.plot(minutes, datetime.now(UTC))))
     return page(request, "crawls.html", visitor=visitor, crawls=found)
 
 
@@ -44,11 +48,13 @@ def overview(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLRespon
 def overview_of(graph: ItemGraph) -> dict[str, Any]:
     """Return what the overview shows, for the page and for what is sent as it changes."""
     status = graph.status()
-    one = summaries.of_status(status)
+    workers = summaries.workers_of(graph, stopped=3)
+    one = summaries.of_status(status, workers)
+    minutes = plots.summed(graph.minutes())
     return {
         "one": one,
         "tasks": status["tasks"],
-        "workers": [summaries.worker_of(row) for row in status["workers"]],
-        "plot": None,
+        "workers": workers,
+        "plot": plots.plot(minutes, datetime.now(UTC)),
         "failures_badge": one.failures or "",
     }

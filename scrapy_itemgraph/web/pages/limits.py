@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -14,13 +15,16 @@ from scrapy_itemgraph.model.input_checks import parse_period
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.pages import links, messages
+from scrapy_itemgraph.web.pages import links, messages, plots
 from scrapy_itemgraph.web.pages.rendering import page, short
 from scrapy_itemgraph.web.pages.routes import Fields, PageRoute, back_to
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scrapy_itemgraph.graph import ItemGraph
-    from scrapy_itemgraph.store.admin.limits_report import Changed
+    from scrapy_itemgraph.store.admin.activity import LimitMinute
+    from scrapy_itemgraph.store.admin.limits_report import Changed, LimitState
 
 router = APIRouter(route_class=PageRoute)
 
@@ -40,8 +44,20 @@ def slots(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLResponse:
         crawl=graph.crawl,
         tab="slots",
         slots=found,
-        requests={},
+        requests=_requests(graph, found),
     )
+
+
+def _requests(graph: ItemGraph, limits: Sequence[LimitState]) -> dict[str, plots.Spark]:
+    by_name: dict[str, list[LimitMinute]] = defaultdict(list)
+    for row in graph.requests(timedelta(minutes=plots.SPARK_MINUTES + 1)):
+        by_name[row.name].append(row)
+    now = datetime.now(UTC)
+    return {
+        one.name: plots.spark(by_name[one.name], one.delay or None, now)
+        for one in limits
+        if one.name in by_name
+    }
 
 
 @router.post("/crawls/{crawl:segment}/block", name="block")

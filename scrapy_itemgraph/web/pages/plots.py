@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from scrapy_itemgraph.store.admin.activity import LimitMinute, TaskMinute
+
 MINUTES = 60
-WIDTH = 720
-HEIGHT = 150
-_LEFT = 44
-_TOP = 14
-_BOTTOM = 22
+WIDTH = 600  # a drawing is stretched to the room that there is
+HEIGHT = 100
+TICKS = ("60 min ago", "45", "30", "15", "now")
 
 
-class Minute(Protocol):
-    """What one minute counted."""
+@dataclass(slots=True)
+class Minute:
+    """What one minute counted: executions that ended well, what they scraped, what failed."""
 
-    @property
-    def minute(self) -> datetime:
-        """When it began."""
-
-    @property
-    def pages(self) -> int:
-        """Pages that were answered."""
-
-    @property
-    def items(self) -> int:
-        """Items that were scraped."""
-
-    @property
-    def failures(self) -> int:
-        """Attempts that failed."""
+    minute: datetime
+    pages: int = 0
+    items: int = 0
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +47,7 @@ class Plot:
     line: str
     top: int
     middle: int
-    middle_y: float
-    base: float
-    left: float
-    ticks: list[tuple[float, str]]
+    ticks: tuple[str, ...]
     pages: int
     items: int
     failures: int
@@ -79,6 +66,17 @@ class Plot:
         )
 
 
+def summed(rows: Iterable[TaskMinute]) -> list[Minute]:
+    """Add the tasks of each minute up."""
+    found: dict[datetime, Minute] = {}
+    for row in rows:
+        one = found.setdefault(row.minute, Minute(row.minute))
+        one.pages += row.done
+        one.items += row.items
+        one.failures += row.failed
+    return list(found.values())
+
+
 def plot(minutes: Sequence[Minute], now: datetime) -> Plot:
     """Draw the minutes of the last hour; those in which nothing happened may be missing."""
     by_age: dict[int, Minute] = {}
@@ -89,47 +87,39 @@ def plot(minutes: Sequence[Minute], now: datetime) -> Plot:
             by_age[age] = one
     highest = max((max(one.pages, one.items) for one in by_age.values()), default=0)
     top = _round_up(highest)
-    base = HEIGHT - _BOTTOM
-    step = (WIDTH - _LEFT) / MINUTES
+    step = WIDTH / MINUTES
 
     def down(number: int) -> float:
-        return base - (base - _TOP) * number / top
+        return HEIGHT * (1 - number / top)
 
     bars, points = [], []
     for age in range(MINUTES - 1, -1, -1):
-        x = _LEFT + (MINUTES - 1 - age) * step
+        x = (MINUTES - 1 - age) * step
         minute = by_age.get(age)
         points.append(f"{x + step / 2:.1f},{down(minute.items if minute else 0):.1f}")
         if minute is None:
             continue
         y = down(minute.pages)
         middle = x + step / 2
-        failed = f"{middle - 4:.1f},{_TOP - 4} {middle + 4:.1f},{_TOP - 4} {middle:.1f},{_TOP + 4}"
+        failed = f"{middle - 4:.1f},0 {middle + 4:.1f},0 {middle:.1f},9"
         bars.append(
             Bar(
                 x + 1,
                 y,
                 step - 2,
-                base - y,
+                HEIGHT - y,
                 f"{minute.minute:%H:%M} UTC: {minute.pages:,} pages, {minute.items:,} items, "
                 f"{minute.failures:,} failures",
                 failed if minute.failures else "",
             )
         )
-    ticks = [
-        (_LEFT + (MINUTES - age) * step, f"{age} min ago" if age else "now")
-        for age in (60, 45, 30, 15, 0)
-    ]
     found = by_age.values()
     return Plot(
         bars,
         " ".join(points),
         top,
         top // 2,
-        down(top // 2),
-        base,
-        _LEFT,
-        ticks,
+        TICKS,
         sum(one.pages for one in found),
         sum(one.items for one in found),
         sum(one.failures for one in found),
@@ -142,3 +132,39 @@ def _round_up(number: int) -> int:
     while unit * 10 < number:
         unit *= 10
     return next((unit * n for n in (2, 4, 6, 8) if unit * n >= number), unit * 10)
+
+
+SPARK_MINUTES = 30
+SPARK_HEIGHT = 32
+_SPARK_STEP = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A limit's requests in the last half hour as small bars, beside what is allowed a minute."""
+
+    bars: list[tuple[int, float, float]]
+    line: float | None
+    last: int
+    most: int
+    allowed: float | None
+    words: str
+
+
+def spark(rows: Iterable[LimitMinute], gap: float | None, now: datetime) -> Spark:
+    """Draw the requests of one limit; `gap` are the seconds between two starts, if any."""
+    start = now.replace(second=0, microsecond=0)
+    by_age = {round((start - row.minute).total_seconds() / 60): row.requests for row in rows}
+    ages = [age for age in by_age if 0 <= age < SPARK_MINUTES]
+    most = max((by_age[age] for age in ages), default=0)
+    allowed = 60 / gap if gap else None
+    top = max(most, allowed or 0) or 1
+    bars = []
+    for age in ages:
+        height = round(SPARK_HEIGHT * by_age[age] / top, 1)
+        x = (SPARK_MINUTES - 1 - age) * _SPARK_STEP
+        bars.append((x, SPARK_HEIGHT - height, height))
+    line = None if allowed is None else round(SPARK_HEIGHT * (1 - allowed / top), 1) + 1
+    last = by_age.get(1, 0)
+    said = f"at most {most:,} in the last {SPARK_MINUTES} minutes, {last:,} in the last whole one"
+    return Spark(bars, line, last, most, allowed, said)

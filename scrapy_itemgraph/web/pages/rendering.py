@@ -35,6 +35,8 @@ _TITLE = 1000  # characters of a title
 SIGNS = {
     "fresh": "good",
     "ok": "good",
+    "finished": "good",
+    "done": "good",
     "running": "live",
     "waiting": "live",
     "claimed": "live",

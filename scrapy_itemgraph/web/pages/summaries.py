@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.model import counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.store.admin.activity import WorkerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +32,13 @@ class Summary:
     failures: int
     refusals: int
     next_due: datetime | None
-    last_run: str
+    last_run: Mapping[str, Any] | None
     notes: tuple[str, ...]
 
 
-def of_status(status: Mapping[str, Any]) -> Summary:
-    """Put what `ItemGraph.status` says into short."""
+def of_status(status: Mapping[str, Any], workers: Sequence[dict[str, Any]]) -> Summary:
+    """Put what `ItemGraph.status` says into short; `workers` are as `workers_of` has them."""
     tasks = status["tasks"]
-    workers = [worker_of(one) for one in status["workers"]]
     living = [one for one in workers if one["state"] == "running"]
     numbers = {
         name: counts.total(task[name] for task in tasks)
@@ -47,8 +47,8 @@ def of_status(status: Mapping[str, Any]) -> Summary:
     left = numbers["waiting"] + numbers["delayed"] + numbers["claimed"]
     if living:
         state, why = "running", ""
-    elif workers:
-        state, why = "late", "its workers give no sign of life"
+    elif any(one["state"] == "died" for one in workers):
+        state, why = "died", "its workers give no sign of life"
     elif left:
         state, why = "idle", "no worker runs, and work is left"
     elif tasks:
@@ -62,7 +62,7 @@ def of_status(status: Mapping[str, Any]) -> Summary:
         workers=len(living),
         items=status["items"],
         next_due=status["next_due"],
-        last_run="",
+        last_run=_last_run(workers),
         notes=tuple(_notes(status)),
         **numbers,
     )
@@ -70,13 +70,33 @@ def of_status(status: Mapping[str, Any]) -> Summary:
 
 def of_graph(graph: ItemGraph) -> Summary:
     """Ask a crawl how it stands, in short."""
-    return of_status(graph.status())
+    return of_status(graph.status(), workers_of(graph, stopped=1))
 
 
-def worker_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a worker with its state as a word."""
-    state = "late" if row.get("is_late") else "running"
-    return {**row, "state": state}
+def workers_of(graph: ItemGraph, *, stopped: int) -> list[dict[str, Any]]:
+    """Return a crawl's workers, each with its state as a word; so many that stopped."""
+    return [{**one._asdict(), "state": _state(one)} for one in graph.workers(stopped=stopped)]
+
+
+def _state(worker: WorkerState) -> str:
+    if worker.is_dead:
+        return "died"
+    if worker.stopped_at is None:
+        return "running"
+    if worker.reason in {"died", "stalled", "finished"}:
+        return worker.reason
+    return "stopped"
+
+
+def _last_run(workers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the worker that stopped last, where none runs."""
+    if any(one["state"] == "running" for one in workers):
+        return None
+    return max(
+        (one for one in workers if one["stopped_at"] is not None),
+        key=lambda one: one["stopped_at"],
+        default=None,
+    )
 
 
 def _notes(status: Mapping[str, Any]) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -19,6 +20,7 @@ from scrapy_itemgraph.web.pages.routes import Fields, PageRoute, back_to
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.store.admin.status import TaskState
 
 router = APIRouter(route_class=PageRoute)
@@ -38,9 +40,34 @@ def tasks(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLResponse:
         crawl=graph.crawl,
         tab="tasks",
         tasks=[{**one._asdict(), "is_stopped": _is_stopped(one)} for one in found],
-        rates={},
+        rates=_rates(graph),
         graph=_drawn(found, request.scope.get("root_path", "").rstrip("/"), graph.crawl),
     )
+
+
+@dataclass(slots=True)
+class Rate:
+    """What executions of a task did in the last hour; `seconds` is how long they took together."""
+
+    ok: int = 0
+    ended: int = 0
+    seconds: float = 0.0
+
+    @property
+    def duration(self) -> float:
+        """Seconds that one took, in the mean."""
+        return self.seconds / self.ended
+
+
+def _rates(graph: ItemGraph) -> dict[str, Rate]:
+    found: dict[str, Rate] = defaultdict(Rate)
+    for row in graph.minutes():
+        if row.task is not None:
+            one = found[row.task]
+            one.ok += row.done
+            one.ended += row.done + row.retried + row.failed + row.refused
+            one.seconds += row.seconds
+    return found
 
 
 def _is_stopped(task: TaskState) -> bool:

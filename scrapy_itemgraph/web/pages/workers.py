@@ -13,15 +13,13 @@ from scrapy_itemgraph.web.pages.routes import PageRoute
 
 router = APIRouter(route_class=PageRoute)
 
-_UNKNOWN = dict.fromkeys(
-    ("job", "reason", "oldest_claim", "seen_at", "memory", "version", "stopped_at")
-)
+_STOPPED = 20  # that are shown
 
 
 @router.get("/crawls/{crawl:segment}/workers", name="workers")
 def workers(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLResponse:
     """Show the workers of a crawl."""
-    found = [{**_UNKNOWN, **summaries.worker_of(row)} for row in graph.status()["workers"]]
+    found = summaries.workers_of(graph, stopped=_STOPPED)
     return page(
         request,
         "workers.html",

@@ -23,6 +23,8 @@
   system.addEventListener("change", named);
   named();
 
+  one(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
   // Times grow older while a page is read.
   const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
   const period = (seconds) => {
