@@ -11,8 +11,10 @@ from urllib.parse import quote
 import cockpits
 import pytest
 from conftest import new_database
+from proxies import proxy
 
 from scrapy_itemgraph import CreateItem, ItemGraph
+from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +23,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 from playwright.sync_api import Browser, Page, expect
 
 TABS = ("Overview", "Worklist", "Failures", "Tasks", "Slots", "Workers", "Search")
+PATIENCE = 30_000  # milliseconds
 BROKEN = "harbour-beans-500-g"  # whose price is a sentence on the first day
 EVIL = """<script>window.owned=1</script><img src=x onerror="window.owned=1">"'"""
 
@@ -271,3 +274,48 @@ def test_without_script_everything_still_works(browser, address) -> None:
 
     expect(page.get_by_role("status")).to_contain_text("1 failure is handled")
     context.close()
+
+
+def test_a_database_that_goes_away_is_said_and_comes_back(browser, shop) -> None:
+    """An open page says that the database is away, a new one waits, both go on when it is back."""
+    engine = engines.sync_engine(shop)
+    with proxy(engine) as (between, url), cockpits.cockpit(url) as address:
+        context = browser.new_context(base_url=address)
+        opened, later = context.new_page(), context.new_page()
+        opened.goto("/crawls/shop/overview")
+        expect(opened.locator("[data-part-live=numbers]")).to_contain_text("results fresh")
+        upstream, between._upstream = between._upstream, "/nowhere"
+        between.cut()
+        expect(opened.get_by_role("alert")).to_contain_text("is away", timeout=PATIENCE)
+        later.goto("/crawls/shop/tasks")
+        expect(later.locator("h1")).to_have_text("The database is away")
+        between._upstream = upstream
+
+        expect(opened.get_by_role("alert")).to_be_hidden(timeout=PATIENCE)
+        expect(later.locator("h1")).to_have_text("Tasks", timeout=PATIENCE)
+        context.close()
+    engine.dispose()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(browser, address, shop, scheme) -> None:
+    """The checker of accessibility finds nothing on any page, wide and narrow, all opened."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    with ItemGraph.open(shop, "shop") as graph:
+        graph.apply([CreateItem(id="A", tags=["product"], data={"url": "https://a.example/"})])
+        failing = graph.failures()[0].item
+    context = browser.new_context(base_url=address, color_scheme=scheme)
+    page = context.new_page()
+    tabs = [f"/crawls/shop/{tab.lower()}" for tab in TABS]
+    items = [f"/crawls/shop/item?id={quote(name)}" for name in ("SKU:T1001", failing)]
+    found = []
+    for number, path in enumerate(["/", *tabs, *items, "/crawls/none/overview"]):
+        page.set_viewport_size({"width": 390 if number % 2 else 1280, "height": 800})
+        page.goto(path)
+        page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        expect(page.locator("[data-load]")).to_have_count(0)
+        for violation in axe.run(page).response["violations"]:
+            found += [(path, violation["id"], node["html"]) for node in violation["nodes"]]
+    context.close()
+
+    assert not found
