@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.changesets import additions, apply
-from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import connect
 from scrapy_itemgraph.graph.activity_calls import ActivityCalls
 from scrapy_itemgraph.graph.crawl_calls import CrawlCalls
+from scrapy_itemgraph.graph.failure_calls import FailureCalls
 from scrapy_itemgraph.graph.journal_calls import JournalCalls
 from scrapy_itemgraph.graph.limit_calls import LimitCalls
+from scrapy_itemgraph.graph.look_calls import LookCalls
 from scrapy_itemgraph.graph.prepared import prepare
 from scrapy_itemgraph.model import operations
 from scrapy_itemgraph.model.roles import RoleKind
@@ -21,11 +23,9 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.postgres import grants as role_grants
-from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, explain, outstanding, status
 from scrapy_itemgraph.store.registry import crawls
-from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,11 +38,10 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
     from scrapy_itemgraph.model.work import Note
 
-HANDLED_BY = "a person"
 _MOST_OF_URL = 10
 
 
-class ItemGraph(ActivityCalls, CrawlCalls, JournalCalls, LimitCalls):
+class ItemGraph(ActivityCalls, CrawlCalls, FailureCalls, JournalCalls, LimitCalls, LookCalls):
     """One crawl's graph; each call is a transaction of its own."""
 
     @classmethod
@@ -182,44 +181,6 @@ class ItemGraph(ActivityCalls, CrawlCalls, JournalCalls, LimitCalls):
     ) -> list[outstanding.OutstandingWork]:
         """Return outstanding work, what was never run first."""
         return self._of_known(task, partial(outstanding.worklist, task=task, limit=limit))
-
-    def failures(self, task: str | None = None, limit: int = 1000) -> list[failures.OpenFailure]:
-        """Return open failures, the oldest first, with what their attempts logged."""
-
-        def failed(connection: Connection, crawl_id: int) -> list[failures.OpenFailure]:
-            found = failures.opened(connection, crawl_id, task=task, limit=limit)
-            return failures.logged(connection, found)
-
-        return self._of_known(task, failed)
-
-    def handle(
-        self, failure: int | None = None, *, task: str | None = None, retry: bool = True
-    ) -> int:
-        """Mark failures as handled: one, a task's, or all; return how many pairs that concerned.
-
-        Their pairs may run again, unless `retry` is False: then they stay held.
-        """
-
-        def handle(connection: Connection, crawl_id: int) -> int:
-            crawls.share_crawl(connection, crawl_id)
-            found = failures.opened(
-                connection, crawl_id, task=task, failure=failure, limit=crawl_reports.STEP
-            )
-            pairs = sorted({(row.item_id, row.task_id) for row in found})
-            locked = stored_items.lock_items(connection, [item for item, _ in pairs])
-            failures.supersede(connection, pairs, by=HANDLED_BY)
-            if retry:
-                failures.unhold(connection, pairs)
-                refresh.refresh(connection, locked)
-                queues.wake_crawl(connection, crawl_id)
-            return len(pairs)
-
-        total = 0
-        while count := self._of_known(task, handle):
-            total += count
-        if failure is not None and not total:
-            raise NotFoundError(f"there is no open failure {failure}")
-        return total
 
     def explain(self, name: str, task: str | None = None) -> list[explain.Explanation]:
         """Say for a task of an item, or each, whether it may run now and what decides."""

@@ -8,7 +8,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
+from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError, OperationError
 
 MAX_ID_BYTES = 8192
 MAX_TAG_BYTES = 1000
@@ -214,3 +214,16 @@ def _period(value: Any) -> timedelta | None:
 def parse_ttl(value: Any, what: str = "ttl") -> timedelta | None:
     """Read a time to live: a period, or "never", which is None."""
     return None if value == "never" else parse_period(value, what)
+
+
+def check_nice(nice: Any) -> None:
+    """Check when work is to have its turn; None is as its task says.
+
+    Raises:
+        OperationError: it is no integer of 32 bits.
+
+    """
+    if nice is None:
+        return
+    if isinstance(nice, bool) or not isinstance(nice, int) or not -(2**31) <= nice < 2**31:
+        raise OperationError(f"nice must be an integer of 32 bits, not {nice!r}")

@@ -342,7 +342,7 @@ def _checked_create(operation: CreateItem) -> Operation:
     if operation.created_by is not None:
         input_checks.check_id(operation.created_by, "created_by")
     if operation.nice is not None:
-        _check_nice(operation.nice)
+        input_checks.check_nice(operation.nice)
     _check_not_before(operation.not_before)
     return _with(
         operation,
@@ -358,11 +358,6 @@ def _with(operation: OperationT, **values: Any) -> OperationT:
     copy = object.__new__(type(operation))
     vars(copy).update(vars(operation), **values)
     return copy
-
-
-def _check_nice(nice: Any) -> None:
-    if isinstance(nice, bool) or not isinstance(nice, int) or not -(2**31) <= nice < 2**31:
-        raise OperationError(f"nice must be an integer of 32 bits, not {nice!r}")
 
 
 def _check_not_before(moment: Any) -> None:

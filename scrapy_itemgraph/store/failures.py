@@ -17,6 +17,7 @@ from scrapy_itemgraph.store.columns import columns, typed
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime
+    from uuid import UUID
 
     from sqlalchemy import Connection
 
@@ -92,6 +93,48 @@ OPEN = text(f"""
     JOIN items i ON i.id = f.item_id
     ORDER BY f.id
 """)  # noqa: S608 - our own columns
+
+# Open failures that are alike, the oldest first.
+OF_GROUP = text(f"""
+    SELECT f.id, f.item_id, f.task_id, t.name AS task, i.name AS item, {PAGE}, f.is_refusal,
+        f.error, f.occurred_at, CAST('[]' AS json) AS log
+    FROM (
+        SELECT f.* FROM failures f
+        WHERE f.handled_at IS NULL AND f.fingerprint = :group AND f.id >= :first
+        ORDER BY f.fingerprint, f.id LIMIT :limit) AS f
+    JOIN tasks t ON t.id = f.task_id AND t.crawl_id = :crawl
+        AND (CAST(:task AS text) IS NULL OR t.name = :task)
+    JOIN items i ON i.id = f.item_id
+    ORDER BY f.id
+""")  # noqa: S608 - our own columns
+
+# Failures that a person handled since a moment, while nothing ran of their pairs since.
+UNDOABLE = text("""
+    SELECT f.id, f.item_id, f.task_id FROM failures f JOIN tasks t ON t.id = f.task_id
+    WHERE f.handled_at >= :since AND f.handled_by = :by AND t.crawl_id = :crawl
+        AND (CAST(:task AS text) IS NULL OR t.name = :task)
+        AND (CAST(:failure AS bigint) IS NULL OR f.id = :failure)
+        AND (CAST(:group AS uuid) IS NULL OR f.fingerprint = :group)
+        AND NOT EXISTS (
+            SELECT FROM attempts a
+            WHERE a.item_id = f.item_id AND a.task_id = f.task_id AND a.ended_at > f.handled_at
+                AND a.outcome <> 'released')
+        AND NOT EXISTS (
+            SELECT FROM work w
+            WHERE w.item_id = f.item_id AND w.task_id = f.task_id AND w.token IS NOT NULL)
+    ORDER BY f.id LIMIT :limit
+""")
+
+REOPEN = text("""
+    UPDATE failures SET handled_at = NULL, handled_by = NULL
+    WHERE id = ANY (CAST(:failures AS bigint[]))
+""")
+
+HOLD_AGAIN = text("""
+    UPDATE results r SET is_held = true
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS opened(item_id, task_id)
+    WHERE r.item_id = opened.item_id AND r.task_id = opened.task_id
+""")
 
 # What the attempts logged that failed: each ended in the transaction that wrote its failure.
 LOGS = text("""
@@ -196,13 +239,44 @@ def opened(
     *,
     task: str | None = None,
     failure: int | None = None,
+    group: UUID | None = None,
+    after: int = 0,
     limit: int = 1000,
 ) -> list[OpenFailure]:
-    """Return open failures, the oldest first."""
+    """Return open failures, the oldest first: one, a task's, a group's; `after` one of them."""
     engine.hot_path(connection)
-    first, last = (0, MAX_ID) if failure is None else (failure, failure)
-    given = {"crawl": crawl_id, "task": task, "first": first, "last": last, "limit": limit}
-    return typed(connection.execute(OPEN, given), OpenFailure)
+    first, last = (after + 1, MAX_ID) if failure is None else (failure, failure)
+    given = {"crawl": crawl_id, "task": task, "first": first, "limit": limit}
+    if group is not None:
+        return typed(connection.execute(OF_GROUP, {**given, "group": group}), OpenFailure)
+    return typed(connection.execute(OPEN, {**given, "last": last}), OpenFailure)
+
+
+def undoable(
+    connection: Connection,
+    crawl_id: int,
+    since: datetime,
+    *,
+    by: str,
+    task: str | None = None,
+    failure: int | None = None,
+    group: UUID | None = None,
+    limit: int = 1000,
+) -> list[tuple[int, int, int]]:
+    """Return failures that somebody handled since a moment, as (number, item, task).
+
+    Those are left out of whose pair something ran since, or runs.
+    """
+    given = {"crawl": crawl_id, "since": since, "by": by, "task": task, "failure": failure}
+    rows = connection.execute(UNDOABLE, {**given, "group": group, "limit": limit})
+    return [(row.id, row.item_id, row.task_id) for row in rows]
+
+
+def reopen(connection: Connection, found: Sequence[tuple[int, int, int]]) -> None:
+    """Open these failures again, as (number, item, task), and hold their pairs."""
+    if found:
+        connection.execute(REOPEN, columns(found, failures=0))
+        connection.execute(HOLD_AGAIN, columns(found, items=1, tasks=2))
 
 
 def logged(connection: Connection, found: Sequence[OpenFailure]) -> list[OpenFailure]:

@@ -63,6 +63,14 @@ DROP_NAMES = text("""
 """)
 
 
+SET_NICE = text("UPDATE items SET nice = :nice WHERE id = ANY (CAST(:items AS bigint[]))")
+
+
+def set_nice(connection: Connection, item_ids: Iterable[int], nice: int | None) -> None:
+    """Set when items' work has its turn; None: as their tasks say. Their work is left as it is."""
+    connection.execute(SET_NICE, {"items": list(item_ids), "nice": nice})
+
+
 def lock_items(connection: Connection, item_ids: Iterable[int]) -> list[int]:
     """Lock items in the order of their ids, and return those that exist."""
     rows = connection.execute(LOCK_ITEMS, {"items": sorted(set(item_ids))})

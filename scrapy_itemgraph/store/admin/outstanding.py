@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.store.sql_conditions import IS_READY_ALONE, IS_READY_BESIDE_OTHERS
 
@@ -16,9 +15,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+_IN_SLOT = "(CAST(:slot AS int) IS NULL OR q.slot_id = :slot)"
+_IS_IN_SLOT = """(CAST(:slot AS int) IS NULL OR w.queue_id IN (
+                        SELECT q.id FROM queues q
+                        WHERE q.crawl_id = :crawl AND q.slot_id = :slot))"""
+_IS_AFTER = "(w.is_stale, w.nice, w.seq) > (:is_stale, :nice, :seq)"
+
 # Outstanding work in the order in which it would be claimed, were all of it in one queue. Of work
 # that is ready each (queue, kind) has an index in this order: the first of each are compared, and
-# of those that are among the first all that goes before the last of them is read.
+# of those that are among the first all that goes before the last of them is read. What has a place
+# up to the given one is left out.
 WORKLIST = text(f"""
     WITH wanted AS MATERIALIZED (
         SELECT t.id, t.name FROM tasks t
@@ -26,9 +32,11 @@ WORKLIST = text(f"""
     heads AS MATERIALIZED (
         SELECT q.id AS queue_id, k.id AS kind_id, head.*
         FROM wanted t JOIN kinds k ON k.task_id = t.id JOIN queues q ON q.crawl_id = :crawl
+            AND :ready AND {_IN_SLOT}
         CROSS JOIN LATERAL (
             SELECT w.is_stale, w.nice, w.seq FROM work w
             WHERE w.queue_id = q.id AND w.kind_id = k.id AND {IS_READY_BESIDE_OTHERS}
+                AND {_IS_AFTER}
             ORDER BY w.is_stale, w.nice, w.seq
             LIMIT 1) AS head
         ORDER BY head.is_stale, head.nice, head.seq
@@ -37,13 +45,14 @@ WORKLIST = text(f"""
         SELECT is_stale, nice, seq FROM heads ORDER BY is_stale, nice, seq OFFSET :limit - 1)
     SELECT i.name AS item, {PAGE}, w.task, w.is_stale, w.nice, w.tries, w.deaths, w.stalls,
         w.not_before,
-        s.name AS slot
+        s.name AS slot, w.seq
     FROM (
         SELECT w.*, t.name AS task FROM (
             SELECT w.* FROM heads CROSS JOIN LATERAL (
                 SELECT w.* FROM work w
                 WHERE w.queue_id = heads.queue_id AND w.kind_id = heads.kind_id
                     AND {IS_READY_BESIDE_OTHERS}
+                    AND {_IS_AFTER}
                     AND (w.is_stale, w.nice, w.seq) <= (
                         coalesce((SELECT is_stale FROM last), true),
                         coalesce((SELECT nice FROM last), 2147483647),
@@ -52,14 +61,16 @@ WORKLIST = text(f"""
                 LIMIT :limit) AS w
             UNION ALL
             (SELECT w.* FROM work w
-                WHERE w.crawl_id = :crawl AND {IS_READY_ALONE}
+                WHERE :ready AND w.crawl_id = :crawl AND {IS_READY_ALONE}
                     AND w.task_id IN (SELECT id FROM wanted)
+                    AND {_IS_AFTER} AND {_IS_IN_SLOT}
                 ORDER BY w.is_stale, w.nice, w.seq
                 LIMIT :limit)
             UNION ALL
             SELECT w.* FROM wanted t CROSS JOIN LATERAL (
                 SELECT w.* FROM work w
-                WHERE w.task_id = t.id AND w.not_before IS NOT NULL AND w.token IS NULL
+                WHERE :delayed AND w.task_id = t.id AND w.not_before IS NOT NULL
+                    AND w.token IS NULL AND {_IS_AFTER} AND {_IS_IN_SLOT}
                 ORDER BY w.is_stale, w.nice, w.seq
                 LIMIT :limit) AS w) AS w
         JOIN wanted t ON t.id = w.task_id
@@ -70,6 +81,15 @@ WORKLIST = text(f"""
     JOIN limits s ON s.id = q.slot_id
     ORDER BY w.is_stale, w.nice, w.seq
 """)  # noqa: S608 - our own columns
+
+
+FROM_THE_FIRST = {
+    "ready": True,
+    "delayed": True,
+    "is_stale": False,
+    "nice": -(2**31),
+    "seq": 0,
+}
 
 
 class OutstandingWork(NamedTuple):
@@ -93,5 +113,5 @@ def worklist(
 ) -> list[OutstandingWork]:
     """Return outstanding, unclaimed work."""
     engine.hot_path(connection)
-    given = {"crawl": crawl_id, "task": task, "limit": limit}
-    return typed(connection.execute(WORKLIST, given), OutstandingWork)
+    given = {"crawl": crawl_id, "task": task, "limit": limit, "slot": None, **FROM_THE_FIRST}
+    return [OutstandingWork(*found) for *found, _ in connection.execute(WORKLIST, given)]

@@ -1,0 +1,135 @@
+"""Calls about failures: which are open, one by one or in groups, and what is done about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.graph.calls import Calls
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store import failures, queues
+from scrapy_itemgraph.store import items as stored_items
+from scrapy_itemgraph.store.admin import crawl_reports, failure_groups
+from scrapy_itemgraph.store.registry import crawls
+from scrapy_itemgraph.store.worklist import refresh
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from sqlalchemy import Connection
+
+HANDLED_BY = "a person"
+
+
+class FailureCalls(Calls):
+    """Shows open failures, handles them, and undoes that."""
+
+    def failures(
+        self,
+        task: str | None = None,
+        limit: int = 1000,
+        *,
+        group: UUID | None = None,
+        after: int = 0,
+    ) -> list[failures.OpenFailure]:
+        """Return open failures, the oldest first, with what their attempts logged.
+
+        `group` is one of `failure_groups()`; `after` the number of the last one that is known.
+        """
+
+        def failed(connection: Connection, crawl_id: int) -> list[failures.OpenFailure]:
+            found = failures.opened(
+                connection, crawl_id, task=task, group=group, after=after, limit=limit
+            )
+            return failures.logged(connection, found)
+
+        return self._of_known(task, failed)
+
+    def failure_groups(self, limit: int = 100) -> list[failure_groups.FailureGroup]:
+        """Return open failures in groups of those that are alike, the latest first."""
+        return self._of_crawl(failure_groups.groups, limit=limit)
+
+    def handle(
+        self,
+        failure: int | None = None,
+        *,
+        task: str | None = None,
+        group: UUID | None = None,
+        retry: bool = True,
+    ) -> int:
+        """Mark failures as handled: one, a task's, a group's, or all; return how many pairs.
+
+        Their pairs may run again, unless `retry` is False: then they stay held.
+        """
+
+        def handle(connection: Connection, crawl_id: int) -> int:
+            crawls.share_crawl(connection, crawl_id)
+            found = failures.opened(
+                connection,
+                crawl_id,
+                task=task,
+                failure=failure,
+                group=group,
+                limit=crawl_reports.STEP,
+            )
+            pairs = sorted({(row.item_id, row.task_id) for row in found})
+            locked = stored_items.lock_items(connection, [item for item, _ in pairs])
+            failures.supersede(connection, pairs, by=HANDLED_BY)
+            if retry:
+                failures.unhold(connection, pairs)
+                refresh.refresh(connection, locked)
+                queues.wake_crawl(connection, crawl_id)
+            return len(pairs)
+
+        total = 0
+        while count := self._of_known(task, handle):
+            total += count
+        if failure is not None and not total:
+            raise NotFoundError(f"there is no open failure {failure}")
+        return total
+
+    def unhandle(
+        self,
+        since: datetime,
+        *,
+        failure: int | None = None,
+        task: str | None = None,
+        group: UUID | None = None,
+    ) -> int:
+        """Undo what `handle` did since a moment of the database's clock; return how many failures.
+
+        They are open again, and their pairs held. What has run since, or runs, is left as it is.
+        """
+
+        def undoable(connection: Connection, crawl_id: int) -> list[tuple[int, int, int]]:
+            return failures.undoable(
+                connection,
+                crawl_id,
+                since,
+                by=HANDLED_BY,
+                task=task,
+                failure=failure,
+                group=group,
+                limit=crawl_reports.STEP,
+            )
+
+        def unhandle(connection: Connection, crawl_id: int) -> int:
+            crawls.share_crawl(connection, crawl_id)
+            found = undoable(connection, crawl_id)
+            locked = set(stored_items.lock_items(connection, [item for _, item, _ in found]))
+            still = undoable(connection, crawl_id)
+            reopened = [one for one in still if one[1] in locked]
+            failures.reopen(connection, reopened)
+            refresh.refresh(connection, locked)
+            return len(reopened)
+
+        total = 0
+        while count := self._of_known(task, unhandle):
+            total += count
+        return total
+
+    def now(self) -> datetime:
+        """Return the present moment by the database's clock."""
+        moment: datetime = self._call(lambda connection: connection.scalar(engines.NOW))
+        return moment

@@ -1,0 +1,127 @@
+"""The crawls of a database as one sees them from above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+CRAWLS = text(f"""
+    SELECT c.id, c.name, c.created_at, c.run_started_at, c.run_finished_at, last.stopped_at,
+        last.reason,
+        (SELECT count(*) FROM workers w
+            WHERE w.crawl_id = c.id AND w.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers,
+        lately.done, lately.failed, lately.items
+    FROM crawls c
+    LEFT JOIN LATERAL (
+        SELECT w.stopped_at, w.reason FROM workers w
+        WHERE w.crawl_id = c.id AND w.stopped_at IS NOT NULL
+        ORDER BY w.stopped_at DESC LIMIT 1) AS last ON true
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(m.done), 0) AS done, coalesce(sum(m.failed), 0) AS failed,
+            coalesce(sum(m.items), 0) AS items
+        FROM task_minutes m
+        WHERE m.crawl_id = c.id
+            AND m.minute >= date_trunc('minute', clock_timestamp()) - interval '1 minute'
+            AND m.minute < date_trunc('minute', clock_timestamp())) AS lately
+    WHERE c.name > :after AND (CAST(:name AS text) IS NULL OR c.name = :name)
+    ORDER BY c.name LIMIT :limit
+""")  # noqa: S608 - our own condition
+
+
+class CrawlState(StrEnum):
+    """How a crawl stands: a worker runs, or its last run is over, or it ended too early."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    NEVER_RUN = "never run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlOverview:
+    """A crawl: its state, its numbers, and what the last full minute brought.
+
+    `estimated` names the numbers that are estimates, for they are above 100,000. `stopped_at` and
+    `reason` are those of the worker that stopped last.
+    """
+
+    crawl: str
+    state: CrawlState
+    workers: int
+    items: int
+    fresh: int
+    waiting: int
+    claimed: int
+    later: int
+    due: int
+    failures: int
+    refusals: int
+    held: int
+    estimated: tuple[str, ...]
+    done_last_minute: int
+    failed_last_minute: int
+    items_last_minute: int
+    next_due: datetime | None
+    created_at: datetime
+    run_started_at: datetime | None
+    run_finished_at: datetime | None
+    stopped_at: datetime | None
+    reason: str | None
+
+
+def overview(
+    connection: Connection, *, name: str | None, after: str, limit: int
+) -> list[CrawlOverview]:
+    """Return crawls in the order of their names, of those behind `after`; or one."""
+    given = {"name": name, "after": after, "limit": limit}
+    found = []
+    for row in connection.execute(CRAWLS, given).all():
+        summary = status.summary(connection, row.id)
+        numbers = {
+            name: getattr(summary, name)
+            for name in ("fresh", "waiting", "claimed", "later", "due", "failures", "refusals")
+        }
+        numbers["waiting"] = counts.total(
+            [summary.waiting, summary.disabled, summary.stopped, summary.blocked]
+        )
+        numbers["items"] = status.items(connection, row.id)
+        numbers["held"] = counts.total([summary.failures, summary.refusals, summary.given_up])
+        found.append(
+            CrawlOverview(
+                crawl=row.name,
+                state=_state(row.workers, row.run_started_at, row.run_finished_at),
+                workers=row.workers,
+                **{name: int(number) for name, number in numbers.items()},
+                estimated=counts.estimated(numbers),
+                done_last_minute=int(row.done),
+                failed_last_minute=int(row.failed),
+                items_last_minute=int(row.items),
+                next_due=summary.next_due,
+                created_at=row.created_at,
+                run_started_at=row.run_started_at,
+                run_finished_at=row.run_finished_at,
+                stopped_at=row.stopped_at,
+                reason=row.reason,
+            )
+        )
+    return found
+
+
+def _state(workers: int, started: datetime | None, finished: datetime | None) -> CrawlState:
+    if workers:
+        return CrawlState.RUNNING
+    if started is None:
+        return CrawlState.NEVER_RUN
+    return CrawlState.INTERRUPTED if finished is None else CrawlState.FINISHED

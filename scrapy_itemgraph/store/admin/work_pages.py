@@ -1,0 +1,188 @@
+"""Work in each of its states, a page at a time, by indexes that have it in its order."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store.admin.outstanding import WORKLIST
+from scrapy_itemgraph.store.failures import PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+
+# Before all places, and how large the parts of one may be.
+_FIRST_PAIR = {"item_id": 0, "task_id": 0}
+_FIRST_TURN = {"is_stale": False, "nice": 1 - 2**31, "seq": 0}
+_MOST = {"item_id": 2**63, "task_id": 2**31, "is_stale": 2, "nice": 2**31, "seq": 2**63}
+
+
+class WorkState(StrEnum):
+    """What keeps work from being done just now, if anything; outstanding work is the first two."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    CLAIMED = "claimed"
+    HELD = "held"
+
+
+_COLUMNS = f"""i.name AS item, {PAGE}, t.name AS task, w.is_stale, w.nice, w.tries, w.deaths,
+        w.stalls, w.not_before, s.name AS slot"""
+
+# Claimed work, by its workers: that is the index of it.
+CLAIMED = text(f"""
+    SELECT {_COLUMNS}, w.claimed_at, w.worker_id AS worker, w.item_id, w.task_id
+    FROM (
+        SELECT w.* FROM workers o CROSS JOIN LATERAL (
+            SELECT w.* FROM work w WHERE w.worker_id = o.id AND w.token IS NOT NULL OFFSET 0) AS w
+        JOIN queues q ON q.id = w.queue_id
+        WHERE o.crawl_id = :crawl AND (CAST(:task AS int) IS NULL OR w.task_id = :task)
+            AND (CAST(:slot AS int) IS NULL OR q.slot_id = :slot)
+            AND (w.item_id, w.task_id) > (:item_id, :task_id)
+        ORDER BY w.item_id, w.task_id LIMIT :limit) AS w
+    JOIN tasks t ON t.id = w.task_id
+    JOIN items i ON i.id = w.item_id
+    JOIN queues q ON q.id = w.queue_id
+    JOIN limits s ON s.id = q.slot_id
+    ORDER BY w.item_id, w.task_id
+""")  # noqa: S608 - our own columns
+
+# Pairs that are held by a failure or refusal, or because somebody gave them up: no work at all.
+HELD = text(f"""
+    SELECT i.name AS item, {PAGE}, t.name AS task, r.completed_at IS NOT NULL AS is_stale,
+        coalesce(i.nice, t.nice) AS nice, s.name AS slot, r.item_id, r.task_id
+    FROM (
+        SELECT r.* FROM tasks t CROSS JOIN LATERAL (
+            SELECT r.* FROM results r WHERE r.task_id = t.id AND r.is_held
+                AND (CAST(:slot AS int) IS NULL OR EXISTS (
+                    SELECT FROM items i
+                    WHERE i.id = r.item_id AND coalesce(t.slot_id, i.slot_id) = :slot))
+                AND (t.id, r.item_id) > (:task_id, :item_id)
+            ORDER BY r.item_id LIMIT :limit) AS r
+        WHERE t.crawl_id = :crawl AND (CAST(:task AS int) IS NULL OR t.id = :task)
+        ORDER BY r.task_id, r.item_id LIMIT :limit) AS r
+    JOIN tasks t ON t.id = r.task_id
+    JOIN items i ON i.id = r.item_id
+    JOIN limits s ON s.id = coalesce(t.slot_id, i.slot_id)
+    ORDER BY r.task_id, r.item_id
+""")  # noqa: S608
+
+SLOT = text("SELECT id FROM limits WHERE kind = 'slot' AND name = :name")
+
+
+class WorkRow(NamedTuple):
+    """Work in a state; `url` and `method` are those of a request, `slot` where it waits.
+
+    `claimed_at` and `worker` are those of a claim, None of other work.
+    """
+
+    item: str
+    url: str | None
+    method: str | None
+    task: str
+    slot: str
+    state: WorkState
+    is_stale: bool
+    nice: int
+    tries: int
+    deaths: int
+    stalls: int
+    not_before: datetime | None
+    claimed_at: datetime | None
+    worker: int | None
+
+
+class WorkPage(NamedTuple):
+    """Some work, and where to go on; `after` is None where there is no more."""
+
+    rows: list[WorkRow]
+    after: str | None
+
+
+def page(
+    connection: Connection,
+    crawl_id: int,
+    *,
+    task: str | None,
+    task_id: int | None,
+    slot: str | None,
+    state: str | None,
+    after: str | None,
+    limit: int,
+) -> WorkPage:
+    """Return a page of work in a state; without one, of what is outstanding, in its order.
+
+    Raises:
+        OperationError: there is no such state, or `after` is of none of these pages.
+        NotFoundError: no work has named the slot.
+
+    """
+    if state is not None and state not in set(WorkState):
+        known = ", ".join(WorkState)
+        raise OperationError(f"there is no state {state!r}; the states are {known}")
+    engine.hot_path(connection)
+    given: dict[str, Any] = {
+        "crawl": crawl_id,
+        "slot": _slot_id(connection, slot),
+        "limit": limit + 1,
+    }
+    if state in {WorkState.CLAIMED, WorkState.HELD}:
+        item_id, last_task = _read(after, _FIRST_PAIR)
+        given |= {"task": task_id, "item_id": item_id, "task_id": last_task}
+        statement = CLAIMED if state == WorkState.CLAIMED else HELD
+        found = list(connection.execute(statement, given))
+        rows = [_row(one, WorkState(state)) for one in found[:limit]]
+        ends: list[tuple[Any, ...]] = [(one.item_id, one.task_id) for one in found]
+    else:
+        is_stale, nice, seq = _read(after, _FIRST_TURN)
+        given |= {"task": task, "is_stale": bool(is_stale), "nice": nice, "seq": seq}
+        given |= {"ready": state != WorkState.DELAYED, "delayed": state != WorkState.READY}
+        found = list(connection.execute(WORKLIST, given))
+        rows = [
+            _row(one, WorkState.READY if one.not_before is None else WorkState.DELAYED)
+            for one in found[:limit]
+        ]
+        ends = [(one.is_stale, one.nice, one.seq) for one in found]
+    has_more = len(found) > limit
+    return WorkPage(rows, json.dumps(ends[limit - 1]) if has_more else None)
+
+
+def _slot_id(connection: Connection, slot: str | None) -> int | None:
+    if slot is None:
+        return None
+    number: int | None = connection.execute(SLOT, {"name": slot}).scalar()
+    if number is None:
+        raise NotFoundError(f"no work has named the slot {slot!r}")
+    return number
+
+
+def _read(after: str | None, first: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the place that `after` stands for; the names of its parts say how large they are."""
+    if after is None:
+        return tuple(first.values())
+    try:
+        place = json.loads(after)
+    except ValueError:
+        place = None
+    is_place = isinstance(place, list) and len(place) == len(first)
+    if not is_place or not all(
+        isinstance(one, int) and abs(one) < _MOST[name]
+        for one, name in zip(place, first, strict=True)
+    ):
+        raise OperationError(f"{after!r:.80} is no place to go on from; leave it out to begin anew")
+    return tuple(place)
+
+
+def _row(found: Any, state: WorkState) -> WorkRow:
+    known: dict[str, Any] = {name: getattr(found, name, None) for name in WorkRow._fields}
+    known |= {name: known[name] or 0 for name in ("tries", "deaths", "stalls")}
+    return WorkRow(**{**known, "state": state})

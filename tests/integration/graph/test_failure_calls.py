@@ -1,0 +1,130 @@
+"""Failures in groups of those that are alike, handled and put back."""
+
+from __future__ import annotations
+
+import graphs
+import oracle
+import pytest
+from graphs import ERROR
+
+from scrapy_itemgraph import CreateItem
+from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome
+from scrapy_itemgraph.store.admin import counting
+
+pytestmark = pytest.mark.server
+
+TASKS = {"parse": {"tags": ["page"]}, "index": {"tags": ["page"]}}
+
+
+def error(message, kind="ValueError"):
+    """Return an error."""
+    return ErrorRecord(type=kind, message=message, place="shop.spiders.Shop.parse")
+
+
+@pytest.fixture
+def graph(engine):
+    """Yield a graph with three groups of failures, one of them refusals."""
+    with engine.begin() as connection:
+        crawl = graphs.Crawl.of(connection, **TASKS)
+        crawl.do(*(CreateItem(f"P{number}", ["page"]) for number in range(6)))
+        for number in range(4):
+            claim = crawl.claimed(f"P{number}")
+            crawl.end(claim, outcome=Outcome.FAILED, error=error(f"no price in row {number}"))
+        crawl.end(crawl.claimed("P4"), outcome=Outcome.FAILED, error=error("no title"))
+        crawl.end(crawl.claimed("P5"), outcome=Outcome.REFUSED, error=error("", "offsite"))
+        crawl.failed("P0", "index")
+        other = graphs.Crawl(connection, "other")
+        other.register(**TASKS)
+        other.failed("X")
+    yield ItemGraph(engine, "books")
+    with engine.connect() as connection:
+        oracle.assert_worklist_is_true(connection, crawl.id)
+
+
+def shown(graph):
+    """Return the groups: the task, the example's message, how many."""
+    return [(one.task, one.example.error["message"], one.count) for one in graph.failure_groups()]
+
+
+def test_failures_that_are_alike_are_one_group(graph):
+    """The latest group comes first, each with its last failure; refusals are apart."""
+    assert shown(graph) == [
+        ("index", ERROR.message, 1),
+        ("parse", "", 1),
+        ("parse", "no title", 1),
+        ("parse", "no price in row 3", 4),
+    ]
+    last = graph.failure_groups()[-1]
+    assert (last.is_estimated, last.is_refusal) == (False, False)
+    assert last.first_at <= last.last_at
+    assert [one.item for one in graph.failures(group=last.group)] == ["P0", "P1", "P2", "P3"]
+    first = graph.failures(group=last.group, limit=1)
+    assert [one.item for one in graph.failures(group=last.group, after=first[0].id, limit=2)] == [
+        "P1",
+        "P2",
+    ]
+    assert graph.failures(task="index", group=last.group) == []
+    (other,) = ItemGraph(graph._transactions._engine, "other").failure_groups()
+    assert other.example.item == "X"
+
+
+def test_many_alike_are_an_estimate(graph, monkeypatch):
+    """A group of more than can be counted quickly is an estimate, and says so."""
+    monkeypatch.setattr(counting, "MOST", 3)
+    assert [one.is_estimated for one in graph.failure_groups()] == [False, False, False, True]
+
+
+def test_a_group_is_handled_and_put_back(graph):
+    """Handling lets the pairs run again; undoing it makes all as it was."""
+    before, worklist = shown(graph), {(row.item, row.task) for row in graph.worklist()}
+    group = graph.failure_groups()[-1].group
+    since = graph.now()
+
+    assert graph.handle(group=group) == 4
+    assert len(graph.failure_groups()) == 3
+    assert {(row.item, row.task) for row in graph.worklist()} - worklist == {
+        (f"P{number}", "parse") for number in range(4)
+    }
+
+    assert graph.unhandle(since, group=group) == 4
+    assert shown(graph) == before
+    assert {(row.item, row.task) for row in graph.worklist()} == worklist
+
+
+def test_what_has_run_or_runs_is_not_put_back(graph, engine):
+    """Undoing leaves alone what was done, or claimed, since it was handled."""
+    since = graph.now()
+    assert graph.handle() == 7
+    with engine.begin() as connection:
+        crawl = graphs.Crawl(connection)
+        crawl.register(**TASKS)
+        crawl.done("P0")
+        crawl.claim_pair("P1")
+        crawl.failed("P2")
+
+    assert graph.unhandle(since) == 4
+
+    assert {(one.item, one.task) for one in graph.failures()} == {
+        ("P2", "parse"),
+        ("P3", "parse"),
+        ("P4", "parse"),
+        ("P5", "parse"),
+        ("P0", "index"),
+    }
+    assert graph.unhandle(since) == 0
+
+
+def test_only_what_was_asked_for_is_put_back(graph):
+    """Undoing may be of one failure, of a task, or of what was handled since a moment."""
+    first = graph.failures()[0]
+    graph.handle(task="index")
+    since = graph.now()
+    graph.handle(task="parse", retry=False)
+
+    assert graph.unhandle(since, failure=first.id) == 1
+    assert graph.unhandle(since, task="index") == 0
+    assert graph.unhandle(since, task="parse") == 5
+    with pytest.raises(NotFoundError):
+        graph.unhandle(since, task="pars")
