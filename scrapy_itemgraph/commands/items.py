@@ -10,16 +10,15 @@ from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import parsing, printing, streams
 from scrapy_itemgraph.commands.command import Argument, command, item_id
-from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError, OperationError
+from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
 from scrapy_itemgraph.model import input_checks, item_names, operations
-from scrapy_itemgraph.model.work import NEW
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from scrapy_itemgraph.commands.command import Call
-    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.model.snapshots import ResultSnapshot
 
 _LEFT_OUT = object()  # None is what "default" means
 
@@ -76,32 +75,12 @@ def show(call: Call) -> None:
     """
     name = item_id(call)
     with call.graph() as graph:
-        document = _shown(graph, name)
+        document = graph.show(name)
     categories = call.given.category
     if call.as_json and categories:
         for attempt in document["attempts"]:
             attempt["log"] = printing.shown(attempt["log"], categories)
     call.write(document, _item_lines(document, categories))
-
-
-def _shown(graph: ItemGraph, name: str) -> dict[str, Any]:
-    results = graph.results(name)  # raises for an unknown name, saying why
-    item = graph.get(name)
-    if item is None:
-        raise NotFoundError(f"the item {name!r} has just been deleted")
-    creator = None if item.created_by is None else graph.get(item.created_by)
-    url, method = item_names.page_of(item.data)
-    created_by = item_names.page_of(None if creator is None else creator.data)
-    return {
-        **asdict(item),
-        "url": url,
-        "method": method,
-        "created_by_item": None if creator is None else creator.id,
-        "created_by_url": created_by[0],
-        "created_by_method": created_by[1],
-        "results": [asdict(result) for result in results],
-        "attempts": [row._asdict() for row in graph.attempts(name)],
-    }
 
 
 def _item_lines(item: dict[str, Any], categories: Collection[str]) -> Iterator[str]:
@@ -195,19 +174,10 @@ def add(call: Call) -> None:
     created = _created(call.given)
     with call.graph(may_create=True) as graph:
         is_new = graph.crawl not in graph.crawls()
-        notes = graph.apply([created], names=["add"])
-        item = graph.get(created.id)
-        tasks = [] if item is None else [result.task for result in graph.results(created.id)]
+        document = graph.add(created)
         if is_new:
             call.note(f"scrapy itemgraph: made the crawl {printing.clean(graph.crawl)!r}")
-    is_created = any(note.label == NEW for note in notes)
-    document = {
-        "id": created.id if item is None else item.id,
-        "created": is_created,
-        "aliases": [] if item is None else item.aliases,
-        "tasks": tasks,
-    }
-    call.write(document, _added_lines(document, created.id))
+    call.write(document, _added_lines(document, str(created.id)))
 
 
 def _add_many(call: Call) -> None:
@@ -263,13 +233,11 @@ def _added_lines(document: dict[str, Any], name: str) -> Iterator[str]:
 def delete(call: Call) -> None:
     """Delete an item, its results and its work."""
     name = item_id(call)
-    deleted = operations.DeleteItem(name, forget=not call.given.keep_name)
     with call.graph() as graph:
-        graph.results(name)  # raises for an unknown name, saying why
-        notes = graph.apply([deleted], names=["delete"])
+        deleted = graph.delete(name, keep_name=call.given.keep_name)
     kept = "; its names stay taken" if call.given.keep_name else ""
-    document = {"deleted": notes[0].text, "names_kept": call.given.keep_name}
-    call.write(document, [f"deleted {printing.clean(notes[0].shown)}{kept}"])
+    document = {"deleted": deleted.text, "names_kept": call.given.keep_name}
+    call.write(document, [f"deleted {printing.clean(deleted.shown)}{kept}"])
 
 
 @command(Argument("file", help="where they are; - for standard input"), FROM)
@@ -301,7 +269,8 @@ def expire(call: Call) -> None:
     A task that a failure holds back may run again, too.
     """
     name = item_id(call)
-    _change(call, operations.Expire(id=name, task=call.given.task), name)
+    with call.graph() as graph:
+        _write_results(call, graph.expire(name, call.given.task))
 
 
 @command(
@@ -333,7 +302,8 @@ def set_ttl(call: Call) -> None:
     if given.id is None or given.ttl is _LEFT_OUT:
         raise UsageError("give ID and TTL, or --task TASK --recompute")
     name = item_id(call)
-    _change(call, operations.SetTTL(given.ttl, id=name, task=given.task), name)
+    with call.graph() as graph:
+        _write_results(call, graph.set_ttl(name, given.ttl, given.task))
 
 
 def _recompute_ttl(call: Call) -> None:
@@ -345,12 +315,7 @@ def _recompute_ttl(call: Call) -> None:
     call.write({"task": given.task, "changed": changed}, [f"{changed:,} results changed"])
 
 
-def _change(call: Call, operation: operations.Operation, name: str) -> None:
-    """Apply an operation to an item's results, and show what they are now."""
-    with call.graph() as graph:
-        graph.results(name)  # raises for an unknown name, saying why
-        graph.apply([operation], names=[name])
-        task = call.given.task
-        results = [one for one in graph.results(name) if task is None or one.task == task]
+def _write_results(call: Call, results: Sequence[ResultSnapshot]) -> None:
+    """Show what results are after a change."""
     lines = printing.table(results, _STATES) if results else ["no task has a result of it"]
     call.write([asdict(result) for result in results], lines)

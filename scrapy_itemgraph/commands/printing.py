@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.model import counts, documents
 from scrapy_itemgraph.model.attempt_logs import LEVELS
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.tools import wording
@@ -67,7 +67,7 @@ def dump(document: Any, stream: TextIO) -> str:
     What would steer a terminal or cannot be written is escaped: the same values, as valid JSON.
     """
     is_utf8 = (stream.encoding or "utf-8").lower().replace("-", "") == "utf8"
-    text = json.dumps(document, ensure_ascii=not is_utf8, indent=2, default=_plain)
+    text = json.dumps(document, ensure_ascii=not is_utf8, indent=2, default=documents.plain)
     return escaped(text)
 
 
@@ -101,16 +101,6 @@ def coloured(text: str, style: str | None = None) -> str:
         sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
     return f"\x1b[{style}m{text}\x1b[0m" if style and has_colour else text
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return str(value)
 
 
 def moment(value: datetime | None) -> str:

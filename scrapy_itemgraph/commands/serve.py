@@ -1,33 +1,50 @@
-"""The HTTP door: an API, and pages to look at."""
+"""The HTTP door: an API, pages to look at, and the tokens that let in."""
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.commands import parsing
+from scrapy.exceptions import UsageError
+
+from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
+from scrapy_itemgraph.model.tokens import Role
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.graph import ItemGraph
+
+_BACKLOG = 128  # connections that wait to be taken
+_TOKENS: printing.Columns = {"TOKEN": "name", "ROLE": "role", "MADE": "created_at"}
 
 
 @command(
     Argument("--host", metavar="ADDRESS", default="127.0.0.1", help="where to listen (127.0.0.1)"),
     Argument("--port", metavar="N", type=parsing.port, default=8808, help="(8808); 0: a free one"),
+    Argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a name by which the server may be called; may be repeated; *: any",
+    ),
 )
 def serve(call: Call) -> None:
     """Serve the item graph over HTTP, until Ctrl-C.
 
-    The API is under /api/v1, pages for people are at /. It takes the extra `web`:
-    pip install "scrapy-itemgraph[web]".
+    The API is under /api/v1, pages for people are at /. Without tokens only this machine is served.
+    It takes the extra `web`: pip install "scrapy-itemgraph[web]".
     """
     host, port = call.given.host, call.given.port
     try:
         # What only this command needs, and an extra.
-        from scrapy_itemgraph.web import graphs, server  # noqa: PLC0415
+        from scrapy_itemgraph.web import app, graphs, server  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f'serve needs {error.name}; install it with `pip install "scrapy-itemgraph[web]"`'
@@ -36,13 +53,40 @@ def serve(call: Call) -> None:
         _listening(host, port) as listening,
         call.graph(connections=graphs.CONNECTIONS, lock_wait=graphs.LOCK_WAIT) as graph,
     ):
-        url = _url(host, listening.getsockname()[1])
+        address, port = listening.getsockname()[:2]
+        is_near = ipaddress.ip_address(address).is_loopback
+        has_tokens = bool(graph.tokens())
+        _refuse_strangers(call, host, is_near=is_near, has_tokens=has_tokens)
+        names = [*call.given.allow_host, *([] if is_near else [host])]
+        application = app.create_app(
+            graphs.Graphs(graph), allowed_hosts=names, any_address=not is_near
+        )
+        url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
         def ready() -> None:
-            call.write({"url": url}, [f"The item graph is served at {url} (Ctrl-C ends it)"])
+            whom = "those who have a token" if has_tokens else "this machine alone: no tokens"
+            call.write(
+                {"url": url, "has_tokens": has_tokens},
+                [f"The item graph is served at {url} to {whom} (Ctrl-C ends it)"],
+            )
             sys.stdout.flush()
 
-        server.serve(graphs.Graphs(graph), listening, ready)
+        server.serve(application, listening, ready)
+
+
+def _refuse_strangers(call: Call, host: str, *, is_near: bool, has_tokens: bool) -> None:
+    if has_tokens:
+        return
+    if not is_near:
+        raise OperationError(
+            f"without tokens only this machine is served, and {host} is reached by others; make a "
+            "token first: scrapy itemgraph token add NAME --role operate"
+        )
+    if call.given.allow_host:
+        raise OperationError(
+            "--allow-host is for servers with tokens; make one first: scrapy itemgraph token add "
+            "NAME --role operate"
+        )
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -50,16 +94,60 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(128)
-    except OSError as error:
-        reason = error.strerror or str(error)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(_BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise OperationError(
             f"cannot listen at {host} port {port}: {reason}; --port N takes another, 0 a free one"
         ) from None
     return listening
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+@command(
+    Argument("action", choices=["add", "list", "remove"], help="add, list or remove"),
+    Argument("name", nargs="?", help="whose token it is, such as grafana"),
+    Argument(
+        "--role", choices=[str(role) for role in Role], metavar="ROLE", help="read, or operate"
+    ),
+)
+def token(call: Call) -> None:
+    """Make, list or remove the tokens that let in over HTTP.
+
+    A token is shown once, when it is made; the database has its SHA-256. They are for all crawls.
+    """
+    given = call.given
+    if (given.name is None) != (given.action == "list"):
+        raise UsageError("give NAME, unless it is `token list`")
+    if (given.role is None) == (given.action == "add"):
+        raise UsageError("--role ROLE, read or operate, goes with `token add` and no other")
+    with call.graph(may_create=given.action == "add") as graph:
+        document, lines = _ACTIONS[given.action](graph, given.name, given.role)
+    call.write(document, lines)
+
+
+def _add(graph: ItemGraph, name: str, role: str) -> tuple[Any, Sequence[str]]:
+    secret = graph.add_token(name, role)
+    document = {"name": name, "role": role, "token": secret}
+    return document, [secret, f"the token {name} may {role}; it is not shown again"]
+
+
+def _remove(graph: ItemGraph, name: str, _: object) -> tuple[Any, Sequence[str]]:
+    graph.remove_token(name)
+    return {"removed": name}, [f"removed the token {name}"]
+
+
+def _list(graph: ItemGraph, *_: object) -> tuple[Any, Sequence[str]]:
+    found = graph.tokens()
+    document = [
+        {"name": one.name, "role": str(one.role), "created_at": one.created_at} for one in found
+    ]
+    return document, list(printing.table(found, _TOKENS)) if found else ["there are no tokens"]
+
+
+_ACTIONS: dict[str, Any] = {"add": _add, "remove": _remove, "list": _list}

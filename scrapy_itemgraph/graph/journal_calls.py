@@ -80,6 +80,26 @@ class JournalCalls(Calls):
                 yield from rows
                 after = rows[-1].number
 
+    def journal_after(
+        self,
+        after: int = 0,
+        limit: int = 100,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        item_classes: Sequence[str] = (),
+    ) -> list[Kept]:
+        """Return the next scraped items that were kept, by number, as `journal` has them."""
+        read = partial(
+            scraped_items.read,
+            after_id=after,
+            limit=limit,
+            since=since,
+            until=until,
+            item_classes=item_classes,
+        )
+        return self._of_crawl(read)
+
     def kept(self) -> int:
         """Count the scraped items that were kept."""
         return self._of_crawl(scraped_items.count)

@@ -1,22 +1,30 @@
-"""Who may what: read, or operate as well."""
+"""Who may what: tokens, and what is allowed without any."""
 
 from __future__ import annotations
 
 import ipaddress
+import threading
+import time
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from scrapy_itemgraph.model import tokens
+from scrapy_itemgraph.model.tokens import Role, Token
 from scrapy_itemgraph.web.problems import Problem
 
+if TYPE_CHECKING:
+    from scrapy_itemgraph.web.graphs import Graphs
 
-class Role(StrEnum):
-    """What somebody may do."""
-
-    READ = "read"
-    OPERATE = "operate"
+COOKIE = "itemgraph_token"
+# Seconds that tokens are remembered, and so how long one that was removed still lets in.
+REMEMBERED = 2.0
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+# What proxies add: who is behind one is not on this machine, though the proxy may be.
+_OF_PROXIES = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_bearer = HTTPBearer(auto_error=False, description="made by `scrapy itemgraph token add`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +40,82 @@ class Visitor:
         return self.role is Role.OPERATE
 
 
-def is_loopback(host: str | None) -> bool:
+class Access:
+    """Knows the tokens of the database, and who bears one."""
+
+    def __init__(self, graphs: Graphs) -> None:
+        self._graphs = graphs
+        self._lock = threading.Lock()
+        self._tokens: dict[bytes, Token] = {}
+        self._read_at = -REMEMBERED
+
+    def tokens(self) -> dict[bytes, Token]:
+        """Return the tokens of the last moments, by digest."""
+        with self._lock:
+            if time.monotonic() - self._read_at >= REMEMBERED:
+                self._tokens = self._graphs.database.tokens_by_digest()
+                self._read_at = time.monotonic()
+            return self._tokens
+
+    def of_secret(self, secret: str) -> Visitor | None:
+        """Return who bears a token; None: nobody."""
+        found = self.tokens().get(tokens.digest(secret))
+        return None if found is None else Visitor(found.name, found.role)
+
+    def visitor(self, request: Request) -> Visitor:
+        """Return who sends a request.
+
+        Raises:
+            Problem: nobody that is known; or, without tokens, somebody elsewhere.
+
+        """
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if scheme:
+            found = self.of_secret(secret.strip()) if scheme.lower() == "bearer" else None
+            if found is None:
+                raise Problem(401, "this token is not known", _CHALLENGE)
+            return found
+        if not self.tokens():
+            return _local(request)
+        found = self.of_secret(request.cookies.get(COOKIE, ""))
+        if found is None:
+            raise Problem(
+                401,
+                "send a token, as `Authorization: Bearer TOKEN`, or log in at /login; "
+                "`scrapy itemgraph token add` makes one",
+                _CHALLENGE,
+            )
+        return found
+
+
+def _local(request: Request) -> Visitor:
+    """Let in this machine's users, as long as there are no tokens."""
+    is_near = request.client is not None and is_loopback(request.client.host)
+    if not is_near or any(name in request.headers for name in _OF_PROXIES):
+        raise Problem(
+            403,
+            "without tokens only this machine is served, and not through a proxy; "
+            "`scrapy itemgraph token add` makes a token",
+        )
+    return Visitor(None, Role.OPERATE)
+
+
+def is_loopback(host: str) -> bool:
     """Tell whether an address or a name is this machine's own."""
-    if host is None:
-        return False
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return host.lower().rstrip(".") == "localhost"
+        name = host.lower().rstrip(".")
+        return name == "localhost" or name.endswith(".localhost")
 
 
-def reader(request: Request) -> Visitor:
+def reader(
+    request: Request,
+    _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+) -> Visitor:
     """Let in who may read."""
-    client = request.client
-    if client is None or not is_loopback(client.host):
-        raise Problem(403, "only this machine may ask, as long as there are no tokens")
-    return Visitor(None, Role.OPERATE)
+    access: Access = request.app.state.access
+    return access.visitor(request)
 
 
 Reader = Annotated[Visitor, Depends(reader)]
@@ -56,7 +124,11 @@ Reader = Annotated[Visitor, Depends(reader)]
 def operator(visitor: Reader) -> Visitor:
     """Let in who may change something."""
     if not visitor.may_operate:
-        raise Problem(403, f"the token {visitor.name!r} may read, but change nothing")
+        raise Problem(
+            403,
+            f"the token {visitor.name!r} may read, and change nothing; "
+            "one made with --role operate may",
+        )
     return visitor
 
 

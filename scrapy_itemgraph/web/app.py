@@ -2,33 +2,86 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
+from starlette.middleware import Middleware
 from starlette.staticfiles import StaticFiles
 
-from scrapy_itemgraph.web import pages, problems
+from scrapy_itemgraph.web import api, health, login, models, pages, problems
+from scrapy_itemgraph.web.access import Access
+from scrapy_itemgraph.web.protection import BODY_LIMIT, Headed, Protection
 from scrapy_itemgraph.web.raw_paths import RawPaths
+from scrapy_itemgraph.web.streams import Ending, Streams
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from starlette.types import ASGIApp
+
     from scrapy_itemgraph.web.graphs import Graphs
 
 STATIC = files("scrapy_itemgraph.web") / "static"
+DESCRIPTION = "The item graph of a Scrapy project: what was crawled, what is to be, and why."
 
 
-def create_app(graphs: Graphs) -> FastAPI:
-    """Make the application that serves graphs, which stay open as long as it is used."""
-    app = FastAPI(
+class Application(FastAPI):
+    """An application whose headers are on every answer, also where an error is not foreseen."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Put the headers outside of all that may fail."""
+        return Headed(super().build_middleware_stack())
+
+    def openapi(self) -> dict[str, Any]:
+        """Describe the API; each refusal is a problem document."""
+        if self.openapi_schema is None:
+            schema = super().openapi()
+            schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+            schemas["Problem"] = models.Problem.model_json_schema()
+            self.openapi_schema = schema
+        return self.openapi_schema
+
+
+def create_app(
+    graphs: Graphs,
+    *,
+    allowed_hosts: Collection[str] = (),
+    any_address: bool = False,
+    body_limit: int = BODY_LIMIT,
+) -> FastAPI:
+    """Make the application that serves graphs, which stay open as long as it is used.
+
+    It answers under this machine's own names, `localhost` and loopback addresses; under
+    `allowed_hosts`, `"*"` being any; and with `any_address` under addresses that are numbers.
+    Bodies have at most `body_limit` bytes.
+    """
+    stopping = asyncio.Event()
+    app = Application(
         title="scrapy-itemgraph",
+        description=DESCRIPTION,
         openapi_url="/api/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        middleware=[
+            Middleware(
+                Protection, hosts=allowed_hosts, any_address=any_address, body_limit=body_limit
+            ),
+            Middleware(Ending, stopping=stopping),
+            Middleware(RawPaths),
+        ],
     )
     app.state.graphs = graphs
+    app.state.access = Access(graphs)
+    app.state.stopping = stopping
+    app.state.streams = Streams()
+    app.state.numbers = health.Numbers(graphs)
     problems.handle(app)
+    app.include_router(api.router)
+    app.include_router(health.router)
+    app.include_router(login.router)
     app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=str(STATIC)), name="static")
-    app.add_middleware(RawPaths)
     return app

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 
 from scrapy_itemgraph.graph import ItemGraph
-from scrapy_itemgraph.web.raw_paths import SegmentParameter
+from scrapy_itemgraph.web import raw_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,9 +70,11 @@ def _all(request: Request) -> Graphs:
 AllGraphs = Annotated[Graphs, Depends(_all)]
 
 
-def _of_path(graphs: AllGraphs, crawl: SegmentParameter) -> ItemGraph:
+def _of_request(graphs: AllGraphs, crawl: str = "") -> ItemGraph:
     return graphs.of(crawl)
 
 
-# Of the crawl that the path names, as `{crawl:segment}`.
-CrawlGraph = Annotated[ItemGraph, Depends(_of_path)]
+raw_paths.register()  # `{crawl:segment}`
+
+# Of the crawl that the path names; elsewhere of `?crawl=`, or the one that is served.
+CrawlGraph = Annotated[ItemGraph, Depends(_of_request)]

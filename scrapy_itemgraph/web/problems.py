@@ -2,51 +2,65 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import JSONResponse
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from scrapy_itemgraph import exceptions
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.web.documents import written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fastapi import FastAPI, Request
 
+logger = logs.logger(__name__)
+
 PROBLEM = "application/problem+json"
-# The first that fits.
+# The first that fits; what is none of these is about what was sent.
 STATUSES: dict[type[exceptions.ItemGraphError], HTTPStatus] = {
     exceptions.NotFoundError: HTTPStatus.NOT_FOUND,
     exceptions.ItemNotFoundError: HTTPStatus.NOT_FOUND,
     exceptions.NameTakenError: HTTPStatus.CONFLICT,
-    exceptions.OperationError: HTTPStatus.UNPROCESSABLE_ENTITY,
     exceptions.DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
+_JSON = re.compile(r"application/([\w.-]+\+)?json")
+RETRY_AFTER = {"Retry-After": "5"}  # seconds
 
 
 class Problem(Exception):  # noqa: N818 - the name that RFC 9457 gives it
     """A refusal, with its status and a sentence that says why and what to do."""
 
-    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        errors: list[dict[str, Any]] | None = None,
+    ) -> None:
         super().__init__(detail)
         self.status = HTTPStatus(status)
         self.detail = detail
         self.headers = dict(headers or {})
+        self.errors = errors or []
 
 
-def answer(problem: Problem, **more: Any) -> JSONResponse:
+def answer(problem: Problem) -> Response:
     """Return the answer that says what is wrong."""
     document = {
         "type": "about:blank",
         "title": problem.status.phrase,
         "status": int(problem.status),
         "detail": problem.detail,
-        **more,
     }
-    return JSONResponse(
-        document, status_code=problem.status, headers=problem.headers, media_type=PROBLEM
-    )
+    if problem.errors:
+        document["errors"] = problem.errors
+    return Response(written(document), problem.status, problem.headers, PROBLEM)
 
 
 def of_error(error: exceptions.ItemGraphError) -> Problem:
@@ -55,20 +69,52 @@ def of_error(error: exceptions.ItemGraphError) -> Problem:
         (status for kind, status in STATUSES.items() if isinstance(error, kind)),
         HTTPStatus.UNPROCESSABLE_ENTITY,
     )
-    headers = {"Retry-After": "5"} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
-    return Problem(status, str(error), headers)
+    is_away = status is HTTPStatus.SERVICE_UNAVAILABLE
+    return Problem(status, str(error), RETRY_AFTER if is_away else {})
 
 
 def handle(app: FastAPI) -> None:
     """Have an application answer with problem documents."""
 
-    async def refused(_: Request, error: Exception) -> JSONResponse:
+    async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)
         return answer(error)
 
-    async def failed(_: Request, error: Exception) -> JSONResponse:
+    async def failed(_: Request, error: Exception) -> Response:
         assert isinstance(error, exceptions.ItemGraphError)
         return answer(of_error(error))
 
+    async def unknown(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        detail = str(error.detail)
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            detail = f"there is nothing at {request.url.path[:200]}; /api/v1/openapi.json lists it"
+        return answer(Problem(error.status_code, detail, error.headers))
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if isinstance(error.body, bytes) and not _JSON.fullmatch(declared):
+            return answer(Problem(415, "send JSON, with the header content-type: application/json"))
+        return answer(of_validation(error))
+
+    async def broken(_: Request, error: Exception) -> Response:
+        logger.error("An answer failed", exc_info=error)
+        return answer(Problem(500, "an error of the server; its log says more"))
+
     app.add_exception_handler(Problem, refused)
     app.add_exception_handler(exceptions.ItemGraphError, failed)
+    app.add_exception_handler(HTTPException, unknown)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(Exception, broken)
+
+
+def of_validation(error: RequestValidationError) -> Problem:
+    """Return what is said of values that do not fit: where each is, and why; not what it was."""
+    errors = [
+        {"at": ".".join(map(str, one["loc"])), "why": str(one["msg"])} for one in error.errors()
+    ]
+    first = f"{errors[0]['at']}: {errors[0]['why']}" if errors else "a value does not fit"
+    is_json = all(one["type"] != "json_invalid" for one in error.errors())
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if is_json else HTTPStatus.BAD_REQUEST
+    return Problem(status, first, errors=errors[:20])

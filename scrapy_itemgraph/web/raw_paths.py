@@ -6,16 +6,13 @@ So routes are matched on the path as it was sent, and `{id:segment}` decodes one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, unquote_to_bytes
 
-from fastapi import Path
 from starlette.convertors import Convertor, register_url_convertor
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
-
-SegmentParameter = Annotated[str, Path()]
 
 
 class SegmentConvertor(Convertor[str]):
@@ -32,7 +29,9 @@ class SegmentConvertor(Convertor[str]):
         return quote(value, safe="")
 
 
-register_url_convertor("segment", SegmentConvertor())
+def register() -> None:
+    """Let routes have `{name:segment}`."""
+    register_url_convertor("segment", SegmentConvertor())
 
 
 class RawPaths:

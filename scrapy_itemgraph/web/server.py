@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from typing import TYPE_CHECKING
 
 import uvicorn
-
-from scrapy_itemgraph.web.app import create_app
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
     from types import FrameType
 
-    from scrapy_itemgraph.web.graphs import Graphs
+    from fastapi import FastAPI
+
 
 HEAD_LIMIT = 64 * 1024  # bytes of a request's line and headers: ids may have 8 kB, encoded 24
 CLOSE_WITHIN = 3  # seconds that answers under way have after SIGTERM
 
 
-def serve(graphs: Graphs, listening: socket.socket, ready: Callable[[], None]) -> None:
+def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM; answers under way are finished.
 
     `ready` is called as soon as it answers, and ends well when it is told to.
     """
     config = uvicorn.Config(
-        create_app(graphs),
+        app,
         http="h11",
         ws="none",
         lifespan="off",
@@ -36,14 +36,17 @@ def serve(graphs: Graphs, listening: socket.socket, ready: Callable[[], None]) -
         access_log=False,
         server_header=False,
     )
-    _Server(config, ready).run(sockets=[listening])
+    _Server(config, app.state.stopping, ready).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
     """Ends by returning: uvicorn's own ends by the signal, and then nothing is put away."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, stopping: asyncio.Event, ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self._stopping = stopping
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -56,3 +59,4 @@ class _Server(uvicorn.Server):
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
         self.should_exit = True
+        self._stopping.set()

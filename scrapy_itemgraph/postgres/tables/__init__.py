@@ -9,7 +9,26 @@ each check would take a share lock on the same row.
 
 from __future__ import annotations
 
-from scrapy_itemgraph.postgres.tables import activity, crawls, feeds, items, limits, sessions, work
+from scrapy_itemgraph.postgres.tables import (
+    activity,
+    crawls,
+    feeds,
+    items,
+    limits,
+    sessions,
+    tokens,
+    work,
+)
 from scrapy_itemgraph.postgres.tables.base import metadata
 
-__all__ = ["activity", "crawls", "feeds", "items", "limits", "metadata", "sessions", "work"]
+__all__ = [
+    "activity",
+    "crawls",
+    "feeds",
+    "items",
+    "limits",
+    "metadata",
+    "sessions",
+    "tokens",
+    "work",
+]

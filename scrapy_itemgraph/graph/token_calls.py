@@ -1,0 +1,70 @@
+"""Calls about the tokens of the HTTP door, which are for all crawls of the database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.graph.calls import Calls
+from scrapy_itemgraph.model import tokens
+from scrapy_itemgraph.store.admin import tokens as stored_tokens
+from scrapy_itemgraph.tools.wording import closest
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.model.tokens import Role, Token
+
+
+class TokenCalls(Calls):
+    """Makes, lists and removes tokens."""
+
+    def tokens(self) -> list[Token]:
+        """Return the tokens, by name, without their secrets, which nobody knows any more."""
+        return list(self.tokens_by_digest().values())
+
+    def tokens_by_digest(self) -> dict[bytes, Token]:
+        """Return the tokens, each by what `scrapy_itemgraph.model.tokens.digest` makes of it."""
+        return self._call(stored_tokens.by_digest)
+
+    def add_token(self, name: str, role: Role | str) -> str:
+        """Make a token, and return its secret, which is shown this once.
+
+        Raises:
+            OperationError: the name is taken, or no name, or there is no such role.
+
+        """
+        tokens.check_name(name)
+        if role not in set(tokens.Role):
+            raise OperationError(
+                f"there is no role {role!r:.80}; the roles are {', '.join(tokens.Role)}"
+            )
+        secret = tokens.new_secret()
+
+        def add(connection: Connection) -> None:
+            digest = tokens.digest(secret)
+            if not stored_tokens.add(connection, name, tokens.Role(role), digest):
+                raise OperationError(
+                    f"there is a token {name!r} already; remove it first, or take another name"
+                )
+
+        self._call(add)
+        return secret
+
+    def remove_token(self, name: str) -> None:
+        """Remove a token: within seconds nobody is let in with it any more.
+
+        Raises:
+            NotFoundError: there is none of that name.
+
+        """
+
+        def remove(connection: Connection) -> None:
+            if not stored_tokens.remove(connection, name):
+                known = [one.name for one in stored_tokens.by_digest(connection).values()]
+                listed = ", ".join(known) or "none yet"
+                raise NotFoundError(
+                    f"there is no token {name!r:.80}{closest(name, known)}; there are {listed}"
+                )
+
+        self._call(remove)

@@ -1,0 +1,62 @@
+"""Tokens of the HTTP door: who may read, and who may change something."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.exceptions import OperationError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_PREFIX = "itemgraph_"  # so that who finds one in a file knows what it is
+_RANDOM_BYTES = 32
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
+
+
+class Role(StrEnum):
+    """What the bearer of a token may do; who operates reads as well."""
+
+    READ = "read"
+    OPERATE = "operate"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as it is known after it was made: without its secret."""
+
+    name: str
+    role: Role
+    created_at: datetime
+
+
+def new_secret() -> str:
+    """Draw a secret of 256 random bits."""
+    return _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+
+
+def digest(secret: str) -> bytes:
+    """Return what is stored of a secret: its SHA-256.
+
+    A slow hash protects passwords, which can be guessed; 256 random bits cannot.
+    """
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def check_name(name: str) -> str:
+    """Return a token's name if it is one.
+
+    Raises:
+        OperationError: it is not.
+
+    """
+    if not _NAME.fullmatch(name):
+        raise OperationError(
+            f"{name!r:.80} cannot name a token: up to 100 letters, digits, and . _ @ - in between"
+        )
+    return name

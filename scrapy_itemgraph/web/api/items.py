@@ -1,0 +1,146 @@
+"""Items: read, added, merged, deleted; their results, and when these expire."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+
+from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.model import item_names, operations
+from scrapy_itemgraph.web import models
+from scrapy_itemgraph.web.access import Operator, Reader
+from scrapy_itemgraph.web.documents import answer, page
+from scrapy_itemgraph.web.graphs import CrawlGraph
+from scrapy_itemgraph.web.parameters import AfterNumber, Limit
+
+router = APIRouter()
+
+ItemId = Annotated[
+    str,
+    Path(
+        min_length=1,
+        description="an id or an alias, percent-encoded: a slash in it is %2F",
+    ),
+]
+TaskName = Annotated[str, Path(min_length=1)]
+Attempts = Annotated[int, Query(ge=0, le=1000, description="of the last attempts, at most")]
+
+
+@router.get("/items", response_model=models.Page[models.Listed])
+def list_items(
+    graph: CrawlGraph, _: Reader, after: AfterNumber = 0, limit: Limit = 100
+) -> Response:
+    """List items, in the order in which they were made."""
+    rows = graph.items_after(after, limit)
+    return answer(page(rows, limit, lambda row: row[0], lambda row: asdict(row[1])))
+
+
+@router.post("/items/add", status_code=201, response_model=models.Added, responses={200: {}})
+def add_item(graph: CrawlGraph, _: Operator, given: models.NewItem) -> Response:
+    """Add an item, unless its id is taken: then nothing changes, and the status is 200."""
+    drawn: dict[str, Any] = {} if given.id is None else {"id": given.id}
+    created = operations.CreateItem(
+        **drawn,
+        tags=given.tags,
+        data=given.data,
+        prefix=given.prefix,
+        aliases=given.aliases,
+        nice=given.nice,
+        not_before=given.not_before,
+    )
+    added = graph.add(created)
+    return answer(added, 201 if added["created"] else 200)
+
+
+@router.get("/items/{item:segment}", response_model=models.Item)
+def get_item(graph: CrawlGraph, _: Reader, item: ItemId, attempts: Attempts = 10) -> Response:
+    """Show an item: names, tags, data, results, and last attempts with what they logged."""
+    return answer(graph.show(item, attempts=attempts))
+
+
+@router.post("/items/{item:segment}", response_model=models.Merged, responses={201: {}})
+def merge_item(graph: CrawlGraph, _: Operator, item: ItemId, given: models.MergedItem) -> Response:
+    """Merge data, key by key, and tags into an item; it is made if there is none."""
+    is_new = graph.merge(item, data=given.data, tags=given.tags)
+    return answer({**graph.show(item), "created": is_new}, 201 if is_new else 200)
+
+
+@router.delete("/items/{item:segment}", response_model=models.Deleted)
+def delete_item(
+    graph: CrawlGraph,
+    _: Operator,
+    item: ItemId,
+    keep_name: Annotated[bool, Query(description="leave its names taken")] = False,
+) -> Response:
+    """Delete an item, its results and its work."""
+    deleted = graph.delete(item, keep_name=keep_name)
+    return answer({"deleted": deleted.text, "names_kept": keep_name})
+
+
+@router.get("/items/{item:segment}/metadata", response_model=dict[str, Any])
+def get_metadata(
+    graph: CrawlGraph,
+    _: Reader,
+    item: ItemId,
+    operations: Annotated[list[str], Query(description="tasks; left out: all")] = [],  # noqa: B006
+) -> Response:
+    """Return the metadata of an item's results, by task; what never ran has none."""
+    results = {one.task: one for one in graph.results(item)}
+    for task in operations:
+        if task not in results:
+            listed = ", ".join(results) or "none"
+            raise NotFoundError(f"the item {item!r} has no task {task!r}; it has {listed}")
+    return answer(
+        {
+            task: one.metadata
+            for task, one in results.items()
+            if one.completed_at is not None and (not operations or task in operations)
+        }
+    )
+
+
+@router.get("/items/{item:segment}/operations", response_model=list[models.Result])
+def get_results(graph: CrawlGraph, _: Reader, item: ItemId) -> Response:
+    """List the tasks that apply to an item, with the state, expiry and success of each."""
+    return answer(graph.results(item))
+
+
+@router.post(
+    "/items/{item:segment}/operations/{task:segment}/expire",
+    response_model=list[models.Result],
+)
+def expire_result(graph: CrawlGraph, _: Operator, item: ItemId, task: TaskName) -> Response:
+    """Make a task's result stale, so that it runs again, also when a failure holds it back."""
+    return answer(graph.expire(item, task))
+
+
+@router.post("/items/{item:segment}/expire", response_model=list[models.Result])
+def expire_results(graph: CrawlGraph, _: Operator, item: ItemId) -> Response:
+    """Make all results of an item stale."""
+    return answer(graph.expire(item))
+
+
+@router.put("/items/{item:segment}/ttl", response_model=list[models.Result])
+def set_ttl(graph: CrawlGraph, _: Operator, item: ItemId, given: models.NewTTL) -> Response:
+    """Set when results expire, counted from when they were made."""
+    return answer(graph.set_ttl(item, given.ttl, given.task))
+
+
+@router.get("/items/{item:segment}/attempts", response_model=list[models.Attempt])
+def get_attempts(graph: CrawlGraph, _: Reader, item: ItemId, limit: Limit = 10) -> Response:
+    """List the last attempts at an item's tasks, the latest first."""
+    return answer(graph.attempts(item, limit))
+
+
+@router.get("/items/{item:segment}/explain", response_model=list[models.Explanation])
+def explain(
+    graph: CrawlGraph, _: Reader, item: ItemId, task: Annotated[str | None, Query()] = None
+) -> Response:
+    """Say why an item's tasks run next, or do not."""
+    explained = graph.explain(item, task)
+    found = graph.get(item)
+    url, method = item_names.page_of(None if found is None else found.data)
+    known = {"item": item if found is None else found.id, "url": url, "method": method}
+    return answer([{**known, **asdict(one)} for one in explained])

@@ -1,0 +1,129 @@
+"""Streams of events: what moves, told to browsers that stay."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.responses import StreamingResponse
+
+from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.web.documents import written
+from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Hashable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from scrapy_itemgraph.web.access import Access
+
+MEDIA_TYPE = "text/event-stream"
+EVERY = 2.0  # seconds between two looks
+SIGN_OF_LIFE = 15.0  # seconds without news after which a comment is sent
+MOST = 200  # streams at a time
+
+
+class Streams:
+    """Keeps streams: all that ask for the same share one look at the database."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._looks: dict[Hashable, tuple[float, asyncio.Task[bytes]]] = {}
+
+    def answer(
+        self, request: Request, key: Hashable, read: Callable[[], Any], *, event: str = "message"
+    ) -> StreamingResponse:
+        """Return a stream of what `read` returns, sent at first and whenever it is another.
+
+        `read` runs in a thread; those with the same key share what one of them reads. While the
+        database is away the stream says `event: problem`, and goes on when it is back.
+
+        Raises:
+            Problem: there are too many streams.
+
+        """
+        if self._open >= MOST:
+            raise Problem(503, f"there are {MOST} streams already", RETRY_AFTER)
+        return StreamingResponse(self._events(request, key, read, event), media_type=MEDIA_TYPE)
+
+    async def _events(
+        self, request: Request, key: Hashable, read: Callable[[], Any], event: str
+    ) -> AsyncIterator[bytes]:
+        access: Access = request.app.state.access
+        self._open += 1
+        last, sent_at = b"", time.monotonic()
+        try:
+            while True:
+                try:
+                    await run_in_threadpool(access.visitor, request)
+                    said = _message(event, await self._look(key, read))
+                except Problem:
+                    return
+                except ItemGraphError as error:
+                    said = _message("problem", written({"detail": str(error)}))
+                if said != last:
+                    last, sent_at = said, time.monotonic()
+                    yield said
+                elif time.monotonic() - sent_at >= SIGN_OF_LIFE:
+                    sent_at = time.monotonic()
+                    yield b": still here\n\n"
+                await asyncio.sleep(EVERY)
+        finally:
+            self._open -= 1
+
+    async def _look(self, key: Hashable, read: Callable[[], Any]) -> bytes:
+        """Return what was read last, read anew where that is too long ago."""
+        begun, task = self._looks.get(key, (0.0, None))
+        if task is None or time.monotonic() - begun >= EVERY:
+
+            async def look() -> bytes:
+                return written(await run_in_threadpool(read))
+
+            now = time.monotonic()
+            self._looks = {k: v for k, v in self._looks.items() if now - v[0] < 10 * EVERY}
+            task = asyncio.create_task(look())
+            self._looks[key] = now, task
+        return await asyncio.shield(task)
+
+
+def _message(event: str, data: bytes) -> bytes:
+    return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
+
+
+class Ending:
+    """Middleware: has streams of events end when the server does, as if their readers had gone."""
+
+    def __init__(self, app: ASGIApp, stopping: asyncio.Event) -> None:
+        self._app = app
+        self._stopping = stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        is_stream = False
+
+        async def sent(message: Message) -> None:
+            nonlocal is_stream
+            if message["type"] == "http.response.start":
+                declared = Headers(raw=message["headers"]).get("content-type", "")
+                is_stream = declared.startswith(MEDIA_TYPE)
+            await send(message)
+
+        async def received() -> Message:
+            hearing = asyncio.ensure_future(receive())
+            ending = asyncio.ensure_future(self._stopping.wait())
+            try:
+                await asyncio.wait([hearing, ending], return_when=asyncio.FIRST_COMPLETED)
+                if is_stream and not hearing.done():
+                    return {"type": "http.disconnect"}
+                return await hearing
+            finally:
+                hearing.cancel()
+                ending.cancel()
+
+        is_read = scope["type"] == "http" and scope["method"] == "GET"
+        await self._app(scope, received if is_read else receive, sent if is_read else send)

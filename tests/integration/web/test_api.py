@@ -1,0 +1,124 @@
+"""What `ItemGraph` can, under /api/v1, in the words of the command line."""
+
+from __future__ import annotations
+
+import pytest
+from web_servers import encoded
+
+API = "/api/v1/crawls/books"
+JOURNAL = """
+    INSERT INTO journal (crawl_id, item_class, fields)
+    SELECT 1, 'dict', '{}' FROM generate_series(1, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("", ["status"]),
+        ("/worklist", ["worklist"]),
+        ("/items/NEW/explain", ["explain", "NEW"]),
+        ("/tasks", ["tasks"]),
+        ("/slots", ["slots"]),
+    ],
+)
+def test_documents_are_those_of_the_command_line(web, path, command):
+    """What is read over HTTP is what the command writes with --json."""
+    assert web.get(API + path) == web.itemgraph(*command, "--crawl", "books")
+
+
+def test_items_are_paged_by_what_follows(web):
+    """Pages of items have each once, in the order in which they were made, and end with null."""
+    names, after = [], "0"
+    while after is not None:
+        page = web.get(f"{API}/items?limit=2&after={after}")
+        names += [one["id"] for one in page["rows"]]
+        after = page["next"]
+
+    assert names[:3] == ["URL:https://a.example/1?x=y", "FAILED", "NEW"]
+    assert len(names) == len(set(names))
+
+
+def test_tasks_are_disabled_enabled_and_recomputed(web):
+    """What is done to a task holds; an unknown one is refused with what it resembles."""
+    assert web.ask("POST", f"{API}/tasks/parse/disable").json() == {
+        "task": "parse",
+        "enabled": False,
+    }
+    assert not web.get(f"{API}/tasks")[0]["is_enabled"]
+    web.ask("POST", f"{API}/tasks/parse/enable")
+    assert web.get(f"{API}/tasks")[0]["is_enabled"]
+    assert web.ask("POST", f"{API}/tasks/parse/recompute-ttl").json()["task"] == "parse"
+    refused = web.ask("POST", f"{API}/tasks/pars/enable")
+    assert refused.status_code == 404
+    assert refused.json()["detail"] == "there is no task 'pars'; did you mean 'parse'?"
+    assert refused.headers["content-type"] == "application/problem+json"
+
+
+def test_slots_are_blocked_and_set(web):
+    """A slot is blocked for a period and let go, and delays and limits are set and taken back."""
+    slot = "/api/v1/slots/a.example"
+
+    assert web.ask("PUT", f"{slot}/block", {"for": "1h"}).json()["blocked_by"] == "person"
+    assert web.ask("DELETE", f"{slot}/block").json()["blocked_until"] is None
+    assert web.ask("PUT", f"{slot}/delay", {"seconds": 2}).json()["set_gap"] == 2
+    assert web.ask("PUT", f"{slot}/delay", {"seconds": None}).json()["set_gap"] is None
+    limited = web.ask("PUT", f"/api/v1/limits/{encoded('slot:a.example')}", {"rate": "1/2s"})
+    assert limited.json()["set_gap"] == 2
+    both = web.ask("PUT", f"{slot}/block", {"for": "1h", "until": "2030-01-01T00:00"})
+    assert both.status_code == 422
+
+
+def test_operations_are_applied_all_or_none(web):
+    """Operations are one transaction, and an error names the one that cannot be carried out."""
+    create = {"op": "createItem", "id": "OP", "data": {}}
+    rename = {"op": "renameItem", "id": "NOWHERE", "to": "ELSEWHERE"}
+
+    refused = web.ask("POST", f"{API}/operations", {"operations": [create, rename]})
+    assert refused.status_code == 422
+    assert refused.json()["detail"].startswith("operation 2: ")
+    assert web.ask("GET", f"{API}/items/OP").status_code == 404
+    assert web.ask("POST", f"{API}/operations", {"operations": [create]}).json() == [
+        {"operation": "create_item", "label": "new", "text": "OP"}
+    ]
+    unknown = web.ask("POST", f"{API}/operations", {"operations": [{"op": "fly"}]})
+    assert "operation 1: unknown operation 'fly'" in unknown.json()["detail"]
+
+
+def test_when_results_expire_is_set(web):
+    """A TTL is given in seconds or in words, for one task or all; nonsense is refused."""
+    path = f"{API}/items/{encoded('URL:https://a.example/1?x=y')}/ttl"
+
+    (set_,) = web.ask("PUT", path, {"ttl": "2d", "task": "parse"}).json()
+    assert set_["expires_at"] is not None
+    assert web.ask("PUT", path, {"ttl": "never"}).status_code == 200
+    assert web.ask("PUT", path, {"ttl": "soon"}).status_code == 422
+
+
+def test_the_journal_is_paged(web, filled, engine_of):
+    """Scraped items that were kept are read by number."""
+    with engine_of(filled).begin() as connection:
+        connection.exec_driver_sql(JOURNAL)
+
+    page = web.get(f"{API}/journal?limit=2&since=2020-01-01")
+    assert [one["item_class"] for one in page["rows"]] == ["dict", "dict"]
+    assert len(web.get(f"{API}/journal?after={page['next']}")["rows"]) == 1
+    assert web.get(f"{API}/journal?item_class=other")["rows"] == []
+
+
+def test_health_and_metrics(web):
+    """/healthz tells that the database answers, and /metrics counts by crawl and task."""
+    assert web.get("/healthz") == {"status": "ok"}
+    metrics = web.ask("GET", "/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 'itemgraph_completed{crawl="books",task="parse"} 1.0' in metrics.text
+
+
+def test_what_is_not_there_is_said_so(web):
+    """An unknown path, method, crawl and number of a row are refused in a sentence each."""
+    assert "/api/v1/openapi.json" in web.ask("GET", "/api/v2/x").json()["detail"]
+    assert web.ask("PATCH", f"{API}/items/A").status_code == 405
+    unknown = web.ask("GET", "/api/v1/crawls/boks")
+    assert unknown.status_code == 404
+    assert "did you mean 'books'?" in unknown.json()["detail"]
+    assert web.ask("GET", f"{API}/items?after=x").json()["errors"][0]["at"] == "query.after"

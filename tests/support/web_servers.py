@@ -1,0 +1,114 @@
+"""`scrapy itemgraph serve` in a process of its own, and requests to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import httpx
+
+from scrapy_itemgraph.postgres import engine as engines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import sqlalchemy as sa
+
+SCRAPY = [sys.executable, "-m", "scrapy", "itemgraph"]
+PATIENCE = 30.0  # seconds
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that runs, and where."""
+
+    url: str
+    line: str
+    database: str
+    process: subprocess.Popen[str]
+    client: httpx.Client
+
+    def ask(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
+        """Send a request; a body as JSON."""
+        given = {} if body is None else {"json": body}
+        return self.client.request(method, self.url.rstrip("/") + path, **given, **options)
+
+    def get(self, path: str, **options: Any) -> Any:
+        """Return the document at a path."""
+        answer = self.ask("GET", path, **options)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def stop(self, how: int = signal.SIGTERM) -> tuple[int, str]:
+        """End the server, and return its exit code and what it wrote to standard error."""
+        self.process.send_signal(how)
+        _, errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, errors
+
+    def itemgraph(self, *arguments: str) -> Any:
+        """Run a command on the same database, and return its document."""
+        return run(self.database, *arguments)
+
+
+def run(database: str, *arguments: str) -> Any:
+    """Run a command on a database, and return its document."""
+    setting = f"ITEMGRAPH_DATABASE_URL={database}"
+    done = subprocess.run(
+        [*SCRAPY, *arguments, "--json", "-s", setting],
+        cwd=tempfile.gettempdir(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@contextmanager
+def serving(database: str, *arguments: str, cwd: Path | None = None) -> Iterator[Server]:
+    """Serve a database on a free port."""
+    process = subprocess.Popen(
+        [*SCRAPY, "serve", "--port", "0", *arguments, "-s", f"ITEMGRAPH_DATABASE_URL={database}"],
+        cwd=cwd or tempfile.gettempdir(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+/", line)
+        assert found, (line, process.communicate(timeout=PATIENCE))
+        url = found[0].replace("0.0.0.0", "127.0.0.1")
+        with httpx.Client(timeout=PATIENCE, trust_env=False) as client:
+            yield Server(url, line, database, process, client)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.communicate(timeout=PATIENCE)
+
+
+def encoded(name: str) -> str:
+    """Return a name as it stands in a path."""
+    return quote(name, safe="")
+
+
+def rows(url: str, sql: str) -> list[sa.Row]:
+    """Return what a query finds."""
+    engine = engines.sync_engine(url)
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql(sql).all()
+    engine.dispose()
+    return found
