@@ -126,7 +126,7 @@ results = Table(
             "AND (expires_at IS NOT NULL OR invalidated_at IS NOT NULL OR is_held)"
         ),
     ),
-    Index("results_held_idx", "task_id", postgresql_where=text("is_held")),
+    Index("results_held_idx", "task_id", "item_id", postgresql_where=text("is_held")),
 )
 
 

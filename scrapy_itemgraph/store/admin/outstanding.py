@@ -73,9 +73,13 @@ def _in_turn(of_task: str = "", of_item: str = "") -> TextClause:
                     LIMIT :limit)
                 UNION ALL
                 SELECT w.* FROM wanted t CROSS JOIN LATERAL (
-                    SELECT w.* FROM work w
-                    WHERE :delayed AND w.task_id = t.id AND w.not_before IS NOT NULL
-                        AND w.token IS NULL{of_item} AND {_IS_AFTER} AND {_IS_IN_SLOT}
+                    SELECT w.* FROM (
+                        SELECT w.* FROM work w
+                        WHERE :delayed AND w.task_id = t.id AND w.not_before IS NOT NULL
+                            AND w.token IS NULL{of_item} AND {_IS_AFTER}
+                        ORDER BY w.is_stale, w.nice, w.seq
+                        LIMIT CASE WHEN CAST(:slot AS int) IS NULL THEN :limit ELSE :most END) AS w
+                    WHERE {_IS_IN_SLOT}
                     ORDER BY w.is_stale, w.nice, w.seq
                     LIMIT :limit) AS w) AS w
             JOIN wanted t ON t.id = w.task_id
@@ -126,6 +130,7 @@ FROM_THE_FIRST = {
     "is_stale": False,
     "nice": -(2**31),
     "seq": 0,
+    "most": 0,
 }
 
 

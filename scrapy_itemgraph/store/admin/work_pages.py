@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
+MOST_LOOKED_AT = 100_000  # of each task's delayed or held work, where only a slot's is asked for
+
 # Before all places, and how large the parts of one may be.
 _FIRST_PAIR = {"item_id": 0, "task_id": 0}
 _FIRST_TURN = {"is_stale": False, "nice": 1 - 2**31, "seq": 0}
@@ -62,12 +64,15 @@ HELD = text(f"""
         coalesce(i.nice, t.nice) AS nice, s.name AS slot, r.item_id, r.task_id
     FROM (
         SELECT r.* FROM tasks t CROSS JOIN LATERAL (
-            SELECT r.* FROM results r WHERE r.task_id = t.id AND r.is_held
-                AND (CAST(:slot AS int) IS NULL OR EXISTS (
-                    SELECT FROM items i
-                    WHERE i.id = r.item_id AND coalesce(t.slot_id, i.slot_id) = :slot))
-                AND (t.id, r.item_id) > (:task_id, :item_id)
-            ORDER BY r.item_id LIMIT :limit) AS r
+            SELECT r.* FROM (
+                SELECT r.* FROM results r WHERE r.task_id = t.id AND r.is_held
+                    AND (r.task_id, r.item_id) > (:task_id, :item_id)
+                ORDER BY r.task_id, r.item_id
+                LIMIT CASE WHEN CAST(:slot AS int) IS NULL THEN :limit ELSE :most END) AS r
+            WHERE CAST(:slot AS int) IS NULL OR EXISTS (
+                SELECT FROM items i
+                WHERE i.id = r.item_id AND coalesce(t.slot_id, i.slot_id) = :slot)
+            ORDER BY r.task_id, r.item_id LIMIT :limit) AS r
         WHERE t.crawl_id = :crawl AND (CAST(:task AS int) IS NULL OR t.id = :task)
         ORDER BY r.task_id, r.item_id LIMIT :limit) AS r
     JOIN tasks t ON t.id = r.task_id
@@ -132,6 +137,7 @@ def page(
     engine.hot_path(connection)
     given: dict[str, Any] = {
         "crawl": crawl_id,
+        "most": MOST_LOOKED_AT,
         "slot": _slot_id(connection, slot),
         "limit": limit + 1,
     }
