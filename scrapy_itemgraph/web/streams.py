@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.web.access import Access
 
 MEDIA_TYPE = "text/event-stream"
-EVERY = 2.0  # seconds between two looks
+EVERY = 2.0  # seconds between two looks at least
+SHARE = 0.05  # of the time is spent looking at most, for each key
 SIGN_OF_LIFE = 15.0  # seconds without news after which a comment is sent
 MOST = 200  # streams at a time
 
@@ -33,7 +35,7 @@ class Streams:
 
     def __init__(self) -> None:
         self._open = 0
-        self._looks: dict[Hashable, tuple[float, asyncio.Task[bytes]]] = {}
+        self._looks: dict[Hashable, _Look] = {}
 
     def answer(
         self, request: Request, key: Hashable, read: Callable[[], Any], *, event: str = "message"
@@ -77,18 +79,36 @@ class Streams:
             self._open -= 1
 
     async def _look(self, key: Hashable, read: Callable[[], Any]) -> bytes:
-        """Return what was read last, read anew where that is too long ago."""
-        begun, task = self._looks.get(key, (0.0, None))
-        if task is None or time.monotonic() - begun >= EVERY:
+        """Return what was read last, read anew where that is too long ago.
 
-            async def look() -> bytes:
-                return written(await run_in_threadpool(read))
+        What takes long is read the less often, and never by two at once.
+        """
+        now = time.monotonic()
+        look = self._looks.get(key)
+        if look is None or now >= look.due:
+            kept = 10 * EVERY
+            self._looks = {k: one for k, one in self._looks.items() if now < one.due + kept}
+            look = self._looks[key] = _Look()
+            look.task = asyncio.create_task(look.read(read))
+        assert look.task is not None
+        return await asyncio.shield(look.task)
 
-            now = time.monotonic()
-            self._looks = {k: v for k, v in self._looks.items() if now - v[0] < 10 * EVERY}
-            task = asyncio.create_task(look())
-            self._looks[key] = now, task
-        return await asyncio.shield(task)
+
+class _Look:
+    """A look at the database, and when the next one is due: not before this one has ended."""
+
+    def __init__(self) -> None:
+        self.due = math.inf
+        self.task: asyncio.Task[bytes] | None = None
+
+    async def read(self, read: Callable[[], Any]) -> bytes:
+        """Read in a thread."""
+        began = time.monotonic()
+        try:
+            return written(await run_in_threadpool(read))
+        finally:
+            ended = time.monotonic()
+            self.due = began + max(EVERY, (ended - began) / SHARE)
 
 
 def _message(event: str, data: bytes) -> bytes:

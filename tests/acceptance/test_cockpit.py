@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import urllib.request
 from pathlib import Path
@@ -14,7 +15,11 @@ from conftest import new_database
 from proxies import proxy
 
 from scrapy_itemgraph import CreateItem, ItemGraph
+from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.store import items as stored_items
+from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +83,21 @@ def page(browser, address) -> Iterator[Page]:
     assert not complaints
 
 
+def hold(url, names, failure, error) -> None:
+    """Let a task of items fail as a worker would record it."""
+    engine = engines.sync_engine(url)
+    with engine.begin() as connection:
+        ids = [stored_items.resolve(connection, 1, name) for name in names]
+        record = ErrorRecord.read(error)
+        failed = [
+            failures.Failed(item_id=one, task_id=failure.task_id, version="1", error=record)
+            for one in ids
+        ]
+        failures.record(connection, failed)
+        refresh.refresh(connection, ids)
+    engine.dispose()
+
+
 def test_each_page_is_a_click_away(page) -> None:
     """From the list of crawls every page of a crawl is reached by its tab, and says its name."""
     page.goto("/")
@@ -112,7 +132,7 @@ def test_an_item_shows_what_is_known_of_it(page) -> None:
     page.goto("/crawls/shop/item?id=SKU:T1001")
 
     expect(page.get_by_text("Green tea, 100 g")).to_be_visible()
-    expect(page.get_by_text("EAN:4012345010015")).to_be_visible()
+    expect(page.locator("dd", has_text="EAN:4012345010015")).to_be_visible()
     expect(page.get_by_role("link", name="CATEGORY:tea").first).to_be_visible()
     expect(page.locator("details.result")).to_have_count(4)
     expect(page.get_by_role("row", name="parse_product")).to_contain_text("ok")
@@ -137,6 +157,38 @@ def test_a_failure_is_understood_handled_and_seen_to_succeed(page, shop, crawled
 
     expect(page.locator("h1")).to_have_text("SKU:T1016")
     expect(page.get_by_role("row", name="parse_product").first).to_contain_text("ok")
+
+
+def test_handling_is_undone_as_long_as_nothing_ran(page) -> None:
+    """The button beside the message opens the failure again."""
+    page.goto("/crawls/shop/failures")
+    page.get_by_role("button", name="run again").click()
+    expect(page.get_by_text("No open failure")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+
+    expect(page.get_by_role("status")).to_contain_text("1 failure is open again")
+    expect(page.locator("article")).to_have_count(1)
+
+
+def test_failures_of_a_group_are_handled_one_by_one(page, shop) -> None:
+    """What is alike is one group; one of it is handled without closing what is open."""
+    with ItemGraph.open(shop, "shop") as graph:
+        (failure,) = graph.failures()
+        error = {**failure.error, "message": "could not convert string to float: ' ask you'"}
+        others = [CreateItem(id=f"X:{n}", tags=["product"], data={"url": "x:"}) for n in range(3)]
+        graph.apply(others)
+    hold(shop, [f"X:{n}" for n in range(3)], failure, error)
+    page.goto("/crawls/shop/failures")
+    group = page.locator("article", has_text="3 times")
+    group.get_by_text("one by one").click()
+    listed = group.locator("ul.members li")
+    expect(listed).to_have_count(3)
+    listed.first.get_by_role("button", name="Handle").click()
+
+    expect(listed).to_have_count(2)
+    expect(page.get_by_role("status")).to_contain_text("1 failure is handled")
+    with ItemGraph.open(shop, "shop") as graph:
+        assert len(graph.failures()) == 3
 
 
 def test_two_people_handle_the_same_failure(page, address, browser) -> None:
@@ -179,6 +231,60 @@ def test_work_is_explained_and_expired(page) -> None:
     page.get_by_text("explain, change").click()
 
     expect(page.locator("ul.reasons")).to_contain_text("it was expired by hand")
+
+
+def test_work_is_filtered_and_its_turn_is_set(page, shop) -> None:
+    """Work is shown by task, slot and state, in links that can be shared; nice moves its turn."""
+    with ItemGraph.open(shop, "shop") as graph:
+        urls = {"A": "https://a.example/", "B": "https://b.example/"}
+        graph.apply(
+            [CreateItem(id=name, tags=["product"], data={"url": url}) for name, url in urls.items()]
+        )
+    page.goto("/crawls/shop/worklist")
+    expect(page.locator("tbody th")).to_have_text([re.compile("^A"), re.compile("^B")])
+    page.get_by_label("Slot").fill("b.example")
+    page.get_by_label("Task").select_option("parse_product")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tbody th")).to_have_text([re.compile("^B")])
+    assert "slot=b.example" in page.url
+    page.get_by_text("explain, change").click()
+    page.get_by_label("nice").fill("-5")
+    page.get_by_role("button", name="Set").click()
+    expect(page.get_by_role("status")).to_contain_text("B has nice -5")
+    page.get_by_role("link", name="All").click()
+    expect(page.locator("tbody th")).to_have_text([re.compile("^B"), re.compile("^A")])
+    page.get_by_label("State").select_option("held")
+    page.get_by_role("button", name="Show").click()
+
+    expect(page.locator("tbody th")).to_contain_text(BROKEN)
+
+
+def test_the_drawing_leads_to_what_made_an_item(page) -> None:
+    """One walks along the drawing, from a product to its category and on to the shop."""
+    page.goto("/crawls/shop/item?id=SKU:T1001")
+    page.locator("svg a", has_text="CATEGORY:tea").click()
+    expect(page.locator("h1")).to_have_text("CATEGORY:tea")
+    expect(page.locator("svg a", has_text="SKU:T1001")).to_have_count(1)
+    page.locator("svg a", has_text="SHOP:tea").click()
+
+    expect(page.locator("h1")).to_have_text("SHOP:tea")
+
+
+def test_items_are_searched_by_part_and_by_path(page) -> None:
+    """Part of a name finds items, and so does a path in their data; a wrong one is refused."""
+    page.goto("/crawls/shop/search")
+    page.get_by_label("What").fill("T102")
+    page.get_by_label("How").select_option("part")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("main li")).to_have_count(10)
+    page.get_by_label("What").fill("$.price ? (@ > 11)")
+    page.get_by_label("How").select_option("path")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("main li").first).to_contain_text("SKU:")
+    page.get_by_label("What").fill("$$$")
+    page.get_by_role("button", name="Search").click()
+
+    expect(page.get_by_text("this is no JSON path")).to_be_visible()
 
 
 def test_an_item_is_deleted_after_a_question(page, shop) -> None:
@@ -231,7 +337,9 @@ def test_nothing_that_a_website_sent_runs(page, shop) -> None:
         page.goto(f"/crawls/shop/{path}")
 
         assert page.evaluate("window.owned") is None
-        hrefs = page.eval_on_selector_all("a[href]", "all => all.map(a => a.protocol)")
+        hrefs = page.eval_on_selector_all(
+            "a[href]", "all => all.map(a => new URL(a.href.baseVal ?? a.href, location).protocol)"
+        )
         assert set(hrefs) <= {"http:", "https:"}
     page.goto("/crawls/shop/item?id=" + quote(name))
     expect(page.locator("h1")).to_contain_text("<script>")

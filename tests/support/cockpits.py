@@ -43,15 +43,21 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+class _Server(uvicorn.Server):
+    """Ends streams of events when it ends."""
+
+    async def shutdown(self, sockets=None) -> None:
+        self.config.app.state.stopping.set()
+        await super().shutdown(sockets)
+
+
 @contextmanager
 def cockpit(url: str) -> Iterator[str]:
     """Serve the cockpit of a database, and yield its address without the last slash."""
     listening = socket.create_server(("127.0.0.1", 0))
     with Graphs.open(url) as graphs, listening:
-        config = uvicorn.Config(
-            create_app(graphs), log_config=None, lifespan="off", timeout_graceful_shutdown=1
-        )
-        server = uvicorn.Server(config)
+        app = create_app(graphs)
+        server = _Server(uvicorn.Config(app, log_config=None, lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

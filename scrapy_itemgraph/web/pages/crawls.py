@@ -20,15 +20,28 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=PageRoute)
 
 
+_SHOWN = 50
+
+
 @router.get("/", name="crawls")
-def crawls(request: Request, visitor: Reader, graphs: AllGraphs) -> HTMLResponse:
-    """Show the crawls of the database."""
-    found = []
-    for name in graphs.database.crawls():
-        graph = graphs.of(name)
-        minutes = plots.summed(graph.minutes())
-        found.append((summaries.of_graph(graph), plots.plot(minutes, datetime.now(UTC))))
-    return page(request, "crawls.html", visitor=visitor, crawls=found)
+def crawls(request: Request, visitor: Reader, graphs: AllGraphs, after: str = "") -> HTMLResponse:
+    """Show the crawls of the database, by name."""
+    found = graphs.database.overview(after=after, limit=_SHOWN)
+    now = datetime.now(UTC)
+    shown = [
+        (
+            summaries.of_overview(one),
+            plots.plot(plots.summed(graphs.of(one.crawl).minutes()), now),
+        )
+        for one in found
+    ]
+    return page(
+        request,
+        "crawls.html",
+        visitor=visitor,
+        crawls=shown,
+        after=found[-1].crawl if len(found) == _SHOWN else None,
+    )
 
 
 @router.get("/crawls/{crawl:segment}", name="crawl")
@@ -48,13 +61,13 @@ def overview(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLRespon
 def overview_of(graph: ItemGraph) -> dict[str, Any]:
     """Return what the overview shows, for the page and for what is sent as it changes."""
     status = graph.status()
-    workers = summaries.workers_of(graph, stopped=3)
-    one = summaries.of_status(status, workers)
-    minutes = plots.summed(graph.minutes())
+    (found,) = graph.overview(graph.crawl)
+    one = summaries.of_overview(found)
     return {
         "one": one,
+        "notes": list(summaries.notes(status)),
         "tasks": status["tasks"],
-        "workers": workers,
-        "plot": plots.plot(minutes, datetime.now(UTC)),
-        "failures_badge": one.failures or "",
+        "workers": summaries.workers_of(graph, stopped=3),
+        "plot": plots.plot(plots.summed(graph.minutes()), datetime.now(UTC)),
+        "failures_badge": one["failures"] or "",
     }

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_CHARACTER = 7.3  # about the width of one, in pixels
 _LINE = 16  # pixels
 _PADDING = 10
 _GAP_ACROSS = 78  # between layers; an edge's word stands there
@@ -108,12 +108,13 @@ def drawn(nodes: Sequence[Node], edges: Iterable[Edge]) -> Drawing:
     """Lay a graph out. Edges between keys that have no node are left out, and so are loops."""
     keys = {node.key for node in nodes}
     kept = [e for e in edges if e.start in keys and e.end in keys and e.start != e.end]
-    layers = _layers(nodes, kept)
+    layers = _drawn_near(_layers(nodes, kept), kept)
     places = {
         node.key: _Place(
             layers[node.key],
             node,
-            width=2 * _PADDING + _CHARACTER * max(map(len, (node.title, *node.lines))),
+            width=2 * _PADDING
+            + max(_width(node.title, 1.0), *(_width(x, 0.9) for x in node.lines), 30.0),
             height=2 * _PADDING - 2 + _LINE * (1 + len(node.lines)),
         )
         for node in nodes
@@ -164,6 +165,24 @@ def _visited(root: str, after: dict[str, list[str]], seen: set[str]) -> list[str
             seen.add(end)
             stack.append((end, iter(after[end])))
     return finished
+
+
+def _drawn_near(layers: dict[str, int], edges: Sequence[Edge]) -> dict[str, int]:
+    """Move what nothing leads to right before what it leads to."""
+    has_before = {edge.end for edge in edges}
+    found = dict(layers)
+    for key in layers:
+        after = [layers[edge.end] for edge in edges if edge.start == key]
+        if key not in has_before and after:
+            found[key] = max(0, min(after) - 1)
+    return found
+
+
+def _width(text: str, scale: float) -> float:
+    """Return about how many pixels a text takes, rather too many."""
+    wide = sum(1 for char in text if unicodedata.east_asian_width(char) in "WF")
+    large = sum(1 for char in text if char.isupper() or char.isdecimal() or char in "mwMW_@%")
+    return scale * (6.9 * len(text) + 1.6 * large + 6 * wide)
 
 
 def _route(start: _Place, end: _Place, columns: list[list[_Place]]) -> list[_Place]:

@@ -1,149 +1,163 @@
-"""Open failures, grouped by what is the same, and their handling."""
+"""Open failures, grouped by what is the same, their handling, and its undoing."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import links, messages
-from scrapy_itemgraph.web.pages.rendering import page
+from scrapy_itemgraph.web.pages.rendering import many, page
 from scrapy_itemgraph.web.pages.routes import Fields, PageRoute, back_to
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from collections.abc import Mapping
 
-    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.store.admin.failure_groups import FailureGroup
     from scrapy_itemgraph.store.failures import OpenFailure
 
 router = APIRouter(route_class=PageRoute)
 
-_MEMBERS = 50  # of a group that are listed
+_GROUPS = 100
+_MEMBERS = 100  # of a group that a page lists
 
 
-@dataclass(slots=True)
-class Member:
-    """One failure of a group."""
-
-    id: int
-    item: str
-    message: str
-    occurred_at: datetime
-
-
-@dataclass(slots=True, kw_only=True)
-class Group:
-    """Failures that are alike, with an example."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A group as its card shows it."""
 
     key: str
     task: str
     is_refusal: bool
-    type: str
-    message: str
-    place: str
     count: int
     first_at: datetime
     last_at: datetime
     example: OpenFailure
-    spider: str
-    traceback: str
-    snippet: str
-    version: str = ""
-    snippet_note: str = ""
-    members: list[Member] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> str:
+        """Return a text of the example's error: type, message, place, spider, traceback, snippet.
+
+        What it lacks is empty.
+        """
+        return str(self.example.error.get(name) or "")
+
+
+def _shown(group: FailureGroup) -> Shown:
+    return Shown(
+        group.group.hex,
+        group.task,
+        group.is_refusal,
+        counts.Estimate(group.count) if group.is_estimated else group.count,
+        group.first_at,
+        group.last_at,
+        group.example,
+    )
 
 
 @router.get("/crawls/{crawl:segment}/failures", name="failures")
 def failures(request: Request, visitor: Reader, graph: CrawlGraph, task: str = "") -> HTMLResponse:
-    """Show open failures in groups."""
-    tasks = graph.tasks()
+    """Show open failures in groups, the latest first."""
+    groups = graph.failure_groups(_GROUPS)
     return page(
         request,
         "failures.html",
         visitor=visitor,
         crawl=graph.crawl,
         tab="failures",
-        task_names=[one.name for one in tasks],
+        task_names=[one.name for one in graph.tasks()],
         filters={"task": task},
-        groups=_groups(graph, task or None),
-        next_cursor=None,
+        groups=[_shown(one) for one in groups if task in {"", one.task}],
+        is_cut=len(groups) == _GROUPS,
     )
 
 
-def _groups(graph: ItemGraph, task: str | None) -> list[Group]:
-    found: dict[str, Group] = {}
-    for one in graph.failures(task):
-        key = _key(one)
-        error = one.error
-        member = Member(one.id, one.item, str(error.get("message") or ""), one.occurred_at)
-        if key not in found:
-            found[key] = Group(
-                key=key,
-                task=one.task,
-                is_refusal=one.is_refusal,
-                type=str(error.get("type") or "Error"),
-                message=member.message,
-                place=str(error.get("place") or ""),
-                count=0,
-                first_at=one.occurred_at,
-                last_at=one.occurred_at,
-                example=one,
-                spider=str(error.get("spider") or "SPIDER"),
-                traceback=str(error.get("traceback") or ""),
-                snippet=str(error.get("snippet") or ""),
-            )
-        group = found[key]
-        group.count += 1
-        group.last_at = max(group.last_at, one.occurred_at)
-        if len(group.members) < _MEMBERS:
-            group.members.append(member)
-    return sorted(found.values(), key=lambda group: group.last_at, reverse=True)
-
-
-def _key(one: OpenFailure) -> str:
-    message = re.sub(r"\d+", "0", str(one.error.get("message") or "")[:200])
-    parts = (one.task, str(one.is_refusal), str(one.error.get("type")), message)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+@router.get("/crawls/{crawl:segment}/failures/group", name="failure group")
+def members(
+    request: Request, visitor: Reader, graph: CrawlGraph, group: str, after: int = 0
+) -> HTMLResponse:
+    """List the failures of a group one by one, the oldest first."""
+    found = graph.failures(group=_uuid(group), after=after, limit=_MEMBERS)
+    return page(
+        request,
+        "failure-group.html",
+        visitor=visitor,
+        crawl=graph.crawl,
+        tab="failures",
+        group=group,
+        failures=found,
+        after=found[-1].id if len(found) == _MEMBERS else None,
+    )
 
 
 @router.post("/crawls/{crawl:segment}/handle", name="handle")
 def handle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
     """Handle a failure, a group of them, or all of a task."""
     retry = bool(form["retry"])
+    which = {name: form.exact(name) for name in ("failure", "group", "task") if form[name]}
     path = back_to(request, links.of_crawl(graph.crawl, "failures"))
+    since = graph.now()
     try:
-        number = _handled(graph, form, retry=retry)
+        number = graph.handle(**_which(which), retry=retry)
     except NotFoundError:
         number = 0
     if not number:
-        return messages.say(
-            request, path, "There was nothing left to handle: somebody was faster.", kind="warn"
-        )
-    what = "1 failure is" if number == 1 else f"{number:,} failures are"
+        text = "There was nothing left to handle: somebody was faster."
+        return messages.say(request, path, text, kind="warn")
+    what = f"{many(number, 'failure')} {'is' if number == 1 else 'are'}"
     then = "what it held may run again" if retry else "it stays held until it is expired"
-    return messages.say(request, path, f"{what} handled: {then}.")
+    root = request.scope.get("root_path", "").rstrip("/")
+    return messages.say(
+        request,
+        path,
+        f"{what} handled: {then}.",
+        undo=root + links.of_crawl(graph.crawl, "unhandle"),
+        undo_of=json.dumps({"since": since.isoformat(), **which}),
+    )
 
 
-def _handled(graph: ItemGraph, form: Fields, *, retry: bool) -> int:
-    if form["failure"]:
-        if not form["failure"].isdecimal():
+@router.post("/crawls/{crawl:segment}/unhandle", name="unhandle")
+def unhandle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
+    """Open failures again that were handled, as far as nothing of them ran since."""
+    try:
+        given = json.loads(form["undo"])
+        since = datetime.fromisoformat(given.pop("since"))
+        which = _which(given)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise OperationError("this cannot be undone: the form does not say what") from None
+    number = graph.unhandle(since, **which)
+    path = back_to(request, links.of_crawl(graph.crawl, "failures"))
+    if not number:
+        text = "Nothing was undone: what was handled has run since, or runs."
+        return messages.say(request, path, text, kind="warn")
+    what = f"{many(number, 'failure')} {'is' if number == 1 else 'are'}"
+    return messages.say(request, path, f"{what} open again.")
+
+
+def _which(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `ItemGraph.handle` is told of one failure, a group, or a task."""
+    if failure := given.get("failure"):
+        if not str(failure).isdecimal():
             raise OperationError("this is no failure's number")
-        return graph.handle(int(form["failure"]), retry=retry)
-    if form["group"]:
-        total = 0
-        for group in _groups(graph, None):
-            if group.key == form["group"]:
-                for one in group.members:
-                    total += graph.handle(one.id, retry=retry)
-        return total
-    if form["task"]:
-        return graph.handle(task=form["task"], retry=retry)
-    raise OperationError("say which failure, group or task is handled")
+        return {"failure": int(failure)}
+    if group := given.get("group"):
+        return {"group": _uuid(str(group))}
+    if task := given.get("task"):
+        return {"task": str(task)}
+    raise OperationError("say which failure, group or task is meant")
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFoundError("there is no such group of failures") from None

@@ -12,7 +12,8 @@ from starlette.responses import Response
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.pages.rendering import page
+from scrapy_itemgraph.web.pages import drawing, links
+from scrapy_itemgraph.web.pages.rendering import page, short, title
 from scrapy_itemgraph.web.pages.routes import ItemName, PageRoute
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
 
 router = APIRouter(route_class=PageRoute)
+
+_NAME = 40  # characters of a name in a drawing
+_MOST_MADE = 12
+_MOST_ALIASES = 4
+_GENERATIONS = 4
 
 
 @router.get("/crawls/{crawl:segment}/item", name="item")
@@ -40,10 +46,9 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
         url=url if isinstance(url, str) else None,
         results=results,
         why={one.task: one.reasons for one in graph.explain(found.id)},
-        failed=_open_failures(graph, found.id),
+        failed=_open_failures(graph, found.id) if any(one.is_held for one in results) else {},
         attempts=graph.attempts(found.id, 20),
-        graph=None,
-        graph_note="",
+        graph=_drawn(graph, found, request.scope.get("root_path", "").rstrip("/")),
         blobs=(),
     )
 
@@ -69,6 +74,40 @@ def _get(graph: ItemGraph, name: str) -> ItemSnapshot:
     if found is None:
         raise NotFoundError(f"the item {name!r} does not exist")
     return found
+
+
+def _drawn(graph: ItemGraph, item: ItemSnapshot, root: str) -> drawing.Drawing:
+    """Draw where an item comes from, what it is also called, and what it made."""
+    near = graph.neighbours(item.id, _MOST_MADE)
+
+    def node(name: str, style: str = "", *lines: str) -> drawing.Node:
+        href = root + links.of_crawl(graph.crawl, "item", id=name)
+        return drawing.Node(name, short(name, _NAME), lines, href, style, title(name))
+
+    nodes = [node(item.id, "here", ", ".join(short(tag, 20) for tag in item.tags) or "no tags")]
+    edges = []
+    child, maker = item.id, None if near.created_by is None else near.created_by.item
+    for _ in range(_GENERATIONS):
+        if maker is None or any(one.key == maker for one in nodes):
+            break
+        nodes.insert(0, node(maker))
+        edges.append(drawing.Edge(maker, child, "created"))
+        above = graph.get(maker)
+        child, maker = maker, above.created_by if above else None
+    for one in near.created:
+        if all(one.item != known.key for known in nodes):
+            nodes.append(node(one.item))
+        edges.append(drawing.Edge(item.id, one.item, "created"))
+    if near.has_more:
+        nodes.append(drawing.Node("", "… and more"))
+        edges.append(drawing.Edge(item.id, "", "created"))
+    others = [name for name in item.aliases if name != item.id]
+    for name in others[:_MOST_ALIASES]:
+        nodes.append(
+            drawing.Node(f"alias {name}", short(name, _NAME), ("another name",), style="off")
+        )
+        edges.append(drawing.Edge(f"alias {name}", item.id, "means", "merged"))
+    return drawing.drawn(nodes, edges)
 
 
 def _open_failures(graph: ItemGraph, item_id: str) -> dict[str, int]:

@@ -38,9 +38,10 @@ SIGNS = {
     "finished": "good",
     "done": "good",
     "running": "live",
-    "waiting": "live",
     "claimed": "live",
+    "interrupted": "warn",
     "stale": "warn",
+    "delayed": "warn",
     "retry": "warn",
     "late": "warn",
     "blocked": "warn",
@@ -84,6 +85,11 @@ def number(value: int | None) -> Markup:
             counts.shown(value)
         )
     return Markup("{}").format(counts.shown(value))
+
+
+def many(value: int, word: str) -> str:
+    """Return a number of something: `1 failure`, `~120,000 failures`."""
+    return f"{counts.shown(value)} {word}{'' if value == 1 else 's'}"
 
 
 def when(value: datetime | None, nothing: str = "never") -> Markup:
@@ -154,7 +160,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (plain, short, title, number, when, exact, period, size, sign, json_text)
+    filters = (plain, short, title, number, many, when, exact, period, size, sign, json_text)
     environment.filters |= {one.__name__: one for one in filters}
     environment.filters |= {"lines": trees.lines, "tree": trees.tree, "page_link": links.page_link}
     environment.filters |= {"merged": _merged, "shell": _shell, "error": _error}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
+from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import links
@@ -17,33 +17,43 @@ from scrapy_itemgraph.web.pages.routes import PageRoute
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scrapy_itemgraph.store.admin.search import FoundItem
+
 router = APIRouter(route_class=PageRoute)
 
-WAYS = (("exact", "exactly this id or alias"),)
+WAYS = {
+    "exact": "exactly this id or alias",
+    "prefix": "names that begin so",
+    "part": "names and URLs with this in them",
+    "path": "a JSON path in the data",
+}
+_SHOWN = 50
 
 
 @router.get("/crawls/{crawl:segment}/search", name="search")
 def search(
-    request: Request,
-    visitor: Reader,
-    graph: CrawlGraph,
-    *,
-    q: str = "",
-    by: str = "exact",
-    path: str = "",
+    request: Request, visitor: Reader, graph: CrawlGraph, q: str = "", by: str = "exact"
 ) -> Response:
     """Find items; an exact one is shown at once."""
-    found: Sequence[Any] = ()
+    found: Sequence[FoundItem] = ()
     note = ""
     if q and by == "exact":
         if graph.get(q) is not None:
             root = request.scope.get("root_path", "").rstrip("/")
             return RedirectResponse(root + links.of_crawl(graph.crawl, "item", id=q), 303)
-        note = "No item has this id or alias."
-    return _shown(request, visitor, graph, q=q, by=by, path=path, found=found, note=note)
-
-
-def _shown(request: Request, visitor: Reader, graph: CrawlGraph, **given: Any) -> HTMLResponse:
+        note = "No item has exactly this id or alias; names with this in them:"
+        by = "part"
+    if q:
+        try:
+            result = graph.search(q, by, _SHOWN)
+        except OperationError as error:
+            note = f"{error}"
+        else:
+            found = result.items
+            if not result.is_whole:
+                note += " The newest 100,000 items were looked through."
+            if len(found) == _SHOWN:
+                note += f" These are the newest {_SHOWN}."
     return page(
         request,
         "search.html",
@@ -51,5 +61,8 @@ def _shown(request: Request, visitor: Reader, graph: CrawlGraph, **given: Any) -
         crawl=graph.crawl,
         tab="search",
         ways=WAYS,
-        **given,
+        q=q,
+        by=by,
+        found=found,
+        note=note.strip(),
     )

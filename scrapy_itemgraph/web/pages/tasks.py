@@ -14,7 +14,7 @@ from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import drawing, links, messages
-from scrapy_itemgraph.web.pages.rendering import page, short
+from scrapy_itemgraph.web.pages.rendering import many, page, short
 from scrapy_itemgraph.web.pages.routes import Fields, PageRoute, back_to
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _drawn(tasks: Sequence[TaskState], root: str, crawl: str) -> drawing.Drawing
     for task in shown:
         lines = [f"{counts.shown(task.waiting)} waiting, {counts.shown(task.fresh)} fresh"]
         if task.failures or task.held:
-            lines.append(f"✕ {counts.shown(task.failures)} failures, {task.held:,} held")
+            lines.append(f"✕ {many(task.failures, 'failure')}, {counts.shown(task.held)} held")
         if not task.is_enabled:
             lines.append("▲ disabled")
         nodes.append(

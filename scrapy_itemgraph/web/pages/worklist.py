@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
+from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteItem, Expire
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
@@ -15,36 +14,45 @@ from scrapy_itemgraph.web.pages import links, messages
 from scrapy_itemgraph.web.pages.rendering import page, short
 from scrapy_itemgraph.web.pages.routes import Fields, ItemName, PageRoute, back_to
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 router = APIRouter(route_class=PageRoute)
 
-_SHOWN = 100
+_SHOWN = 50
+_STATES = {
+    "ready": "ready to run",
+    "delayed": "not before a later time",
+    "claimed": "claimed by a worker",
+    "held": "held by a failure",
+}
 
 
 @router.get("/crawls/{crawl:segment}/worklist", name="worklist")
-def worklist(request: Request, visitor: Reader, graph: CrawlGraph, task: str = "") -> HTMLResponse:
-    """Show outstanding work."""
-    names = [one.name for one in graph.tasks()]
-    rows = graph.worklist(task or None, _SHOWN)
+def worklist(
+    request: Request,
+    visitor: Reader,
+    graph: CrawlGraph,
+    *,
+    task: str = "",
+    slot: str = "",
+    state: str = "",
+    after: str = "",
+) -> HTMLResponse:
+    """Show work in one of its states, a page at a time."""
+    found = graph.work(
+        task or None, slot=slot or None, state=state or None, after=after or None, limit=_SHOWN
+    )
     return page(
         request,
         "worklist.html",
         visitor=visitor,
         crawl=graph.crawl,
         tab="worklist",
-        task_names=names,
-        states=(),
-        filters={"task": task},
-        rows=[_row(one._asdict()) for one in rows],
-        next_cursor=None,
+        task_names=[one.name for one in graph.tasks()],
+        states=_STATES,
+        filters={"task": task, "slot": slot, "state": state},
+        is_first=not after,
+        rows=found.rows,
+        next_cursor=found.after,
     )
-
-
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return work with its state as a word."""
-    return {**row, "state": "stale" if row["is_stale"] else "never run", "detail": ""}
 
 
 @router.get("/crawls/{crawl:segment}/explain", name="explain")
@@ -85,3 +93,17 @@ def delete(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Re
     return messages.say(
         request, back_to(request, links.of_crawl(graph.crawl)), f"{short(name)} is deleted."
     )
+
+
+@router.post("/crawls/{crawl:segment}/nice", name="nice")
+def nice(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
+    """Set an item's priority, or take that back."""
+    try:
+        value = int(form["nice"]) if form["nice"] else None
+    except ValueError:
+        raise OperationError(f"nice is a whole number, not {form['nice']!r:.40}") from None
+    name = form.exact("id")
+    graph.set_nice(name, value)
+    says = "has the nice of its tasks" if value is None else f"has nice {value}"
+    path = back_to(request, links.of_crawl(graph.crawl))
+    return messages.say(request, path, f"{short(name)} {says}.")

@@ -115,26 +115,27 @@
   };
   const live = document.body.dataset.live;
   if (live && window.EventSource) {
+    const shown = {};
     const stamps = {};
     let source;
     const listen = () => {
       source = new EventSource(live);
       source.addEventListener("parts", (event) => {
         say("");
-        for (const [name, html] of Object.entries(JSON.parse(event.data))) {
+        const seen = JSON.parse(event.data);
+        for (const [name, html] of Object.entries(seen.parts)) {
           const part = one(`[data-part-live="${name}"]`);
-          if (part && !isRead(part)) part.innerHTML = html;
+          if (part && shown[name] !== html && !isRead(part)) part.innerHTML = shown[name] = html;
         }
-        ageing();
-      });
-      source.addEventListener("stamps", (event) => {
-        for (const [name, stamp] of Object.entries(JSON.parse(event.data))) {
+        for (const [name, stamp] of Object.entries(seen.stamps)) {
           const note = one(`[data-news="${name}"]`);
           stamps[name] ??= stamp;
           if (note && stamps[name] !== stamp) note.hidden = false;
         }
       });
-      source.addEventListener("away", (event) => say(JSON.parse(event.data)));
+      source.addEventListener("problem", (event) => {
+        say(`The database is away: ${JSON.parse(event.data).detail} What stands here is as it was; it goes on by itself.`);
+      });
       source.onerror = () => {
         say("The cockpit does not answer. What stands here is as it was; it goes on by itself when the cockpit is back.");
         if (source.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
