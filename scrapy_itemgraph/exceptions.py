@@ -42,6 +42,10 @@ class EmbeddedServerError(DatabaseError):
     """The embedded PostgreSQL cannot be started or used."""
 
 
+class BlobStoreError(ItemGraphError):
+    """The store of blobs' contents cannot be read or written; it may be back by itself."""
+
+
 class OperationError(ItemGraphError):
     """An operation cannot be carried out as it was yielded."""
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 from scrapy_itemgraph.exceptions import ConfigurationError, InvalidIdError
 from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.tools import logs
 
@@ -55,12 +58,14 @@ class Settings:
     tune_gc: bool = True
     keep_logs: int = 100
     keep_snippets: int = 1000
+    blobs: str = field(default=DATABASE, repr=False)  # a URL may hold a password
 
     @classmethod
     def of_project(cls, project: ProjectSettings) -> Settings:
-        """Read a project's settings as `read` does; the data directory becomes absolute."""
+        """Read a project's settings as `read` does; directories become absolute."""
         read = cls.read(project.get)
-        return replace(read, data_dir=(project_directory() or Path.cwd()) / read.data_dir)
+        here = project_directory() or Path.cwd()
+        return replace(read, data_dir=here / read.data_dir, blobs=blob_store(read.blobs, here))
 
     @classmethod
     def read(cls, get: Callable[[str], Any]) -> Settings:
@@ -118,6 +123,15 @@ def unknown(names: Iterable[str]) -> Iterator[tuple[str, str]]:
         near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
         if near or name.startswith(PREFIX):
             yield name, near[0] if near else ""
+
+
+def blob_store(given: str, here: Path) -> str:
+    """Return what ITEMGRAPH_BLOBS says as a URL, a folder's under a directory; or "database"."""
+    if given == DATABASE or ("://" in given and not given.startswith("file://")):
+        return given
+    if given.startswith("file://"):
+        return (here / unquote(urlsplit(given).path)).as_uri()
+    return Path(os.path.abspath(here / Path(given).expanduser())).as_uri()  # noqa: PTH100 - links stay
 
 
 def _boolean(value: Any) -> bool:
@@ -190,6 +204,10 @@ def _url(value: Any) -> str:
         raise ValueError("it has a NUL character or a lone surrogate, as no URL has") from None
 
 
+def _blobs(value: Any) -> str:
+    return str(value) if isinstance(value, Path) else _url(value)
+
+
 def _mapping(value: Any) -> dict[Any, Any]:
     if isinstance(value, str):
         try:
@@ -260,4 +278,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tune_gc": _boolean,
     "keep_logs": _natural,
     "keep_snippets": _natural,
+    "blobs": _blobs,
 }

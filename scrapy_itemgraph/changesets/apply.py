@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets import item_operations, result_operations
+from scrapy_itemgraph.changesets import (
+    blob_operations,  # noqa: F401 - its functions are known by their operations
+    item_operations,
+    result_operations,
+)
 from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.changesets.flush import flush, tell_freed
 from scrapy_itemgraph.changesets.load import load, read_tasks, send_tasks

@@ -11,6 +11,7 @@ from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE, slices
+from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.store import failures, notify
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.columns import columns
@@ -119,6 +120,7 @@ def flush(connection: Connection, state: State) -> bool:
     frees_names = batch_names.write(connection, state)
     _write_tags(connection, state, living)
     _write_results(connection, state, living)
+    _write_blobs(connection, living)
     _write_failures(connection, state)
     merged = [(old, state.survivor(old)) for old, _ in state.effects.items_moved]
     moved = [(old, item.id) for old, item in merged if item is not None]
@@ -274,6 +276,20 @@ def _write_results(connection: Connection, state: State, living: Sequence[Item])
         )
         given["metadata"] = [_json(result.metadata) for *_, result in rows]
         connection.execute(SET_RESULTS, {"now": state.now, **given})
+
+
+def _write_blobs(connection: Connection, living: Sequence[Item]) -> None:
+    written = [(item, item.written_blobs) for item in living if item.written_blobs]
+    if not written:
+        return
+    rows = [(item.id, name, blob) for item, blobs in written for name, blob in blobs.items()]
+    detached = [(item_id, name) for item_id, name, blob in rows if blob is None]
+    attached = [(item_id, name, *blob) for item_id, name, blob in rows if blob is not None]
+    if detached:
+        stored_blobs.detach(connection, detached)
+    if attached:
+        stored_blobs.hold(connection, {row[2] for row in attached})
+        stored_blobs.attach(connection, attached)
 
 
 def _json(value: Any) -> str:

@@ -331,6 +331,8 @@ def _merge(
     for tag, value in gone.tags.items():
         if tag not in into.tags:
             into.set_tag(tag, value)
+    if gone.blobs:
+        into.take_blobs(gone)
     for name in gone.names:
         run.draft.give(name, into.id)
     into.names |= gone.names

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.changesets import batch_names
-from scrapy_itemgraph.changesets.state import TOMBSTONE, Item, Pair, Result, TaskRow
-from scrapy_itemgraph.model.operations import Expire
+from scrapy_itemgraph.changesets.state import TOMBSTONE, Blob, Item, Pair, Result, TaskRow
+from scrapy_itemgraph.model.operations import AttachBlob, DetachBlob, Expire, MergeItem, RenameItem
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.engine import rest, slices
+from scrapy_itemgraph.store import blobs as stored_blobs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -28,7 +29,7 @@ TASKS = text("""
 # we wait for its lock, PostgreSQL would find that it joins no more, and leave the item out.
 LOCK = text("""
     SELECT i.id, i.name, i.data, (SELECT s.name FROM limits s WHERE s.id = i.slot_id) AS slot,
-        i.created_by, i.nice, i.not_before, i.updated_at
+        i.created_by, i.nice, i.not_before, i.updated_at, i.has_blobs
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN items i ON i.id = wanted.id
     FOR NO KEY UPDATE OF i
@@ -64,6 +65,8 @@ WORK = text("""
     SELECT w.item_id, w.task_id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN work w ON w.item_id = wanted.id
 """)
+
+_OF_BLOBS = (AttachBlob, DetachBlob, MergeItem, RenameItem)
 
 
 def send_tasks(connection: Connection, crawl_id: int) -> CursorResult[*tuple[Any, ...]]:
@@ -114,6 +117,7 @@ def load(
     taking.settle()
     if items is not None:
         _read_items(items, state)
+        _read_blobs(connection, state, operations)
     if existing and (owned or tombstones):
         batch_names.check_still(
             state, batch_names.resolve(connection, crawl_id, keys, existing), existing
@@ -157,3 +161,14 @@ def _read_items(rows: _Rows, state: State) -> None:
         state.owners[name] = state.stored_owners[name] = item_id
     for item_id, task_id, *result in rows.results:
         items[item_id].results[task_id] = Result(*result)
+
+
+def _read_blobs(connection: Connection, state: State, operations: Sequence[Operation]) -> None:
+    """Read the blobs of the items that have some, where an operation may concern them."""
+    having = [item.id for item in state.items.values() if item.has_blobs]
+    if not having or not any(isinstance(one, _OF_BLOBS) for one in operations):
+        return
+    for row in connection.execute(stored_blobs.OF_ITEMS, {"items": number_array(having)}):
+        item = state.items[row.item_id]
+        blob = Blob(row.content_id, row.mime, row.attached_at)
+        item.blobs = {**item.blobs, row.name: blob}

@@ -14,7 +14,7 @@ from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping
     from datetime import datetime, timedelta
 
     from scrapy_itemgraph.model.operations import CreateItem
@@ -57,9 +57,17 @@ class Result:
         self.is_changed = True
 
 
+class Blob(NamedTuple):
+    """A row of `blobs`: the number of its content, its type, and when it was attached."""
+
+    content: int
+    mime: str | None
+    attached_at: datetime
+
+
 @dataclass(slots=True)
 class Item:
-    """A row of `items` with its tags, names and results."""
+    """A row of `items` with its tags, names, results and, where they matter, blobs."""
 
     id: int
     name: str
@@ -69,6 +77,7 @@ class Item:
     nice: int | None = None
     not_before: datetime | None = None
     updated_at: datetime | None = None
+    has_blobs: bool | None = None
     tags: dict[str, Any] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     results: dict[int, Result] = field(default_factory=dict)
@@ -77,6 +86,8 @@ class Item:
     is_deleted: bool = False
     set_tags: set[str] = field(default_factory=set)
     dropped_tags: set[str] = field(default_factory=set)
+    blobs: Mapping[str, Blob] = field(default_factory=dict)  # replaced, never changed
+    written_blobs: Mapping[str, Blob | None] = field(default_factory=dict)  # likewise
 
     def copy(self) -> Item:
         """Return a copy whose containers are its own; values in them are replaced, not mutated."""
@@ -101,6 +112,24 @@ class Item:
             del self.tags[tag]
             self.set_tags.discard(tag)
             self.dropped_tags.add(tag)
+
+    def set_blob(self, name: str, blob: Blob) -> None:
+        """Attach a blob, in the place of what has its name."""
+        self.blobs = {**self.blobs, name: blob}
+        self.written_blobs = {**self.written_blobs, name: blob}
+
+    def drop_blob(self, name: str) -> None:
+        """Take a blob off, if it is there."""
+        if name in self.blobs:
+            self.blobs = {key: blob for key, blob in self.blobs.items() if key != name}
+            self.written_blobs = {**self.written_blobs, name: None}
+
+    def take_blobs(self, gone: Item) -> None:
+        """Take over the blobs of an item that is merged into this; of a name the later one."""
+        for name, blob in gone.blobs.items():
+            own = self.blobs.get(name)
+            if own is None or blob.attached_at > own.attached_at:
+                self.set_blob(name, blob)
 
 
 def slot_of(operation: CreateItem) -> str:
@@ -247,6 +276,7 @@ class State:
     stored_owners: dict[str, int | None] = field(default_factory=dict)
     claimed_pairs: set[tuple[int, int]] = field(default_factory=set)
     taken: Container[str] = ()
+    attached: int = 0  # blobs, so far
     effects: Effects = field(default_factory=Effects)
 
     def survivor(self, item_id: int) -> Item | None:

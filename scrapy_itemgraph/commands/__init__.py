@@ -15,6 +15,7 @@ from scrapy.exceptions import UsageError
 from scrapy.utils.log import configure_logging
 
 from scrapy_itemgraph.commands import (
+    blobs,
     crawls,
     databases,
     dumps,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "ItemGraphCommand"]
 
-_GROUPS = (databases, items, worklists, simulate, crawls, limits, export, dumps, serve)
+_GROUPS = (databases, items, blobs, worklists, simulate, crawls, limits, export, dumps, serve)
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
 
 

@@ -116,6 +116,7 @@ class Call:
             patience=Patience(self.note) if connections is None else None,
             connections=connections,
             lock_wait=lock_wait,
+            blobs=self.settings.blobs,
         ) as graph:
             yield graph
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import sys
 import zlib
 from contextlib import contextmanager, suppress
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.commands import printing, streams
@@ -19,7 +16,7 @@ from scrapy_itemgraph.tools import gc_tuning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import IO, BinaryIO
+    from typing import BinaryIO
 
     from scrapy_itemgraph.commands.command import Call
 
@@ -42,7 +39,7 @@ def dump(call: Call) -> None:
     count = 0
     with (
         call.graph(crawl=call.given.crawl) as graph,
-        _written(call.given.output) as file,
+        streams.written(call.given.output, is_compressed=call.given.output.endswith(".gz")) as file,
         call.progress("dump", "lines") as progress,
     ):
         for line in graph.dump():
@@ -57,33 +54,6 @@ def dump(call: Call) -> None:
     call.write(
         {"crawl": graph.crawl, "lines": count, "file": call.given.output}, [printing.clean(told)]
     )
-
-
-@contextmanager
-def _written(name: str) -> Iterator[IO[bytes]]:
-    """Open a file that stands under its name only when it is whole."""
-    if name == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    target = Path(name)
-    part = target if target.exists() and not target.is_file() else Path(f"{name}.part")  # a pipe
-    try:
-        file: IO[bytes]
-        with gzip.open(part, "wb") if name.endswith(".gz") else part.open("wb") as file:  # type: ignore[assignment]
-            yield file
-            file.flush()
-            if part != target:
-                os.fsync(file.fileno())
-        if part != target:
-            part.replace(target)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OperationError(f"{name} cannot be written: {error.strerror}") from None
-    finally:
-        if part != target:
-            part.unlink(missing_ok=True)
 
 
 @command(Argument("file", help=f"{_FILE}; - for standard input"))

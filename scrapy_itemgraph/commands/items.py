@@ -102,6 +102,10 @@ def _item_lines(item: dict[str, Any], categories: Collection[str]) -> Iterator[s
             ("created", printing.moment(item["created_at"])),
             ("created by", by),
             ("updated", printing.moment(item["updated_at"])),
+            *(
+                ("blob", f"{one['name']}: {one['size']:,} bytes{_type(one['mime'])}")
+                for one in item["blobs"]
+            ),
         ]
     )
     yield "data"
@@ -112,6 +116,10 @@ def _item_lines(item: dict[str, Any], categories: Collection[str]) -> Iterator[s
     if item["attempts"]:
         yield ""
         yield from printing.table_of_errors(item["attempts"], _ATTEMPTS, categories)
+
+
+def _type(mime: str | None) -> str:
+    return "" if mime is None else f", {mime}"
 
 
 def _result_lines(result: dict[str, Any]) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from scrapy_itemgraph.tools import gc_tuning
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from typing import BinaryIO
+    from typing import IO, BinaryIO
 
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
@@ -49,6 +50,33 @@ def opened(file: str) -> AbstractContextManager[BinaryIO]:
         return Path(file).open("rb")
     except OSError as error:
         raise NotFoundError(f"{file} cannot be read: {error.strerror}") from None
+
+
+@contextmanager
+def written(name: str, *, is_compressed: bool = False) -> Iterator[IO[bytes]]:
+    """Open a file that stands under its name only when it is whole."""
+    if name == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    target = Path(name)
+    part = target if target.exists() and not target.is_file() else Path(f"{name}.part")  # a pipe
+    try:
+        file: IO[bytes]
+        with gzip.open(part, "wb") if is_compressed else part.open("wb") as file:  # type: ignore[assignment]
+            yield file
+            file.flush()
+            if part != target:
+                os.fsync(file.fileno())
+        if part != target:
+            part.replace(target)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OperationError(f"{name} cannot be written: {error.strerror}") from None
+    finally:
+        if part != target:
+            part.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.graph.contents import CommandContents
 from scrapy_itemgraph.graph.transactions import BlockingTransactions
+from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.registry import crawls
@@ -24,18 +26,21 @@ T = TypeVar("T")
 class Calls:
     """Runs functions in transactions, for a crawl, an item or a task by their names."""
 
-    def __init__(self, engine: Engine, crawl: str | None) -> None:
+    def __init__(self, engine: Engine, crawl: str | None, blobs: str = DATABASE) -> None:
+        """Take the crawl's name, and the URL of the store of blobs' contents."""
         self._engine = engine
+        self._blobs = blobs
         self._transactions = BlockingTransactions(engine)
         self._call = self._transactions.call
         self._crawl = crawl
+        self._contents = CommandContents(self._call, blobs)
 
     def of(self, crawl: str | None = None) -> Self:
         """Return the graph of another crawl, on the same connections; None: of the same crawl.
 
         Nothing is asked of the database yet.
         """
-        return type(self)(self._engine, crawl or self._crawl)
+        return type(self)(self._engine, crawl or self._crawl, self._blobs)
 
     def announce(self, what: str, done: int, total: int | None = None) -> None:
         """Let `status` show how far long work is, while the next calls' transactions last."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.changesets import additions, apply
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.graph.blob_calls import BlobCalls
 from scrapy_itemgraph.graph.item_calls import ItemCalls
 from scrapy_itemgraph.graph.prepared import prepare
 from scrapy_itemgraph.model import operations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.work import Note
 
 
-class ChangeCalls(ItemCalls):
+class ChangeCalls(BlobCalls, ItemCalls):
     """Applies operations; a crawl that does not exist yet is made."""
 
     def apply(
@@ -53,6 +54,8 @@ class ChangeCalls(ItemCalls):
                 raise OperationError(f"{name}: {applied.error.message}")
             return list(applied.notes)
 
+        if prepared.additions is None and operations.attachments(prepared.operations):
+            return self._with_contents(prepared, run)
         return self._call(run)
 
     def add(self, created: operations.CreateItem) -> dict[str, Any]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.changesets.taken_names import TakenNames
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.exceptions import (
+    BlobStoreError,
+    DatabaseUnavailableError,
+    OperationError,
+)
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import Applied, CommitResult, ErrorRecord, Outcome
 from scrapy_itemgraph.store import commit_tokens, engine_work, spider_state
 from scrapy_itemgraph.store import cookies as stored_cookies
+from scrapy_itemgraph.store.blobs import ContentsGoneError
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs
 
@@ -21,20 +27,26 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.graph.contents import WorkerContents
     from scrapy_itemgraph.graph.transactions import Transactions
     from scrapy_itemgraph.model.cookies import Cookie
 
 logger = logs.logger(__name__)
 
+_RETRY_DELAY = timedelta(minutes=1)  # of work whose contents were lost and cannot be stored
+
 
 class Commits:
     """Commits what one worker did; `worker_id` follows the worker when it registers anew."""
 
-    def __init__(self, transactions: Transactions, *, spider: str) -> None:
+    def __init__(
+        self, transactions: Transactions, contents: WorkerContents, *, spider: str
+    ) -> None:
         self.worker_id = 0
         self.names_freed = 0
         self._taken = TakenNames()
         self._transactions = transactions
+        self._contents = contents
         self._spider = spider
 
     def see_freed(self, count: int) -> None:
@@ -59,6 +71,9 @@ class Commits:
             return CommitResult(applied=done, is_told=startable is not None)
         except DatabaseUnavailableError:
             raise
+        except ContentsGoneError as gone:
+            stored = [await self._stored_again(one, gone) for one in changesets]
+            return await self.commit(stored, cookies=cookies, state=state, startable=startable)
         except Exception as error:
             if cookies or state:
                 await self._save_session(cookies, state or {})
@@ -85,6 +100,28 @@ class Commits:
             )
             (applied,) = await self._commit([failed])
             return CommitResult(applied=[replace(applied, error=described)])
+
+    async def _stored_again(self, changeset: Changeset, gone: ContentsGoneError) -> Changeset:
+        """Store contents again that were collected meanwhile; else have the work tried again."""
+        lost = [one.content for one in changeset.attached if one.content.number in gone.numbers]
+        if not lost:
+            return changeset
+        for content in lost:
+            content.number = None
+        try:
+            await self._contents.store(lost)
+        except (BlobStoreError, OperationError) as error:
+            return replace(
+                changeset,
+                operations=(),
+                outcome=Outcome.OK if changeset.claim is None else Outcome.RETRY,
+                error=ErrorRecord.of(error),
+                delay=_RETRY_DELAY,
+                allow_failure=False,
+                scraped=(),
+                attached=(),
+            )
+        return changeset
 
     async def note_startable(self, pairs: Collection[tuple[int, int]]) -> None:
         """Note what the engine has and gets next, in a transaction of its own."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph.calls import Calls
 from scrapy_itemgraph.model import documents, item_names
+from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, status
 
@@ -89,6 +90,7 @@ class ItemCalls(Calls):
                 "created_by_item": None if creator is None else creator.id,
                 "created_by_url": made_by[0],
                 "created_by_method": made_by[1],
+                "blobs": documents.of(stored_blobs.of_item(connection, number)),
                 "results": documents.of(status.results(connection, crawl_id, number)),
                 "attempts": documents.of(status.attempts(connection, number, limit=attempts)),
             }

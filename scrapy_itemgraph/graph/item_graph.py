@@ -17,10 +17,12 @@ from scrapy_itemgraph.graph.journal_calls import JournalCalls
 from scrapy_itemgraph.graph.limit_calls import LimitCalls
 from scrapy_itemgraph.graph.look_calls import LookCalls
 from scrapy_itemgraph.graph.token_calls import TokenCalls
+from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.model.roles import RoleKind
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.postgres import grants as role_grants
+from scrapy_itemgraph.settings import blob_store
 from scrapy_itemgraph.store.admin import explain, outstanding
 
 if TYPE_CHECKING:
@@ -56,12 +58,14 @@ class ItemGraph(
         patience: Patience | None = None,
         connections: int | None = None,
         lock_wait: float = 0.0,
+        blobs: str | Path = DATABASE,
     ) -> Iterator[ItemGraph]:
         """Open the graph at `url`, or the embedded one in `data_dir`.
 
-        Without `crawl` the database's only crawl is meant. Without `patience` a lock, or a server
-        that does not answer, is waited for as long as it takes; a lock `lock_wait` seconds at most,
-        unless that is 0. Threads may share the graph; `connections` is how many it has at most.
+        `blobs` is where contents of blobs are written, as ITEMGRAPH_BLOBS says it: "database", a
+        folder, or a URL. Without `crawl` the database's only crawl is meant. Without `patience` a
+        lock, or a server that does not answer, is waited for as long as it takes; a lock
+        `lock_wait` seconds at most, unless that is 0. Threads may share the graph; `connections` is how many it has at most.
 
         Raises:
             DatabaseError: when the server or its schema cannot be used, in one clear line.
@@ -77,7 +81,7 @@ class ItemGraph(
             with errors.all_translated(engine.url), engine.begin() as connection:
                 engines.check_version(connection)
                 connect.ensure_schema(connection, auto=automatic, alone_since=alone_since)
-            yield cls(engine, crawl)
+            yield cls(engine, crawl, blob_store(str(blobs), Path.cwd()))
 
     @staticmethod
     def migrate(

@@ -13,6 +13,7 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import feed_locks, heartbeat, startup_report
 from scrapy_itemgraph.graph.commits import Commits
 from scrapy_itemgraph.graph.connect import ensure_schema
+from scrapy_itemgraph.graph.contents import WorkerContents
 from scrapy_itemgraph.graph.transactions import Transactions
 from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
 from scrapy_itemgraph.graph.worker_limits import WorkerLimits
@@ -20,7 +21,7 @@ from scrapy_itemgraph.graph.worker_pruning import WorkerPruning
 from scrapy_itemgraph.graph.worker_reads import WorkerReads
 from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
 from scrapy_itemgraph.model import slots
-from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.operations import Changeset, attachments
 from scrapy_itemgraph.model.work import ClaimResult, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
@@ -99,7 +100,8 @@ class WorkerGraph(WorkerReads):
         self.workers = 1  # of the crawl that did not stop, as of the last look for the dead
         self._outdated: set[str] = set()
         self._source_of = source_of
-        self._commits = Commits(self._transactions, spider=spider)
+        self.contents = WorkerContents(self._transactions, settings.blobs)
+        self._commits = Commits(self._transactions, self.contents, spider=spider)
         self.commit = self._commits.commit
         self.note_startable = self._commits.note_startable
 
@@ -154,6 +156,7 @@ class WorkerGraph(WorkerReads):
             **more,
         )
         try:
+            await graph.contents.open()
             with errors.all_translated(graph._engine.url):
                 await graph._register(crawl, tasks, callback_names, arguments or {})
         except BaseException:
@@ -266,8 +269,13 @@ class WorkerGraph(WorkerReads):
         Raises:
             OperationError: naming the operation; then none of them was applied.
 
+            BlobStoreError: what they attach cannot be stored.
+
         """
-        seeds = Changeset(operations=tuple(operations), outcome=Outcome.OK)
+        attached = attachments(operations)
+        if attached:
+            await self.contents.store([one.content for one in attached])
+        seeds = Changeset(operations=tuple(operations), outcome=Outcome.OK, attached=attached)
         (applied,) = (await self.commit([seeds])).applied
         if applied.error is not None:
             raise OperationError(f"spider {self._spider}, seeds: {applied.error.message}")
@@ -511,6 +519,7 @@ class WorkerGraph(WorkerReads):
             tallies.add(connection, self._crawl_id, told)
 
     async def _dispose(self) -> None:
+        self.contents.close()
         if hasattr(self, "_heartbeat"):  # else it failed to open
             await self._heartbeat.close()
         await self._transactions.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, OperationError
-from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model import blobs, input_checks
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.model.attempt_logs import LogLine
@@ -214,6 +216,28 @@ class SetTTL(Operation):
 
 
 @dataclass(frozen=True)
+class AttachBlob(Operation):
+    """Attach binary data to an item under a name; what it had under that name is replaced.
+
+    `content` is bytes, a Response (its body, and its Content-Type unless `mime` is given), or a
+    `pathlib.Path` of a file, which has to stay as it is until the execution is committed.
+    """
+
+    name: str
+    content: Any = field(repr=False)
+    id: str | None = field(default=None, kw_only=True)
+    mime: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class DetachBlob(Operation):
+    """Take binary data from an item."""
+
+    name: str
+    id: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
 class AllowFailure(Operation):
     """Whether what this execution yielded is kept when it fails."""
 
@@ -236,6 +260,8 @@ CLASSES: dict[str, type[Operation]] = {
         StoreResult,
         Expire,
         SetTTL,
+        AttachBlob,
+        DetachBlob,
         AllowFailure,
     )
 }
@@ -248,7 +274,7 @@ class Changeset:
     `delay` is how long a retry waits; `deaths` are not its business. `allow_failure` keeps the
     operations of an execution that failed or was refused. `scraped` is kept where the operations
     are carried out. `is_of_callback` says that it ran a plain callback. `log` is what it logged,
-    which is kept however it ended.
+    which is kept however it ended. `attached` is what of its operations has content to be stored.
     """
 
     operations: tuple[Operation, ...]
@@ -260,6 +286,7 @@ class Changeset:
     scraped: tuple[Scraped, ...] = ()
     is_of_callback: bool = False
     log: Sequence[LogLine] = ()
+    attached: tuple[AttachBlob, ...] = ()
 
 
 def tag_values(tags: Tags) -> dict[str, Any]:
@@ -310,11 +337,28 @@ def from_json(line: Mapping[str, Any]) -> Operation:
     if unknown:
         raise OperationError(f"{spelling} has no field {', '.join(sorted(unknown))}")
     try:
+        if cls is AttachBlob:
+            given["content"] = _decoded(given.get("content"))
         if isinstance(given.get("not_before"), str):
             given["not_before"] = datetime.fromisoformat(given["not_before"])
         return cls(**given)
     except (TypeError, ValueError) as error:
         raise OperationError(f"{spelling}: {error}") from None
+
+
+def attachments(operations: Iterable[Operation]) -> tuple[AttachBlob, ...]:
+    """Return those of some operations that have content to be stored."""
+    return tuple(one for one in operations if type(one) is AttachBlob)
+
+
+def _decoded(text: Any) -> bytes:
+    """Return the content that JSON has as base64; nothing sent to us names a file of ours."""
+    if not isinstance(text, str):
+        raise TypeError(f"content must be base64 text, not {type(text).__name__}")
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"content must be base64 text: {error}") from None
 
 
 _NAMES = {"id", "to", "into", "alias", "tag", "task"}
@@ -423,6 +467,20 @@ def _checked_ttl(operation: SetTTL) -> Operation:
     return operation
 
 
+def _checked_attach(operation: AttachBlob) -> Operation:
+    _checked_plain(operation)
+    input_checks.check_tag(operation.name, "name")
+    content, mime = blobs.content_of(operation.content)
+    mime = blobs.check_mime(operation.mime) or mime
+    return _with(operation, content=content, mime=mime)
+
+
+def _checked_detach(operation: DetachBlob) -> Operation:
+    _checked_plain(operation)
+    input_checks.check_tag(operation.name, "name")
+    return operation
+
+
 _CHECKS: dict[type[Operation], Callable[[Any], Operation]] = {
     CreateItem: _checked_create,
     RenameItem: _checked_merger,
@@ -432,4 +490,6 @@ _CHECKS: dict[type[Operation], Callable[[Any], Operation]] = {
     UpdateMetadata: _checked_merge,
     StoreResult: _checked_result,
     SetTTL: _checked_ttl,
+    AttachBlob: _checked_attach,
+    DetachBlob: _checked_detach,
 }

@@ -28,6 +28,8 @@ _WRITTEN_BY_SCHEDULERS = {
     "aliases": "INSERT, UPDATE, DELETE",
     "tags": "INSERT, UPDATE, DELETE",
     "results": "INSERT, UPDATE, DELETE",
+    "blobs": "INSERT, UPDATE, DELETE",
+    "blob_contents": "INSERT, UPDATE, DELETE",
     "failures": "UPDATE",
     "work": "INSERT, UPDATE, DELETE",
     "attempts": "UPDATE, DELETE",  # they go with a merged item, and with a deleted one

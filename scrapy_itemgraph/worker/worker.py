@@ -22,6 +22,7 @@ from scrapy_itemgraph.tools.async_tools import cancelled
 from scrapy_itemgraph.worker.claim_pace import ClaimPace
 from scrapy_itemgraph.worker.claimer import Claimer, log_summary
 from scrapy_itemgraph.worker.committer import Committer
+from scrapy_itemgraph.worker.content_writer import ContentWriter
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
@@ -180,6 +181,8 @@ class Worker:
             self.redirects.run(),
             self.logins.run(),
             self.committer.tell_of_starved(),
+            self.content_writer.run(),
+            self.content_writer.collect(),
         )
 
     def _read_spider(self) -> CallbackTasks:
@@ -278,6 +281,9 @@ class Worker:
             self.tallies,
             interval=settings.commit_interval,
             before_commit=self._before_commit,
+        )
+        self.content_writer = ContentWriter(
+            graph, self.outbox, active, self.start_duty, settings.patience.total_seconds()
         )
         self._build_upkeep(graph, callbacks)
 
@@ -409,6 +415,8 @@ class Worker:
 
     async def _finish(self, graph: WorkerGraph) -> None:
         self.active.close()
+        if not self._is_cut_off:
+            await self.content_writer.finish()
         self.outbox.stop()
         if self._commits is not None:
             await self._commits

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from scrapy_itemgraph.postgres.tables import (
     activity,
+    blobs,
     crawls,
     feeds,
     items,
@@ -23,6 +24,7 @@ from scrapy_itemgraph.postgres.tables.base import metadata
 
 __all__ = [
     "activity",
+    "blobs",
     "crawls",
     "feeds",
     "items",

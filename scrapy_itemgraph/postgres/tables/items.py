@@ -1,8 +1,8 @@
 """Items, their names and tags, and what tasks made of them.
 
-Names, tags and results have no foreign key to their items: its check of each row took two fifths
-of what PostgreSQL does for a new item. Who writes them holds the item's lock or has just made it,
-and a trigger deletes them with their items, by one statement each.
+Names, tags and results, and blobs, have no foreign key to their items: its check of each row took
+two fifths of what PostgreSQL does for a new item. Who writes them holds the item's lock or has just
+made it, and a trigger deletes them with their items, by one statement each.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ items = Table(
     moment("not_before"),
     moment("created_at", now=True),
     moment("updated_at", now=True),
+    Column("has_blobs", Boolean, comment="true: it has or had blobs; null: it never had"),
     Index("items_crawl_id_id_idx", "crawl_id", "id"),
 )
 
@@ -50,6 +51,9 @@ DELETE_ROWS = """
         DELETE FROM results r USING gone WHERE r.item_id = gone.id;
         DELETE FROM tags g USING gone WHERE g.item_id = gone.id;
         DELETE FROM aliases a USING gone WHERE a.item_id = gone.id;
+        IF EXISTS (SELECT FROM gone WHERE gone.has_blobs) THEN
+            DELETE FROM blobs b USING gone WHERE b.item_id = gone.id;
+        END IF;
         RETURN NULL;
     END $$
 """

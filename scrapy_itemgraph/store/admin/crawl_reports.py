@@ -40,6 +40,7 @@ OF_CRAWL = {
     "failures": "failures WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
     "results": "results WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
     "tags": "tags WHERE crawl_id = :crawl",
+    "blobs": "blobs WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
     "aliases": "aliases WHERE crawl_id = :crawl",
     "items": "items WHERE crawl_id = :crawl",
     "sweeps": "sweeps WHERE crawl_id = :crawl",
@@ -55,7 +56,7 @@ OF_CRAWL = {
 # What hangs on items: deleted with some thousand of them at a time.
 OF_ITEMS = {
     name: f"{name} WHERE item_id = ANY (CAST(:items AS bigint[]))"
-    for name in ("work", "attempts", "failures", "results", "tags", "aliases")
+    for name in ("work", "attempts", "failures", "results", "tags", "blobs", "aliases")
 } | {"items": "items WHERE id = ANY (CAST(:items AS bigint[]))"}
 
 NO_RUN = text("""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model import item_names
-from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.operations import Changeset, attachments
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import wording
 from scrapy_itemgraph.worker.executions import error_records
@@ -108,7 +108,10 @@ class ActiveExecutions:
         if changes or scraped:
             self.is_over = False
             changeset = Changeset(
-                operations=tuple(changes), outcome=Outcome.OK, scraped=tuple(scraped)
+                operations=tuple(changes),
+                outcome=Outcome.OK,
+                scraped=tuple(scraped),
+                attached=attachments(changes),
             )
             self.outbox.put(Entry(changeset, where), is_last=not self.under_way)
 

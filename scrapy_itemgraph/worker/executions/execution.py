@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import TooManyOperationsError
-from scrapy_itemgraph.model.operations import AllowFailure, Changeset, Operation
+from scrapy_itemgraph.model.operations import AllowFailure, AttachBlob, Changeset, Operation
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ class Execution:
     pattern: Any = None  # how requests are stored that are like the last one
     seconds: float = 0.0  # from when the engine got its first request, to its end
     legs: set[Leg] = field(default_factory=set)
+    attached: list[AttachBlob] = field(default_factory=list)  # those of the operations
     _outputs: int = 0
     _began: float | None = None
 
@@ -255,6 +256,7 @@ class Execution:
         if self._outputs > self.most:
             self.allow_failure = False
             self.operations.clear()
+            self.attached.clear()
             self.scraped.clear()
             self.discovered.clear()
             raise TooManyOperationsError(
@@ -270,6 +272,8 @@ class Execution:
                 self.allow_failure = operation.allowed
         else:
             self.operations.append(operation)
+            if type(operation) is AttachBlob:
+                self.attached.append(operation)
 
     def fail(self, error: ErrorRecord) -> None:
         """End as a failure; the first error is the one that is kept."""
@@ -296,6 +300,7 @@ class Execution:
                 operations=tuple(self.operations),
                 outcome=Outcome.OK,
                 scraped=tuple(self.scraped),
+                attached=tuple(self.attached),
             )
         return Changeset(
             operations=() if self.is_doomed else tuple(self.operations),
@@ -307,11 +312,13 @@ class Execution:
             is_of_callback=not self.is_of_task,
             scraped=() if self.is_doomed else tuple(self.scraped),
             log=() if self.item is None else self.item.kept_log(),
+            attached=() if self.is_doomed else tuple(self.attached),
         )
 
     def committed(self) -> None:
         """Let go of what it wanted changed; the context of some timer may have it for minutes."""
         self.operations = []
+        self.attached = []
         self.scraped = []
         self.discovered = {}
         self.pattern = None

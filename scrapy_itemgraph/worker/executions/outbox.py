@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 _MOST_WAITING = 1000  # changesets, before whoever makes more of them is to wait
 _MOST_OPERATIONS = 10_000  # that a batch of several changesets has
+_BYTES = 10_000  # of blobs' contents in memory, that count as one of them
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """A changeset to commit; `where` names its work in the log, `execution` has none outside."""
 
@@ -25,8 +26,16 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """How many operations and scraped items it has."""
-        return len(self.changeset.operations) + len(self.changeset.scraped)
+        """How many operations and scraped items it has, with contents in memory counted too."""
+        size = len(self.changeset.operations) + len(self.changeset.scraped)
+        if self.changeset.attached:
+            size += sum(one.content.weight for one in self.changeset.attached) // _BYTES
+        return size
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether all contents that it names are in a store."""
+        return all(one.content.number is not None for one in self.changeset.attached)
 
 
 class Outbox:
@@ -34,11 +43,16 @@ class Outbox:
 
     `added` is set while some wait; `hurried` when they are not to wait for more of them: a batch is
     there, nothing else is under way, or nothing is left to hand out.
+
+    What has contents to be stored waits apart for the content writer, `unstored` being set then,
+    and is put again when they are. Behind what belongs to no execution all else of that kind waits,
+    too, so that it is committed in its order.
     """
 
     def __init__(self, batch: int, hurried: asyncio.Event) -> None:
         """Take how many changesets at most are committed together."""
         self.added = asyncio.Event()
+        self.unstored = asyncio.Event()
         self.hurried = hurried
         self.is_stopping = False
         self._batch = batch
@@ -46,17 +60,19 @@ class Outbox:
         self._taken = 0
         self._size = 0  # operations and scraped items, of those that wait
         self._drained = asyncio.Event()
+        self._unstored: deque[Entry] = deque()
+        self._storing: set[Entry] = set()
 
     @property
     def pending(self) -> int:
         """How many changesets are not committed yet."""
-        return len(self._waiting) + self._taken
+        return len(self._waiting) + self._taken + len(self._unstored) + len(self._storing)
 
     @property
     def excess(self) -> int:
         """How many are not committed yet, beyond what is under way and the batch after it."""
-        if self._size > _MOST_OPERATIONS:
-            return len(self._waiting)
+        if self._size + self._unstored_size > _MOST_OPERATIONS:
+            return self.pending - self._taken
         return max(0, self.pending - 2 * self._batch)
 
     @property
@@ -70,11 +86,49 @@ class Outbox:
 
     def put(self, entry: Entry, *, is_last: bool) -> None:
         """Add a changeset; after the last one nothing is under way that could bring others."""
+        if not entry.is_stored or (entry.execution is None and self._waits_in_order):
+            self._unstored.append(entry)
+            self.unstored.set()
+            return
+        self._add(entry, is_last=is_last)
+
+    def _add(self, entry: Entry, *, is_last: bool) -> None:
         self._waiting.append(entry)
         self._size += entry.size
         self.added.set()
         if is_last or self.has_batch:
             self.hurried.set()
+
+    @property
+    def _unstored_size(self) -> int:
+        if not (self._unstored or self._storing):
+            return 0
+        return sum(entry.size for entry in (*self._unstored, *self._storing))
+
+    @property
+    def _waits_in_order(self) -> bool:
+        """Whether something that belongs to no execution waits to be stored."""
+        if not (self._unstored or self._storing):
+            return False
+        return any(entry.execution is None for entry in (*self._unstored, *self._storing))
+
+    def take_unstored(self, most: int, *, are_claimed: bool = False) -> list[Entry]:
+        """Take out up to `most` that have contents to be stored, for `put_stored`; or claims'."""
+        taken = [
+            entry
+            for entry in self._unstored
+            if entry.changeset.claim is not None or not are_claimed
+        ][:most]
+        self._storing.update(taken)
+        self._unstored = deque(entry for entry in self._unstored if entry not in self._storing)
+        if not self._unstored:
+            self.unstored.clear()
+        return taken
+
+    def put_stored(self, entry: Entry, changeset: Changeset, *, is_last: bool) -> None:
+        """Have a changeset committed that was taken to be stored, in the form that it has now."""
+        self._storing.discard(entry)
+        self._add(replace(entry, changeset=changeset), is_last=is_last)
 
     def hurry(self) -> None:
         """Have what waits committed at once."""
@@ -108,7 +162,7 @@ class Outbox:
 
     async def wait_for_room(self) -> None:
         """Wait while a great many changesets wait, so that their maker does not run ahead."""
-        while len(self._waiting) >= _MOST_WAITING and not self.is_stopping:
+        while len(self._waiting) + len(self._unstored) >= _MOST_WAITING and not self.is_stopping:
             self._drained.clear()
             await self._drained.wait()
 

@@ -1,0 +1,268 @@
+"""Blobs and their contents: what is stored where, which item has it, and what nobody names.
+
+Content is announced by a row before it is written, and marked as stored when it is there. A commit
+locks the rows that it names (`hold`), and whoever collects locks a row alone before looking whether
+it is named, in a statement of its own: either sees the other. A row that is to go is doomed first;
+what stands under its number is deleted then, and never written again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model.blobs import DATABASE, BlobSnapshot
+from scrapy_itemgraph.store.columns import columns, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import timedelta
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.model.blobs import Content
+
+STEP = 1000  # contents that are looked at in a transaction
+_KEEP = "(SELECT clock_timestamp()) + interval '1 day'"
+
+# What nobody has named for a while may be collected soon: then it is kept for another day.
+KNOWN = text(f"""
+    WITH found AS (
+        SELECT DISTINCT ON (c.sha256) c.id, c.sha256, c.collect_at
+        FROM unnest(CAST(:digests AS bytea[])) AS wanted(sha256)
+        JOIN blob_contents c ON c.sha256 = wanted.sha256
+        WHERE c.state = 'stored' AND c.store = :store
+        ORDER BY c.sha256, c.id),
+    kept AS (
+        UPDATE blob_contents c SET collect_at = {_KEEP}
+        FROM (SELECT o.id FROM blob_contents o JOIN found ON found.id = o.id
+            WHERE o.collect_at < (SELECT clock_timestamp()) + interval '12 hours'
+            ORDER BY o.id FOR NO KEY UPDATE OF o) AS due
+        WHERE c.id = due.id AND c.state = 'stored'
+        RETURNING c.id)
+    SELECT id, sha256 FROM found
+    WHERE found.collect_at IS NULL OR id IN (SELECT id FROM kept)
+        OR found.collect_at >= (SELECT clock_timestamp()) + interval '12 hours'
+""")  # noqa: S608 - our own constants
+
+ANNOUNCE = text(f"""
+    INSERT INTO blob_contents (sha256, size, store, collect_at)
+    SELECT sha256, size, :store, {_KEEP}
+    FROM unnest(CAST(:digests AS bytea[]), CAST(:sizes AS bigint[])) AS new(sha256, size)
+    RETURNING id, sha256
+""")  # noqa: S608 - likewise
+
+ADD = text(f"""
+    INSERT INTO blob_contents (sha256, size, store, state, content, stored_at, collect_at)
+    VALUES (:digest, :size, '{DATABASE}', 'stored', :content, clock_timestamp(), {_KEEP})
+    RETURNING id
+""")  # noqa: S608 - likewise
+
+STORED = text("""
+    UPDATE blob_contents SET state = 'stored', stored_at = clock_timestamp()
+    WHERE id = ANY (CAST(:contents AS bigint[])) AND state = 'pending'
+    RETURNING id
+""")
+
+# Locked until the commit: whoever collects leaves them alone.
+HOLD = text("""
+    SELECT c.id FROM unnest(CAST(:contents AS bigint[])) AS wanted(id)
+    JOIN blob_contents c ON c.id = wanted.id
+    WHERE c.state = 'stored'
+    FOR KEY SHARE OF c
+""")
+
+OF_ITEMS = text("""
+    SELECT b.item_id, b.name, b.content_id, b.mime, b.attached_at
+    FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN blobs b ON b.item_id = wanted.id
+""")
+
+ATTACH = text("""
+    INSERT INTO blobs (item_id, name, content_id, mime, attached_at)
+    SELECT * FROM unnest(CAST(:items AS bigint[]), CAST(:names AS text[]),
+        CAST(:contents AS bigint[]), CAST(:mimes AS text[]), CAST(:attached AS timestamptz[]))
+    ON CONFLICT (item_id, name) DO UPDATE SET content_id = excluded.content_id,
+        mime = excluded.mime, attached_at = excluded.attached_at
+""")
+
+DETACH = text("""
+    DELETE FROM blobs b
+    USING unnest(CAST(:items AS bigint[]), CAST(:names AS text[])) AS gone(item_id, name)
+    WHERE b.item_id = gone.item_id AND b.name = gone.name
+""")
+
+MARK_ITEMS = text("""
+    UPDATE items i SET has_blobs = true FROM unnest(CAST(:items AS bigint[])) AS marked(id)
+    WHERE i.id = marked.id AND i.has_blobs IS NULL
+""")
+
+SHOWN = text("""
+    SELECT b.name, c.size, b.mime, encode(c.sha256, 'hex') AS sha256, b.attached_at
+    FROM blobs b JOIN blob_contents c ON c.id = b.content_id
+    WHERE b.item_id = :item ORDER BY b.name COLLATE "C"
+""")
+
+PLACE = text("""
+    SELECT c.id, c.sha256, c.size, c.store FROM blobs b JOIN blob_contents c ON c.id = b.content_id
+    WHERE b.item_id = :item AND b.name = :name
+""")
+
+READ = text("SELECT content FROM blob_contents WHERE id = :content")
+
+LOCK_DUE = text("""
+    SELECT id FROM blob_contents
+    WHERE collect_at <= clock_timestamp() + CAST(:ahead AS interval)
+        AND store = ANY (CAST(:stores AS text[]))
+    ORDER BY collect_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+""")
+
+# After the lock and in statements of their own: they must see what was committed meanwhile.
+KEEP_NAMED = text("""
+    UPDATE blob_contents c SET collect_at = NULL
+    WHERE c.id = ANY (CAST(:contents AS bigint[]))
+        AND EXISTS (SELECT FROM blobs b WHERE b.content_id = c.id)
+""")
+
+DELETE_OWN = text(f"""
+    DELETE FROM blob_contents c
+    WHERE c.id = ANY (CAST(:contents AS bigint[])) AND c.store = '{DATABASE}'
+        AND NOT EXISTS (SELECT FROM blobs b WHERE b.content_id = c.id)
+""")  # noqa: S608 - our own constant
+
+DOOM = text("""
+    UPDATE blob_contents c SET state = 'doomed'
+    WHERE c.id = ANY (CAST(:contents AS bigint[]))
+        AND NOT EXISTS (SELECT FROM blobs b WHERE b.content_id = c.id)
+    RETURNING c.id, c.sha256, c.size, c.store
+""")
+
+DELETE_DOOMED = text("""
+    DELETE FROM blob_contents
+    WHERE id = ANY (CAST(:contents AS bigint[])) AND state = 'doomed'
+""")
+
+
+class ContentsGoneError(Exception):
+    """Contents that a commit names were collected before it; their numbers."""
+
+    def __init__(self, numbers: Collection[int]) -> None:
+        super().__init__(f"contents {sorted(numbers)} were collected before they were named")
+        self.numbers = set(numbers)
+
+
+class Place(NamedTuple):
+    """Where a content is: its number and digest, its size in bytes, and its store."""
+
+    id: int
+    sha256: bytes
+    size: int
+    store: str
+
+
+class Collected(NamedTuple):
+    """What a step of collection did: how many were looked at and deleted, and what is to go."""
+
+    seen: int
+    deleted: int
+    doomed: list[Place]
+
+
+def announce(connection: Connection, contents: Sequence[Content], store: str) -> list[Content]:
+    """Give contents their rows; return those that are still to be written.
+
+    What the store has already gets the number that it has there. Of the same content twice one is
+    written.
+    """
+    by_digest: dict[bytes, Content] = {one.digest: one for one in contents}
+    given: dict[str, Any] = {"store": store, "digests": list(by_digest)}
+    numbers = {bytes(row.sha256): row.id for row in connection.execute(KNOWN, given).all()}
+    new = {digest: one for digest, one in by_digest.items() if digest not in numbers}
+    if new and store == DATABASE:
+        for digest, one in new.items():
+            added = {"digest": digest, "size": one.size, "content": one.data}
+            numbers[digest] = connection.execute(ADD, added).scalar_one()
+        new = {}
+    elif new:
+        given = {"store": store, "digests": list(new), "sizes": [one.size for one in new.values()]}
+        for row in connection.execute(ANNOUNCE, given).all():
+            numbers[bytes(row.sha256)] = row.id
+    for one in contents:
+        one.number = numbers[one.digest]
+    return list(new.values())
+
+
+def mark_stored(connection: Connection, contents: Sequence[Content]) -> set[int]:
+    """Take note that contents are written; return the numbers of those that are still wanted."""
+    numbers = [one.number for one in contents]
+    return set(connection.execute(STORED, {"contents": numbers}).scalars())
+
+
+def hold(connection: Connection, numbers: Collection[int]) -> None:
+    """Lock contents that are about to be named.
+
+    Raises:
+        ContentsGoneError: some were collected.
+
+    """
+    held = connection.execute(HOLD, {"contents": sorted(numbers)}).scalars()
+    gone = set(numbers).difference(held)
+    if gone:
+        raise ContentsGoneError(gone)
+
+
+def attach(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write (item, name, content, mime, attached_at)."""
+    given = columns(rows, items=0, names=1, contents=2, mimes=3, attached=4)
+    connection.execute(ATTACH, given)
+    connection.execute(MARK_ITEMS, {"items": sorted({row[0] for row in rows})})
+
+
+def detach(connection: Connection, rows: Sequence[tuple[int, str]]) -> None:
+    """Delete blobs by (item, name)."""
+    connection.execute(DETACH, columns(rows, items=0, names=1))
+
+
+def of_item(connection: Connection, item_id: int) -> list[BlobSnapshot]:
+    """Return an item's blobs, by name."""
+    rows = connection.execute(SHOWN, {"item": item_id})
+    return [BlobSnapshot(**row._asdict()) for row in rows]
+
+
+def place(connection: Connection, item_id: int, name: str) -> Place | None:
+    """Return where the content of a blob is; None where the item has no such blob."""
+    found = typed(connection.execute(PLACE, {"item": item_id, "name": name}), Place)
+    return found[0]._replace(sha256=bytes(found[0].sha256)) if found else None
+
+
+def read(connection: Connection, number: int) -> bytes | None:
+    """Return content that the database keeps; None where it is gone."""
+    found = connection.execute(READ, {"content": number}).scalar()
+    return None if found is None else bytes(found)
+
+
+def collect(
+    connection: Connection, stores: Collection[str], *, ahead: timedelta, limit: int = STEP
+) -> Collected:
+    """Look at a step of contents that are due, or are in the next `ahead`.
+
+    What is named stays; of the rest what the database keeps is deleted, and all else doomed: that
+    is to be deleted from its store, and then `forget` to be called.
+    """
+    given = {"ahead": ahead, "stores": sorted(stores), "limit": limit}
+    due = {"contents": list(connection.execute(LOCK_DUE, given).scalars())}
+    if not due["contents"]:
+        return Collected(0, 0, [])
+    connection.execute(KEEP_NAMED, due)
+    deleted = connection.execute(DELETE_OWN, due).rowcount
+    doomed = typed(connection.execute(DOOM, due), Place)
+    places = [one._replace(sha256=bytes(one.sha256)) for one in doomed]
+    return Collected(len(due["contents"]), deleted, places)
+
+
+def forget(connection: Connection, doomed: Sequence[Place]) -> int:
+    """Delete the rows of contents that are deleted from their store; return how many."""
+    numbers = [one.id for one in doomed]
+    return connection.execute(DELETE_DOOMED, {"contents": numbers}).rowcount

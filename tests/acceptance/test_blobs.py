@@ -1,0 +1,227 @@
+"""Crawls that attach binary data: killed at any moment, with stores that are away, full or slow."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+from projects import kill, until
+
+from scrapy_itemgraph.graph import ItemGraph
+
+# In a dose for `make test`; `make chaos` gives 200.
+KILLS = 200 if os.environ.get("ITEMGRAPH_TEST_SLOW") == "1" else 4
+
+PAGES = """
+import hashlib
+import time
+
+
+def body(number, size):
+    return hashlib.sha256(str(number).encode()).digest() * (size // 32)
+
+
+class S(scrapy.Spider):
+    name = "s"
+    count = "60"
+    pause = "0"
+
+    def seeds(self):
+        for number in range(int(self.count)):
+            yield seed(f"PAGE:{number}", f"/page/{number}")
+
+    @task(tags=["page"])
+    async def parse(self, response, item):
+        number = int(item.id.partition(":")[2])
+        yield AttachBlob("page", response)
+        yield AttachBlob("../x", body(number, 50_000), mime="application/octet-stream")
+        yield AttachBlob("same", b"the same for all")
+        yield AttachBlob("empty", b"")
+        await asyncio.sleep(float(self.pause))
+        yield UpdateData({"done": True})
+"""
+
+
+def committed(project) -> int:
+    """Return how many executions were committed."""
+    ((count,),) = project.rows("SELECT count(*) FROM attempts WHERE outcome = 'ok'")
+    return count
+
+
+def expected(number: int) -> bytes:
+    """Return what the spider makes for a page."""
+    return hashlib.sha256(str(number).encode()).digest() * (50_000 // 32)
+
+
+def check(project, place: str, count: int) -> None:
+    """Check that each item has its blobs, whole, and that after collection nothing else is there."""
+    with ItemGraph.open(project.url, "s", blobs=place) as graph:
+        graph.collect_blobs(now=True)
+        for number in range(count):
+            item = f"PAGE:{number}"
+            found = {one.name: b"".join(graph.blob(item, one.name)) for one in graph.blobs(item)}
+            assert found.keys() == {"page", "../x", "same", "empty"}, item
+            assert found["../x"] == expected(number)
+            assert (found["same"], found["empty"]) == (b"the same for all", b"")
+            assert b"html" in found["page"]
+    ((named, all_of_them, states),) = project.rows(
+        "SELECT count(DISTINCT content_id), (SELECT count(*) FROM blob_contents), "
+        "(SELECT string_agg(DISTINCT state, ',') FROM blob_contents) FROM blobs"
+    )
+    assert (named, states) == (all_of_them, "stored")
+    if place != "database":
+        assert sum(one.is_file() for one in Path(place).rglob("*")) == named
+
+
+@pytest.mark.parametrize("where", ["database", "folder"])
+def test_after_kills_each_attached_blob_is_whole_and_nothing_else_is_left(project, where):
+    """Killed at any moment, also between content and commit, a crawl goes on where it was."""
+    place = "database" if where == "database" else str(project.directory / "blobs")
+    count = KILLS * 12 + 20
+    project.write(PAGES, f"ITEMGRAPH_BLOBS = {place!r}\nCONCURRENT_REQUESTS_PER_DOMAIN = 4")
+    chance = random.Random(where)
+    kills = 0
+    while kills < KILLS:
+        before = committed(project)
+        process = project.start("crawl", "s", "-a", f"count={count}", "-a", "pause=0.05")
+        while committed(project) == before and process.poll() is None:
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0, 0.1))
+        if process.poll() is not None:
+            break
+        kill(process)
+        kills += 1
+    run = project.crawl("-a", f"count={count}")
+
+    assert run.code == 0, run.log
+    assert run.stats["reason"] == "finished", run.log
+    assert kills == KILLS
+    assert sum("done" in data for data in project.data().values()) == count
+    check(project, place, count)
+
+
+KILLED_BETWEEN = """
+from scrapy_itemgraph.graph.commits import Commits
+
+commit = Commits.commit
+
+
+async def killed(self, changesets, **given):
+    if any(one.attached for one in changesets) and os.environ.get("KILL"):
+        os.kill(os.getpid(), 9)
+    return await commit(self, changesets, **given)
+
+
+Commits.commit = killed
+"""
+
+
+def test_a_worker_killed_between_content_and_commit_leaves_nothing_behind(project, monkeypatch):
+    """What it wrote is not visible, its pages are done again, and its contents are collected."""
+    place = str(project.directory / "blobs")
+    project.write(KILLED_BETWEEN + PAGES, f"ITEMGRAPH_BLOBS = {place!r}")
+    monkeypatch.setenv("KILL", "1")
+    assert project.crawl("-a", "count=5").code == -9
+    assert project.rows("SELECT count(*) FROM blobs") == [(0,)]
+    (left,) = project.rows("SELECT count(*) FROM blob_contents WHERE state = 'stored'")[0]
+    assert left
+
+    monkeypatch.delenv("KILL")
+    run = project.crawl("-a", "count=5")
+    assert run.code == 0, run.log
+    check(project, place, 5)
+
+
+BESIDE = """
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        for number in range(40):
+            yield seed(f"PAGE:{number}", f"/page/{number}")
+
+    @task(tags=["page"])
+    def parse(self, response, item):
+        if int(item.id.partition(":")[2]) % 2:
+            yield AttachBlob("page", response)
+        yield UpdateData({"done": True})
+"""
+
+
+def test_a_store_that_is_away_is_waited_for_and_holds_up_nobody_else(project):
+    """What attaches waits in the process, all else is committed meanwhile; then it goes on."""
+    place = project.directory / "blobs"
+    place.write_text("a file where the folder was")
+    project.write(BESIDE, f"ITEMGRAPH_BLOBS = {str(place)!r}")
+    process = project.start("crawl", "s")
+    project.wait_for("cannot be written: Not a directory. What attaches blobs waits")
+    until(lambda: sum("done" in one for one in project.data().values()) == 20, project.log)
+    assert project.rows("SELECT count(*) FROM blobs") == [(0,)]
+    place.unlink()
+    run = project.finish(process)
+
+    assert run.code == 0, run.log
+    assert "The blob store is back" in run.log
+    assert sum("done" in one for one in project.data().values()) == 40
+    assert project.rows("SELECT count(*) FROM blobs") == [(20,)]
+    assert project.errors() == []
+    assert set(project.outcomes()["PAGE:1"]) == {"ok"}
+
+
+def test_a_store_that_is_away_for_longer_has_work_tried_again_later(project):
+    """It is no failure that waits for a person: the pair has an attempt to come."""
+    place = project.directory / "blobs"
+    place.write_text("a file where the folder was")
+    project.write(
+        BESIDE,
+        f'ITEMGRAPH_BLOBS = {str(place)!r}\nITEMGRAPH_PATIENCE = 1\nITEMGRAPH_LEASE = "10s"',
+    )
+    process = project.start("crawl", "s")
+    until(lambda: project.rows("SELECT 1 FROM work WHERE not_before IS NOT NULL"), project.log)
+    process.terminate()
+    run = project.finish(process)
+
+    assert project.errors() == []
+    assert any(
+        (outcome, error) == ("retry", "BlobStoreError")
+        for _, _, outcome, error in project.attempts()
+    ), run.log
+
+
+LARGE = """
+import pathlib
+
+
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        yield seed("LARGE")
+        yield seed("SMALL")
+
+    @task(tags=["page"])
+    def parse(self, response, item):
+        if item.id == "LARGE":
+            yield AttachBlob("file", pathlib.Path("large.bin"))
+        else:
+            yield AttachBlob("file", pathlib.Path("nothing.bin"))
+"""
+
+
+def test_a_file_is_streamed_into_the_store_and_one_that_is_not_there_fails_its_page(project):
+    """The content is the file's; the failure names the file."""
+    place = project.directory / "blobs"
+    data = os.urandom(5_000_000)
+    (project.directory / "large.bin").write_bytes(data)
+    project.write(LARGE, f"ITEMGRAPH_BLOBS = {str(place)!r}")
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    with ItemGraph.open(project.url, "s", blobs=place) as graph:
+        assert b"".join(graph.blob("LARGE", "file")) == data
+    ((_, message),) = project.errors()
+    assert "nothing.bin cannot be read: No such file" in message
