@@ -98,7 +98,8 @@ chaos: $(READY) compiled ## faults of nineteen kinds, and slow tests of crashes 
 		tests/acceptance/test_deaths.py tests/acceptance/test_manuals.py \
 		tests/acceptance/test_crawl_spider.py tests/acceptance/test_scrapyd.py \
 		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py \
-		tests/acceptance/test_kept_feeds.py tests/acceptance/test_standby.py
+		tests/acceptance/test_kept_feeds.py tests/acceptance/test_standby.py \
+		tests/acceptance/test_blobs.py
 
 soak: $(READY) compiled ## an hour of faults on one crawl, and what grows meanwhile (SOAK="--minutes 20 --picture docs/soak.svg")
 	$(BIN)/python -u tests/chaos/soak.py $(SOAK)

@@ -17,6 +17,7 @@ from scrapy.utils.asyncgen import as_async_generator
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, SessionExpired
 from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.blobs import Content
 from scrapy_itemgraph.model.operations import Operation
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import logs
@@ -261,7 +262,8 @@ def given_fields(operation: Operation) -> dict[str, Any]:
     """Return the fields of an operation that differ from their defaults."""
     fields = [one for one in dataclasses.fields(operation) if one.init]
     given = {one.name: getattr(operation, one.name) for one in fields}
-    return {one.name: given[one.name] for one in fields if given[one.name] != _default(one)}
+    shown = {one.name: given[one.name] for one in fields if given[one.name] != _default(one)}
+    return {name: str(one) if isinstance(one, Content) else one for name, one in shown.items()}
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

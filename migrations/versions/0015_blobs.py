@@ -67,7 +67,7 @@ def upgrade() -> None:
         sa.Column("stored_at", sa.DateTime(timezone=True)),
         sa.Column("collect_at", sa.DateTime(timezone=True)),
         sa.CheckConstraint(
-            "state IN ('pending', 'stored', 'doomed')", name="blob_contents_state_check"
+            "state IN ('pending', 'stored', 'doomed')", name=op.f("blob_contents_state_check")
         ),
         sa.PrimaryKeyConstraint("id", name="blob_contents_pkey"),
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from scrapy_itemgraph.model.simulations import (
+        BlobPicture,
         Change,
         ItemPicture,
         ResultPicture,
@@ -109,6 +110,7 @@ def _change(change: Change, task: str, now: datetime | None) -> Iterator[str]:
     yield from _differences("alias", names, then)
     yield from _differences("tag", before.tags, after.tags)
     yield from _differences("data", before.data, after.data, sign=".")
+    yield from _blobs(before.blobs, after.blobs)
     yield from _results(before.results, after.results, now)
     yield from _work(before.work, after.work, task)
 
@@ -120,6 +122,7 @@ def _new(item: ItemPicture) -> Iterator[str]:
         yield from _line("+", _valued("tag", name, value))
     for key, value in item.data.items():
         yield from _line("+", f"data.{key}: {_json(value)}")
+    yield from _blobs({}, item.blobs)
     yield from _results({}, item.results, None)
     yield from _work({}, item.work, "")
 
@@ -137,6 +140,22 @@ def _differences(
             yield from _line("-", name if old is None and sign == " " else f"{name}: {_json(old)}")
         elif json.dumps(old) != json.dumps(new):
             yield from _line("~", f"{name}: {_json(old)} -> {_json(new)}")
+
+
+def _blobs(before: Mapping[str, BlobPicture], after: Mapping[str, BlobPicture]) -> Iterator[str]:
+    for name in dict.fromkeys([*before, *after]):
+        old, new = before.get(name), after.get(name)
+        if old is None and new is not None:
+            yield from _line("+", f"blob {name}: {_blob(new)}")
+        elif new is None and old is not None:
+            yield from _line("-", f"blob {name}: {_blob(old)}")
+        elif old is not None and new is not None and old != new:
+            yield from _line("~", f"blob {name}: {_blob(old)} -> {_blob(new)}")
+
+
+def _blob(blob: BlobPicture) -> str:
+    mime = "" if blob.mime is None else f", {blob.mime}"
+    return f"{blob.size:,} bytes{mime}, {blob.sha256[:8]}"
 
 
 def _results(

@@ -75,4 +75,4 @@ class BlobCalls(Calls):
             except stored_blobs.ContentsGoneError as gone:
                 for content in contents:
                     if content.number in gone.numbers:
-                        content.number = None
+                        content.number = content.announced = None

@@ -107,7 +107,7 @@ class Commits:
         if not lost:
             return changeset
         for content in lost:
-            content.number = None
+            content.number = content.announced = None
         try:
             await self._contents.store(lost)
         except (BlobStoreError, OperationError) as error:

@@ -32,7 +32,7 @@ class ContentStore(Protocol):
     location: str
 
     def write(self, content: Content) -> None:
-        """Write a content that has its number; it is there as a whole, or not."""
+        """Write a content that was announced; it is there as a whole, or not."""
 
     def read(self, digest: bytes, number: int) -> Iterator[bytes]:
         """Yield a content, some at a time."""
@@ -140,8 +140,8 @@ class Folder:
 
     def write(self, content: Content) -> None:
         """Write a content."""
-        assert content.number is not None
-        target = self._path(content.digest, content.number)
+        assert content.announced is not None
+        target = self._path(content.digest, content.announced)
         part = target.with_name(f"{target.name}.part")
         with self._named("written"):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -205,8 +205,8 @@ class Remote:
 
     def write(self, content: Content) -> None:
         """Write a content, which nobody reads before its row says that it is whole."""
-        assert content.number is not None
-        path = self._path(content.digest, content.number)
+        assert content.announced is not None
+        path = self._path(content.digest, content.announced)
         with self._named("written"):
             if not self._is_flat:
                 self._files.makedirs(path.rpartition("/")[0], exist_ok=True)

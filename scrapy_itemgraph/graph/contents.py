@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,14 @@ class Stores:
         assert self.own is not None
         self.own.write(content)
 
+    def discard(self, content: Content) -> None:
+        """Delete a content that was given up for dead while it was written."""
+        assert self.own is not None
+        assert content.announced is not None
+        number, content.announced = content.announced, None
+        with suppress(BlobStoreError):
+            self.own.delete(content.digest, number)
+
     def delete(self, place: Place) -> bool:
         """Delete a content that is doomed; return whether it is gone."""
         try:
@@ -129,14 +138,16 @@ class WorkerContents:
             new = await self._call(announce, hot=True)
             if not new:
                 return
-            errors = await self._write(new)
-            written = [one for one in new if one.number not in errors]
-            marked = await self._call(stored_blobs.mark_stored, written, hot=True)
-            lost = {one.number for one in written} - marked
-            await self._delete(written, lost)
-            _forget_numbers(wanted, {*lost, *errors})
-            for error in errors.values():
-                raise error
+            results = await asyncio.gather(
+                *(self._in_thread(self._stores.write, one) for one in new), return_exceptions=True
+            )
+            written = [one for one, error in zip(new, results, strict=True) if error is None]
+            lost = await self._call(stored_blobs.mark_stored, written, wanted, hot=True)
+            for one in lost:
+                await self._in_thread(self._stores.discard, one)
+            for error in results:
+                if error is not None:
+                    raise error
 
     async def collect(self) -> bool:
         """Collect a step of what nobody has named for a day; return whether there is more."""
@@ -154,23 +165,6 @@ class WorkerContents:
         """Let the threads end."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _write(self, new: Sequence[Content]) -> dict[int | None, BaseException]:
-        """Write contents, some at once; return the errors of those that cannot be, by number."""
-        writing = [self._in_thread(self._stores.write, one) for one in new]
-        results = await asyncio.gather(*writing, return_exceptions=True)
-        return {
-            one.number: error
-            for one, error in zip(new, results, strict=True)
-            if isinstance(error, BaseException)
-        }
-
-    async def _delete(self, contents: Sequence[Content], numbers: set[int | None]) -> None:
-        """Delete what was given up for dead while it was written."""
-        for one in contents:
-            if one.number in numbers and one.number is not None:
-                place = stored_blobs.Place(one.number, one.digest, one.size, self._stores.location)
-                await self._in_thread(self._stores.delete, place)
 
     async def _in_thread(self, function: Callable[..., Any], *given: Any) -> Any:
         if self._threads is None:
@@ -204,13 +198,9 @@ class CommandContents:
                     stores.write(one)
                     written.append(one)
             finally:
-                marked = self._call(partial(stored_blobs.mark_stored, contents=written))
-                for one in written:
-                    if one.number not in marked and one.number is not None:
-                        stores.delete(
-                            stored_blobs.Place(one.number, one.digest, one.size, stores.location)
-                        )
-                _forget_numbers(wanted, {one.number for one in new} - marked)
+                mark = partial(stored_blobs.mark_stored, written=written, contents=wanted)
+                for one in self._call(mark):
+                    stores.discard(one)
 
     def read(self, place: Place, name: str) -> Iterator[bytes]:
         """Yield a content, and raise an error at the end if it is not what was attached."""
@@ -238,9 +228,3 @@ class CommandContents:
                 )
             if not found.seen:
                 return deleted
-
-
-def _forget_numbers(contents: Sequence[Content], numbers: set[int | None]) -> None:
-    for one in contents:
-        if one.number in numbers:
-            one.number = None

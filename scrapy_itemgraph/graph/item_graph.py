@@ -65,7 +65,8 @@ class ItemGraph(
         `blobs` is where contents of blobs are written, as ITEMGRAPH_BLOBS says it: "database", a
         folder, or a URL. Without `crawl` the database's only crawl is meant. Without `patience` a
         lock, or a server that does not answer, is waited for as long as it takes; a lock
-        `lock_wait` seconds at most, unless that is 0. Threads may share the graph; `connections` is how many it has at most.
+        `lock_wait` seconds at most, unless that is 0. Threads may share the graph; `connections` is
+        how many it has at most.
 
         Raises:
             DatabaseError: when the server or its schema cannot be used, in one clear line.

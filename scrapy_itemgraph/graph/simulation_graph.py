@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.graph import simulations
+from scrapy_itemgraph.graph.contents import WorkerContents
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.work import (
     Applied,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.model.blobs import Content
     from scrapy_itemgraph.model.cookies import Cookie
     from scrapy_itemgraph.model.limits import Use
     from scrapy_itemgraph.model.operations import Changeset
@@ -44,6 +46,16 @@ DROP_CRAWL = text("""
 """)
 
 
+class _SimulatedContents(WorkerContents):
+    """Contents of a simulation: they are looked at, and written nowhere."""
+
+    async def store(self, contents: Sequence[Content]) -> None:
+        """Find out what is to be known of contents."""
+        await self.measure(contents)
+        for one in contents:
+            one.number = 0  # its row is made in the transaction that is undone
+
+
 class SimulationGraph(WorkerGraph):
     """What a worker sees that simulates one execution: it has limits like any other, and no claim.
 
@@ -59,6 +71,7 @@ class SimulationGraph(WorkerGraph):
         self._has_made_crawl = False
         self._met: dict[str, Task] = {}
         self.commit = self._simulate
+        self.contents = _SimulatedContents(self._transactions, self.settings.blobs)
         self.note_startable = self._note_nothing
 
     async def _register(

@@ -17,6 +17,7 @@ from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.simulations import Change, Simulation
 from scrapy_itemgraph.model.work import Applied, Claim, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import pictures
 from scrapy_itemgraph.store.registry import crawls
@@ -110,6 +111,8 @@ def simulate(
     claim = _claim(connection, crawl_id, plan, item_id, worker_id=worker_id)
     crawl = crawls.share_crawl(connection, crawl_id)
     given = replace(changeset, claim=claim)
+    if changeset.attached:
+        stored_blobs.pretend(connection, [one.content for one in changeset.attached])
     (applied,) = apply.apply(
         connection, [given], crawl=crawl, worker_id=worker_id, spider=code.spider
     )

@@ -35,13 +35,15 @@ class BlobSnapshot:
 class Content:
     """The content of one blob: its bytes, or the file that has them.
 
-    Digest and size are known once it was read, `number` once a store has it: the number of its row.
+    Digest and size are known once it was read. `announced` is the number of its row while it is
+    written, `number` once a store has it.
     """
 
     data: bytes | None = None
     path: Path | None = None
     digest: bytes = b""  # SHA-256
     size: int = 0  # bytes
+    announced: int | None = None
     number: int | None = None
 
     def __repr__(self) -> str:

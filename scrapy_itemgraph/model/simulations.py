@@ -44,14 +44,24 @@ class WorkPicture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlobPicture:
+    """A blob of an item, at one moment: bytes, type, and the hash in hexadecimal."""
+
+    size: int
+    mime: str | None
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ItemPicture:
-    """An item with its results and its work, by task, at one moment."""
+    """An item with its blobs, and its results and its work by task, at one moment."""
 
     id: str
     aliases: tuple[str, ...]
     tags: Mapping[str, Any]
     data: Mapping[str, Any]
     created_by: str | None
+    blobs: Mapping[str, BlobPicture] = field(default_factory=dict)
     results: Mapping[str, ResultPicture] = field(default_factory=dict)
     work: Mapping[str, WorkPicture] = field(default_factory=dict)
 

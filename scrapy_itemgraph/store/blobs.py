@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.blobs import Content
 
+PRETENDED = "none"  # the store of a simulation
 STEP = 1000  # contents that are looked at in a transaction
 _KEEP = "(SELECT clock_timestamp()) + interval '1 day'"
 
@@ -59,9 +60,10 @@ ADD = text(f"""
     RETURNING id
 """)  # noqa: S608 - likewise
 
+# Said again when the answer was lost, it is as true.
 STORED = text("""
     UPDATE blob_contents SET state = 'stored', stored_at = clock_timestamp()
-    WHERE id = ANY (CAST(:contents AS bigint[])) AND state = 'pending'
+    WHERE id = ANY (CAST(:contents AS bigint[])) AND state <> 'doomed'
     RETURNING id
 """)
 
@@ -96,6 +98,14 @@ DETACH = text("""
 MARK_ITEMS = text("""
     UPDATE items i SET has_blobs = true FROM unnest(CAST(:items AS bigint[])) AS marked(id)
     WHERE i.id = marked.id AND i.has_blobs IS NULL
+""")
+
+PICTURED = text("""
+    SELECT b.item_id, b.name, c.size, b.mime, encode(c.sha256, 'hex') AS sha256
+    FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN blobs b ON b.item_id = wanted.id
+    JOIN blob_contents c ON c.id = b.content_id
+    ORDER BY b.name COLLATE "C"
 """)
 
 SHOWN = text("""
@@ -171,33 +181,56 @@ class Collected(NamedTuple):
 
 
 def announce(connection: Connection, contents: Sequence[Content], store: str) -> list[Content]:
-    """Give contents their rows; return those that are still to be written.
+    """Give contents rows, or the numbers that the store knows them by; return what is to write.
 
-    What the store has already gets the number that it has there. Of the same content twice one is
-    written.
+    Of the same content twice one is returned.
     """
     by_digest: dict[bytes, Content] = {one.digest: one for one in contents}
     given: dict[str, Any] = {"store": store, "digests": list(by_digest)}
-    numbers = {bytes(row.sha256): row.id for row in connection.execute(KNOWN, given).all()}
+    known = connection.execute(KNOWN, given).all()
+    numbers = {bytes(row.sha256): row.id for row in known}
     new = {digest: one for digest, one in by_digest.items() if digest not in numbers}
-    if new and store == DATABASE:
+    if store == DATABASE:
         for digest, one in new.items():
             added = {"digest": digest, "size": one.size, "content": one.data}
             numbers[digest] = connection.execute(ADD, added).scalar_one()
         new = {}
-    elif new:
-        given = {"store": store, "digests": list(new), "sizes": [one.size for one in new.values()]}
+    unannounced = [one for one in new.values() if one.announced is None]
+    if unannounced:
+        digests, sizes = ([getattr(one, of) for one in unannounced] for of in ("digest", "size"))
+        given = {"store": store, "digests": digests, "sizes": sizes}
         for row in connection.execute(ANNOUNCE, given).all():
-            numbers[bytes(row.sha256)] = row.id
+            new[bytes(row.sha256)].announced = row.id
     for one in contents:
-        one.number = numbers[one.digest]
+        one.number = numbers.get(one.digest)
     return list(new.values())
 
 
-def mark_stored(connection: Connection, contents: Sequence[Content]) -> set[int]:
-    """Take note that contents are written; return the numbers of those that are still wanted."""
-    numbers = [one.number for one in contents]
-    return set(connection.execute(STORED, {"contents": numbers}).scalars())
+def pretend(connection: Connection, contents: Sequence[Content]) -> None:
+    """Give contents rows as if they were stored, for a transaction that will be undone."""
+    digests = [one.digest for one in contents]
+    sizes = [one.size for one in contents]
+    given = {"store": PRETENDED, "digests": digests, "sizes": sizes}
+    rows = connection.execute(ANNOUNCE, given).all()
+    numbers = {bytes(row.sha256): row.id for row in rows}
+    connection.execute(STORED, {"contents": list(numbers.values())})
+    for one in contents:
+        one.number = numbers[one.digest]
+
+
+def mark_stored(
+    connection: Connection, written: Sequence[Content], contents: Sequence[Content]
+) -> list[Content]:
+    """Take note that contents are written; return those that were collected meanwhile.
+
+    The others have their numbers then, and so have `contents` that are the same.
+    """
+    announced = [one.announced for one in written]
+    marked = set(connection.execute(STORED, {"contents": announced}).scalars())
+    numbers = {one.digest: one.announced for one in written if one.announced in marked}
+    for one in contents:
+        one.number = numbers.get(one.digest, one.number)
+    return [one for one in written if one.announced not in marked]
 
 
 def hold(connection: Connection, numbers: Collection[int]) -> None:

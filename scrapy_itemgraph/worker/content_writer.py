@@ -28,7 +28,9 @@ _GROUPS = 4  # of them that are under way at once: a slow one holds up no others
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds, while the store cannot be written
 _LOOK = 0.2  # seconds
 _COLLECT_EVERY = 600.0  # seconds
-_FIRST_DELAY, _LONGEST_DELAY = 30.0, 600.0  # seconds, of work that is given back meanwhile
+_MOST_HELD = 100  # changesets that wait in the process meanwhile
+_MOST_HELD_BYTES = 64_000_000  # of their contents in memory
+_LEAST_DELAY, _LONGEST_DELAY = 30.0, 600.0  # seconds, of work that is given back meanwhile
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -48,14 +50,14 @@ class ContentWriter:
     _groups: set[asyncio.Task[None]] = field(default_factory=set)
     _in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
-    _is_away: bool = False
-    _delay: float = _FIRST_DELAY
+    _held: set[Entry] = field(default_factory=set)
+    _away_since: float | None = None  # time.monotonic() of when the store was found away
 
     async def run(self) -> None:
         """Have contents stored, until cancelled; groups under way go on then."""
         while True:
             await self.outbox.unstored.wait()
-            if len(self._groups) < _GROUPS:
+            if len(self._groups) < _GROUPS or (self._is_away and self._has_room):
                 self._start()
                 continue
             if self._is_away:
@@ -76,6 +78,19 @@ class ContentWriter:
                 self._start()
             await asyncio.wait(self._groups, return_when=asyncio.FIRST_COMPLETED)
 
+    @property
+    def _is_away(self) -> bool:
+        return self._away_since is not None
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether more may wait in the process for a store that is away."""
+        if len(self._held) >= _MOST_HELD:
+            return False
+        attached = [one for entry in self._held for one in entry.changeset.attached]
+        held: int = sum(one.content.weight for one in attached)
+        return held < _MOST_HELD_BYTES
+
     def _start(self) -> None:
         taken = self.outbox.take_unstored(_MOST)
         claimed = [one for one in taken if one.changeset.claim is not None]
@@ -84,6 +99,7 @@ class ContentWriter:
             if entries:
                 group = self.start_duty(store(entries))
                 self._groups.add(group)
+                self._held.update(entries)
                 group.add_done_callback(self._groups.discard)
 
     async def _store_in_order(self, entries: Sequence[Entry]) -> None:
@@ -139,8 +155,8 @@ class ContentWriter:
         self, entries: Sequence[Entry], error: BlobStoreError, *, is_over: bool
     ) -> list[Entry]:
         """Give back what is not waited for any longer; return what is."""
-        # What was put back by the attempt that failed for a later one is stored.
-        left = [entry for entry in entries if not entry.is_stored]
+        # What an attempt that failed for another one put back is not ours any more.
+        left = [entry for entry in entries if entry in self._held]
         if self._closing.is_set():
             for entry in left:
                 if entry.changeset.claim is None:
@@ -157,8 +173,8 @@ class ContentWriter:
         if not entries:
             return
         error = error or BlobStoreError("the blob store cannot be written for now")
-        delay = timedelta(seconds=self._delay)
-        self._delay = min(self._delay * 2, _LONGEST_DELAY)
+        away = time.monotonic() - (self._away_since or time.monotonic())
+        delay = timedelta(seconds=min(max(away, _LEAST_DELAY), _LONGEST_DELAY))
         for entry in entries:
             record = ErrorRecord.of(error)
             self._put(entry, _without(entry.changeset, Outcome.RETRY, record, delay))
@@ -171,12 +187,13 @@ class ContentWriter:
         self._put(entry, _without(entry.changeset, Outcome.FAILED, record))
 
     def _put(self, entry: Entry, changeset: Changeset) -> None:
+        self._held.discard(entry)
         is_last = not self.active.under_way
         self.outbox.put_stored(entry, changeset, is_last=is_last)
 
     def _say_once_that_we_wait(self, error: BlobStoreError) -> None:
         if not self._is_away:
-            self._is_away = True
+            self._away_since = time.monotonic()
             patience = wording.format_period(self.patience)
             logger.warning(
                 "%s. What attaches blobs waits for it up to %s (ITEMGRAPH_PATIENCE), or is tried "
@@ -187,9 +204,8 @@ class ContentWriter:
             )
 
     def _say_that_it_is_back(self) -> None:
-        self._delay = _FIRST_DELAY
         if self._is_away:
-            self._is_away = False
+            self._away_since = None
             logger.info("The blob store is back", extra={"action": "blob_store_back"})
 
 

@@ -135,6 +135,7 @@ class SimulationWorker(Worker):
             self.claimer.watch_room(),
             self.limit_sync.run(),
             self.committer.tell_of_starved(),
+            self.content_writer.run(),
         )
 
     async def close(self, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import time
@@ -18,6 +19,7 @@ KILLS = 200 if os.environ.get("ITEMGRAPH_TEST_SLOW") == "1" else 4
 
 PAGES = """
 import hashlib
+import json
 import time
 
 
@@ -58,7 +60,7 @@ def expected(number: int) -> bytes:
 
 
 def check(project, place: str, count: int) -> None:
-    """Check that each item has its blobs, whole, and that after collection nothing else is there."""
+    """Check that each item has its blobs, whole, and that after collection there is no other."""
     with ItemGraph.open(project.url, "s", blobs=place) as graph:
         graph.collect_blobs(now=True)
         for number in range(count):
@@ -225,3 +227,50 @@ def test_a_file_is_streamed_into_the_store_and_one_that_is_not_there_fails_its_p
         assert b"".join(graph.blob("LARGE", "file")) == data
     ((_, message),) = project.errors()
     assert "nothing.bin cannot be read: No such file" in message
+
+
+def test_a_simulation_shows_what_it_would_attach_and_writes_none_of_it(project):
+    """Names, sizes, types and hashes stand in its diff; no row and no file is left of it."""
+    place = project.directory / "blobs"
+    project.write(PAGES, f"ITEMGRAPH_BLOBS = {str(place)!r}")
+    url = f"{project.site_url}/page"
+    run = project.scrapy(
+        "itemgraph", "simulate", "s", "parse", "PAGE:1", "--url", url, "--tag", "page"
+    )
+
+    assert run.code == 0, run.log
+    assert "+ blob page: " in run.output
+    assert "bytes, text/html" in run.output
+    assert "+ blob empty: 0 bytes, e3b0c442" in run.output
+    assert not place.exists()
+    assert project.rows("SELECT 1 FROM blob_contents UNION ALL SELECT 1 FROM blobs") == []
+
+
+def test_the_commands_list_write_and_collect_binary_data(project):
+    """`blobs` and `show` name them, and `blob` writes one to FILE and nowhere else."""
+    project.write(PAGES)
+    assert project.crawl("-a", "count=1").code == 0
+    listed = project.scrapy("itemgraph", "blobs", "PAGE:0")
+    assert "../x" in listed.output
+    assert "application/octet-stream" in listed.output
+    assert "../x: 49,984 bytes" in project.scrapy("itemgraph", "show", "PAGE:0").output
+    as_json = json.loads(project.scrapy("itemgraph", "blobs", "PAGE:0", "--json").output)
+    assert [one["name"] for one in as_json] == ["../x", "empty", "page", "same"]
+
+    run = project.scrapy("itemgraph", "blob", "PAGE:0", "../x", "-o", "out/x.bin")
+    assert (run.code, "out/x.bin cannot be written" in run.log) == (1, True)
+    before = {one for one in project.directory.iterdir() if "put-" not in one.name}
+    run = project.scrapy("itemgraph", "blob", "PAGE:0", "../x", "-o", "x.bin")
+    assert run.output == "49,984 bytes to x.bin\n"
+    assert (project.directory / "x.bin").read_bytes() == expected(0)
+    after = {one for one in project.directory.iterdir() if "put-" not in one.name}
+    assert {one.name for one in after - before if "log-" not in one.name} == {"x.bin"}
+    shown = project.scrapy("itemgraph", "blob", "PAGE:0", "same", "-o", "-")
+    assert shown.output == "the same for all"
+    missing = project.scrapy("itemgraph", "blob", "PAGE:0", "sane", "-o", "x.bin")
+    assert "did you mean 'same'" in missing.log
+    assert (project.directory / "x.bin").read_bytes() == expected(0)
+
+    project.scrapy("itemgraph", "delete", "PAGE:0")
+    assert "deleted 0 contents" in project.scrapy("itemgraph", "collect-blobs").output
+    assert "deleted 4 contents" in project.scrapy("itemgraph", "collect-blobs", "--now").output

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.simulations import ItemPicture, ResultPicture, WorkPicture
+from scrapy_itemgraph.model.simulations import BlobPicture, ItemPicture, ResultPicture, WorkPicture
+from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin.status import STATE
 
@@ -56,6 +57,9 @@ def of_items(connection: Connection, item_ids: Iterable[int]) -> dict[int, ItemP
         work[row.item_id][row.task] = WorkPicture(
             is_stale=row.is_stale, nice=row.nice, not_before=row.not_before, slot=row.slot
         )
+    blobs: defaultdict[int, dict[str, BlobPicture]] = defaultdict(dict)
+    for row in connection.execute(stored_blobs.PICTURED, {"items": numbers}):
+        blobs[row.item_id][row.name] = BlobPicture(size=row.size, mime=row.mime, sha256=row.sha256)
     return {
         number: ItemPicture(
             id=item.id,
@@ -63,6 +67,7 @@ def of_items(connection: Connection, item_ids: Iterable[int]) -> dict[int, ItemP
             tags=item.tags,
             data=item.data,
             created_by=item.created_by,
+            blobs=blobs.get(number, {}),
             results=results.get(number, {}),
             work=work.get(number, {}),
         )
