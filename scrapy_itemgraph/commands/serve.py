@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
+from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument, command
@@ -59,7 +60,10 @@ def serve(call: Call) -> None:
         _refuse_strangers(call, host, is_near=is_near, has_tokens=has_tokens)
         names = [*call.given.allow_host, *([] if is_near else [host])]
         application = app.create_app(
-            graphs.Graphs(graph), allowed_hosts=names, any_address=not is_near
+            graphs.Graphs(graph),
+            allowed_hosts=names,
+            any_address=not is_near,
+            simulate=_simulate(call),
         )
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
@@ -72,6 +76,16 @@ def serve(call: Call) -> None:
             sys.stdout.flush()
 
         server.serve(application, listening, ready)
+
+
+def _simulate(call: Call) -> Sequence[str]:
+    """Return the command that simulates, with the settings that this one was given."""
+    settings = call.scrapy_settings
+    given = [
+        name for name in settings if settings.getpriority(name) == SETTINGS_PRIORITIES["cmdline"]
+    ]
+    options = [part for name in given for part in ("-s", f"{name}={settings.get(name)}")]
+    return [sys.executable, "-m", "scrapy", "itemgraph", *options, "simulate"]
 
 
 def _refuse_strangers(call: Call, host: str, *, is_near: bool, has_tokens: bool) -> None:

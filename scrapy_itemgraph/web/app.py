@@ -14,10 +14,11 @@ from scrapy_itemgraph.web import api, health, login, models, pages, problems
 from scrapy_itemgraph.web.access import Access
 from scrapy_itemgraph.web.protection import BODY_LIMIT, Headed, Protection
 from scrapy_itemgraph.web.raw_paths import RawPaths
+from scrapy_itemgraph.web.simulations import Simulations
 from scrapy_itemgraph.web.streams import Ending, Streams
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from starlette.types import ASGIApp
 
@@ -50,12 +51,14 @@ def create_app(
     allowed_hosts: Collection[str] = (),
     any_address: bool = False,
     body_limit: int = BODY_LIMIT,
+    simulate: Sequence[str] | None = None,
 ) -> FastAPI:
     """Make the application that serves graphs, which stay open as long as it is used.
 
     It answers under this machine's own names, `localhost` and loopback addresses; under
     `allowed_hosts`, `"*"` being any; and with `any_address` under addresses that are numbers.
-    Bodies have at most `body_limit` bytes.
+    Bodies have at most `body_limit` bytes. `simulate` is a command that simulates a task, up to its
+    arguments; without one nothing of the project is run.
     """
     stopping = asyncio.Event()
     app = Application(
@@ -77,6 +80,7 @@ def create_app(
     app.state.access = Access(graphs)
     app.state.stopping = stopping
     app.state.streams = Streams()
+    app.state.simulations = None if simulate is None else Simulations(simulate, stopping)
     app.state.numbers = health.Numbers(graphs)
     problems.handle(app)
     app.include_router(api.router)

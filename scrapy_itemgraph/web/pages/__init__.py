@@ -15,11 +15,13 @@ from scrapy_itemgraph.web.pages import (
     limits,
     live,
     search,
+    simulations,
     tasks,
     workers,
     worklist,
 )
 
 router = APIRouter(include_in_schema=False)
-for subject in (crawls, worklist, failures, items, tasks, limits, workers, search, live):
+_WORK = (worklist, failures, items, simulations)
+for subject in (crawls, *_WORK, tasks, limits, workers, search, live):
     router.include_router(subject.router)

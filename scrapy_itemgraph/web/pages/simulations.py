@@ -1,0 +1,82 @@
+"""What a task would do with an item, by the code as it is now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+from starlette.concurrency import run_in_threadpool
+
+from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.tools.wording import closest
+from scrapy_itemgraph.web.access import Operator, Visitor
+from scrapy_itemgraph.web.graphs import CrawlGraph
+from scrapy_itemgraph.web.pages.rendering import page
+from scrapy_itemgraph.web.pages.routes import Fields, ItemName, PageRoute
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.store.admin.status import TaskState
+    from scrapy_itemgraph.web.simulations import Simulated, Simulations
+
+router = APIRouter(route_class=PageRoute)
+
+TaskName = Annotated[str, Query(alias="task")]
+_STYLES = {"+": "added", "-": "removed", "~": "changed"}
+
+
+@router.get("/crawls/{crawl:segment}/simulate", name="simulate")
+def look(
+    request: Request, visitor: Operator, graph: CrawlGraph, name: ItemName, task: TaskName
+) -> HTMLResponse:
+    """Say what a simulation is, with a button that starts it."""
+    return _page(request, visitor, graph, _task(graph, task), name, None)
+
+
+@router.post("/crawls/{crawl:segment}/simulate", name="run_simulation")
+async def run(request: Request, visitor: Operator, graph: CrawlGraph, form: Fields) -> HTMLResponse:
+    """Simulate, and show what would be changed."""
+    name = form.exact("id")
+    task = await run_in_threadpool(_task, graph, form["task"])
+    simulations: Simulations | None = request.app.state.simulations
+    found = None
+    if simulations is not None:
+        found = await simulations.run(
+            crawl=graph.crawl, spider=task.spider, task=task.name, item=name
+        )
+    return await run_in_threadpool(_page, request, visitor, graph, task, name, found)
+
+
+def _task(graph: ItemGraph, name: str) -> TaskState:
+    known = {one.name: one for one in graph.tasks()}
+    if name not in known:
+        raise NotFoundError(f"there is no task {name!r}{closest(name, known)}")
+    return known[name]
+
+
+def _page(
+    request: Request,
+    visitor: Visitor,
+    graph: ItemGraph,
+    task: TaskState,
+    name: str,
+    found: Simulated | None,
+) -> HTMLResponse:
+    return page(
+        request,
+        "simulation.html",
+        visitor=visitor,
+        crawl=graph.crawl,
+        tab="",
+        item=name,
+        task=task,
+        is_possible=request.app.state.simulations is not None,
+        found=found,
+        lines=[] if found is None else [(_style(line), line) for line in found.lines],
+    )
+
+
+def _style(line: str) -> str:
+    """Return the class of a line by the sign before it."""
+    return _STYLES.get(line.lstrip()[:1], "") if line.lstrip()[1:2] == " " else ""
