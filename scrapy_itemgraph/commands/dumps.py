@@ -29,6 +29,7 @@ _FILE = "of JSON lines; compressed if it ends in .gz"
     Argument(
         "-o", "--output", metavar="FILE", required=True, help=f"{_FILE}; - for standard output"
     ),
+    Argument("--blobs", action="store_true", help="with binary data, as base64"),
 )
 def dump(call: Call) -> None:
     """Write a whole crawl to a file, as it is at one moment, while workers go on.
@@ -42,7 +43,7 @@ def dump(call: Call) -> None:
         streams.written(call.given.output, is_compressed=call.given.output.endswith(".gz")) as file,
         call.progress("dump", "lines") as progress,
     ):
-        for line in graph.dump():
+        for line in graph.dump(blobs=call.given.blobs):
             file.write(line.encode() + b"\n")
             count += 1
             if count % _NOW_AND_THEN == 0:

@@ -202,10 +202,16 @@ class CommandContents:
                 for one in self._call(mark):
                     stores.discard(one)
 
-    def read(self, place: Place, name: str) -> Iterator[bytes]:
-        """Yield a content, and raise an error at the end if it is not what was attached."""
+    def read(
+        self, place: Place, name: str, connection: Connection | None = None
+    ) -> Iterator[bytes]:
+        """Yield a content, and raise an error at the end if it is not what was attached.
+
+        What the database keeps is read on the connection, if there is one.
+        """
         if place.store == DATABASE:
-            data = self._call(partial(stored_blobs.read, number=place.id))
+            read = partial(stored_blobs.read, number=place.id)
+            data = self._call(read) if connection is None else read(connection)
             given = iter(()) if data is None else iter([data])
         else:
             given = self._stores.at(place.store).read(place.sha256, place.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from sqlalchemy import Connection
+
+    from scrapy_itemgraph.model.blobs import Content
+    from scrapy_itemgraph.store.blobs import Place
 
 
 class CrawlCalls(Calls):
@@ -66,11 +70,18 @@ class CrawlCalls(Calls):
 
         return self._of_crawl(run)
 
-    def dump(self) -> Iterator[str]:
-        """Go through the lines of a dump of the crawl, JSON without newlines, in one snapshot."""
+    def dump(self, *, blobs: bool = False) -> Iterator[str]:
+        """Go through the lines of a dump of the crawl, JSON without newlines, in one snapshot.
+
+        Without `blobs` there is nothing of binary data in it.
+        """
         crawl_id = self._of_crawl(lambda _, crawl_id: crawl_id)
         with self._transactions.snapshot() as connection:
-            yield from dump.lines(connection, crawl_id)
+
+            def read(place: Place) -> Iterator[bytes]:
+                return self._contents.read(place, place.sha256.hex(), connection)
+
+            yield from dump.lines(connection, crawl_id, read if blobs else None)
 
     def load(
         self, lines: Iterable[str], *, reached: Callable[[int], None] | None = None
@@ -92,8 +103,14 @@ class CrawlCalls(Calls):
         def intern(wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
             return self._call(partial(stored_slots.intern_limits, keys=wanted))
 
-        with self._transactions.long() as connection, ThreadPoolExecutor(1) as writer:
-            loading = load.Load(connection, self._crawl, intern, writer)
+        def store(content: Content) -> None:
+            self._contents.store([content])
+
+        with (
+            self._transactions.long() as connection,
+            ThreadPoolExecutor(1) as writer,
+            closing(load.Load(connection, self._crawl, intern, writer, store)) as loading,
+        ):
             for number, line in numbered:
                 loading.add(f"line {number}", line)
                 if reached is not None and number % crawl_reports.STEP == 0:

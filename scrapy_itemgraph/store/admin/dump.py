@@ -9,20 +9,25 @@ first line alone.
 
 from __future__ import annotations
 
+import base64
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlalchemy import text
 
 from scrapy_itemgraph.postgres import migrate
+from scrapy_itemgraph.store.blobs import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sqlalchemy import Connection
 
+Read: TypeAlias = Callable[[Place], Iterator[bytes]]
+
 FORMAT = 1
+FORMAT_WITH_BLOBS = 2
 STEP = 1000  # items that are read at a time
+PART = 3 * 65_536  # bytes of content in a line
 
 
 def _object(plain: str, **documents: str) -> str:
@@ -114,10 +119,26 @@ _ITEM = _object(
         JOIN queues u ON u.id = w.queue_id JOIN limits q ON q.id = u.slot_id
         WHERE w.item_id = i.id) || ']')""",
 )
-ITEMS = f"""
-    SELECT {_ITEM}, i.id FROM items i JOIN limits s ON s.id = i.slot_id
+_BLOB = _object("""'name', b.name, 'sha256', encode(c.sha256, 'hex'), 'mime', b.mime,
+    'attached_at', b.attached_at""")
+_WITH_BLOBS = f"""left({_ITEM}, -1) || coalesce(',"blobs":[' || (
+    SELECT string_agg({_BLOB}, ',' ORDER BY b.name COLLATE "C")
+    FROM blobs b JOIN blob_contents c ON c.id = b.content_id WHERE b.item_id = i.id
+    ) || ']', '') || '}}'"""
+_OF_ITEMS = """
+    SELECT {0}, i.id FROM items i JOIN limits s ON s.id = i.slot_id
     WHERE i.crawl_id = :crawl AND i.id > :after ORDER BY i.id LIMIT :limit
 """
+ITEMS = _OF_ITEMS.format(_ITEM)
+ITEMS_WITH_BLOBS = _OF_ITEMS.format(_WITH_BLOBS)
+
+# By hash, so that two dumps of the same graph are the same.
+CONTENTS = text("""
+    SELECT DISTINCT ON (c.sha256) c.id, c.sha256, c.size, c.store
+    FROM items i JOIN blobs b ON b.item_id = i.id JOIN blob_contents c ON c.id = b.content_id
+    WHERE i.crawl_id = :crawl AND i.has_blobs
+    ORDER BY c.sha256, c.id
+""")
 
 # By key, which the index has; the names of a thousand in one line.
 TAKEN = """
@@ -156,12 +177,15 @@ NAME = text("SELECT name FROM crawls WHERE id = :crawl")
 NO_KEY = "00000000-0000-0000-0000-000000000000"
 
 
-def lines(connection: Connection, crawl_id: int) -> Iterator[str]:
-    """Yield the lines of a dump, without newlines; the connection's transaction is one snapshot."""
+def lines(connection: Connection, crawl_id: int, read: Read | None = None) -> Iterator[str]:
+    """Yield the lines of a dump, without newlines; the connection's transaction is one snapshot.
+
+    With `read`, which yields a content, blobs are in it.
+    """
     connection.execute(text("SET LOCAL timezone = 'UTC'"))
     given = {"crawl": crawl_id}
     head = {
-        "itemgraph_dump": FORMAT,
+        "itemgraph_dump": FORMAT if read is None else FORMAT_WITH_BLOBS,
         "crawl": connection.execute(NAME, given).scalar_one(),
         "schema": migrate.current(connection),
     }
@@ -170,14 +194,38 @@ def lines(connection: Connection, crawl_id: int) -> Iterator[str]:
         for line in connection.execute(text(statement), given).scalars():
             yield _one_line(line)
     counts = {"items": 0, "failures": 0, "scraped": 0}
+    if read is not None:
+        counts["contents"] = 0
+        for place in _contents(connection, crawl_id):
+            counts["contents"] += 1
+            yield from _content(place, read)
+    items = ITEMS if read is None else ITEMS_WITH_BLOBS
     first = connection.execute(FIRST_WORK, given).scalar_one()
-    for name, statement in (("items", ITEMS), ("failures", FAILURES), ("scraped", SCRAPED)):
+    for name, statement in (("items", items), ("failures", FAILURES), ("scraped", SCRAPED)):
         for line in _pages(connection, statement, {**given, "first": first}):
             counts[name] += 1
             yield line
         if name == "items":
             yield from _taken(connection, given)
     yield json.dumps({"kind": "end", **counts})
+
+
+def _contents(connection: Connection, crawl_id: int) -> Iterator[Place]:
+    """Go through the contents of a crawl's blobs, a thousand at a time."""
+    streamed = {"stream_results": True, "max_row_buffer": STEP}
+    given = {"crawl": crawl_id}
+    with connection.execute(CONTENTS, given, execution_options=streamed) as rows:
+        for number, digest, size, store in rows:
+            yield Place(number, bytes(digest), size, store)
+
+
+def _content(place: Place, read: Read) -> Iterator[str]:
+    digest = place.sha256.hex()
+    yield json.dumps({"kind": "content", "sha256": digest, "size": place.size})
+    for given in read(place):
+        for at in range(0, len(given), PART):
+            part = base64.b64encode(given[at : at + PART]).decode()
+            yield json.dumps({"kind": "part", "base64": part})
 
 
 def _pages(connection: Connection, statement: str, given: dict[str, Any]) -> Iterator[str]:

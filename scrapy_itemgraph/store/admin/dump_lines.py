@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model import input_checks
-from scrapy_itemgraph.store.admin.dump import FORMAT
+from scrapy_itemgraph.store.admin.dump import FORMAT, FORMAT_WITH_BLOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,10 +34,10 @@ def head(line: str) -> str:
         raise OperationError(
             'line 1: this is no dump of a crawl; one begins with {"itemgraph_dump": …}'
         ) from None
-    if made != FORMAT:
+    if made not in (FORMAT, FORMAT_WITH_BLOBS):
         raise OperationError(
             f"line 1: a dump of format {made} was made by a newer version than this, which reads "
-            f"format {FORMAT}; upgrade scrapy-itemgraph"
+            f"formats {FORMAT} and {FORMAT_WITH_BLOBS}; upgrade scrapy-itemgraph"
         )
     return str(name)
 

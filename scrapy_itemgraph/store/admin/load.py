@@ -19,6 +19,7 @@ from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.admin import dump_lines
+from scrapy_itemgraph.store.admin.load_contents import LoadedContents
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.tools.wording import closest
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from sqlalchemy import Connection
+
+    from scrapy_itemgraph.store.admin.load_contents import Store
 
     Limit = tuple[str, str]  # kind and name
     Intern = Callable[[Iterable[Limit]], dict[Limit, int]]
@@ -100,7 +103,8 @@ OWNERS = text("""
 DOCUMENT = text("SELECT CAST(CAST(:line AS json) #> CAST(:path AS text[]) AS text)")
 
 ITEMS = """items (id, crawl_id, slot_id, name, data, created_by, nice, not_before, created_at,
-    updated_at)"""
+    updated_at, has_blobs)"""
+BLOBS = "blobs (item_id, name, content_id, mime, attached_at)"
 ALIASES = "aliases (crawl_id, key, name, item_id)"
 TAGS = "tags (item_id, tag_name, crawl_id, value)"
 RESULTS = """results (item_id, task_id, task_version, metadata, is_successful, is_held, created_at,
@@ -118,15 +122,22 @@ class Load:
     """Writes the lines of one dump; `add` each, then `finish`.
 
     `intern` returns the numbers of limits, made in transactions of their own: in this one, which
-    lasts, others would wait for them. `writer` is one thread. An OperationError names the line.
+    lasts, others would wait for them. `store` stores a content. `writer` is one thread. An
+    OperationError names the line.
     """
 
     def __init__(
-        self, connection: Connection, name: str, intern: Intern, writer: ThreadPoolExecutor
+        self,
+        connection: Connection,
+        name: str,
+        intern: Intern,
+        writer: ThreadPoolExecutor,
+        store: Store,
     ) -> None:
         self._connection = connection
         self._writer = writer
         self._intern = intern
+        self._contents = LoadedContents(connection, store)
         self._limits: dict[Limit, int] = {}
         self._tasks: dict[str, int] = {}
         self._depends: dict[str, Sequence[str]] = {}
@@ -153,6 +164,8 @@ class Load:
         line = dump_lines.read(where, given, self._document)
         kind = line.get("kind")
         if kind in _COUNTED:
+            with _named(where):
+                self._contents.end()
             if kind != self._kind:
                 self._write()
             self._kind = str(kind)
@@ -164,7 +177,13 @@ class Load:
         self._where = where
         with _named(where):
             self._wait()
+            if kind != "part":
+                self._contents.end()
             self._one(str(kind), line)
+
+    def close(self) -> None:
+        """Let go of what is half read."""
+        self._contents.close()
 
     def finish(self) -> dict[str, int]:
         """Let the crawl's work be claimed, and return how much there is of what."""
@@ -203,6 +222,11 @@ class Load:
             names = line["names"]
             rows = [(self._crawl, item_names.hex_key(one), _id(one), None) for one in names]
             self._copy({ALIASES: rows})
+        elif kind == "content":
+            self._contents.begin(line["sha256"], line["size"])
+            self.counts["contents"] = self.counts.get("contents", 0) + 1
+        elif kind == "part":
+            self._contents.add(line["base64"])
         elif kind == "end":
             self._end(line)
         else:
@@ -265,7 +289,7 @@ class Load:
     def _items(self, lines: Sequence[Line]) -> None:
         drawn = self._connection.execute(stored_items.NEXT_IDS, {"count": len(lines)}).scalars()
         numbers = self._numbers(line for _, line in lines)
-        rows: Rows = {table: [] for table in (ITEMS, ALIASES, TAGS, RESULTS, ATTEMPTS, WORK)}
+        rows: Rows = {table: [] for table in (ITEMS, ALIASES, TAGS, BLOBS, RESULTS, ATTEMPTS, WORK)}
         for (where, line), number in zip(lines, drawn, strict=True):
             try:
                 self._item(rows, line, number, numbers)
@@ -316,6 +340,7 @@ class Load:
                 get("not_before"),
                 line["created_at"],
                 line["updated_at"],
+                True if "blobs" in line else None,
             )
         )
         for alias in (name, *get("aliases", ())):
@@ -325,6 +350,10 @@ class Load:
             rows[TAGS].append(
                 (number, tag, crawl, None if value is None else dump_lines.text(value))
             )
+        for one in get("blobs", ()):
+            content = self._contents.number(one["sha256"])
+            blob = input_checks.check_tag(one["name"], "name")
+            rows[BLOBS].append((number, blob, content, one.get("mime"), one["attached_at"]))
         for one in get("results", ()):
             rows[RESULTS].append(self._result(one, number))
         for one in get("attempts", ()):

@@ -295,3 +295,54 @@ def test_a_restarted_crawl_has_no_blobs(graph):
     assert graph.restart()["blobs"] == 2
     assert graph.collect_blobs(now=True) == 2
     assert contents(graph) == []
+
+
+def test_a_dump_with_blobs_makes_the_same_crawl_again(graph, database, place):
+    """Also in another store, with merges that end the same; dumped again it is the same."""
+    given = {name: os.urandom(150_000) * number for number, name in enumerate(NAMES)}
+    graph.apply([AttachBlob(name, data, id="A", mime="x/y") for name, data in given.items()])
+    graph.apply([AttachBlob("a", b"later", id="B"), AttachBlob("same", given["../x"], id="B")])
+    lines = list(graph.dump(blobs=True))
+
+    for other in {place, "database"}:
+        with ItemGraph.open(database, f"in {other}", blobs=other) as loaded:
+            counts = loaded.load(lines)
+            assert counts["contents"] == len(NAMES) + 1
+            assert read(loaded, "A") == given
+            assert read(loaded, "B") == {"a": b"later", "same": given["../x"]}
+            assert list(loaded.dump(blobs=True))[1:] == lines[1:]
+            loaded.apply([MergeItem("A", id="B")])
+            assert read(loaded, "A") == given | {"a": b"later", "same": given["../x"]}
+
+
+def test_a_dump_without_blobs_has_nothing_of_them_and_the_older_format(database):
+    """What read dumps before blobs were reads it; with blobs it is of another format."""
+    with ItemGraph.open(database, "books") as graph:
+        graph.apply([CreateItem("A"), AttachBlob("a", b"content", id="A")])
+        plain, full = list(graph.dump()), list(graph.dump(blobs=True))
+        assert '"itemgraph_dump": 1' in plain[0]
+        assert '"itemgraph_dump": 2' in full[0]
+        assert not any("blob" in line or "content" in line for line in plain)
+        other = graph.of("other")
+        other.load(plain)
+        assert other.blobs("A") == []
+
+
+def test_a_damaged_content_of_a_dump_is_refused_by_its_line(database):
+    """A part that is missing, another content, or none at all: nothing is loaded."""
+    with ItemGraph.open(database, "books") as graph:
+        graph.apply([CreateItem("A"), AttachBlob("a", b"content", id="A")])
+        lines = list(graph.dump(blobs=True))
+        (at,) = [number for number, line in enumerate(lines) if '"part"' in line]
+        cases = {
+            "instead of 7": [*lines[:at], *lines[at + 1 :]],
+            "is damaged": [*lines[:at], lines[at].replace("Y29", "Y28"), *lines[at + 1 :]],
+            "has no content": [*lines[: at - 1], *lines[at + 1 :]],
+            "a part of": [*lines[: at - 1], *lines[at:]],
+            "base64": [*lines[:at], lines[at].replace("Y29", "!Y2"), *lines[at + 1 :]],
+        }
+        for message, given in cases.items():
+            other = graph.of("other")
+            with pytest.raises(OperationError, match=message):
+                other.load(given)
+        assert graph.crawls() == ["books"]

@@ -189,7 +189,7 @@ def test_nobody_sees_a_crawl_before_it_is_whole(filled):
         (lambda lines: lines[1:], "line 1: this is no dump of a crawl"),
         (lambda _: ["x"], "line 1: this is no dump of a crawl"),
         (lambda _: [], "line 1: this is no dump of a crawl"),
-        (lambda _: ['{"itemgraph_dump": 2, "crawl": "x"}'], "format 2 was made by a newer version"),
+        (lambda _: ['{"itemgraph_dump": 3, "crawl": "x"}'], "format 3 was made by a newer version"),
         (lambda lines: [lines[0], lines[1][:-9]], "line 2: it is not JSON"),
         (lambda lines: [lines[0], "[]"], "line 2: it is not a JSON object"),
         (lambda lines: [lines[0], "[" * 100_000], "line 2: it is not JSON"),
