@@ -16,6 +16,7 @@ from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.documents import answer
 from scrapy_itemgraph.web.graphs import AllGraphs, Graphs
+from scrapy_itemgraph.web.parameters import REFUSALS
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ REMEMBERED = 5.0  # seconds that numbers are given out without being counted aga
 MOST_CRAWLS, MOST_TASKS = 100, 200  # of which there are numbers: labels are bounded
 PATIENCE = 5.0  # seconds that the database has to answer
 
-router = APIRouter(tags=["monitoring"])
+router = APIRouter(tags=["monitoring"], responses=REFUSALS)
 
 _OF_TASKS = {
     "waiting": "Work that could be claimed",

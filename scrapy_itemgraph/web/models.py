@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 T = TypeVar("T")
 
@@ -20,7 +20,12 @@ def _in_utc(value: datetime) -> datetime:
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
-Moment = Annotated[datetime, AfterValidator(_in_utc)]
+def _read_moment(value: Any) -> Any:
+    """Read a time as ISO 8601 has it, and no number of seconds."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+Moment = Annotated[datetime, BeforeValidator(_read_moment), AfterValidator(_in_utc)]
 GivenMoment = Annotated[Moment, Field(strict=False)]
 Id = Annotated[str, Field(min_length=1, max_length=8192)]
 Tag = Annotated[str, Field(min_length=1, max_length=1000)]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY_LIMIT = 16 * 1024 * 1024  # bytes
+# Bytes of a request's line and headers: an id may have 8 kB, percent-encoded three times that.
+HEAD_LIMIT = 64 * 1024
 BODY_WITHIN = 60.0  # seconds in which a body has to be here
 ANY = "*"
 
@@ -53,6 +55,8 @@ class Headed:
         async def headed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                if "etag" in headers:  # what does not change is asked for again, not sent again
+                    headers.setdefault("Cache-Control", "no-cache")
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
@@ -97,6 +101,9 @@ class Protection:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
+        fields = sum(len(name) + len(value) for name, value in scope["headers"])
+        if fields + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > HEAD_LIMIT:
+            raise Problem(431, f"the line and headers have more than {HEAD_LIMIT:,} bytes")
         if not is_text(scope.get("raw_path") or b"") or not is_text(scope["query_string"]):
             raise Problem(400, "the address has percent-encoded bytes that are no UTF-8, or a NUL")
         host = headers.get("host", "")

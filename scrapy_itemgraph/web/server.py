@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from scrapy_itemgraph.web.protection import HEAD_LIMIT
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 
-HEAD_LIMIT = 64 * 1024  # bytes of a request's line and headers: ids may have 8 kB, encoded 24
 CLOSE_WITHIN = 3  # seconds that answers under way have after SIGTERM
 
 

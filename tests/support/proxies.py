@@ -57,6 +57,11 @@ class Proxy:
                 with suppress(OSError):  # the other end may have gone already
                     one.shutdown(socket.SHUT_RDWR)
 
+    def lead(self, upstream: str | tuple[str, int]) -> str | tuple[str, int]:
+        """Pass new connections on to another server, or to none; return where to before."""
+        before, self._upstream = self._upstream, upstream
+        return before
+
     def close(self) -> None:
         """End all of it."""
         self._is_over = True

@@ -97,6 +97,7 @@ def serving(database: str, *arguments: str, cwd: Path | None = None) -> Iterator
     finally:
         if process.poll() is None:
             process.terminate()
+        if not process.stdout.closed:
             process.communicate(timeout=PATIENCE)
 
 

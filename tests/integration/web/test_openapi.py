@@ -1,0 +1,128 @@
+"""Requests made up from the API's own description: no error of the server, answers as it says."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import pytest
+import schemathesis
+import web_servers
+from conftest import new_database
+from graphs import Crawl
+from hypothesis import strategies
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from scrapy_itemgraph.postgres import engine as engines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from schemathesis import Case
+    from web_servers import Server
+
+EXAMPLES = int(os.environ.get("ITEMGRAPH_TEST_REQUESTS", "5"))  # of each operation and mode
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+TASKS = {"parse": {"tags": ["page"], "ttl": "1d"}, "reviews": {"tags": ["page"]}}
+KNOWN = {"crawl": "books", "item": "A", "task": "parse", "tag": "page", "slot": "a.example"}
+ENDLESS = "/api/v1/crawls/{crawl}/events"
+
+
+@pytest.fixture(scope="module")
+def server(server_url, template) -> Iterator[Server]:
+    """Yield a server of a crawl in which there is something of each kind, with a token."""
+    with new_database(server_url, template) as url:
+        engine = engines.sync_engine(url)
+        with engine.begin() as connection:
+            crawl = Crawl.of(connection, **TASKS)
+            crawl.done("A", data={"url": "http://a.example/A"})
+            crawl.failed("FAILED", task="reviews")
+            crawl.claimed("CLAIMED")
+        engine.dispose()
+        with web_servers.serving(url, "--crawl", "books") as server:
+            yield server
+            assert server.process.poll() is None
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_no_request_makes_an_error_of_the_server(server, mode):
+    """Whatever is sent, the answer is one that the description has, and never a 500."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        description = server.get("/api/v1/openapi.json")
+        for path in description["paths"].values():
+            for operation in path.values():
+                operation.pop("security", None)  # test_tokens is about these
+        schema = schemathesis.openapi.from_dict(description)
+        schema.config.update(base_url=server.url)
+        found = [one.ok() for one in schema.get_all_operations()]
+        operations = [one for one in found if one.path != ENDLESS]
+        operations.sort(key=lambda one: ["get", "put", "post", "delete"].index(one.method))
+        assert len(operations) > 40
+        failed: list[str] = []
+        for operation in operations:
+            try:
+                tried(server, operation, mode)
+            except (Exception, BaseExceptionGroup) as error:
+                failed.append(f"{operation.label}: {error}")
+    assert not failed, "\n\n".join(failed)
+
+
+def tried(server: Server, operation: Any, mode: GenerationMode) -> None:
+    """Send made-up requests of one operation, some of them to what there is."""
+    numbers = itertools.count()
+
+    @hypothesis.settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize="ITEMGRAPH_TEST_REQUESTS" not in os.environ,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
+    def send(case: Case) -> None:
+        if next(numbers) % 3 and mode is GenerationMode.POSITIVE:
+            known = {name: KNOWN[name] for name in case.path_parameters if name in KNOWN}
+            case.path_parameters |= known
+        extra = [negative_data_rejection] if mode is GenerationMode.NEGATIVE else []
+        case.call_and_validate(checks=CHECKS + extra, timeout=30)
+
+    with contextlib.suppress(hypothesis.errors.Unsatisfiable):
+        send()
+
+
+def test_text_that_is_none_is_refused(server):
+    """Keys, values and ids of any characters are stored and shown again, or refused with 4xx."""
+
+    @hypothesis.settings(max_examples=10 * EXAMPLES, deadline=None, database=None, derandomize=True)
+    @hypothesis.given(
+        name=strategies.text(min_size=1), key=strategies.text(), value=strategies.text()
+    )
+    def send(name: str, key: str, value: str) -> None:
+        path = "/items/" + web_servers.encoded(name)
+        answer = server.ask("POST", path, {"data": {key: value}})
+        if answer.status_code in {200, 201}:
+            assert server.get(path)["data"][key] == value
+            assert server.ask("DELETE", path).status_code == 200
+        else:
+            assert answer.status_code in {400, 404, 405, 422}, answer.text
+            assert answer.status_code == 404 or "\0" in name + key + value
+
+    send()
