@@ -10,19 +10,20 @@ from typing import Any
 
 def of(value: Any) -> Any:
     """Return rows as dicts of their columns, and lists of them; other values as they are."""
-    if isinstance(value, list):
-        return [of(one) for one in value]
-    if hasattr(value, "_asdict"):
-        return value._asdict()
-    if is_dataclass(value):
-        return {one.name: _field(getattr(value, one.name)) for one in fields(value)}
-    return value
+    if isinstance(value, list | tuple) and not hasattr(value, "_asdict"):
+        return [of(one) for one in value] if value and _is_row(value[0]) else list(value)
+    if not _is_row(value):
+        return value
+    named = value._asdict() if hasattr(value, "_asdict") else _attributes(value)
+    return {name: of(one) for name, one in named.items()}
 
 
-def _field(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [of(one) for one in value]
-    return of(value) if is_dataclass(value) else value
+def _is_row(value: Any) -> bool:
+    return hasattr(value, "_asdict") or (is_dataclass(value) and not isinstance(value, type))
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
 def plain(value: Any) -> Any:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
 from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.web import raw_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # Connections to the database at most, however many browsers there are; others wait for one.
 CONNECTIONS = 8
@@ -37,8 +38,9 @@ class Graphs:
         data_dir: str | Path = ".scrapy/itemgraph",
         auto_migrate: bool | None = None,
         connections: int = CONNECTIONS,
+        blobs: str | Path = DATABASE,
     ) -> Iterator[Graphs]:
-        """Open the database at `url`, or the embedded one in `data_dir`.
+        """Open the database at `url`, or the embedded one in `data_dir`; the rest is as there.
 
         Raises:
             DatabaseError: when the server or its schema cannot be used, in one clear line.
@@ -50,6 +52,7 @@ class Graphs:
             data_dir=data_dir,
             auto_migrate=auto_migrate,
             connections=connections,
+            blobs=blobs,
             lock_wait=LOCK_WAIT,
         ) as graph:
             yield cls(graph)

@@ -1,120 +1,16 @@
-"""What the API takes and answers, typed: what its OpenAPI document says."""
+"""What the API answers, typed: what its OpenAPI document says. Answers are not made of these."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, TypeVar
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel
 
 T = TypeVar("T")
 
-INT32 = 2**31
-INT64 = 2**63
-
 Json = dict[str, Any]
-
-
-def _in_utc(value: datetime) -> datetime:
-    """Take a time without a zone for one in UTC."""
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
-
-
-def _read_moment(value: Any) -> Any:
-    """Read a time as ISO 8601 has it, and no number of seconds."""
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
-
-
-Moment = Annotated[datetime, BeforeValidator(_read_moment), AfterValidator(_in_utc)]
-GivenMoment = Annotated[Moment, Field(strict=False)]
-Id = Annotated[str, Field(min_length=1, max_length=8192)]
-Tag = Annotated[str, Field(min_length=1, max_length=1000)]
-Period = Annotated[
-    str | float, Field(description='seconds, or a period such as "6h" or "1d12h"', examples=["6h"])
-]
-
-
-class Given(BaseModel):
-    """What is sent; what is not known is refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class NewItem(Given):
-    """An item to be added."""
-
-    id: Id | None = Field(None, description="left out: a random one")
-    data: Json
-    tags: list[Tag] | dict[Tag, Any] = Field([], description="names, or names with values")
-    aliases: list[Id] = Field([], description="other ids; those that are taken are skipped")
-    prefix: str | None = Field(None, description="what a random id begins with")
-    nice: int | None = Field(None, ge=-INT32, lt=INT32, description="lower goes first")
-    not_before: GivenMoment | None = None
-
-
-class MergedItem(Given):
-    """What is merged into an item."""
-
-    data: Json = {}
-    tags: list[Tag] | dict[Tag, Any] = Field([], description="added; values are set")
-
-
-class NewTTL(Given):
-    """When results expire."""
-
-    ttl: Period | None = Field(description='also "never"; null: as the task says')
-    task: Id | None = Field(None, description="left out: all tasks of the item")
-
-
-class OfTask(Given):
-    """A task of an item, or all of them."""
-
-    task: Id | None = None
-
-
-class Handling(Given):
-    """What becomes of the pairs that failed."""
-
-    retry: bool = Field(default=True, description="false: they stay held")
-
-
-class HandlingOfMany(Handling):
-    """Which failures are handled: of a task, or all of the crawl."""
-
-    task: Id | None = None
-    all: bool = False
-
-
-class Block(Given):
-    """How long a slot is blocked: until a moment, or for a period."""
-
-    until: GivenMoment | None = None
-    for_: Period | None = Field(None, alias="for")
-
-
-class Delay(Given):
-    """The least seconds between two starts."""
-
-    seconds: float | None = Field(description="null: as the settings and robots.txt say")
-
-
-class Limit(Given):
-    """What a limit allows; both null: as the code says."""
-
-    rate: str | None = Field(None, examples=["10/s", "30/min"])
-    concurrency: int | None = Field(None, ge=1, lt=INT32)
-
-
-class Operations(Given):
-    """Operations, applied in one transaction: all or none."""
-
-    operations: list[Json] = Field(
-        max_length=10_000,
-        examples=[[{"op": "createItem", "id": "URL:x", "tags": ["page"], "data": {}}]],
-    )
-
-
-# What is answered
 
 
 class Page(BaseModel, Generic[T]):
@@ -184,6 +80,16 @@ class Listed(BaseModel):
     updated_at: datetime
 
 
+class Blob(BaseModel):
+    """Binary data of an item; its size in bytes, its SHA-256 in hexadecimal."""
+
+    name: str
+    size: int
+    mime: str | None
+    sha256: str
+    attached_at: datetime
+
+
 class Item(Listed):
     """An item with all that is known of it."""
 
@@ -192,6 +98,7 @@ class Item(Listed):
     created_by_item: str | None
     created_by_url: str | None
     created_by_method: str | None
+    blobs: list[Blob]
     results: list[Result]
     attempts: list[Attempt]
 
@@ -246,6 +153,25 @@ class Work(BaseModel):
     slot: str
 
 
+class WorkRow(BaseModel):
+    """Work in a state: `ready`, `delayed`, `claimed` or `held`."""
+
+    item: str
+    url: str | None
+    method: str | None
+    task: str
+    slot: str
+    state: str
+    is_stale: bool
+    nice: int
+    tries: int
+    deaths: int
+    stalls: int
+    not_before: datetime | None
+    claimed_at: datetime | None
+    worker: int | None
+
+
 class Failure(BaseModel):
     """A failure, or a refusal, that nobody has handled."""
 
@@ -258,6 +184,25 @@ class Failure(BaseModel):
     error: Json
     occurred_at: datetime
     log: list[LogLine]
+
+
+class FailureGroup(BaseModel):
+    """Open failures of a task that are alike, and the last one of them."""
+
+    group: UUID
+    task: str
+    is_refusal: bool
+    count: int
+    is_estimated: bool
+    first_at: datetime
+    last_at: datetime
+    example: Failure
+
+
+class Undone(BaseModel):
+    """How many failures are open again."""
+
+    undone: int
 
 
 class Handled(BaseModel):
@@ -335,9 +280,103 @@ class Status(BaseModel):
 
 
 class Crawl(BaseModel):
-    """A crawl of the database."""
+    """A crawl: its state, its numbers, and what the last full minute brought."""
+
+    crawl: str
+    state: str
+    workers: int
+    items: int
+    fresh: int
+    waiting: int
+    claimed: int
+    later: int
+    due: int
+    failures: int
+    refusals: int
+    held: int
+    estimated: list[str]
+    done_last_minute: int
+    failed_last_minute: int
+    items_last_minute: int
+    next_due: datetime | None
+    created_at: datetime
+    run_started_at: datetime | None
+    run_finished_at: datetime | None
+    stopped_at: datetime | None
+    reason: str | None
+
+
+class TaskMinute(BaseModel):
+    """What executions of a task did in a minute, and how many seconds they took together."""
+
+    minute: datetime
+    task: str | None
+    done: int
+    retried: int
+    failed: int
+    refused: int
+    items: int
+    seconds: float
+
+
+class LimitMinute(BaseModel):
+    """How many requests started under a limit in a minute."""
 
     name: str
+    minute: datetime
+    requests: int
+
+
+class WorkerState(BaseModel):
+    """A crawl process: where it runs or ran, with what code and memory (bytes), and its claims."""
+
+    id: int
+    spider: str
+    host: str
+    process_id: int
+    job: str | None
+    code: str | None
+    memory: int | None
+    started_at: datetime
+    seen_at: datetime
+    lease_until: datetime
+    stopped_at: datetime | None
+    reason: str | None
+    is_dead: bool
+    claims: int
+    oldest_claim: datetime | None
+
+
+class FoundItem(BaseModel):
+    """An item that was found."""
+
+    item: str
+    url: str | None
+    method: str | None
+    created_at: datetime
+
+
+class Found(BaseModel):
+    """What a search found, the newest first; `is_whole`: all items were looked at."""
+
+    items: list[FoundItem]
+    is_whole: bool
+
+
+class Neighbour(BaseModel):
+    """An item beside another one."""
+
+    item: str
+    url: str | None
+    method: str | None
+
+
+class Neighbours(BaseModel):
+    """An item's maker, if it is still there, and what its last executions made."""
+
+    created_by: Neighbour | None
+    created: list[Neighbour]
+    has_more: bool
 
 
 class Holder(BaseModel):

@@ -10,8 +10,11 @@ from scrapy_itemgraph.web.problems import PROBLEM
 
 MOST = 1000
 _INT64 = 2**63
+_DAY = 24 * 60
 
 Limit = Annotated[int, Query(ge=1, le=MOST, description="rows at most")]
+After = Annotated[str, Query(description="what the page before has as `next`")]
+Period = Annotated[int, Query(ge=1, le=_DAY, description="minutes up to now")]
 AfterNumber = Annotated[
     int, Query(ge=0, lt=_INT64, description="what the page before has as `next`")
 ]

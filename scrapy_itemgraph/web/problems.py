@@ -28,6 +28,7 @@ STATUSES: dict[type[exceptions.ItemGraphError], HTTPStatus] = {
     exceptions.ItemNotFoundError: HTTPStatus.NOT_FOUND,
     exceptions.NameTakenError: HTTPStatus.CONFLICT,
     exceptions.DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
+    exceptions.BlobStoreError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 _JSON = re.compile(r"application/([\w.-]+\+)?json")
 RETRY_AFTER = {"Retry-After": "5"}  # seconds

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
+from commands_run import TASKS
+from graphs import Crawl
 
 from scrapy_itemgraph.postgres import engine as engines
 
@@ -99,6 +101,19 @@ def serving(database: str, *arguments: str, cwd: Path | None = None) -> Iterator
             process.terminate()
         if not process.stdout.closed:
             process.communicate(timeout=PATIENCE)
+
+
+@contextmanager
+def crawl_of(url: str, name: str = "books") -> Iterator[Crawl]:
+    """Yield a crawl with two tasks, whose changes are to be committed."""
+    engine = engines.sync_engine(url)
+    with engine.connect() as connection:
+        crawl = Crawl(connection, name)
+        crawl.register(**TASKS)
+        connection.commit()
+        yield crawl
+        connection.commit()
+    engine.dispose()
 
 
 def encoded(name: str) -> str:

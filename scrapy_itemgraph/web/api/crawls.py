@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import operations
-from scrapy_itemgraph.web import models
+from scrapy_itemgraph.web import bodies, models
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer, page
 from scrapy_itemgraph.web.graphs import AllGraphs, CrawlGraph
-from scrapy_itemgraph.web.parameters import AfterNumber, Limit
+from scrapy_itemgraph.web.parameters import MOST, After, AfterNumber, Limit, Period
 from scrapy_itemgraph.web.streams import MEDIA_TYPE, Streams
+
+MOST_CRAWLS = Query(ge=1, le=100, description="rows at most")
+
+
+class SearchKind(StrEnum):
+    """What a search looks for."""
+
+    PREFIX = "prefix"
+    PART = "part"
+    PATH = "path"
+
 
 router = APIRouter()
 all_crawls = APIRouter()
 
 
-@all_crawls.get("/crawls", response_model=list[models.Crawl])
-def list_crawls(graphs: AllGraphs, _: Reader) -> Response:
-    """List the crawls of the database."""
-    return answer([{"name": name} for name in graphs.database.crawls()])
+@all_crawls.get("/crawls", response_model=models.Page[models.Crawl])
+def list_crawls(
+    graphs: AllGraphs, _: Reader, after: After = "", limit: Annotated[int, MOST_CRAWLS] = 20
+) -> Response:
+    """List the crawls of the database by name, and how each stands."""
+    rows = graphs.database.overview(after=after, limit=limit)
+    return answer(page(rows, limit, lambda row: row.crawl))
+
+
+@all_crawls.get("/requests", response_model=list[models.LimitMinute])
+def list_requests(graphs: AllGraphs, _: Reader, minutes: Period = 60) -> Response:
+    """List how many requests started under each limit in each minute, of all crawls."""
+    return answer(graphs.database.requests(timedelta(minutes=minutes)))
 
 
 @router.get("", response_model=models.Status)
@@ -44,14 +66,43 @@ async def stream_status(request: Request, graph: CrawlGraph, _: Reader) -> Strea
     return streams.answer(request, ("status", name), graph.status, event="status")
 
 
-@router.get("/workers", response_model=list[models.Worker])
-def list_workers(graph: CrawlGraph, _: Reader) -> Response:
-    """List the workers that have not stopped."""
-    return answer(graph.status()["workers"])
+@router.get("/overview", response_model=models.Crawl)
+def get_overview(graph: CrawlGraph, _: Reader) -> Response:
+    """Return how a crawl stands in a few numbers."""
+    found = graph.overview(graph.crawl)
+    if not found:
+        raise NotFoundError(f"there is no crawl {graph.crawl!r}")
+    return answer(found[0])
+
+
+@router.get("/workers", response_model=list[models.WorkerState])
+def list_workers(
+    graph: CrawlGraph, _: Reader, stopped: Annotated[int, Query(ge=0, le=MOST)] = 20
+) -> Response:
+    """List the workers that have not stopped, and then the last that have."""
+    return answer(graph.workers(stopped=stopped))
+
+
+@router.get("/minutes", response_model=list[models.TaskMinute])
+def list_minutes(graph: CrawlGraph, _: Reader, minutes: Period = 60) -> Response:
+    """List what executions of each task did in each minute up to now."""
+    return answer(graph.minutes(timedelta(minutes=minutes)))
+
+
+@router.get("/search", response_model=models.Found)
+def search(
+    graph: CrawlGraph,
+    _: Reader,
+    q: Annotated[str, Query(min_length=1, max_length=8192)],
+    by: Annotated[SearchKind, Query()] = SearchKind.PART,
+    limit: Limit = 50,
+) -> Response:
+    """Find items among the newest 100,000, by a part of a name or URL, or a JSON path."""
+    return answer(graph.search(q, by, limit))
 
 
 @router.post("/operations", response_model=list[models.Note])
-def apply_operations(graph: CrawlGraph, _: Operator, given: models.Operations) -> Response:
+def apply_operations(graph: CrawlGraph, _: Operator, given: bodies.Operations) -> Response:
     """Apply operations in one transaction; an error names the one that cannot be carried out.
 
     A crawl that does not exist yet is made.
@@ -75,8 +126,8 @@ def _read(operation: dict[str, Any], name: str) -> operations.Operation:
 def read_journal(
     graph: CrawlGraph,
     _: Reader,
-    since: Annotated[models.Moment | None, Query()] = None,
-    until: Annotated[models.Moment | None, Query()] = None,
+    since: Annotated[bodies.Moment | None, Query()] = None,
+    until: Annotated[bodies.Moment | None, Query()] = None,
     item_class: Annotated[list[str], Query()] = [],  # noqa: B006 - FastAPI copies it
     after: AfterNumber = 0,
     limit: Limit = 100,

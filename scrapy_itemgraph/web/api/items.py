@@ -6,10 +6,11 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
+from starlette.responses import StreamingResponse
 
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model import item_names, operations
-from scrapy_itemgraph.web import models
+from scrapy_itemgraph.web import bodies, contents, models
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer, page
 from scrapy_itemgraph.web.graphs import CrawlGraph
@@ -38,7 +39,7 @@ def list_items(
 
 
 @router.post("/items/add", status_code=201, response_model=models.Added, responses={200: {}})
-def add_item(graph: CrawlGraph, _: Operator, given: models.NewItem) -> Response:
+def add_item(graph: CrawlGraph, _: Operator, given: bodies.NewItem) -> Response:
     """Add an item, unless its id is taken: then nothing changes, and the status is 200."""
     drawn: dict[str, Any] = {} if given.id is None else {"id": given.id}
     created = operations.CreateItem(
@@ -61,7 +62,7 @@ def get_item(graph: CrawlGraph, _: Reader, item: ItemId, attempts: Attempts = 10
 
 
 @router.post("/items/{item:segment}", response_model=models.Merged, responses={201: {}})
-def merge_item(graph: CrawlGraph, _: Operator, item: ItemId, given: models.MergedItem) -> Response:
+def merge_item(graph: CrawlGraph, _: Operator, item: ItemId, given: bodies.MergedItem) -> Response:
     """Merge data, key by key, and tags into an item; it is made if there is none."""
     is_new = graph.merge(item, data=given.data, tags=given.tags)
     return answer({**graph.show(item), "created": is_new}, 201 if is_new else 200)
@@ -123,7 +124,7 @@ def expire_results(graph: CrawlGraph, _: Operator, item: ItemId) -> Response:
 
 
 @router.put("/items/{item:segment}/ttl", response_model=list[models.Result])
-def set_ttl(graph: CrawlGraph, _: Operator, item: ItemId, given: models.NewTTL) -> Response:
+def set_ttl(graph: CrawlGraph, _: Operator, item: ItemId, given: bodies.NewTTL) -> Response:
     """Set when results expire, counted from when they were made."""
     return answer(graph.set_ttl(item, given.ttl, given.task))
 
@@ -132,6 +133,38 @@ def set_ttl(graph: CrawlGraph, _: Operator, item: ItemId, given: models.NewTTL) 
 def get_attempts(graph: CrawlGraph, _: Reader, item: ItemId, limit: Limit = 10) -> Response:
     """List the last attempts at an item's tasks, the latest first."""
     return answer(graph.attempts(item, limit))
+
+
+@router.get("/items/{item:segment}/neighbours", response_model=models.Neighbours)
+def get_neighbours(graph: CrawlGraph, _: Reader, item: ItemId, limit: Limit = 50) -> Response:
+    """Return which item made an item, and which items its last executions made."""
+    return answer(graph.neighbours(item, limit))
+
+
+@router.put("/items/{item:segment}/nice", response_model=models.Item)
+def set_nice(graph: CrawlGraph, _: Operator, item: ItemId, given: bodies.NewNice) -> Response:
+    """Let an item's work have its turn earlier, which a lower number does, or later."""
+    graph.set_nice(item, given.nice)
+    return answer(graph.show(item))
+
+
+@router.get("/items/{item:segment}/blobs", response_model=list[models.Blob])
+def list_blobs(graph: CrawlGraph, _: Reader, item: ItemId) -> Response:
+    """List an item's blobs: its binary data, by name."""
+    return answer(graph.blobs(item))
+
+
+@router.get(
+    "/items/{item:segment}/blobs/{blob:segment}",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"*/*": {}}}},
+)
+def get_blob(
+    graph: CrawlGraph, _: Reader, item: ItemId, blob: Annotated[str, Path(min_length=1)]
+) -> Response:
+    """Return what is in a blob; all but pictures is for saving, and nothing of it runs."""
+    mime = next((one.mime for one in graph.blobs(item) if one.name == blob), None)
+    return contents.answer(graph.blob(item, blob), blob, mime)
 
 
 @router.get("/items/{item:segment}/explain", response_model=list[models.Explanation])

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Response
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model import documents, input_checks
 from scrapy_itemgraph.model.rates import RateLimit
-from scrapy_itemgraph.web import models
+from scrapy_itemgraph.web import bodies, models
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer
 from scrapy_itemgraph.web.graphs import AllGraphs, CrawlGraph
@@ -38,7 +38,7 @@ def list_slots(graphs: AllGraphs, _: Reader, limit: Limit = 100) -> Response:
 
 
 @router.put("/slots/{slot:segment}/block", response_model=models.ChangedSlot)
-def block_slot(graphs: AllGraphs, _: Operator, slot: SlotName, given: models.Block) -> Response:
+def block_slot(graphs: AllGraphs, _: Operator, slot: SlotName, given: bodies.Block) -> Response:
     """Let nothing start in a slot until a moment, or for a period, in any crawl."""
     if (given.until is None) == (given.for_ is None):
         raise OperationError('give one of "until" and "for"')
@@ -56,13 +56,13 @@ def unblock_slot(graphs: AllGraphs, _: Operator, slot: SlotName) -> Response:
 
 
 @router.put("/slots/{slot:segment}/delay", response_model=models.ChangedSlot)
-def set_delay(graphs: AllGraphs, _: Operator, slot: SlotName, given: models.Delay) -> Response:
+def set_delay(graphs: AllGraphs, _: Operator, slot: SlotName, given: bodies.Delay) -> Response:
     """Set the least seconds between two starts in a slot."""
     return _changed(graphs.database.set_delay(slot, given.seconds))
 
 
 @router.put("/limits/{name:segment}", response_model=models.ChangedSlot)
-def set_limit(graphs: AllGraphs, _: Operator, name: LimitName, given: models.Limit) -> Response:
+def set_limit(graphs: AllGraphs, _: Operator, name: LimitName, given: bodies.Limit) -> Response:
     """Set the rate of a limit, and how much of it runs at once."""
     try:
         rate: Any = given.rate

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Response
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph
-from scrapy_itemgraph.web import models
+from scrapy_itemgraph.model import documents
+from scrapy_itemgraph.web import bodies, models
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer, page
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.parameters import AfterNumber, Limit
+from scrapy_itemgraph.web.parameters import After, AfterNumber, Limit
 
 router = APIRouter()
 of_tags = APIRouter()
 of_tasks = APIRouter()
 
+
+class WorkState(StrEnum):
+    """What keeps work from being done just now, if anything."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    CLAIMED = "claimed"
+    HELD = "held"
+
+
 _INTERNAL = {"item_id", "task_id"}
 Task = Annotated[str | None, Query(min_length=1, description="of this task alone")]
 Text = Annotated[str, Path(min_length=1)]
-FailureNumber = Annotated[int, Path(ge=1, lt=models.INT64)]
+FailureNumber = Annotated[int, Path(ge=1, lt=bodies.INT64)]
 
 
 @of_tags.get("/tags/{tag:segment}/worklist", response_model=list[models.Work])
@@ -46,39 +59,75 @@ def worklist(graph: CrawlGraph, _: Reader, task: Task = None, limit: Limit = 100
     return answer(graph.worklist(task, limit))
 
 
+@router.get("/work", response_model=models.Page[models.WorkRow])
+def work(
+    graph: CrawlGraph,
+    _: Reader,
+    task: Task = None,
+    slot: Annotated[str | None, Query(description="of this slot alone")] = None,
+    state: Annotated[WorkState | None, Query()] = None,
+    after: After = "",
+    limit: Limit = 100,
+) -> Response:
+    """List work page by page; without a state what nobody has claimed, in the order of its turn."""
+    found = graph.work(task, slot=slot, state=state, after=after or None, limit=limit)
+    return answer({"rows": documents.of(found.rows), "next": found.after})
+
+
 @router.get("/failures", response_model=models.Page[models.Failure])
 def failures(
-    graph: CrawlGraph, _: Reader, task: Task = None, after: AfterNumber = 0, limit: Limit = 100
+    graph: CrawlGraph,
+    _: Reader,
+    task: Task = None,
+    group: Annotated[UUID | None, Query(description="one of the failure groups")] = None,
+    after: AfterNumber = 0,
+    limit: Limit = 100,
 ) -> Response:
     """List the failures that nobody has handled, the oldest first, with what was logged."""
-    return answer(_failures(graph, task, after, limit))
+    return answer(_failures(graph, task, after, limit, group))
 
 
-def _failures(graph: ItemGraph, task: str | None, after: int, limit: int) -> Any:
-    return page(
-        graph.failures(task, limit, after=after),
-        limit,
-        lambda row: row.id,
-        lambda row: {k: v for k, v in row._asdict().items() if k not in _INTERNAL},
-    )
+def _failures(
+    graph: ItemGraph, task: str | None, after: int, limit: int, group: UUID | None = None
+) -> Any:
+    found = graph.failures(task, limit, group=group, after=after)
+    return page(found, limit, lambda row: row.id, _failure)
+
+
+def _failure(row: Any) -> dict[str, Any]:
+    return {k: v for k, v in documents.of(row).items() if k not in _INTERNAL}
+
+
+@router.get("/failure-groups", response_model=list[models.FailureGroup])
+def failure_groups(graph: CrawlGraph, _: Reader, limit: Limit = 100) -> Response:
+    """List open failures in groups of those that are alike, the group of the latest first."""
+    groups = graph.failure_groups(limit)
+    return answer([{**documents.of(one), "example": _failure(one.example)} for one in groups])
 
 
 @router.post("/failures/handle", response_model=models.Handled)
-def handle_failures(graph: CrawlGraph, _: Operator, given: models.HandlingOfMany) -> Response:
-    """Mark all failures of a task, or of the crawl, as handled; what failed may run again."""
-    if (given.task is not None) == given.all:
-        raise OperationError('give one of "task" and "all": true')
-    handled = graph.handle(task=given.task, retry=given.retry)
+def handle_failures(graph: CrawlGraph, _: Operator, given: bodies.HandlingOfMany) -> Response:
+    """Mark all failures of a task, a group or the crawl as handled; what failed may run again."""
+    if (given.task is not None) + (given.group is not None) + given.all != 1:
+        raise OperationError('give one of "task", "group" and "all": true')
+    handled = graph.handle(task=given.task, group=given.group, retry=given.retry)
     return answer({"handled": handled, "retry": given.retry})
 
 
 @router.post("/failures/{failure}/handle", response_model=models.Handled)
 def handle_failure(
-    graph: CrawlGraph, _: Operator, failure: FailureNumber, given: models.Handling
+    graph: CrawlGraph, _: Operator, failure: FailureNumber, given: bodies.Handling
 ) -> Response:
     """Mark a failure as handled; what failed may run again."""
     handled = graph.handle(failure, retry=given.retry)
     return answer({"handled": handled, "retry": given.retry})
+
+
+@router.post("/failures/unhandle", response_model=models.Undone)
+def unhandle_failures(graph: CrawlGraph, _: Operator, given: bodies.Undoing) -> Response:
+    """Undo the handling of failures since a moment; what has run since is left as it is."""
+    undone = graph.unhandle(given.since, failure=given.failure, task=given.task, group=given.group)
+    return answer({"undone": undone})
 
 
 @router.get("/tasks", response_model=list[models.Task])

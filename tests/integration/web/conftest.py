@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 import web_servers
-from commands_run import TASKS
 from conftest import new_database
-from graphs import Crawl
 
 from scrapy_itemgraph.postgres import engine as engines
 
@@ -23,25 +20,12 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def filled(server_url, template) -> Iterator[str]:
     """Yield a database with a crawl `books`, in which one item is done, one failed, one is not."""
-    with new_database(server_url, template) as url, crawl_of(url) as crawl:
+    with new_database(server_url, template) as url, web_servers.crawl_of(url) as crawl:
         crawl.done("URL:https://a.example/1?x=y", data={"title": "One"})
         crawl.failed("FAILED")
         crawl.work("NEW")
         crawl.connection.commit()
         yield url
-
-
-@contextmanager
-def crawl_of(url: str, name: str = "books") -> Iterator[Crawl]:
-    """Yield a crawl with two tasks, whose changes are to be committed."""
-    engine = engines.sync_engine(url)
-    with engine.connect() as connection:
-        crawl = Crawl(connection, name)
-        crawl.register(**TASKS)
-        connection.commit()
-        yield crawl
-        connection.commit()
-    engine.dispose()
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
-from web_servers import encoded
+from web_servers import crawl_of, encoded
 
 API = "/api/v1/crawls/books"
 JOURNAL = """
@@ -93,6 +95,97 @@ def test_when_results_expire_is_set(web):
     assert set_["expires_at"] is not None
     assert web.ask("PUT", path, {"ttl": "never"}).status_code == 200
     assert web.ask("PUT", path, {"ttl": "soon"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("mime", "shown", "placed"),
+    [
+        ("image/png", "image/png", "inline"),
+        ("IMAGE/JPEG; q=1", "image/jpeg", "inline"),
+        ("image/svg+xml", "application/octet-stream", "attachment"),
+        ("text/html", "application/octet-stream", "attachment"),
+        (None, "application/octet-stream", "attachment"),
+    ],
+)
+def test_a_blob_is_a_picture_or_saved(web, mime, shown, placed):
+    """Pictures are shown, all else is saved under its name, and nothing of it runs."""
+    content = b"<script>alert(1)</script>" * 100_000
+    attached = {
+        "op": "attachBlob",
+        "id": "NEW",
+        "name": 'a/"ü',
+        "content": base64.b64encode(content).decode(),
+        **({} if mime is None else {"mime": mime}),
+    }
+    assert web.ask("POST", f"{API}/operations", {"operations": [attached]}).status_code == 200
+    (listed,) = web.get("/items/NEW/blobs")
+    blob = web.ask("GET", f"/items/NEW/blobs/{encoded(listed['name'])}")
+
+    assert (listed["size"], listed["mime"]) == (len(content), mime)
+    assert blob.content == content
+    assert blob.headers["content-type"] == shown
+    assert blob.headers["content-disposition"] == f"{placed}; filename*=UTF-8''a%2F%22%C3%BC"
+    assert blob.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert blob.headers["x-content-type-options"] == "nosniff"
+    assert web.ask("GET", "/items/NEW/blobs/other").status_code == 404
+
+
+def test_failures_are_grouped_handled_and_opened_again(web, filled):
+    """A group of failures is listed with an example, handled, and undone while nothing ran."""
+    with crawl_of(filled, "failing") as crawl:
+        for name in ("A1", "A2", "B1"):
+            crawl.failed(name, task="parse")
+    api = "/api/v1/crawls/failing"
+    since = web.get(f"{api}/items/A1")["created_at"]
+    (group,) = web.get(f"{api}/failure-groups")
+
+    assert (group["count"], group["task"], group["example"]["item"]) == (3, "parse", "B1")
+    listed = web.get(f"{api}/failures?group={group['group']}")["rows"]
+    assert [one["item"] for one in listed] == ["A1", "A2", "B1"]
+    of_group = {"group": group["group"]}
+    assert web.ask("POST", f"{api}/failures/handle", of_group).json()["handled"] == 3
+    undone = web.ask("POST", f"{api}/failures/unhandle", {"since": since, **of_group})
+    assert undone.json() == {"undone": 3}
+    assert web.ask("POST", f"{api}/failures/handle", {}).status_code == 422
+
+
+def test_crawls_are_seen_from_above(web):
+    """Crawls are listed with their numbers, what they did by the minute, and who works."""
+    (books, *_) = web.get("/api/v1/crawls?limit=1")["rows"]
+
+    assert (books["crawl"], books["state"]) == ("books", "running")
+    assert web.get(f"{API}/overview")["crawl"] == "books"
+    (worker,) = web.get(f"{API}/workers")
+    assert (worker["spider"], worker["host"]) == ("shop", "here")
+    assert web.get(f"{API}/minutes?minutes=5") == []
+    assert web.get("/api/v1/requests") == []
+
+
+def test_work_is_paged_and_turned(web):
+    """Work of a state is listed page by page, and an item's nice decides whose turn is first."""
+    web.ask("POST", "/items/LATE", {"tags": ["page"]})
+    nice = web.ask("PUT", "/items/LATE/nice", {"nice": -7})
+    first = web.get(f"{API}/work?task=parse&state=ready&limit=1")
+
+    assert nice.status_code == 200
+    assert [one["item"] for one in first["rows"]] == ["LATE"]
+    rest = web.get(f"{API}/work?task=parse&state=ready&after={first['next']}")
+    assert "LATE" not in [one["item"] for one in rest["rows"]]
+    assert web.ask("GET", f"{API}/work?after=x").status_code == 422
+    assert web.ask("GET", f"{API}/work?state=odd").status_code == 422
+
+
+def test_items_are_found_and_have_neighbours(web):
+    """Items are found by a part of a name or a JSON path, and one knows who made it."""
+    made = {"op": "createItem", "id": "CHILD", "created_by": "NEW", "data": {"price": 7}}
+    web.ask("POST", f"{API}/operations", {"operations": [made]})
+
+    by_path = web.get(f"{API}/search?by=path&q={encoded('$.price ? (@ > 6)')}")
+    assert [one["item"] for one in by_path["items"]] == ["CHILD"]
+    assert by_path["is_whole"]
+    assert web.get(f"{API}/search?q=HIL")["items"][0]["item"] == "CHILD"
+    assert web.ask("GET", f"{API}/search?by=path&q=nonsense(").status_code == 422
+    assert web.get(f"{API}/items/CHILD/neighbours")["created_by"]["item"] == "NEW"
 
 
 def test_the_journal_is_paged(web, filled, engine_of):

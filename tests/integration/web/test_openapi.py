@@ -41,6 +41,8 @@ CHECKS = [
 ]
 TASKS = {"parse": {"tags": ["page"], "ttl": "1d"}, "reviews": {"tags": ["page"]}}
 KNOWN = {"crawl": "books", "item": "A", "task": "parse", "tag": "page", "slot": "a.example"}
+KNOWN["blob"] = "picture"
+OPERATIONS = "/api/v1/crawls/books/operations"
 ENDLESS = "/api/v1/crawls/{crawl}/events"
 
 
@@ -56,6 +58,9 @@ def server(server_url, template) -> Iterator[Server]:
             crawl.claimed("CLAIMED")
         engine.dispose()
         with web_servers.serving(url, "--crawl", "books") as server:
+            blob = {"op": "attachBlob", "id": "A", "name": "picture", "content": "AAAA"}
+            attached = {"operations": [blob]}
+            assert server.ask("POST", OPERATIONS, attached).status_code == 200
             yield server
             assert server.process.poll() is None
 

@@ -1,0 +1,130 @@
+"""What is sent to the API, typed: checked, and described by its OpenAPI document."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+INT32 = 2**31
+INT64 = 2**63
+
+Json = dict[str, Any]
+
+
+def _in_utc(value: datetime) -> datetime:
+    """Take a time without a zone for one in UTC."""
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _read_moment(value: Any) -> Any:
+    """Read a time as ISO 8601 has it, and no number of seconds."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+Moment = Annotated[datetime, BeforeValidator(_read_moment), AfterValidator(_in_utc)]
+GivenUuid = Annotated[UUID, Field(strict=False)]
+GivenMoment = Annotated[Moment, Field(strict=False)]
+Id = Annotated[str, Field(min_length=1, max_length=8192)]
+Tag = Annotated[str, Field(min_length=1, max_length=1000)]
+Period = Annotated[
+    str | float, Field(description='seconds, or a period such as "6h" or "1d12h"', examples=["6h"])
+]
+
+
+class Given(BaseModel):
+    """What is sent; what is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class NewItem(Given):
+    """An item to be added."""
+
+    id: Id | None = Field(None, description="left out: a random one")
+    data: Json
+    tags: list[Tag] | dict[Tag, Any] = Field([], description="names, or names with values")
+    aliases: list[Id] = Field([], description="other ids; those that are taken are skipped")
+    prefix: str | None = Field(None, description="what a random id begins with")
+    nice: int | None = Field(None, ge=-INT32, lt=INT32, description="lower goes first")
+    not_before: GivenMoment | None = None
+
+
+class MergedItem(Given):
+    """What is merged into an item."""
+
+    data: Json = {}
+    tags: list[Tag] | dict[Tag, Any] = Field([], description="added; values are set")
+
+
+class NewTTL(Given):
+    """When results expire."""
+
+    ttl: Period | None = Field(description='also "never"; null: as the task says')
+    task: Id | None = Field(None, description="left out: all tasks of the item")
+
+
+class OfTask(Given):
+    """A task of an item, or all of them."""
+
+    task: Id | None = None
+
+
+class Handling(Given):
+    """What becomes of the pairs that failed."""
+
+    retry: bool = Field(default=True, description="false: they stay held")
+
+
+class HandlingOfMany(Handling):
+    """Which failures are handled: of a task, of a group, or all of the crawl."""
+
+    task: Id | None = None
+    group: GivenUuid | None = None
+    all: bool = False
+
+
+class Undoing(Given):
+    """What is undone: the handling since a moment, of a failure, a task, a group, or all."""
+
+    since: GivenMoment
+    failure: int | None = Field(None, ge=1, lt=INT64)
+    task: Id | None = None
+    group: GivenUuid | None = None
+
+
+class NewNice(Given):
+    """How early an item's work has its turn."""
+
+    nice: int | None = Field(ge=-INT32, lt=INT32, description="lower goes first; null: the task's")
+
+
+class Block(Given):
+    """How long a slot is blocked: until a moment, or for a period."""
+
+    until: GivenMoment | None = None
+    for_: Period | None = Field(None, alias="for")
+
+
+class Delay(Given):
+    """The least seconds between two starts."""
+
+    seconds: float | None = Field(description="null: as the settings and robots.txt say")
+
+
+class Limit(Given):
+    """What a limit allows; both null: as the code says."""
+
+    rate: str | None = Field(None, examples=["10/s", "30/min"])
+    concurrency: int | None = Field(None, ge=1, lt=INT32)
+
+
+class Operations(Given):
+    """Operations, applied in one transaction: all or none."""
+
+    operations: list[Json] = Field(
+        max_length=10_000,
+        examples=[[{"op": "createItem", "id": "URL:x", "tags": ["page"], "data": {}}]],
+    )
