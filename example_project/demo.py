@@ -430,6 +430,13 @@ def main():
         with shop_site() as site:
             print(f"The tea shop is open at {site}; logs are in {WORK}.")
             play(site)
+        heading("Look around in it")
+        here = os.path.relpath(HERE, Path.cwd())
+        in_project = "" if here == "." else f"cd {here} && "
+        serve = f"{sys.executable} -m scrapy itemgraph serve"
+        data = DATA_DIR.relative_to(HERE)
+        print(f"  {in_project}{serve} -s ITEMGRAPH_DATA_DIR={data}")
+        print("  shows what was crawled in the browser, at http://127.0.0.1:8808/")
     except (DemoError, ImportError, OSError) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         return 1

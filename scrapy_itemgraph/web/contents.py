@@ -11,8 +11,10 @@ from starlette.responses import StreamingResponse
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Pictures that no browser runs anything of; SVG is none of these.
+# Pictures that no browser runs anything of. SVG is none of these: nothing in it runs in an <img>,
+# and on its own it is saved.
 SHOWN = {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"}
+DRAWN = "image/svg+xml"
 UNKNOWN = "application/octet-stream"
 POLICY = "default-src 'none'; sandbox"
 
@@ -25,14 +27,23 @@ def answer(content: Iterator[bytes], name: str, mime: str | None) -> StreamingRe
 
     """
     first = next(content, b"")
-    kind = (mime or "").partition(";")[0].strip().lower()
+    kind = _kind(mime)
     is_shown = kind in SHOWN
     placed = "inline" if is_shown else "attachment"
     return StreamingResponse(
         chain([first], content),
-        media_type=kind if is_shown else UNKNOWN,
+        media_type=kind if is_picture(mime) else UNKNOWN,
         headers={
             "Content-Disposition": f"{placed}; filename*=UTF-8''{quote(name, safe='')}",
             "Content-Security-Policy": POLICY,
         },
     )
+
+
+def is_picture(mime: str | None) -> bool:
+    """Tell whether an <img> may show what is of a type."""
+    return _kind(mime) in {*SHOWN, DRAWN}
+
+
+def _kind(mime: str | None) -> str:
+    return (mime or "").partition(";")[0].strip().lower()

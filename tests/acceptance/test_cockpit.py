@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import tempfile
+import threading
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -14,12 +16,13 @@ import pytest
 from conftest import new_database
 from proxies import proxy
 
-from scrapy_itemgraph import CreateItem, ItemGraph
+from scrapy_itemgraph import AttachBlob, CreateItem, ItemGraph
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import failures
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.worklist import refresh
+from scrapy_itemgraph.web.pages import crawls, live
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,6 +148,9 @@ def test_a_failure_is_understood_handled_and_seen_to_succeed(page, shop, crawled
     expect(group).to_have_count(1)
     expect(group).to_contain_text("ValueError")
     expect(group.get_by_label("Traceback")).to_contain_text("removeprefix")
+    group.get_by_text("The page that it saw").click()
+    expect(group.get_by_label("Snippet of the response")).to_contain_text("ask us")
+    expect(group.get_by_role("link", name="Simulate")).to_be_visible()
     group.get_by_role("button", name="run again").click()
     expect(page.get_by_role("status")).to_contain_text("1 failure is handled")
     expect(page.get_by_text("No open failure")).to_be_visible()
@@ -427,3 +433,68 @@ def test_axe_finds_nothing(browser, address, shop, scheme) -> None:
     context.close()
 
     assert not found
+
+
+def test_pictures_are_shown_and_nothing_in_them_runs(page, shop) -> None:
+    """A picture stands on its item's page; another blob is saved; a script in one does not run."""
+    svg = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" onload="owned=1"></svg>'
+    with ItemGraph.open(shop, "shop") as graph:
+        graph.apply(
+            [
+                AttachBlob("photo ü.svg", svg, id="SKU:T1001", mime="image/svg+xml"),
+                AttachBlob("page.html", b"<script>owned=1</script>", id="SKU:T1001"),
+            ]
+        )
+    page.goto("/crawls/shop/item?id=SKU:T1001")
+
+    expect(page.locator("img.blob")).to_have_js_property("naturalWidth", 9)
+    assert page.evaluate("window.owned") is None
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="page.html").click()
+    assert Path(saved.value.path()).read_bytes() == b"<script>owned=1</script>"
+    answer = page.request.get(page.locator("img.blob").get_attribute("src"))
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def test_who_may_only_read_has_no_buttons(browser, address, shop) -> None:
+    """With tokens a browser logs in once; who may read sees all and is offered no change."""
+    with ItemGraph.open(shop, "shop") as graph:
+        secret = graph.add_token("Eve", "read")
+    context = browser.new_context(base_url=address)
+    page = context.new_page()
+    page.goto("/crawls/shop/failures?task=parse_product")
+    expect(page.locator("h1")).to_have_text("Log in")
+    page.get_by_label("Token").fill("a guess")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_text("is not known")).to_be_visible()
+    page.get_by_label("Token").fill(secret)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("article")).to_have_count(1)
+    assert page.url.endswith("/failures?task=parse_product")
+    expect(page.get_by_role("button", name="run again")).to_have_count(0)
+    answer = page.request.post("/crawls/shop/handle", form={"task": "parse_product"})
+    assert answer.status == 403
+    page.get_by_role("button", name="Log out").click()
+    expect(page.locator("h1")).to_have_text("Log in")
+    context.close()
+
+
+def test_fifty_tabs_share_one_look(address, shop, monkeypatch) -> None:
+    """However many listen to a crawl, the database is asked once at a time, not by each."""
+    looks = []
+    seen = crawls.overview_of
+    monkeypatch.setattr(live, "overview_of", lambda graph: looks.append(1) or seen(graph))
+    ready = threading.Barrier(50, timeout=60)
+
+    def listen(_) -> bytes:
+        with urllib.request.urlopen(f"{address}/crawls/shop/live", timeout=60) as stream:
+            first = stream.readline()
+            ready.wait()  # until all have heard something
+            return first
+
+    with ThreadPoolExecutor(50) as tabs:
+        heard = set(tabs.map(listen, range(50)))
+
+    assert heard == {b"event: parts\n"}
+    assert len(looks) < 10

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from scrapy_itemgraph.web.pages import (
+    blobs,
     crawls,
     failures,
     items,
@@ -22,6 +23,6 @@ from scrapy_itemgraph.web.pages import (
 )
 
 router = APIRouter(include_in_schema=False)
-_WORK = (worklist, failures, items, simulations)
+_WORK = (worklist, failures, items, blobs, simulations)
 for subject in (crawls, *_WORK, tasks, limits, workers, search, live):
     router.include_router(subject.router)

@@ -51,6 +51,7 @@ class _Place:
     node: Node | None = None
     width: float = 0.0
     height: float = 2.0
+    room: float = 0.0  # the width of its layer
     x: float = 0.0
     y: float = 0.0
     before: list[_Place] = field(default_factory=list)
@@ -226,7 +227,7 @@ def _stand(columns: list[list[_Place]]) -> tuple[float, float]:
         widest = max((place.width for place in column), default=0.0)
         y = _MARGIN + (tallest - height) / 2
         for place in column:
-            place.x, place.y = x, y
+            place.x, place.y, place.room = x, y, widest
             if place.node is None:
                 place.width = widest  # it passes straight by the boxes of its layer
             y += place.height + _GAP_DOWN
@@ -240,6 +241,9 @@ def _curve(edge: Edge, route: list[_Place]) -> Curve:
     is_level = route[-1].layer == route[0].layer
     x, y = route[0].x + (route[0].width if forth else 0), route[0].middle
     path = [f"M {x:.1f} {y:.1f}"]
+    if forth and not is_level:  # by the wider boxes of its layer
+        x = route[0].x + route[0].room
+        path.append(f"L {x:.1f} {y:.1f}")
     word_x, word_y = x, y
     for place in route[1:]:
         to_x, to_y = place.x + (0 if forth else place.width), place.middle

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.pages import drawing, links
+from scrapy_itemgraph.web.pages import blobs, drawing, links
 from scrapy_itemgraph.web.pages.rendering import page, short, title
 from scrapy_itemgraph.web.pages.routes import ItemName, PageRoute
 
@@ -33,6 +33,7 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
     """Show an item, by its id or an alias."""
     found = _get(graph, name)
     results = graph.results(found.id)
+    root = request.scope.get("root_path", "").rstrip("/")
     url = found.data.get("url")
     return page(
         request,
@@ -48,8 +49,8 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
         why={one.task: one.reasons for one in graph.explain(found.id)},
         failed=_open_failures(graph, found.id) if any(one.is_held for one in results) else {},
         attempts=graph.attempts(found.id, 20),
-        graph=_drawn(graph, found, request.scope.get("root_path", "").rstrip("/")),
-        blobs=(),
+        graph=_drawn(graph, found, root),
+        blobs=blobs.listed(graph, found.id, root),
     )
 
 

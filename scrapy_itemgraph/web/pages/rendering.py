@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _SHORT_ID = 120  # characters of a name that a table shows; the title has more
 NOTHING = "\N{EN DASH}"
+_SHORT_PERIOD = 10.0  # seconds that are told with a decimal
 _TITLE = 1000  # characters of a title
 
 # The sign of a state: its class, whose mark stands before the word.
@@ -113,7 +114,7 @@ def period(value: timedelta | float | None, nothing: str = NOTHING) -> str:
     if value is None:
         return nothing
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
-    return f"{seconds:.2g}s" if 0 < seconds < 1 else format_period(seconds)
+    return f"{seconds:.2g}s" if 0 < seconds < _SHORT_PERIOD else format_period(seconds)
 
 
 def size(value: int | None) -> str:

@@ -57,7 +57,8 @@ def _of_error(request: Request, error: ItemGraphError) -> Response:
 def _of_problem(request: Request, problem: problems.Problem, *, away: bool = False) -> Response:
     root = request.scope.get("root_path", "").rstrip("/")
     if problem.status is HTTPStatus.UNAUTHORIZED:
-        here = request.scope["path"] if request.method == "GET" else "/"
+        query = f"?{request.url.query}" if request.url.query else ""
+        here = request.scope["path"] + query if request.method == "GET" else f"{root}/"
         return RedirectResponse(f"{root}/login{links.query(then=here)}", status_code=303)
     return page(
         request,

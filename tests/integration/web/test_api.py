@@ -102,7 +102,7 @@ def test_when_results_expire_is_set(web):
     [
         ("image/png", "image/png", "inline"),
         ("IMAGE/JPEG; q=1", "image/jpeg", "inline"),
-        ("image/svg+xml", "application/octet-stream", "attachment"),
+        ("image/svg+xml", "image/svg+xml", "attachment"),
         ("text/html", "application/octet-stream", "attachment"),
         (None, "application/octet-stream", "attachment"),
     ],
