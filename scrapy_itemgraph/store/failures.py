@@ -100,7 +100,9 @@ OF_GROUP = text(f"""
         f.error, f.occurred_at, CAST('[]' AS json) AS log
     FROM (
         SELECT f.* FROM failures f
-        WHERE f.handled_at IS NULL AND f.fingerprint = :group AND f.id >= :first
+        WHERE f.handled_at IS NULL
+            AND (f.fingerprint, f.id) >= (CAST(:group AS uuid), :first)
+            AND (f.fingerprint, f.id) <= (CAST(:group AS uuid), {MAX_ID})
         ORDER BY f.fingerprint, f.id LIMIT :limit) AS f
     JOIN tasks t ON t.id = f.task_id AND t.crawl_id = :crawl
         AND (CAST(:task AS text) IS NULL OR t.name = :task)

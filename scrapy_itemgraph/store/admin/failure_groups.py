@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 MOST_LOOKED_AT = 5000  # groups of a database, of which those of a crawl are picked
 
-# The fingerprints of open failures, each found from the one before by the index of them.
+# The fingerprints of open failures, each found from the one before by the index of them. Compared
+# as rows: with an equal one the planner might look for the first by going through all numbers.
 _HEADS = f"""(
         WITH RECURSIVE heads AS (
             (SELECT f.fingerprint FROM failures f
@@ -36,11 +37,12 @@ _HEADS = f"""(
         FROM (SELECT * FROM heads LIMIT {MOST_LOOKED_AT}) AS h
         CROSS JOIN LATERAL (
             SELECT f.* FROM failures f
-            WHERE f.handled_at IS NULL AND f.fingerprint = h.fingerprint
+            WHERE f.handled_at IS NULL AND (f.fingerprint, f.id) >= (h.fingerprint, 0)
             ORDER BY f.fingerprint, f.id LIMIT 1) AS first
         CROSS JOIN LATERAL (
             SELECT f.* FROM failures f
-            WHERE f.handled_at IS NULL AND f.fingerprint = h.fingerprint
+            WHERE f.handled_at IS NULL
+                AND (f.fingerprint, f.id) <= (h.fingerprint, {failures.MAX_ID})
             ORDER BY f.fingerprint DESC, f.id DESC LIMIT 1) AS last
     ) t"""  # noqa: S608 - our own number
 

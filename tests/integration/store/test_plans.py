@@ -35,7 +35,17 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import commit_tokens, engine_work, failures
 from scrapy_itemgraph.store import queues as slot_queues
-from scrapy_itemgraph.store.admin import counting, explain, outstanding, status
+from scrapy_itemgraph.store.admin import (
+    activity,
+    counting,
+    explain,
+    failure_groups,
+    neighbours,
+    outstanding,
+    overview,
+    status,
+    work_pages,
+)
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.registry import crawls, runs, sweeps, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
@@ -59,6 +69,32 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     ),
     "failures": lambda step, crawl: failures.opened(step, crawl.id, limit=100),
     "explain": lambda step, crawl: explain.explain(step, crawl.id, crawl.item_at(0.3)),
+    "overview": lambda step, crawl: overview.overview(step, name=None, after="", limit=9),
+    "groups of failures": lambda step, crawl: failure_groups.groups(step, crawl.id, limit=9),
+    "failures of a group": lambda step, crawl: failures.opened(
+        step,
+        crawl.id,
+        group=step.scalar(sa.text("SELECT fingerprint FROM failures LIMIT 1")),
+        limit=100,
+    ),
+    "neighbours": lambda step, crawl: neighbours.neighbours(
+        step, crawl.id, crawl.item_at(0.3), limit=9
+    ),
+    "workers": lambda step, crawl: activity.workers(step, crawl.id, stopped=9),
+    "minutes": lambda step, crawl: activity.minutes(step, crawl.id, timedelta(hours=1)),
+    **{
+        f"{state or 'outstanding'} work": lambda step, crawl, state=state: work_pages.page(
+            step,
+            crawl.id,
+            task=None,
+            task_id=None,
+            slot=None,
+            state=state,
+            after=None,
+            limit=100,
+        )
+        for state in (None, *work_pages.WorkState)
+    },
 }
 WHOLE = Terms(gap=1.0, concurrency=8)
 UNITS = Terms(concurrency=8)
