@@ -7,10 +7,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from starlette.concurrency import run_in_threadpool
 
 from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError
 from scrapy_itemgraph.web.access import Reader
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 REMEMBERED = 5.0  # seconds that numbers are given out without being counted again
+SHARE = 0.1  # of the time is spent counting, at most
 MOST_CRAWLS, MOST_TASKS = 100, 200  # of which there are numbers: labels are bounded
 PATIENCE = 5.0  # seconds that the database has to answer
 
@@ -51,17 +52,23 @@ class Numbers:
         self._graphs = graphs
         self._lock = threading.Lock()
         self._text = b""
-        self._made_at = -REMEMBERED
+        self._due_at = 0.0
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     def text(self) -> bytes:
         """Return the numbers in Prometheus's words."""
-        with self._lock:
-            if time.monotonic() - self._made_at >= REMEMBERED:
+        if not self._lock.acquire(blocking=not self._text):
+            return self._text  # somebody counts just now
+        try:
+            began = time.monotonic()
+            if began >= self._due_at:
                 self._text = generate_latest(self._registry)
-                self._made_at = time.monotonic()
+                took = time.monotonic() - began
+                self._due_at = time.monotonic() + max(REMEMBERED, took / SHARE)
             return self._text
+        finally:
+            self._lock.release()
 
     def describe(self) -> list[Metric]:
         """Return nothing: what there is, is known when it is counted."""
@@ -107,7 +114,7 @@ async def health(graphs: AllGraphs) -> Response:
     """Tell whether the database answers; nobody needs a token for it."""
     try:
         async with asyncio.timeout(PATIENCE):
-            await run_in_threadpool(graphs.database.crawls)
+            await to_thread.run_sync(graphs.database.crawls, abandon_on_cancel=True)
     except (ItemGraphError, TimeoutError):
         raise Problem(503, "the database does not answer", RETRY_AFTER) from None
     return answer({"status": "ok"})

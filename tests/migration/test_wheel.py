@@ -123,6 +123,24 @@ def test_an_installed_wheel_carries_its_migrations(empty_database, site):
     assert version == migrate.head()
 
 
+def test_an_installed_wheel_carries_its_pages(site):
+    """A wheel has the templates and files of the cockpit, and the application is made of it."""
+    output = must(
+        site.parents[2] / "bin" / "python",
+        "-c",
+        "from scrapy_itemgraph.web import app, pages\n"
+        "from scrapy_itemgraph.web.pages.rendering import ENVIRONMENT\n"
+        "ENVIRONMENT.get_template('login.html')\n"
+        "print(app.__file__, (app.STATIC / 'cockpit.css').is_file())",
+        cwd=site,
+        PYTHONPATH=f"{site}{os.pathsep}{DEPENDENCIES}",
+    )
+
+    module, has_files = output.split()
+    assert Path(module).is_relative_to(site)
+    assert has_files == "True"
+
+
 def test_an_installed_wheel_types_a_users_spider(site, tmp_path):
     """Mypy, strict, sees the types of task, operations and item; and what is used wrongly."""
     (site / "dependencies.pth").write_text(DEPENDENCIES)

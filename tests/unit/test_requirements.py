@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
-OWNED = {*range(1, 33), *range(38, 58)}
+OWNED = {*range(1, 33), *range(38, 61)}
 
 # Named by no test here, and why.
 ELSEWHERE: dict[int, str] = {}
@@ -26,7 +26,7 @@ def named_requirements() -> set[int]:
 
 
 def test_each_requirement_is_named_by_a_test():
-    """SRAP-1…24, 28…32 and 38…57 each stand in the docstring of a test."""
+    """SRAP-1…24, 28…32 and 38…60 each stand in the docstring of a test."""
     unnamed = OWNED - named_requirements() - set(ELSEWHERE)
 
     assert not unnamed, f"no test names {sorted(f'SRAP-{number}' for number in unnamed)}"

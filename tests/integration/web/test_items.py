@@ -11,7 +11,7 @@ API = "/api/v1/crawls/books"
 
 @pytest.mark.parametrize("prefix", ["", API])
 def test_an_item_is_shown_as_the_command_line_shows_it(web, prefix):
-    """GET /items/ID is what `show --json` writes, for an id with slashes and a question mark."""
+    """SRAP-58: GET /items/ID is what `show --json` writes, for an id with slashes and a `?`."""
     found = web.get(prefix + DONE)
 
     assert found == web.itemgraph("show", "URL:https://a.example/1?x=y", "--crawl", "books")
@@ -23,7 +23,7 @@ def test_an_item_is_shown_as_the_command_line_shows_it(web, prefix):
     "name", ["a/b", "%2F", "//", "a b", "😀", "a?b#c", "..", "x" * 8192, "😀" * 2048, "add"]
 )
 def test_ids_are_taken_from_the_path_as_it_was_sent(web, name):
-    """Any id can be written, read and deleted; `add` by an address that is encoded."""
+    """SRAP-58: any id can be written, read and deleted; `add` by an address that is encoded."""
     path = "/items/" + (encoded(name) if name != "add" else "%61dd")
     path = path.replace("..", "%2E%2E")
 
@@ -34,7 +34,7 @@ def test_ids_are_taken_from_the_path_as_it_was_sent(web, name):
 
 
 def test_an_item_is_added_with_or_without_an_id(web):
-    """POST /items/add adds; a taken id changes nothing and is answered with 200."""
+    """SRAP-58: POST /items/add adds; a taken id changes nothing and is answered with 200."""
     drawn = web.ask("POST", "/items/add", {"data": {"url": "https://b.example/"}, "tags": ["page"]})
     named = {"id": "ADDED", "data": {"a": 1}, "tags": {"page": None, "size": 3}}
 
@@ -58,7 +58,7 @@ def test_data_and_tags_are_merged_into_an_item(web):
 
 
 def test_metadata_is_that_of_the_operations_asked_for(web):
-    """GET …/metadata has the metadata of what ran; an unknown operation is named."""
+    """SRAP-59: GET …/metadata has the metadata of what ran; an unknown operation is named."""
     assert web.get(DONE + "/metadata") == {"parse": {}}
     assert web.get(DONE + "/metadata?operations=parse&operations=reviews") == {"parse": {}}
     unknown = web.ask("GET", DONE + "/metadata?operations=nope")
@@ -67,7 +67,7 @@ def test_metadata_is_that_of_the_operations_asked_for(web):
 
 
 def test_operations_of_an_item_have_state_expiry_and_success(web):
-    """GET …/operations lists each task that applies; POST …/expire makes one stale."""
+    """SRAP-59: GET …/operations lists each task that applies; POST …/expire makes one stale."""
     before = {one["task"]: one for one in web.get(DONE + "/operations")}
     expired = web.ask("POST", DONE + "/operations/parse/expire").json()
 
@@ -78,7 +78,7 @@ def test_operations_of_an_item_have_state_expiry_and_success(web):
 
 
 def test_the_worklist_of_a_tag_has_the_work_it_calls_for(web):
-    """GET /tags/TAG/worklist is bounded, of one task on demand, and empty for an unknown tag."""
+    """SRAP-60: GET /tags/TAG/worklist is bounded, of one task on demand, or empty."""
     web.ask("POST", "/items/OTHER", {"tags": ["other"]})
 
     found = web.get("/tags/page/worklist?task=parse")
@@ -90,7 +90,7 @@ def test_the_worklist_of_a_tag_has_the_work_it_calls_for(web):
 
 
 def test_failures_of_a_task_are_paged(web):
-    """GET /tasks/TASK/failures has a page and where the next begins; handling one ends it."""
+    """SRAP-60: GET /tasks/TASK/failures has a page, and where the next begins."""
     page = web.get("/tasks/parse/failures?limit=1")
     (failure,) = page["rows"]
 

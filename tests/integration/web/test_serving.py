@@ -132,6 +132,22 @@ def test_it_says_that_the_database_is_away_and_comes_back(database, engine):
         stream.__exit__(None, None, None)
 
 
+def test_a_database_that_hangs_hangs_nothing_else(database, engine):
+    """Of a database that says nothing more /healthz tells so in seconds, and files are served."""
+    with engine.begin() as connection:
+        Crawl.of(connection).work("A")
+    with proxies.proxy(engine) as (proxy, url), serving(url, "--crawl", "books") as server:
+        assert server.ask("GET", "/items/A").status_code == 200
+        proxy.freeze()
+        assert server.ask("GET", "/healthz").status_code == 503
+        assert server.ask("GET", "/static/cockpit.css").status_code == 200
+        proxy.thaw()
+        until = time.monotonic() + PATIENCE
+        while server.ask("GET", "/healthz").status_code != 200:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+
+
 def test_fifty_clients_share_eight_connections(database, engine):
     """However many ask at once, the database sees eight connections, and all are answered."""
     with engine.begin() as connection:
