@@ -27,24 +27,23 @@ PRETENDED = "none"  # the store of a simulation
 STEP = 1000  # contents that are looked at in a transaction
 _KEEP = "(SELECT clock_timestamp()) + interval '1 day'"
 
-# What nobody has named for a while may be collected soon: then it is kept for another day.
-KNOWN = text(f"""
-    WITH found AS (
-        SELECT DISTINCT ON (c.sha256) c.id, c.sha256, c.collect_at
-        FROM unnest(CAST(:digests AS bytea[])) AS wanted(sha256)
-        JOIN blob_contents c ON c.sha256 = wanted.sha256
-        WHERE c.state = 'stored' AND c.store = :store
-        ORDER BY c.sha256, c.id),
-    kept AS (
-        UPDATE blob_contents c SET collect_at = {_KEEP}
-        FROM (SELECT o.id FROM blob_contents o JOIN found ON found.id = o.id
-            WHERE o.collect_at < (SELECT clock_timestamp()) + interval '12 hours'
-            ORDER BY o.id FOR NO KEY UPDATE OF o) AS due
-        WHERE c.id = due.id AND c.state = 'stored'
-        RETURNING c.id)
-    SELECT id, sha256 FROM found
-    WHERE found.collect_at IS NULL OR id IN (SELECT id FROM kept)
-        OR found.collect_at >= (SELECT clock_timestamp()) + interval '12 hours'
+KNOWN = text("""
+    SELECT found.id, wanted.sha256, found.is_due
+    FROM unnest(CAST(:digests AS bytea[])) AS wanted(sha256),
+        LATERAL (SELECT c.id,
+                c.collect_at < (SELECT clock_timestamp()) + interval '12 hours' AS is_due
+            FROM blob_contents c
+            WHERE c.sha256 = wanted.sha256 AND c.state = 'stored' AND c.store = :store
+            LIMIT 1) AS found
+""")
+
+# What nobody has named for a while may be collected soon: it is kept for another day.
+KEEP = text(f"""
+    UPDATE blob_contents c SET collect_at = {_KEEP}
+    FROM (SELECT o.id FROM unnest(CAST(:contents AS bigint[])) AS due(id)
+        JOIN blob_contents o ON o.id = due.id ORDER BY o.id FOR NO KEY UPDATE OF o) AS locked
+    WHERE c.id = locked.id AND c.state = 'stored'
+    RETURNING c.id
 """)  # noqa: S608 - our own constants
 
 ANNOUNCE = text(f"""
@@ -188,7 +187,9 @@ def announce(connection: Connection, contents: Sequence[Content], store: str) ->
     by_digest: dict[bytes, Content] = {one.digest: one for one in contents}
     given: dict[str, Any] = {"store": store, "digests": list(by_digest)}
     known = connection.execute(KNOWN, given).all()
-    numbers = {bytes(row.sha256): row.id for row in known}
+    due = [row.id for row in known if row.is_due]
+    kept = set(connection.execute(KEEP, {"contents": due}).scalars()) if due else set()
+    numbers = {bytes(row.sha256): row.id for row in known if not row.is_due or row.id in kept}
     new = {digest: one for digest, one in by_digest.items() if digest not in numbers}
     if store == DATABASE:
         for digest, one in new.items():

@@ -116,6 +116,9 @@ class ContentWriter:
             try:
                 await self._try(readable)
             except BlobStoreError as error:
+                for entry in readable:
+                    if entry.is_stored and entry in self._held:
+                        self._put(entry, entry.changeset)
                 self._say_once_that_we_wait(error)
                 is_over = time.monotonic() - began > self.patience
                 readable = self._given_up(readable, error, is_over=is_over)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import time
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def check(project, place: str, count: int) -> None:
 def test_after_kills_each_attached_blob_is_whole_and_nothing_else_is_left(project, where):
     """Killed at any moment, also between content and commit, a crawl goes on where it was."""
     place = "database" if where == "database" else str(project.directory / "blobs")
-    count = KILLS * 12 + 20
+    count = KILLS * 25 + 20
     project.write(PAGES, f"ITEMGRAPH_BLOBS = {place!r}\nCONCURRENT_REQUESTS_PER_DOMAIN = 4")
     chance = random.Random(where)
     kills = 0
@@ -101,9 +102,9 @@ def test_after_kills_each_attached_blob_is_whole_and_nothing_else_is_left(projec
 
     assert run.code == 0, run.log
     assert run.stats["reason"] == "finished", run.log
-    assert kills == KILLS
     assert sum("done" in data for data in project.data().values()) == count
     check(project, place, count)
+    assert kills == KILLS
 
 
 KILLED_BETWEEN = """
@@ -274,3 +275,47 @@ def test_the_commands_list_write_and_collect_binary_data(project):
     project.scrapy("itemgraph", "delete", "PAGE:0")
     assert "deleted 0 contents" in project.scrapy("itemgraph", "collect-blobs").output
     assert "deleted 4 contents" in project.scrapy("itemgraph", "collect-blobs", "--now").output
+
+
+FULL = """
+import resource
+
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+if os.environ.get("FULL"):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, most))
+
+
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        for number in range(20):
+            yield seed(f"PAGE:{number}", f"/page/{number}")
+
+    @task(tags=["page"])
+    def parse(self, response, item):
+        size = 500_000 if item.id == "PAGE:7" else 500
+        yield AttachBlob("page", item.id.encode() * size)
+        yield UpdateData({"done": True})
+"""
+
+
+def test_a_store_that_is_full_in_mid_write_is_waited_for_and_shows_no_part(project, monkeypatch):
+    """What fits is committed meanwhile; when there is room again, the rest is, and whole."""
+    place = project.directory / "blobs"
+    project.write(FULL, f"ITEMGRAPH_BLOBS = {str(place)!r}\nLOG_LEVEL = 'INFO'")
+    monkeypatch.setenv("FULL", "1")
+    process = project.start("crawl", "s")
+    project.wait_for("cannot be written: File too large. What attaches blobs waits")
+    until(lambda: sum("done" in one for one in project.data().values()) == 19, project.log)
+    assert "done" not in project.data()["PAGE:7"]
+    assert not [one for one in place.rglob("*") if one.suffix == ".part"]
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, resource.getrlimit(resource.RLIMIT_FSIZE))
+    run = project.finish(process)
+
+    assert run.code == 0, run.log
+    assert "The blob store is back" in run.log
+    with ItemGraph.open(project.url, "s", blobs=place) as graph:
+        assert b"".join(graph.blob("PAGE:7", "page")) == b"PAGE:7" * 500_000
+        graph.collect_blobs(now=True)
+    assert sum(one.is_file() for one in place.rglob("*")) == 20
