@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from sqlalchemy import event
 
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.postgres import backend_activity, errors, migrate, urls
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import errors, migrate, urls
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 from scrapy_itemgraph.store.registry import workers
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    import psycopg
     from sqlalchemy import Connection, Engine
 
     from scrapy_itemgraph.graph.command_watchdog import Patience
@@ -52,10 +56,25 @@ def connected(
         longest = {} if patience is None else {"connect_timeout": math.ceil(patience.longest) + 5}
         engine = engines.sync_engine(url, connections=connections, lock_wait=lock_wait, **longest)
         stack.callback(engine.dispose)
+        if connections is not None:
+            stack.enter_context(_ended(engine))
         if patience is not None:
             stack.enter_context(patience.over(engine))
         engines.when_up(engine, is_known=is_embedded)
         yield engine, alone_since
+
+
+@contextmanager
+def _ended(engine: Engine) -> Iterator[None]:
+    """End at last what threads still ask of an engine, for the server may never answer them."""
+    opened: WeakSet[psycopg.Connection[Any]] = WeakSet()
+    event.listen(engine, "connect", lambda _, record: opened.add(record.driver_connection))
+    try:
+        yield
+    finally:
+        for connection in list(opened):
+            if backend_activity.is_waiting(connection):
+                backend_activity.cut(connection)
 
 
 def migrated(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> 
         access_log=False,
         server_header=False,
     )
+    # What goes wrong in our answers, `problems` logs; all else is about what strangers send.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     _Server(config, app.state.stopping, ready).run(sockets=[listening])
 
 

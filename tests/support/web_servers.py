@@ -36,7 +36,7 @@ class Server:
 
     url: str
     line: str
-    database: str
+    database: str | None
     process: subprocess.Popen[str]
     client: httpx.Client
 
@@ -78,10 +78,11 @@ def run(database: str, *arguments: str) -> Any:
 
 
 @contextmanager
-def serving(database: str, *arguments: str, cwd: Path | None = None) -> Iterator[Server]:
-    """Serve a database on a free port."""
+def serving(database: str | None, *arguments: str, cwd: Path | None = None) -> Iterator[Server]:
+    """Serve a database on a free port; None: the embedded one that the arguments name."""
+    named = [] if database is None else ["-s", f"ITEMGRAPH_DATABASE_URL={database}"]
     process = subprocess.Popen(
-        [*SCRAPY, "serve", "--port", "0", *arguments, "-s", f"ITEMGRAPH_DATABASE_URL={database}"],
+        [*SCRAPY, "serve", "--port", "0", *arguments, *named],
         cwd=cwd or tempfile.gettempdir(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -146,6 +147,40 @@ def test_a_database_that_hangs_hangs_nothing_else(database, engine):
         while server.ask("GET", "/healthz").status_code != 200:
             assert time.monotonic() < until
             time.sleep(0.2)
+
+
+def test_it_ends_though_the_database_never_answers(database, engine):
+    """A request that waits for a database that hangs is given up seconds after SIGTERM."""
+    with engine.begin() as connection:
+        Crawl.of(connection).work("A")
+    with proxies.proxy(engine) as (proxy, url), serving(url, "--crawl", "books") as server:
+        assert server.ask("GET", "/items/A").status_code == 200
+        proxy.freeze()
+
+        def ask():
+            with contextlib.suppress(httpx.HTTPError):
+                server.ask("GET", "/items/A")
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        time.sleep(1)
+        server.process.terminate()
+        assert server.process.wait(PATIENCE) == 0
+        asking.join(PATIENCE)
+        proxy.thaw()
+
+
+def test_the_embedded_server_runs_as_long_as_it_is_served(tmp_path):
+    """Without a database of one's own the embedded server is held, and stopped at the end."""
+    directory = f"ITEMGRAPH_DATA_DIR={tmp_path}/graph"
+    made = subprocess.run([*SCRAPY, "init", "-s", directory], cwd=tmp_path, check=False)
+    assert made.returncode == 0
+    with serving(None, "-s", directory, cwd=tmp_path) as server:
+        assert server.get("/healthz") == {"status": "ok"}
+        assert server.ask("HEAD", "/healthz").status_code == 200
+        assert list(tmp_path.rglob("postmaster.pid"))
+        assert server.stop() == (0, "")
+    assert not list(tmp_path.rglob("postmaster.pid"))
 
 
 def test_fifty_clients_share_eight_connections(database, engine):
