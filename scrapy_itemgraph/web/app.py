@@ -7,11 +7,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.staticfiles import StaticFiles
 
 from scrapy_itemgraph.web import api, health, login, models, pages, problems
 from scrapy_itemgraph.web.access import Access
+from scrapy_itemgraph.web.pages import routes
 from scrapy_itemgraph.web.protection import BODY_LIMIT, Headed, Protection
 from scrapy_itemgraph.web.raw_paths import RawPaths
 from scrapy_itemgraph.web.simulations import Simulations
@@ -20,6 +22,8 @@ from scrapy_itemgraph.web.streams import Ending, Streams
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from fastapi import Request
+    from starlette.responses import Response
     from starlette.types import ASGIApp
 
     from scrapy_itemgraph.web.graphs import Graphs
@@ -83,9 +87,20 @@ def create_app(
     app.state.simulations = None if simulate is None else Simulations(simulate, stopping)
     app.state.numbers = health.Numbers(graphs)
     problems.handle(app)
+    app.add_exception_handler(HTTPException, _unknown)
     app.include_router(api.router)
     app.include_router(health.router)
     app.include_router(login.router)
     app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=str(STATIC)), name="static")
     return app
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    """Say to a browser on a page, and to programs in a document, that nothing is there."""
+    assert isinstance(error, HTTPException)
+    problem = problems.of_http(request, error)
+    if not routes.wants_page(request):
+        return problems.answer(problem)
+    problem.detail = "There is no such page."
+    return routes.refusal(request, problem)

@@ -87,10 +87,7 @@ def handle(app: FastAPI) -> None:
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        detail = str(error.detail)
-        if error.status_code == HTTPStatus.NOT_FOUND:
-            detail = f"there is nothing at {request.url.path[:200]}; /api/v1/openapi.json lists it"
-        return answer(Problem(error.status_code, detail, error.headers))
+        return answer(of_http(request, error))
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -108,6 +105,14 @@ def handle(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, unknown)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(Exception, broken)
+
+
+def of_http(request: Request, error: HTTPException) -> Problem:
+    """Return the problem of a path that leads nowhere, or that has no such method."""
+    detail = str(error.detail)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        detail = f"there is nothing at {request.url.path[:200]}; /api/v1/openapi.json lists it"
+    return Problem(error.status_code, detail, error.headers)
 
 
 def of_validation(error: RequestValidationError) -> Problem:

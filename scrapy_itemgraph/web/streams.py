@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "text/event-stream"
 EVERY = 2.0  # seconds between two looks at least
-SHARE = 0.05  # of the time is spent looking at most, for each key
+SHARE = 0.02  # of the time is spent looking at most, for each key
 SIGN_OF_LIFE = 15.0  # seconds without news after which a comment is sent
 MOST = 200  # streams at a time
 

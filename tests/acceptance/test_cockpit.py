@@ -113,6 +113,14 @@ def test_each_page_is_a_click_away(page) -> None:
         assert page.title().startswith(tab)
 
 
+def test_an_address_that_leads_nowhere_is_a_page(page) -> None:
+    """Pages, crawls and items that are not there are said in words, with a way back."""
+    for path in ("/nope", "/crawls/nope/tasks", "/crawls/shop/item?id=nope", "/crawls/shop/item"):
+        page.goto(path)
+        expect(page.locator("h1")).to_have_text(re.compile("Not Found|Bad Request"))
+        expect(page.get_by_role("link", name="All crawls")).to_be_visible()
+
+
 def test_keys_lead_to_pages_and_to_the_search(page) -> None:
     """`g f` opens the failures, `/` the search, `?` the list of keys, Escape leaves them."""
     page.goto("/crawls/shop/overview")

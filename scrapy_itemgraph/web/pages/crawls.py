@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import AllGraphs, CrawlGraph
 from scrapy_itemgraph.web.pages import plots, summaries
@@ -69,5 +70,5 @@ def overview_of(graph: ItemGraph) -> dict[str, Any]:
         "tasks": status["tasks"],
         "workers": summaries.workers_of(graph, stopped=3),
         "plot": plots.plot(plots.summed(graph.minutes()), datetime.now(UTC)),
-        "failures_badge": one["failures"] or "",
+        "failures_badge": counts.shown(one["failures"]) if one["failures"] else "",
     }

@@ -37,10 +37,10 @@ class PageRoute(APIRoute):
             except ItemGraphError as error:
                 return _of_error(request, error)
             except problems.Problem as problem:
-                return _of_problem(request, problem)
+                return refusal(request, problem)
             except RequestValidationError:
                 wrong = problems.Problem(400, "the address lacks something, or has it twice")
-                return _of_problem(request, wrong)
+                return refusal(request, wrong)
 
         return handled
 
@@ -51,10 +51,17 @@ def _of_error(request: Request, error: ItemGraphError) -> Response:
         # Back to where the button was; two people may have pressed it.
         back = back_to(request, links.of_crawl(crawl))
         return messages.say(request, back, str(error), kind="bad")
-    return _of_problem(request, problems.of_error(error), away=isinstance(error, DatabaseError))
+    return refusal(request, problems.of_error(error), away=isinstance(error, DatabaseError))
 
 
-def _of_problem(request: Request, problem: problems.Problem, *, away: bool = False) -> Response:
+def wants_page(request: Request) -> bool:
+    """Tell whether a browser looks for a page, and no program for a document."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", "").rstrip("/"))
+    return "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")
+
+
+def refusal(request: Request, problem: problems.Problem, *, away: bool = False) -> Response:
+    """Return the page that says what is wrong; to whoever has to log in, the form."""
     root = request.scope.get("root_path", "").rstrip("/")
     if problem.status is HTTPStatus.UNAUTHORIZED:
         query = f"?{request.url.query}" if request.url.query else ""
