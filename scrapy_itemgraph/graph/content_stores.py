@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.blobs import Content
 
 _FILE = "file://"
+_UPLOAD = 8 * 1024 * 1024  # bytes of a part; of buckets the largest content has 10,000 of them
 
 
 class ContentStore(Protocol):
@@ -210,15 +211,16 @@ class Remote:
         with self._named("written"):
             if not self._is_flat:
                 self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-            with self._files.open(path, "wb") as file:
+            with self._files.open(path, "wb", block_size=_UPLOAD) as file:
                 for some in _unchanged(content):
                     file.write(bytes(some))
 
     def read(self, digest: bytes, number: int) -> Iterator[bytes]:
-        """Yield a content."""
+        """Yield a content; nothing beyond its end is asked for, which some servers refuse."""
+        path = self._path(digest, number)
         with (
             self._named("read"),
-            self._files.open(self._path(digest, number), "rb", cache_type="none") as file,
+            self._files.open(path, "rb", block_size=CHUNK, cache_type="readahead") as file,
         ):
             while part := file.read(CHUNK):
                 yield part

@@ -68,6 +68,7 @@ AGED = {
     "crawls": ("id = :crawl", ("run_started_at", "run_finished_at")),
     "tasks": ("crawl_id = :crawl", ("source_changed_at",)),
     "items": ("crawl_id = :crawl", ("not_before", "created_at", "updated_at")),
+    "blobs": ("item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)", ("attached_at",)),
     "results": (
         "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
         ("created_at", "completed_at", "invalidated_at", "expires_at", "due_at"),
