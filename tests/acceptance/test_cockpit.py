@@ -387,6 +387,38 @@ def test_numbers_move_without_a_reload(page, shop) -> None:
     )
 
 
+def test_what_is_read_stays_as_it_is(page, shop) -> None:
+    """A new failure is told on the open list, which changes only when it is asked to."""
+    page.goto("/crawls/shop/failures")
+    expect(page.locator("[data-part-live=failures-badge]")).to_have_text("1")
+    with ItemGraph.open(shop, "shop") as graph:
+        (failure,) = graph.failures()
+        graph.apply([CreateItem(id="X", tags=["product"], data={"url": "x:"})])
+    page.wait_for_timeout(2500)  # until the first event came
+    hold(shop, ["X"], failure, {**failure.error, "type": "KeyError"})
+    expect(page.get_by_text("There is something new")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("article")).to_have_count(1)
+    page.get_by_role("link", name="Show it").click()
+
+    expect(page.locator("article")).to_have_count(2)
+
+
+def test_a_worker_that_died_stands_out(page, shop) -> None:
+    """A worker without a sign of life is told by a word and a mark, apart from those that ended."""
+    page.goto("/crawls/shop/workers")
+    expect(page.locator("tbody tr .sign")).to_have_text("finished")
+    engine = engines.sync_engine(shop)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE workers SET stopped_at = NULL, reason = NULL, "
+            "lease_until = now() - interval '1 hour', locked_at = NULL"
+        )
+    engine.dispose()
+    page.reload()
+
+    expect(page.locator("tbody tr .sign.bad")).to_have_text("died")
+
+
 def test_without_script_everything_still_works(browser, address) -> None:
     """Pages are read and failures handled in a browser that runs no script."""
     context = browser.new_context(base_url=address, java_script_enabled=False)

@@ -62,13 +62,14 @@ def overview(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLRespon
 def overview_of(graph: ItemGraph) -> dict[str, Any]:
     """Return what the overview shows, for the page and for what is sent as it changes."""
     status = graph.status()
+    now = datetime.now(UTC)
     (found,) = graph.overview(graph.crawl)
     one = summaries.of_overview(found)
     return {
         "one": one,
-        "notes": list(summaries.notes(status)),
+        "notes": list(summaries.notes(status, now)),
         "tasks": status["tasks"],
         "workers": summaries.workers_of(graph, stopped=3),
-        "plot": plots.plot(plots.summed(graph.minutes()), datetime.now(UTC)),
+        "plot": plots.plot(plots.summed(graph.minutes()), now),
         "failures_badge": counts.shown(one["failures"]) if one["failures"] else "",
     }

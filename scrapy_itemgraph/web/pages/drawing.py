@@ -182,7 +182,7 @@ def _drawn_near(layers: dict[str, int], edges: Sequence[Edge]) -> dict[str, int]
 def _width(text: str, scale: float) -> float:
     """Return about how many pixels a text takes, rather too many."""
     wide = sum(1 for char in text if unicodedata.east_asian_width(char) in "WF")
-    large = sum(1 for char in text if char.isupper() or char.isdecimal() or char in "mwMW_@%")
+    large = sum(1 for char in text if char.isupper() or char.isdecimal() or char in "mw_@%<>=~+")
     return scale * (6.9 * len(text) + 1.6 * large + 6 * wide)
 
 

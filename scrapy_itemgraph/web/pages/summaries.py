@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.tools.wording import format_period
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.store.admin.activity import WorkerState
     from scrapy_itemgraph.store.admin.overview import CrawlOverview
+
+_SHORTEST = 2.0  # seconds after which a rate says something
 
 
 def of_overview(found: CrawlOverview) -> dict[str, Any]:
@@ -39,12 +43,17 @@ def _state(worker: WorkerState) -> str:
     return "stopped"
 
 
-def notes(status: Mapping[str, Any]) -> Iterable[str]:
+def notes(status: Mapping[str, Any], now: datetime) -> Iterable[str]:
     """Say what goes on besides the crawl: sweeps, long work, and what hinders vacuum."""
     for sweep in status["sweeps"]:
-        yield f"a change of the tasks is brought to the items: {_line(sweep)}"
+        tags = ", ".join(sweep["tags"])
+        what = f"the task {sweep['task']!r}" if sweep["task"] else f"the tags {tags}"
+        total = counts.total([sweep["swept"], sweep["left"]])
+        how_far = _how_far(sweep["swept"], total, sweep["opened_at"], now)
+        yield f"a change of {what} is brought to the items: {how_far}"
     for work in status["under_way"]:
-        yield f"under way: {_line(work)}"
+        how_far = _how_far(work["done"], work["total"], work["since"], now)
+        yield f"{work['what']} is under way, in process {work['pid']}: {how_far}"
     if (old := status["old_snapshot"]) is not None:
         yield (
             f"a transaction of more than ten minutes hinders vacuum: process {old['pid']}, "
@@ -52,7 +61,12 @@ def notes(status: Mapping[str, Any]) -> Iterable[str]:
         )
 
 
-def _line(found: Any) -> str:
-    if isinstance(found, dict):
-        return ", ".join(f"{key} {value}" for key, value in found.items() if value is not None)
-    return str(found)
+def _how_far(done: int, total: int | None, since: datetime, now: datetime) -> str:
+    """Say how far long work is, how fast it goes, and how long that will still take."""
+    of_all = "" if total is None else f" of {counts.shown(total)}"
+    seconds = (now - since).total_seconds()
+    if done <= 0 or seconds < _SHORTEST:
+        return f"{counts.shown(done)}{of_all}"
+    rate = done / seconds
+    left = "" if total is None else f", {format_period(max(0, total - done) / rate)} left"
+    return f"{counts.shown(done)}{of_all}, {rate:,.0f} a second{left}"

@@ -1,0 +1,37 @@
+"""What goes on besides a crawl, in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from scrapy_itemgraph.model.counts import Estimate
+from scrapy_itemgraph.web.pages import summaries
+
+NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+def test_long_work_has_a_rate_and_the_time_left() -> None:
+    """A sweep and another process's work say how far they are, how fast, and how long still."""
+    a_minute_ago = NOW - timedelta(minutes=1)
+    sweep = {"task": "parse", "tags": ["page"], "opened_at": a_minute_ago}
+    status = {
+        "sweeps": [{**sweep, "swept": 6000, "left": Estimate(120_000)}],
+        "under_way": [
+            {"what": "dump", "done": 600, "total": None, "pid": 7, "since": a_minute_ago}
+        ],
+        "old_snapshot": None,
+    }
+
+    swept, dumped = summaries.notes(status, NOW)
+
+    assert swept.startswith("a change of the task 'parse' is brought to the items: 6,000 of ~130,")
+    assert swept.endswith(", 100 a second, 20m 40s left")
+    assert dumped == "dump is under way, in process 7: 600, 10 a second"
+
+
+def test_work_that_has_just_begun_has_no_rate_yet() -> None:
+    """A rate of a moment would say nothing."""
+    work = {"what": "restart", "done": 5, "total": 1000, "pid": 7, "since": NOW}
+    status = {"sweeps": [], "under_way": [work], "old_snapshot": None}
+
+    assert list(summaries.notes(status, NOW)) == ["restart is under way, in process 7: 5 of 1,000"]
