@@ -13,7 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from scrapy_itemgraph.model import tokens
 from scrapy_itemgraph.model.tokens import Role, Token
-from scrapy_itemgraph.web.problems import Problem
+from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.web.graphs import Graphs
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COOKIE = "itemgraph_token"
 # Seconds that tokens are remembered, and so how long one that was removed still lets in.
 REMEMBERED = 2.0
+PATIENCE = 10.0  # seconds that requests wait for one of them to read the tokens
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 # What proxies add: who is behind one is not on this machine, though the proxy may be.
 _OF_PROXIES = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
@@ -47,15 +48,30 @@ class Access:
         self._graphs = graphs
         self._lock = threading.Lock()
         self._tokens: dict[bytes, Token] = {}
-        self._read_at = -REMEMBERED
+        self._read_at = self._asked_at = -REMEMBERED
 
     def tokens(self) -> dict[bytes, Token]:
-        """Return the tokens of the last moments, by digest."""
-        with self._lock:
+        """Return the tokens of the last moments, by digest.
+
+        Raises:
+            Problem: the database has not answered for a while.
+
+        """
+        now = time.monotonic()
+        if now - self._read_at < REMEMBERED:
+            return self._tokens
+        # One thread reads. Where the database hangs the others do not wait for it all together.
+        left = self._asked_at + PATIENCE - now if self._lock.locked() else PATIENCE
+        if not self._lock.acquire(timeout=max(0.0, left)):
+            raise Problem(503, "the database does not answer", RETRY_AFTER)
+        try:
             if time.monotonic() - self._read_at >= REMEMBERED:
+                self._asked_at = time.monotonic()
                 self._tokens = self._graphs.database.tokens_by_digest()
                 self._read_at = time.monotonic()
             return self._tokens
+        finally:
+            self._lock.release()
 
     def of_secret(self, secret: str) -> Visitor | None:
         """Return who bears a token; None: nobody."""

@@ -58,7 +58,9 @@ class Numbers:
 
     def text(self) -> bytes:
         """Return the numbers in Prometheus's words."""
-        if not self._lock.acquire(blocking=not self._text):
+        if not self._lock.acquire(timeout=0 if self._text else PATIENCE):
+            if not self._text:
+                raise Problem(503, "the database does not answer", RETRY_AFTER)
             return self._text  # somebody counts just now
         try:
             began = time.monotonic()

@@ -139,10 +139,28 @@ def test_a_database_that_hangs_hangs_nothing_else(database, engine):
         Crawl.of(connection).work("A")
     with proxies.proxy(engine) as (proxy, url), serving(url, "--crawl", "books") as server:
         assert server.ask("GET", "/items/A").status_code == 200
+        time.sleep(2.5)  # so that tokens are read again
         proxy.freeze()
         assert server.ask("GET", "/healthz").status_code == 503
         assert server.ask("GET", "/static/cockpit.css").status_code == 200
+        codes = []
+
+        def ask():
+            with httpx.Client(trust_env=False, timeout=PATIENCE) as client:
+                codes.append(client.get(server.url + "items/A").status_code)
+
+        threads = [threading.Thread(target=ask) for _ in range(60)]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + PATIENCE
+        while len(codes) < 50:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        assert set(codes) == {503}
+        assert server.ask("GET", "/static/cockpit.css").status_code == 200
         proxy.thaw()
+        for thread in threads:
+            thread.join(PATIENCE)
         until = time.monotonic() + PATIENCE
         while server.ask("GET", "/healthz").status_code != 200:
             assert time.monotonic() < until
