@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.postgres import migrate
+from scrapy_itemgraph.postgres import engine, migrate
+from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.blobs import Place
 
 if TYPE_CHECKING:
@@ -199,11 +200,14 @@ def lines(connection: Connection, crawl_id: int, read: Read | None = None) -> It
         for place in _contents(connection, crawl_id):
             counts["contents"] += 1
             yield from _content(place, read)
+    total = status.items(connection, crawl_id)
     items = ITEMS if read is None else ITEMS_WITH_BLOBS
     first = connection.execute(FIRST_WORK, given).scalar_one()
     for name, statement in (("items", items), ("failures", FAILURES), ("scraped", SCRAPED)):
         for line in _pages(connection, statement, {**given, "first": first}):
             counts[name] += 1
+            if counts[name] % STEP == 1:
+                engine.announce(connection, "dump", counts["items"], total)
             yield line
         if name == "items":
             yield from _taken(connection, given)

@@ -5,6 +5,7 @@ Lines are written some thousand items at a time, by COPY, with numbers of this d
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
 from scrapy_itemgraph.model import fingerprints, input_checks, item_names
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
@@ -118,6 +120,9 @@ FAILURES = """failures (item_id, task_id, is_refusal, error, occurred_at, handle
 JOURNAL = "journal (crawl_id, item_id, task_id, item_class, fields, created_at)"
 
 
+_DRAWN_STEPS = 20  # for which numbers of items are drawn at once
+
+
 class Load:
     """Writes the lines of one dump; `add` each, then `finish`.
 
@@ -139,6 +144,9 @@ class Load:
         self._intern = intern
         self._contents = LoadedContents(connection, store)
         self._limits: dict[Limit, int] = {}
+        self._queues: dict[tuple[int, int], int] = {}
+        self._kinds: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._drawn: deque[int] = deque()  # numbers of items to come
         self._tasks: dict[str, int] = {}
         self._depends: dict[str, Sequence[str]] = {}
         self._waiting: list[Line] = []
@@ -281,22 +289,30 @@ class Load:
         lines, self._waiting = self._waiting, []
         writers = {"item": self._items, "failure": self._failures, "scraped": self._scraped}
         self._where = f"{lines[0][0]} to {lines[-1][0]}"
-        with _named(self._where):
-            self._wait()
-            writers[self._kind](lines)
         self.counts[_COUNTED[self._kind]] += len(lines)
+        with _named(self._where):
+            writers[self._kind](lines)
 
     def _items(self, lines: Sequence[Line]) -> None:
-        drawn = self._connection.execute(stored_items.NEXT_IDS, {"count": len(lines)}).scalars()
         numbers = self._numbers(line for _, line in lines)
+        drawn = self._draw(len(lines))
         rows: Rows = {table: [] for table in (ITEMS, ALIASES, TAGS, BLOBS, RESULTS, ATTEMPTS, WORK)}
-        for (where, line), number in zip(lines, drawn, strict=True):
+        for where, line in lines:
             try:
-                self._item(rows, line, number, numbers)
+                self._item(rows, line, drawn.popleft(), numbers)
             except _MISTAKES as error:
                 raise _mistake(where, error) from None
         rows[ALIASES].sort(key=itemgetter(1))
         self._copy(rows)
+
+    def _draw(self, count: int) -> deque[int]:
+        """Have at least so many numbers for new items, drawn for several steps at once."""
+        if len(self._drawn) < count:
+            self._wait()
+            given = {"count": _DRAWN_STEPS * STEP}
+            found = self._connection.execute(stored_items.NEXT_IDS, given)
+            self._drawn.extend(found.scalars())
+        return self._drawn
 
     def _numbers(self, items: Iterable[Mapping[str, Any]]) -> _Numbers:
         """Return the numbers of slots, queues and kinds that items name, made if new."""
@@ -314,14 +330,18 @@ class Load:
             kind: (self._tasks[kind[0]], tuple(sorted(ids[one] for one in kind[1])))
             for kind in kinds
         }
-        queue_ids = queues.find_or_make(
-            self._connection, {(self._crawl, ids["slot", name]): None for name in worked}
-        )
-        kind_ids = refresh.find_or_make_kinds(self._connection, dict.fromkeys(keys.values()))
+        places = {(self._crawl, ids["slot", name]) for name in worked}
+        if new_queues := places - self._queues.keys():
+            self._wait()
+            self._queues |= queues.find_or_make(self._connection, dict.fromkeys(new_queues))
+        if new_kinds := set(keys.values()) - self._kinds.keys():
+            self._wait()
+            made = refresh.find_or_make_kinds(self._connection, dict.fromkeys(new_kinds))
+            self._kinds |= made
         return _Numbers(
             {name: ids["slot", name] for name in slots},
-            {name: queue_ids[self._crawl, ids["slot", name]] for name in worked},
-            {kind: kind_ids[key] for kind, key in keys.items()},
+            {name: self._queues[self._crawl, ids["slot", name]] for name in worked},
+            {kind: self._kinds[key] for kind, key in keys.items()},
         )
 
     def _item(self, rows: Rows, line: dict[str, Any], number: int, of: _Numbers) -> None:
@@ -449,6 +469,7 @@ class Load:
 
     def _owners(self, names: Sequence[str]) -> dict[str, int]:
         """Return the numbers of items that have these ids."""
+        self._wait()
         keys = text_array(sorted({item_names.hex_key(name) for name in names}))
         rows = self._connection.execute(OWNERS, {"crawl": self._crawl, "keys": keys})
         return {row.name: row.item_id for row in rows}
@@ -460,9 +481,10 @@ class Load:
         return self._limits
 
     def _copy(self, rows: Rows) -> None:
-        """Begin to write rows; the next lines are read meanwhile."""
-        driver: Any = self._connection.connection.driver_connection
-        self._writing = self._writer.submit(_copy, driver, rows), self._where
+        """Begin to write rows; the next lines are read meanwhile, and made rows of."""
+        self._wait()
+        writing = self._writer.submit(_copy, self._connection, rows, self.counts["items"])
+        self._writing = writing, self._where
 
     def _wait(self) -> None:
         """Wait until what was begun is written, for the connection is busy with it."""
@@ -472,7 +494,9 @@ class Load:
                 writing.result()
 
 
-def _copy(driver: Any, rows: Rows) -> None:
+def _copy(connection: Connection, rows: Rows, done: int) -> None:
+    engine.announce(connection, "load", done)
+    driver: Any = connection.connection.driver_connection
     for table, some in rows.items():
         with driver.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
             for row in some:

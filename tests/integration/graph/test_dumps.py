@@ -263,3 +263,26 @@ def test_a_dump_is_of_one_moment(filled):
     ids = [json.loads(line).get("id") for line in (*read, *rest)]
     assert "A" in ids
     assert "later" not in ids
+
+
+def test_status_shows_a_dump_and_a_load_under_way(filled):
+    """Others see what is dumped or loaded, and how many items that is so far."""
+    seen = {}
+    with ItemGraph.open(filled, "books") as graph, ItemGraph.open(filled, "books") as other:
+        graph.apply([ops.CreateItem(f"N{number}") for number in range(4500)])
+
+        def look(_lines: int) -> None:
+            for one in other.status()["under_way"]:
+                seen.setdefault(one["what"], []).append((one["done"], one["total"]))
+
+        dumped = []
+        for number, line in enumerate(graph.dump()):
+            dumped.append(line)
+            if number % 1000 == 500:
+                look(number)
+        with ItemGraph.open(filled, "moved") as moved:
+            moved.load(dumped, reached=look)
+        assert other.status()["under_way"] == []
+
+    assert seen["dump"][-1] == (4001, 4505)
+    assert seen["load"][-1] == (2000, None)
