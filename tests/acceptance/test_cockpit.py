@@ -394,7 +394,6 @@ def test_what_is_read_stays_as_it_is(page, shop) -> None:
     with ItemGraph.open(shop, "shop") as graph:
         (failure,) = graph.failures()
         graph.apply([CreateItem(id="X", tags=["product"], data={"url": "x:"})])
-    page.wait_for_timeout(2500)  # until the first event came
     hold(shop, ["X"], failure, {**failure.error, "type": "KeyError"})
     expect(page.get_by_text("There is something new")).to_be_visible(timeout=PATIENCE)
     expect(page.locator("article")).to_have_count(1)
@@ -458,12 +457,15 @@ def test_axe_finds_nothing(browser, address, shop, scheme) -> None:
     with ItemGraph.open(shop, "shop") as graph:
         graph.apply([CreateItem(id="A", tags=["product"], data={"url": "https://a.example/"})])
         failing = graph.failures()[0].item
+        group = graph.failure_groups()[0].group.hex
     context = browser.new_context(base_url=address, color_scheme=scheme)
     page = context.new_page()
     tabs = [f"/crawls/shop/{tab.lower()}" for tab in TABS]
     items = [f"/crawls/shop/item?id={quote(name)}" for name in ("SKU:T1001", failing)]
+    others = ("explain?id=SKU:T1001", "simulate?id=SKU:T1001&task=parse_product")
+    rest = [f"/crawls/shop/{path}" for path in (*others, f"failures/group?group={group}")]
     found = []
-    for number, path in enumerate(["/", *tabs, *items, "/crawls/none/overview"]):
+    for number, path in enumerate(["/", *tabs, *items, *rest, "/crawls/none/overview"]):
         page.set_viewport_size({"width": 390 if number % 2 else 1280, "height": 800})
         page.goto(path)
         page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")

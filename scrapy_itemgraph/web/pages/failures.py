@@ -67,6 +67,7 @@ def _shown(group: FailureGroup) -> Shown:
 @router.get("/crawls/{crawl:segment}/failures", name="failures")
 def failures(request: Request, visitor: Reader, graph: CrawlGraph, task: str = "") -> HTMLResponse:
     """Show open failures in groups, the latest first."""
+    tasks = graph.tasks()
     groups = graph.failure_groups(_GROUPS)
     return page(
         request,
@@ -74,9 +75,10 @@ def failures(request: Request, visitor: Reader, graph: CrawlGraph, task: str = "
         visitor=visitor,
         crawl=graph.crawl,
         tab="failures",
-        task_names=[one.name for one in graph.tasks()],
+        task_names=[one.name for one in tasks],
         filters={"task": task},
         groups=[_shown(one) for one in groups if task in {"", one.task}],
+        stamp=int(counts.total(one.failures + one.refusals for one in tasks)),
         is_cut=len(groups) == _GROUPS,
     )
 

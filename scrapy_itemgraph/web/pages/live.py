@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages.crawls import overview_of
@@ -42,4 +43,7 @@ def _seen(graph: ItemGraph, root: str) -> dict[str, Any]:
     seen = overview_of(graph)
     parts = {name: part(f"parts/{name}.html", to=to, **seen) for name in PARTS}
     one = seen["one"]
-    return {"parts": parts, "stamps": {"failures": int(one["failures"]) + int(one["refusals"])}}
+    stamp = counts.total([one["failures"], one["refusals"]])
+    # An estimate differs from look to look, and says nothing of what is new.
+    is_exact = not isinstance(stamp, counts.Estimate)
+    return {"parts": parts, "stamps": {"failures": stamp} if is_exact else {}}

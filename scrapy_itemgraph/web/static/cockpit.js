@@ -92,6 +92,10 @@
           else old?.remove();
         }
         one("#messages").replaceChildren(...messages.childNodes);
+        for (const note of all("[data-news]")) { // what we did ourselves is no news
+          const fresh = one(`[data-news="${note.dataset.news}"]`, page);
+          if (fresh) note.dataset.stamp = fresh.dataset.stamp;
+        }
       }
       button?.removeAttribute("aria-busy");
       one("#messages").scrollIntoView({ block: "nearest" });
@@ -116,7 +120,6 @@
   const live = document.body.dataset.live;
   if (live && window.EventSource) {
     const shown = {};
-    const stamps = {};
     let source;
     const listen = () => {
       source = new EventSource(live);
@@ -129,8 +132,7 @@
         }
         for (const [name, stamp] of Object.entries(seen.stamps)) {
           const note = one(`[data-news="${name}"]`);
-          stamps[name] ??= stamp;
-          if (note && stamps[name] !== stamp) note.hidden = false;
+          if (note && note.dataset.stamp !== String(stamp)) note.hidden = false;
         }
       });
       source.addEventListener("problem", (event) => {
