@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections import deque
 from contextlib import contextmanager
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
-from scrapy_itemgraph.model import fingerprints, input_checks, item_names
+from scrapy_itemgraph.model import fingerprints, item_names
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.admin import dump_lines
+from scrapy_itemgraph.store.admin import dump_lines, load_rows
 from scrapy_itemgraph.store.admin.load_contents import LoadedContents
+from scrapy_itemgraph.store.admin.load_rows import ItemRows, Numbers, item_id, pairs
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.tools.wording import closest
 
@@ -32,15 +33,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.store.admin.load_contents import Store
+    from scrapy_itemgraph.store.admin.load_rows import Limit, Rows
 
-    Limit = tuple[str, str]  # kind and name
     Intern = Callable[[Iterable[Limit]], dict[Limit, int]]
     Line = tuple[str, dict[str, Any]]  # where it stands, for errors, and what it says
-    Rows = dict[str, list[tuple[Any, ...]]]  # by table
 
 STEP = 2000  # items that are written at a time
 _COUNTED = {"item": "items", "failure": "failures", "scraped": "scraped"}
-_NOTHING: dict[str, Any] = {}
 _OF_DATA = {"22", "23"}  # SQLSTATE classes: values that cannot be stored, or not beside others
 _MISTAKES = (
     ItemGraphError,
@@ -103,22 +102,6 @@ OWNERS = text("""
 """)
 
 DOCUMENT = text("SELECT CAST(CAST(:line AS json) #> CAST(:path AS text[]) AS text)")
-
-ITEMS = """items (id, crawl_id, slot_id, name, data, created_by, nice, not_before, created_at,
-    updated_at, has_blobs)"""
-BLOBS = "blobs (item_id, name, content_id, mime, attached_at)"
-ALIASES = "aliases (crawl_id, key, name, item_id)"
-TAGS = "tags (item_id, tag_name, crawl_id, value)"
-RESULTS = """results (item_id, task_id, task_version, metadata, is_successful, is_held, created_at,
-    completed_at, invalidated_at, expires_at, due_at, ttl_overridden)"""
-ATTEMPTS = """attempts (item_id, task_id, token, task_version, number, outcome, error, log,
-    started_at, ended_at)"""
-WORK = """work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, seq, tries, deaths,
-    stalls, alone_deaths, alone_stalls, is_refiled, not_before, request)"""
-FAILURES = """failures (item_id, task_id, is_refusal, error, occurred_at, handled_at, handled_by,
-    fingerprint)"""
-JOURNAL = "journal (crawl_id, item_id, task_id, item_class, fields, created_at)"
-
 
 _DRAWN_STEPS = 20  # for which numbers of items are drawn at once
 
@@ -228,8 +211,8 @@ class Load:
             execute(ADD_SWEEP, given | {"opened_at": line["opened_at"]})
         elif kind == "taken":
             names = line["names"]
-            rows = [(self._crawl, item_names.hex_key(one), _id(one), None) for one in names]
-            self._copy({ALIASES: rows})
+            rows = [(self._crawl, item_names.hex_key(one), item_id(one), None) for one in names]
+            self._copy({load_rows.ALIASES: rows})
         elif kind == "content":
             self._contents.begin(line["sha256"], line["size"])
             self.counts["contents"] = self.counts.get("contents", 0) + 1
@@ -252,8 +235,8 @@ class Load:
 
     def _task(self, line: dict[str, Any]) -> None:
         tagged = line.get("tag_limits", ())
-        own = _pairs(line.get("limits", ()))
-        limits = self._limit_ids([*own, *_pairs(one["limit"] for one in tagged)])
+        own = pairs(line.get("limits", ()))
+        limits = self._limit_ids([*own, *pairs(one["limit"] for one in tagged)])
         slot = line.get("slot")
         given = {
             "crawl": self._crawl,
@@ -270,7 +253,7 @@ class Load:
         tags = {"crawl": self._crawl, "task": task, "tags": line.get("tags", [])}
         self._connection.execute(ADD_TASK_TAGS, tags)
         for one in tagged:
-            (limit,) = _pairs([one["limit"]])
+            (limit,) = pairs([one["limit"]])
             given = {"task": task, "limit": limits[limit], "tags": one["tags"]}
             self._connection.execute(ADD_TAG_LIMIT, given)
         self._depends[line["name"]] = line.get("depends_on", ())
@@ -296,13 +279,14 @@ class Load:
     def _items(self, lines: Sequence[Line]) -> None:
         numbers = self._numbers(line for _, line in lines)
         drawn = self._draw(len(lines))
-        rows: Rows = {table: [] for table in (ITEMS, ALIASES, TAGS, BLOBS, RESULTS, ATTEMPTS, WORK)}
+        rows: Rows = {table: [] for table in load_rows.OF_ITEMS}
+        make = ItemRows(self._crawl, self._before, self._tasks, self._contents).add
         for where, line in lines:
             try:
-                self._item(rows, line, drawn.popleft(), numbers)
+                make(rows, line, drawn.popleft(), numbers)
             except _MISTAKES as error:
                 raise _mistake(where, error) from None
-        rows[ALIASES].sort(key=itemgetter(1))
+        rows[load_rows.ALIASES].sort(key=itemgetter(1))
         self._copy(rows)
 
     def _draw(self, count: int) -> deque[int]:
@@ -314,7 +298,7 @@ class Load:
             self._drawn.extend(found.scalars())
         return self._drawn
 
-    def _numbers(self, items: Iterable[Mapping[str, Any]]) -> _Numbers:
+    def _numbers(self, items: Iterable[Mapping[str, Any]]) -> Numbers:
         """Return the numbers of slots, queues and kinds that items name, made if new."""
         slots, worked = set(), set()
         kinds: dict[tuple[str, tuple[Limit, ...]], None] = {}
@@ -323,7 +307,7 @@ class Load:
             for work in item.get("work", ()):
                 worked.add(work.get("slot", item["slot"]))
                 limits_of = work.get("limits")
-                kinds[work["task"], _pairs(limits_of) if limits_of else ()] = None
+                kinds[work["task"], pairs(limits_of) if limits_of else ()] = None
         limits = {one for _, some in kinds for one in some}
         ids = self._limit_ids([*limits, *(("slot", name) for name in slots | worked)])
         keys = {
@@ -338,101 +322,10 @@ class Load:
             self._wait()
             made = refresh.find_or_make_kinds(self._connection, dict.fromkeys(new_kinds))
             self._kinds |= made
-        return _Numbers(
+        return Numbers(
             {name: ids["slot", name] for name in slots},
             {name: self._queues[self._crawl, ids["slot", name]] for name in worked},
             {kind: self._kinds[key] for kind, key in keys.items()},
-        )
-
-    def _item(self, rows: Rows, line: dict[str, Any], number: int, of: _Numbers) -> None:
-        """Add the rows of an item."""
-        crawl, get = self._crawl, line.get
-        name, slot = _id(line["id"]), line["slot"]
-        rows[ITEMS].append(
-            (
-                number,
-                crawl,
-                of.slots[slot],
-                name,
-                dump_lines.text(line["data"]),
-                get("created_by"),
-                get("nice"),
-                get("not_before"),
-                line["created_at"],
-                line["updated_at"],
-                True if "blobs" in line else None,
-            )
-        )
-        for alias in (name, *get("aliases", ())):
-            rows[ALIASES].append((crawl, item_names.hex_key(alias), _id(alias), number))
-        for tag, value in get("tags", _NOTHING).items():
-            input_checks.check_tag(tag)
-            rows[TAGS].append(
-                (number, tag, crawl, None if value is None else dump_lines.text(value))
-            )
-        for one in get("blobs", ()):
-            content = self._contents.number(one["sha256"])
-            blob = input_checks.check_tag(one["name"], "name")
-            rows[BLOBS].append((number, blob, content, one.get("mime"), one["attached_at"]))
-        for one in get("results", ()):
-            rows[RESULTS].append(self._result(one, number))
-        for one in get("attempts", ()):
-            rows[ATTEMPTS].append(self._attempt(one, number))
-        for one in get("work", ()):
-            limits = one.get("limits")
-            kind = of.kinds[one["task"], _pairs(limits) if limits else ()]
-            rows[WORK].append(self._work(one, number, of.queues[one.get("slot", slot)], kind))
-
-    def _result(self, one: dict[str, Any], number: int) -> tuple[Any, ...]:
-        get = one.get
-        return (
-            number,
-            self._tasks[one["task"]],
-            one["version"],
-            dump_lines.text(get("metadata", _NOTHING)),
-            one["is_successful"],
-            get("is_held", False),
-            one["created_at"],
-            get("completed_at"),
-            get("invalidated_at"),
-            get("expires_at"),
-            get("due_at"),
-            get("ttl_overridden", False),
-        )
-
-    def _attempt(self, one: dict[str, Any], number: int) -> tuple[Any, ...]:
-        return (
-            number,
-            self._tasks[one["task"]],
-            one["token"],
-            one["version"],
-            one["number"],
-            one["outcome"],
-            dump_lines.text_of(one, "error"),
-            dump_lines.text_of(one, "log"),
-            one.get("started_at"),
-            one["ended_at"],
-        )
-
-    def _work(self, one: dict[str, Any], number: int, queue: int, kind: int) -> tuple[Any, ...]:
-        get = one.get
-        return (
-            number,
-            self._tasks[one["task"]],
-            self._crawl,
-            queue,
-            kind,
-            get("is_stale", False),
-            get("nice", 0),
-            self._before + int(one["order"]),
-            get("tries", 0),
-            get("deaths", 0),
-            get("stalls", 0),
-            get("alone_deaths", 0),
-            get("alone_stalls", 0),
-            get("is_refiled", False),
-            get("not_before"),
-            dump_lines.text_of(one, "request"),
         )
 
     def _failures(self, lines: Sequence[Line]) -> None:
@@ -450,7 +343,7 @@ class Load:
             )
             for _, one in lines
         ]
-        self._copy({FAILURES: rows})
+        self._copy({load_rows.FAILURES: rows})
 
     def _scraped(self, lines: Sequence[Line]) -> None:
         owners = self._owners([line["item"] for _, line in lines if "item" in line])
@@ -465,7 +358,7 @@ class Load:
             )
             for _, one in lines
         ]
-        self._copy({JOURNAL: rows})
+        self._copy({load_rows.JOURNAL: rows})
 
     def _owners(self, names: Sequence[str]) -> dict[str, int]:
         """Return the numbers of items that have these ids."""
@@ -501,22 +394,6 @@ def _copy(connection: Connection, rows: Rows, done: int) -> None:
         with driver.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
             for row in some:
                 copy.write_row(row)
-
-
-class _Numbers(NamedTuple):
-    """The numbers of slots and queues by the slot's name, and of kinds by task and limits."""
-
-    slots: dict[str, int]
-    queues: dict[str, int]
-    kinds: dict[tuple[str, tuple[Limit, ...]], int]
-
-
-def _id(name: Any) -> str:
-    return input_checks.check_id(name)
-
-
-def _pairs(limits: Iterable[Sequence[str]]) -> tuple[Limit, ...]:
-    return tuple((kind, name) for kind, name in limits)
 
 
 class _LoadError(OperationError):
