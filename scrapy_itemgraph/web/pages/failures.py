@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=PageRoute)
 
 _GROUPS = 100
+_DIGITS = 18  # of a failure's number at most
 _MEMBERS = 100  # of a group that a page lists
 
 
@@ -148,7 +149,7 @@ def unhandle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> 
 def _which(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `ItemGraph.handle` is told of one failure, a group, or a task."""
     if failure := given.get("failure"):
-        if not str(failure).isdecimal():
+        if not str(failure).isdecimal() or len(str(failure)) > _DIGITS:
             raise OperationError("this is no failure's number")
         return {"failure": int(failure)}
     if group := given.get("group"):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 COOKIE = "itemgraph_said"
-_MOST = 600  # characters of a message: a cookie has 4 kB
+_MOST = 600  # characters of a message
 _MOST_AGE = 60  # seconds
 
 
@@ -34,7 +34,8 @@ def say(
     """Go to a page, which says a sentence; `undo` is the path that a button would post to."""
     answer = RedirectResponse(path, status_code=303)
     said = Message(text[:_MOST], kind, undo, undo_of)
-    value = base64.urlsafe_b64encode(json.dumps(asdict(said)).encode()).decode()
+    document = json.dumps(asdict(said), ensure_ascii=False)  # a cookie has 4 kB
+    value = base64.urlsafe_b64encode(document.encode(errors="replace")).decode()
     answer.set_cookie(
         COOKIE,
         value,

@@ -1,0 +1,84 @@
+"""The cockpit's pages, asked for things that no page of theirs asks for."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlencode
+
+import pytest
+
+POSTS = {
+    "expire": ("id", "task"),
+    "delete": ("id",),
+    "nice": ("id", "nice"),
+    "handle": ("failure",),
+    "unhandle": ("undo",),
+    "enable": ("task",),
+    "disable": ("task",),
+    "block": ("slot", "for"),
+    "unblock": ("slot",),
+    "set-delay": ("slot", "delay"),
+    "set-limit": ("limit", "rate", "concurrency"),
+    "simulate": ("id", "task"),
+}
+GETS = {
+    "worklist": ("task", "slot", "state", "after"),
+    "explain": ("id", "task"),
+    "failures": ("task",),
+    "failures/group": ("group", "after"),
+    "item": ("id",),
+    "item.json": ("id",),
+    "blob": ("id", "name"),
+    "search": ("q", "by"),
+    "simulate": ("id", "task"),
+}
+GOOD = {"id": "NEW", "slot": "a.example", "limit": "a.example", "for": "1h", "rate": "1/s"}
+WRONG = (
+    "a\0b",
+    "\u202e" * 2000,
+    "9" * 40,
+    "1e309",
+    "[]",
+    '{"since":"9999-12-31T23:59:59-23:59","task":"x"}',
+)
+OURS = {"sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded"}
+
+
+@pytest.mark.parametrize("page", POSTS)
+def test_a_form_that_says_nonsense_is_refused_in_words(web, page) -> None:
+    """Whatever stands in a field, the answer is a page; no error of the server."""
+    for field in POSTS[page]:
+        for wrong in WRONG:
+            form = {name: GOOD.get(name, "") for name in POSTS[page]} | {field: wrong}
+            answer = web.ask(
+                "POST",
+                f"/crawls/books/{page}",
+                content=urlencode(form),
+                headers=OURS,
+                follow_redirects=True,
+            )
+
+            assert answer.status_code < 500, (field, wrong)
+            assert "<main" in answer.text
+    broken = web.ask("POST", f"/crawls/books/{page}", content=b"\xff=1", headers=OURS)
+    assert broken.status_code in {303, 400, 404}
+
+
+@pytest.mark.parametrize("page", GETS)
+def test_an_address_that_says_nonsense_is_refused_in_words(web, page) -> None:
+    """Whatever stands in a query, the answer is no error of the server."""
+    for field in GETS[page]:
+        for wrong in WRONG:
+            query = {name: GOOD.get(name, "") for name in GETS[page]} | {field: wrong}
+            answer = web.ask("GET", f"/crawls/books/{page}?{urlencode(query)}")
+
+            assert answer.status_code < 500, (field, wrong)
+
+
+@pytest.mark.parametrize("said", ["e30=", "####", "eyJhIjoxfQ==", "W10=", "bnVsbA=="])
+def test_a_message_that_is_none_of_ours_is_not_shown(web, said) -> None:
+    """The cookie that a message travels in may have anything in it."""
+    answer = web.ask("GET", "/crawls/books/tasks", headers={"cookie": f"itemgraph_said={said}"})
+
+    assert answer.status_code == 200
+    assert re.search(r'id="messages" role="status">\s*</div>', answer.text)
