@@ -1,0 +1,121 @@
+"""What a worker does for its crawl beside its own work: upkeep, and how far the run is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.graph import startup_report
+from scrapy_itemgraph.graph.worker_reads import WorkerReads
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store.registry import runs, upkeep, workers
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
+from scrapy_itemgraph.store.worklist import claims as stored_claims
+from scrapy_itemgraph.tools import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.model.tallies import Tallies
+    from scrapy_itemgraph.model.work import Remaining, TakenOver
+    from scrapy_itemgraph.settings import Settings
+
+logger = logs.logger(__name__)
+
+_FEW = 8  # workers, who each do as if they were alone
+
+
+class WorkerUpkeep(WorkerReads):
+    """Keeps a crawl up, as one of its workers, with the tasks that this one has registered."""
+
+    _started_at: datetime  # by the clock of the database
+    run_started_at: datetime
+
+    def __init__(self, transactions: Transactions, settings: Settings) -> None:
+        super().__init__(transactions)
+        self.settings = settings
+        self.worker_id = 0
+        self.is_sweeping = False
+        self.staged = 0  # results that fell due
+        self.suspects_wait = False  # there is work that must run alone
+        self.workers = 1  # of the crawl that did not stop, as of the last look for the dead
+        self._registration = stored_tasks.Registration(tasks={})
+        self._outdated: set[str] = set()
+
+    async def mark_started(self) -> None:
+        """Note that `start()` came to its end; until then no worker finishes the run."""
+        await self._call(workers.mark_started, self.worker_id)
+
+    async def finish_run(self) -> None:
+        """Note that the run is over, so that the next start begins another one."""
+        await self._call(runs.finish, self._crawl_id, self.run_started_at)
+
+    async def remaining(self) -> Remaining:
+        """Return what is left for this worker's tasks."""
+        until = await self._due_until()
+
+        def remaining(connection: Connection) -> Remaining:
+            kinds = stored_claims.open_kinds(connection, self._crawl_id, self._registration.tasks)
+            numbers = [kind.id for kind in kinds]
+            return runs.remaining(connection, self._crawl_id, kinds=numbers, until=until)
+
+        return await self._call(remaining, hot=True)
+
+    async def take_over(self) -> int:
+        """Free what the crawl's dead and stalled workers had; return how many claims that were."""
+        taken = await self._call(
+            workers.take_over, self._crawl_id, self.worker_id, hot=True, share=True
+        )
+        return self._see_taken_over(taken)
+
+    def _see_taken_over(self, taken: TakenOver) -> int:
+        self.suspects_wait, self.workers = taken.suspects_wait, taken.workers
+        startup_report.tell_given_up(taken.given_up)
+        return taken.claims
+
+    async def keep_up(self, told: Tallies | None = None) -> bool:
+        """Take over from the dead, stage what fell due, sweep a step; whether there is more.
+
+        What the worker did since then is `told`, in the last of its transactions.
+        """
+        step, has_more = upkeep.TAKE_OVER, False
+        while step != upkeep.DONE:
+            done = await self._call(
+                upkeep.keep_up,
+                self._crawl_id,
+                self.worker_id,
+                self._registration.tasks,
+                until=self._started_at if self.settings.idle == "close" else None,
+                step=step,
+                told=told,
+                hot=True,
+                share=True,
+            )
+            step = done.next_step
+            has_more = has_more or bool(done.timers or done.due or done.is_sweeping)
+            self.staged += done.due
+            self.is_sweeping = bool(done.is_sweeping)
+            if done.taken_over is not None:
+                self._see_taken_over(done.taken_over)
+            self._say_what_is_outdated(done.redefined)
+        return has_more
+
+    def _say_what_is_outdated(self, redefined: Collection[str]) -> None:
+        for name in set(redefined) - self._outdated:
+            logger.warning(
+                "A later start declares the task %r otherwise; this worker leaves it to that", name
+            )
+        self._outdated.update(redefined)
+
+    async def _due_until(self) -> datetime:
+        if self.settings.idle == "close":
+            return self._started_at
+        return await self._call(lambda connection: connection.scalar(engine.NOW))
+
+    @property
+    def crowd(self) -> float:
+        """How many times as many workers share the crawl as may all look as often as one alone."""
+        return max(1.0, self.workers / _FEW)
