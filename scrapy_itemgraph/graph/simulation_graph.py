@@ -198,8 +198,12 @@ class SimulationGraph(WorkerGraph):
         """Do nothing: there is no run."""
 
     def _stop(
-        self, connection: Connection, reason: str, uses: Sequence[Use], told: Tallies | None
+        self,
+        connection: Connection,
+        reason: str,
+        uses: Sequence[Use],
+        told: Tallies | None,  # noqa: ARG002 - what was simulated is not counted
     ) -> None:
-        super()._stop(connection, reason, uses, told)
+        super()._stop(connection, reason, uses, None)
         if self._has_made_crawl:
             connection.execute(DROP_CRAWL, {"crawl": self._crawl_id, "worker": self.worker_id})

@@ -29,6 +29,7 @@ _REFUSALS = {
     415: "The body is not declared as JSON",
     421: "The server is not known by this name",
     422: "A value is none, or an operation cannot be carried out",
+    431: "The line and headers have more than 64 kB",
     503: "The database is away; it is asked again with the next request",
 }
 REFUSALS: dict[int | str, dict[str, Any]] = {

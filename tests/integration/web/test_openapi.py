@@ -43,6 +43,7 @@ TASKS = {"parse": {"tags": ["page"], "ttl": "1d"}, "reviews": {"tags": ["page"]}
 KNOWN = {"crawl": "books", "item": "A", "task": "parse", "tag": "page", "slot": "a.example"}
 KNOWN["blob"] = "picture"
 OPERATIONS = "/api/v1/crawls/books/operations"
+TOO_LARGE = 431  # before anybody looks at what is in it
 ENDLESS = "/api/v1/crawls/{crawl}/events"
 
 
@@ -106,8 +107,10 @@ def tried(server: Server, operation: Any, mode: GenerationMode) -> None:
         if next(numbers) % 3 and mode is GenerationMode.POSITIVE:
             known = {name: KNOWN[name] for name in case.path_parameters if name in KNOWN}
             case.path_parameters |= known
-        extra = [negative_data_rejection] if mode is GenerationMode.NEGATIVE else []
-        case.call_and_validate(checks=CHECKS + extra, timeout=30)
+        answer = case.call(timeout=30)
+        is_read = mode is GenerationMode.NEGATIVE and answer.status_code != TOO_LARGE
+        extra = [negative_data_rejection] if is_read else []
+        case.validate_response(answer, checks=CHECKS + extra)
 
     with contextlib.suppress(hypothesis.errors.Unsatisfiable):
         send()
