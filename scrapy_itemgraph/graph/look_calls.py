@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.graph.calls import Calls
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.admin import neighbours, overview, search, work_pages
+from scrapy_itemgraph.store.admin import neighbours, overview, search, status, work_pages
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.worklist import refresh
 
@@ -25,6 +25,10 @@ class LookCalls(Calls):
     ) -> list[overview.CrawlOverview]:
         """Return how each of the database's crawls stands, by name from `after` on; or one."""
         return self._call(partial(overview.overview, name=name, after=after, limit=limit))
+
+    def going_on(self) -> dict[str, Any]:
+        """Return what goes on beside the crawl: as `sweeps`, `under_way` and `old_snapshot`."""
+        return self._of_crawl(status.going_on)
 
     def work(
         self,

@@ -279,8 +279,25 @@ class Status(BaseModel):
     old_snapshot: Json | None
 
 
+class TaskNumbers(BaseModel):
+    """What is waiting, done and failed of a task."""
+
+    name: str
+    is_enabled: bool
+    is_registered: bool
+    waiting: int
+    delayed: int
+    claimed: int
+    fresh: int
+    due: int
+    held: int
+    failures: int
+    refusals: int
+    estimated: list[str]
+
+
 class Crawl(BaseModel):
-    """A crawl: its state, its numbers, and what the last full minute brought."""
+    """A crawl: its state, its numbers, also by task, and what the last full minute brought."""
 
     crawl: str
     state: str
@@ -304,6 +321,7 @@ class Crawl(BaseModel):
     run_finished_at: datetime | None
     stopped_at: datetime | None
     reason: str | None
+    tasks: list[TaskNumbers]
 
 
 class TaskMinute(BaseModel):

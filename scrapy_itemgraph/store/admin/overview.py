@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import counts
-from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.admin import counting, status, task_counts
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
 if TYPE_CHECKING:
@@ -40,6 +40,12 @@ CRAWLS = text(f"""
 """)  # noqa: S608 - our own condition
 
 
+# The numbers of a crawl, each with that of a task which is added up.
+_TOTALS = {
+    name: name for name in ("fresh", "waiting", "claimed", "due", "failures", "refusals", "held")
+} | {"later": "delayed"}
+
+
 class CrawlState(StrEnum):
     """How a crawl stands: a worker runs, or its last run is over, or it ended too early."""
 
@@ -50,8 +56,26 @@ class CrawlState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskNumbers:
+    """What is waiting, done and failed of a task; `estimated` names the estimates."""
+
+    name: str
+    is_enabled: bool
+    is_registered: bool
+    waiting: int
+    delayed: int
+    claimed: int
+    fresh: int
+    due: int
+    held: int
+    failures: int
+    refusals: int
+    estimated: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlOverview:
-    """A crawl: its state, its numbers, and what the last full minute brought.
+    """A crawl: its state, its numbers, also by task, and what the last full minute brought.
 
     `estimated` names the numbers that are estimates, for they are above 100,000. `stopped_at` and
     `reason` are those of the worker that stopped last.
@@ -79,6 +103,7 @@ class CrawlOverview:
     run_finished_at: datetime | None
     stopped_at: datetime | None
     reason: str | None
+    tasks: tuple[TaskNumbers, ...]
 
 
 def overview(
@@ -88,16 +113,15 @@ def overview(
     given = {"name": name, "after": after, "limit": limit}
     found = []
     for row in connection.execute(CRAWLS, given).all():
-        summary = status.summary(connection, row.id)
+        tasks = [
+            TaskNumbers(**one, estimated=counts.estimated(one))
+            for one in counting.count(connection, task_counts.OVERVIEW, crawl=row.id)
+        ]
         numbers = {
-            name: getattr(summary, name)
-            for name in ("fresh", "waiting", "claimed", "later", "due", "failures", "refusals")
+            name: counts.total(getattr(one, of_task) for one in tasks)
+            for name, of_task in _TOTALS.items()
         }
-        numbers["waiting"] = counts.total(
-            [summary.waiting, summary.disabled, summary.stopped, summary.blocked]
-        )
         numbers["items"] = status.items(connection, row.id)
-        numbers["held"] = counts.total([summary.failures, summary.refusals, summary.given_up])
         found.append(
             CrawlOverview(
                 crawl=row.name,
@@ -108,12 +132,13 @@ def overview(
                 done_last_minute=int(row.done),
                 failed_last_minute=int(row.failed),
                 items_last_minute=int(row.items),
-                next_due=summary.next_due,
+                next_due=connection.execute(status.NEXT_DUE, {"crawl": row.id}).scalar(),
                 created_at=row.created_at,
                 run_started_at=row.run_started_at,
                 run_finished_at=row.run_finished_at,
                 stopped_at=row.stopped_at,
                 reason=row.reason,
+                tasks=tuple(tasks),
             )
         )
     return found

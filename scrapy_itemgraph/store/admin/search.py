@@ -9,6 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.failures import PAGE
 
@@ -30,33 +31,32 @@ class SearchKind(StrEnum):
     PATH = "path"
 
 
-_LOOKED_AT = """(
-        SELECT i.id, i.name, i.data, i.created_at FROM items i WHERE i.crawl_id = :crawl
-        ORDER BY i.crawl_id DESC, i.id DESC LIMIT :most) AS i"""
-_NAMED = """EXISTS (
-            SELECT FROM aliases a WHERE a.item_id = i.id AND {condition})"""
+# Every name of an item is an alias, its id too. Looked up by the items that may be found, at once.
+_NAMED = """i.id IN (
+            SELECT a.item_id FROM aliases a
+            WHERE a.crawl_id = :crawl AND a.item_id >= :first AND {condition})"""
 _CONDITIONS = {
-    SearchKind.PREFIX: f"""starts_with(i.name, :text)
-        OR {_NAMED.format(condition="starts_with(a.name, :text)")}""",
-    SearchKind.PART: f"""strpos(i.name, :text) > 0
+    SearchKind.PREFIX: _NAMED.format(condition="starts_with(a.name, :text)"),
+    SearchKind.PART: f"""{_NAMED.format(condition="strpos(a.name, :text) > 0")}
         OR strpos(CASE WHEN json_typeof(i.data->'url') = 'string' THEN i.data->>'url' ELSE '' END,
-            :text) > 0
-        OR {_NAMED.format(condition="strpos(a.name, :text) > 0")}""",
+            :text) > 0""",
     # JSON that has a NUL is no jsonb.
     SearchKind.PATH: r"""CASE WHEN strpos(CAST(i.data AS text), '\u0000') > 0 THEN false
         ELSE jsonb_path_exists(CAST(i.data AS jsonb), CAST(:text AS jsonpath), '{}', true) END""",
 }
 SEARCHES = {
     kind: text(f"""
-    SELECT i.name AS item, {PAGE}, i.created_at FROM {_LOOKED_AT}
-    WHERE {condition} LIMIT :limit
+    SELECT i.name AS item, {PAGE}, i.created_at FROM items i
+    WHERE i.crawl_id = :crawl AND i.id >= :first AND ({condition})
+    ORDER BY i.crawl_id DESC, i.id DESC LIMIT :limit
 """)  # noqa: S608 - our own conditions
     for kind, condition in _CONDITIONS.items()
 }
 
-HAS_MORE = text("""
-    SELECT EXISTS (SELECT FROM items i WHERE i.crawl_id = :crawl
-        ORDER BY i.crawl_id DESC, i.id DESC OFFSET :most)
+# The newest item that is not looked at; none where all are.
+FIRST = text("""
+    SELECT i.id FROM items i WHERE i.crawl_id = :crawl
+    ORDER BY i.crawl_id DESC, i.id DESC OFFSET :most LIMIT 1
 """)
 
 SHORTLY = text("SELECT set_config('statement_timeout', :milliseconds, true)")
@@ -89,7 +89,9 @@ def search(connection: Connection, crawl_id: int, wanted: str, *, kind: str, lim
         raise OperationError(f"there is no search by {kind!r}; there are {', '.join(SearchKind)}")
     if "\0" in wanted:
         return Found([], is_whole=True)
-    given: dict[str, Any] = {"crawl": crawl_id, "most": MOST_LOOKED_AT}
+    engine.hot_path(connection)
+    before = connection.execute(FIRST, {"crawl": crawl_id, "most": MOST_LOOKED_AT}).scalar()
+    given: dict[str, Any] = {"crawl": crawl_id, "first": 0 if before is None else before + 1}
     connection.execute(SHORTLY, {"milliseconds": str(_SECONDS * 1000)})
     try:
         rows = connection.execute(
@@ -106,4 +108,4 @@ def search(connection: Connection, crawl_id: int, wanted: str, *, kind: str, lim
         else:
             raise
         raise OperationError(what) from None
-    return Found(found, is_whole=not connection.execute(HAS_MORE, given).scalar_one())
+    return Found(found, is_whole=before is None)

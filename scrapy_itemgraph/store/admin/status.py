@@ -270,14 +270,21 @@ def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
     `estimated` names the numbers that are estimates.
     """
     number = items(connection, crawl_id)
-    old = connection.execute(OLD_SNAPSHOT).first()
     return {
         "items": number,
         "estimated": counts.estimated({"items": number}),
         "tasks": [row._asdict() for row in tasks(connection, crawl_id)],
         "workers": [row._asdict() for row in connection.execute(WORKERS, {"crawl": crawl_id})],
+        "next_due": connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
+        **going_on(connection, crawl_id),
+    }
+
+
+def going_on(connection: Connection, crawl_id: int) -> dict[str, Any]:
+    """Return open sweeps of a crawl, long work of any process, and what hinders vacuum."""
+    old = connection.execute(OLD_SNAPSHOT).first()
+    return {
         "sweeps": progress_reports.open_sweeps(connection, crawl_id),
         "under_way": progress_reports.under_way(connection),
-        "next_due": connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
         "old_snapshot": None if old is None else old._asdict(),
     }

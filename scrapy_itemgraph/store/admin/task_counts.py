@@ -128,6 +128,19 @@ TASKS = Groups(
     counted={**WORK, **RESULTS, **FAILURES},
 )
 
+# What is counted of a crawl that is seen from above: by its tasks.
+OVERVIEW = Groups(
+    columns="t.name, t.is_enabled, t.is_registered",
+    source="tasks t",
+    where="t.crawl_id = :crawl",
+    order="t.name",
+    counted={
+        **WORK,
+        **{name: RESULTS[name] for name in ("fresh", "due", "held")},
+        **FAILURES,
+    },
+)
+
 # Open failures of the tasks that so many of them stop.
 COUNTED_FAILURES = Groups(
     columns="t.name",

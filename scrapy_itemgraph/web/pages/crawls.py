@@ -61,14 +61,14 @@ def overview(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLRespon
 
 def overview_of(graph: ItemGraph) -> dict[str, Any]:
     """Return what the overview shows, for the page and for what is sent as it changes."""
-    status = graph.status()
+    going_on = graph.going_on()  # or a NotFoundError that names the crawls there are
     now = datetime.now(UTC)
     (found,) = graph.overview(graph.crawl)
     one = summaries.of_overview(found)
     return {
         "one": one,
-        "notes": list(summaries.notes(status, now)),
-        "tasks": status["tasks"],
+        "notes": list(summaries.notes(going_on, now)),
+        "tasks": one["tasks"],
         "workers": summaries.workers_of(graph, stopped=3),
         "plot": plots.plot(plots.summed(graph.minutes()), now),
         "failures_badge": counts.shown(one["failures"]) if one["failures"] else "",

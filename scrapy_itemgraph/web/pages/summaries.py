@@ -43,18 +43,18 @@ def _state(worker: WorkerState) -> str:
     return "stopped"
 
 
-def notes(status: Mapping[str, Any], now: datetime) -> Iterable[str]:
+def notes(going_on: Mapping[str, Any], now: datetime) -> Iterable[str]:
     """Say what goes on besides the crawl: sweeps, long work, and what hinders vacuum."""
-    for sweep in status["sweeps"]:
+    for sweep in going_on["sweeps"]:
         tags = ", ".join(sweep["tags"])
         what = f"the task {sweep['task']!r}" if sweep["task"] else f"the tags {tags}"
         total = counts.total([sweep["swept"], sweep["left"]])
         how_far = _how_far(sweep["swept"], total, sweep["opened_at"], now)
         yield f"a change of {what} is brought to the items: {how_far}"
-    for work in status["under_way"]:
+    for work in going_on["under_way"]:
         how_far = _how_far(work["done"], work["total"], work["since"], now)
         yield f"{work['what']} is under way, in process {work['pid']}: {how_far}"
-    if (old := status["old_snapshot"]) is not None:
+    if (old := going_on["old_snapshot"]) is not None:
         yield (
             f"a transaction of more than ten minutes hinders vacuum: process {old['pid']}, "
             f"{old['application_name'] or 'without a name'}"
