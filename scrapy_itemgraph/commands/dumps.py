@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import zlib
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 _NOW_AND_THEN = 1000
 _FILE = "of JSON lines; compressed if it ends in .gz"
+
+
+# Seconds after which the thread that reads lines lets the one go on that writes rows: it waits for
+# the server again and again, and each time for this.
+_SWITCH = 0.0005
 
 
 @command(
@@ -77,9 +83,12 @@ def load(call: Call) -> None:
                 progress.reach(count, share=file.tell() / size if size else None)
 
             gc_tuning.tune()
+            usual = sys.getswitchinterval()
+            sys.setswitchinterval(_SWITCH)
             try:
                 counts = graph.load(chain([first], lines), reached=reached)
             finally:
+                sys.setswitchinterval(usual)
                 gc_tuning.restore()
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     call.write({"crawl": graph.crawl, **counts}, [printing.clean(f"{graph.crawl}: {told}")])
