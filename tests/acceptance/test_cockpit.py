@@ -284,6 +284,15 @@ def test_the_drawing_leads_to_what_made_an_item(page) -> None:
     expect(page.locator("h1")).to_have_text("SHOP:tea")
 
 
+def test_an_item_shows_how_its_tasks_depend_on_each_other(page) -> None:
+    """Each task that another one of the item's needs is drawn with its state."""
+    page.goto("/crawls/shop/item?id=SKU:T1001")
+    drawn = page.get_by_role("region", name="How its tasks depend on each other")
+
+    expect(drawn.locator("g.node", has_text="parse_product")).to_contain_text("fresh")
+    expect(drawn.locator("g.node", has_text="make_card")).to_have_count(1)
+
+
 def test_items_are_searched_by_part_and_by_path(page) -> None:
     """Part of a name finds items, and so does a path in their data; a wrong one is refused."""
     page.goto("/crawls/shop/search")

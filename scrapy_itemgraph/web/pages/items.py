@@ -17,6 +17,8 @@ from scrapy_itemgraph.web.pages.rendering import page, short, title
 from scrapy_itemgraph.web.pages.routes import ItemName, PageRoute
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
 
@@ -50,6 +52,7 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
         failed=_open_failures(graph, found.id) if any(one.is_held for one in results) else {},
         attempts=graph.attempts(found.id, 20),
         graph=_drawn(graph, found, root),
+        dependencies=_dependencies(graph, {one.task: one.state for one in results}, root),
         blobs=blobs.listed(graph, found.id, root),
     )
 
@@ -109,6 +112,25 @@ def _drawn(graph: ItemGraph, item: ItemSnapshot, root: str) -> drawing.Drawing:
         )
         edges.append(drawing.Edge(f"alias {name}", item.id, "means", "merged"))
     return drawing.drawn(nodes, edges)
+
+
+def _dependencies(graph: ItemGraph, states: Mapping[str, str], root: str) -> drawing.Drawing | None:
+    """Draw how the tasks of an item depend on each other, with the state of each; None: not."""
+    edges = [
+        drawing.Edge(need, task.name)
+        for task in (graph.tasks() if len(states) > 1 else ())
+        if task.name in states
+        for need in task.depends_on
+        if need in states
+    ]
+    drawn = {name for edge in edges for name in (edge.start, edge.end)}
+    href = root + links.of_crawl(graph.crawl, "tasks")
+    nodes = [
+        drawing.Node(name, short(name, _NAME), (state,), href, "", title(f"{name}: {state}"))
+        for name, state in states.items()
+        if name in drawn
+    ]
+    return drawing.drawn(nodes, edges) if edges else None
 
 
 def _open_failures(graph: ItemGraph, item_id: str) -> dict[str, int]:
