@@ -43,7 +43,8 @@ def test_what_was_done_can_be_looked_at(project):
     assert worker.memory > 10_000_000
     assert len(worker.code) == 8
     errors = [one.error for one in failures]
-    assert [error.get("place", "").endswith(".S.parse") for error in errors] == [True, True, False]
+    placed = {one.item: one.error.get("place", "").endswith(".S.parse") for one in failures}
+    assert placed == {"BAD:1": True, "BAD:2": True, "MISSING:1": False}
     assert all(error["snippet"] for error in errors)
     assert project.rows("SELECT count(DISTINCT fingerprint), count(*) FROM failures") == [(2, 3)]
     snippets = "SELECT count(*) FROM attempts WHERE error->>'snippet' IS NOT NULL"

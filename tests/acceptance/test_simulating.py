@@ -80,6 +80,10 @@ def test_what_cannot_be_simulated_is_said(served):
 
     status, page = simulate(address, task="pars")
     assert (status, "did you mean 'parse'" in page) == (404, True)
+    for name in ("", "A\0B", "x" * 200_000):
+        status, page = simulate(address, item=name)
+        assert status < 500, page
+        assert "It would" not in page
     _, page = simulate(address, item="B")
     assert "It could not be simulated" in page
     assert "'B'" in page

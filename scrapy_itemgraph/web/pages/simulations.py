@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse
 from starlette.concurrency import run_in_threadpool
 
 from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.tools.wording import closest
 from scrapy_itemgraph.web.access import Operator, Visitor
 from scrapy_itemgraph.web.graphs import CrawlGraph
@@ -37,7 +38,7 @@ def look(
 @router.post("/crawls/{crawl:segment}/simulate", name="run_simulation")
 async def run(request: Request, visitor: Operator, graph: CrawlGraph, form: Fields) -> HTMLResponse:
     """Simulate, and show what would be changed."""
-    name = form.exact("id")
+    name = input_checks.check_id(form.exact("id"))  # it becomes an argument of a process
     task = await run_in_threadpool(_task, graph, form["task"])
     simulations: Simulations | None = request.app.state.simulations
     found = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import traceback
 from pathlib import Path
@@ -13,9 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Where modules are that are not the project's: ours, installed ones, Python's own.
-_INSTALLED = (
-    str(Path(__file__).parents[2]),
-    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+_INSTALLED = tuple(
+    f"{folder}{os.sep}"
+    for folder in (
+        Path(__file__).parents[2],
+        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+    )
 )
 _MAX_TRACEBACK = 8000  # characters
 _MAX_MESSAGE = 2000  # characters

@@ -11,6 +11,7 @@ from scrapy_itemgraph import CreateItem, MergeItem
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.store.admin import search
 
 pytestmark = pytest.mark.server
 
@@ -152,6 +153,18 @@ def test_items_are_found_by_what_they_have(graph, wanted, kind, items):
 
     assert [one.item for one in found.items] == items
     assert found.is_whole
+
+
+@pytest.mark.parametrize(("wanted", "kind"), [("P", "prefix"), ("P", "part"), ("$.url", "path")])
+def test_a_search_looks_at_the_newest_and_says_so(graph, monkeypatch, wanted, kind):
+    """Of a crawl with more items than are looked at only the newest are found, and it says so."""
+    monkeypatch.setattr(search, "MOST_LOOKED_AT", 7)
+
+    found = graph.search(wanted, kind)
+
+    assert {"P0", "P1", "P2"}.isdisjoint(one.item for one in found.items)
+    assert "P4" in {one.item for one in found.items}
+    assert not found.is_whole
 
 
 def test_data_that_is_no_jsonb_is_passed_over(graph):
