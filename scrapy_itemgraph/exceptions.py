@@ -34,6 +34,10 @@ class DatabaseStartingError(DatabaseGoneError):
     """The database server says itself that it is starting or stopping, or that it is not ready."""
 
 
+class MissingRightError(DatabaseError):
+    """The role that we are in the database may not do that."""
+
+
 class SchemaVersionError(DatabaseError):
     """The database's schema is older or newer than this code."""
 

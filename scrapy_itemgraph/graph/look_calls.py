@@ -34,6 +34,7 @@ class LookCalls(Calls):
         self,
         task: str | None = None,
         *,
+        tag: str | None = None,
         slot: str | None = None,
         state: str | None = None,
         after: str | None = None,
@@ -42,7 +43,8 @@ class LookCalls(Calls):
         """Return a page of work that is "ready", "delayed", "claimed" or "held".
 
         Without a state it is outstanding work that nobody has claimed, in the order of its turn.
-        `after` is that of the page before.
+        With `tag` that of items which have it, for tasks that it calls for, claimed and held work
+        left out. `after` is that of the page before.
         """
 
         def page(connection: Connection, crawl_id: int, task_id: int | None) -> work_pages.WorkPage:
@@ -51,6 +53,7 @@ class LookCalls(Calls):
                 crawl_id,
                 task=task,
                 task_id=task_id,
+                tag=tag,
                 slot=slot,
                 state=state,
                 after=after,

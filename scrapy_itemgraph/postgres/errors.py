@@ -174,12 +174,11 @@ def all_translated(url: sa.URL) -> Iterator[None]:
             yield
     except (sa.exc.DBAPIError, psycopg.Error) as error:
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-        cure = ""
+        said = f"The database refuses: {_first_line(str(cause))}"
         if _state(cause) == NO_RIGHT:
             cure = _right_wanted(str(cause), url.username)
-        raise exceptions.DatabaseError(
-            f"The database refuses: {_first_line(str(cause))}{cure}"
-        ) from error
+            raise exceptions.MissingRightError(f"{said}{cure}") from error
+        raise exceptions.DatabaseError(said) from error
 
 
 def _right_wanted(message: str, user: str | None) -> str:

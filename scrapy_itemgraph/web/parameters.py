@@ -22,7 +22,7 @@ AfterNumber = Annotated[
 _REFUSALS = {
     400: "The request is no HTTP that makes sense: text that is no UTF-8, a body that is no JSON",
     401: "No token, or one that is not known",
-    403: "The token may not do that, or the request comes from another site",
+    403: "The token, or the server's role in the database, may not do that; or another site asks",
     404: "There is no such crawl, item, task or failure",
     409: "A name is taken",
     413: "The body is too large",

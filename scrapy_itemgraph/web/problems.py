@@ -27,6 +27,7 @@ STATUSES: dict[type[exceptions.ItemGraphError], HTTPStatus] = {
     exceptions.NotFoundError: HTTPStatus.NOT_FOUND,
     exceptions.ItemNotFoundError: HTTPStatus.NOT_FOUND,
     exceptions.NameTakenError: HTTPStatus.CONFLICT,
+    exceptions.MissingRightError: HTTPStatus.FORBIDDEN,
     exceptions.DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
     exceptions.BlobStoreError: HTTPStatus.SERVICE_UNAVAILABLE,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
@@ -11,9 +11,10 @@ from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.store.sql_conditions import IS_READY_ALONE, IS_READY_BESIDE_OTHERS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection, TextClause
+    from sqlalchemy import Connection, Row, TextClause
 
 _IN_SLOT = "(CAST(:slot AS int) IS NULL OR q.slot_id = :slot)"
 _IS_IN_SLOT = """(CAST(:slot AS int) IS NULL OR w.queue_id IN (
@@ -109,10 +110,11 @@ OF_RARE_TAG = text(f"""
     FROM (SELECT g.item_id FROM tags g
         WHERE g.crawl_id = :crawl AND g.tag_name = :tag OFFSET 0) AS g
     JOIN work w ON w.item_id = g.item_id AND w.token IS NULL
+        AND CASE WHEN w.not_before IS NULL THEN :ready ELSE :delayed END AND {_IS_AFTER}
     JOIN task_tags tt ON tt.task_id = w.task_id AND tt.tag_name = :tag
     JOIN tasks t ON t.id = w.task_id AND (CAST(:task AS text) IS NULL OR t.name = :task)
     JOIN items i ON i.id = w.item_id
-    JOIN queues q ON q.id = w.queue_id
+    JOIN queues q ON q.id = w.queue_id AND {_IN_SLOT}
     JOIN limits s ON s.id = q.slot_id
     ORDER BY w.is_stale, w.nice, w.seq
     LIMIT :limit
@@ -124,14 +126,18 @@ HAVE_TAG = text("""
 RARE = 10_000  # items with a tag, at most
 
 
-FROM_THE_FIRST = {
-    "ready": True,
-    "delayed": True,
-    "is_stale": False,
-    "nice": -(2**31),
-    "seq": 0,
-    "most": 0,
-}
+MOST_LOOKED_AT = 100_000  # of each task's delayed work, where only a slot's is asked for
+
+
+class Place(NamedTuple):
+    """Where work stands in the order of its turn."""
+
+    is_stale: bool = False
+    nice: int = -(2**31)
+    seq: int = 0
+
+
+FIRST = Place()  # before all work
 
 
 class OutstandingWork(NamedTuple):
@@ -154,14 +160,36 @@ def worklist(
     connection: Connection, crawl_id: int, *, task: str | None, limit: int, tag: str | None = None
 ) -> list[OutstandingWork]:
     """Return outstanding, unclaimed work; with `tag` that which the tag calls for."""
+    found = in_turn(connection, crawl_id, task=task, tag=tag, limit=limit)
+    return [OutstandingWork._make(row[:-1]) for row in found]
+
+
+def in_turn(
+    connection: Connection,
+    crawl_id: int,
+    *,
+    task: str | None,
+    tag: str | None,
+    limit: int,
+    after: Place = FIRST,
+    slot_id: int | None = None,
+    ready: bool = True,
+    delayed: bool = True,
+) -> Sequence[Row[Any]]:
+    """Return rows of outstanding, unclaimed work behind a place, in the order of its turn.
+
+    They have the columns of OutstandingWork, and `seq`. `ready` is what may run now, `delayed` what
+    waits for a later time.
+    """
     engine.hot_path(connection)
-    given = {"crawl": crawl_id, "task": task, "limit": limit}
     statement = WORKLIST
+    given: dict[str, Any] = {"crawl": crawl_id, "task": task, "limit": limit, "slot": slot_id}
+    given |= {"ready": ready, "delayed": delayed, "most": MOST_LOOKED_AT, **after._asdict()}
     if tag is not None:
         many = {"crawl": crawl_id, "tag": tag, "many": RARE + 1}
         is_rare = connection.execute(HAVE_TAG, many).scalar_one() <= RARE
         statement = OF_RARE_TAG if is_rare else OF_COMMON_TAG
         given["tag"] = tag
-    if statement is not OF_RARE_TAG:
-        given |= {"slot": None, **FROM_THE_FIRST}
-    return [OutstandingWork(*found) for *found, _ in connection.execute(statement, given)]
+        if is_rare:
+            del given["most"]
+    return connection.execute(statement, given).all()

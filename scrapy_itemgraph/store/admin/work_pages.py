@@ -10,21 +10,18 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.admin.outstanding import WORKLIST
+from scrapy_itemgraph.store.admin.outstanding import FIRST, MOST_LOOKED_AT, Place, in_turn
 from scrapy_itemgraph.store.failures import PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
 
 
-MOST_LOOKED_AT = 100_000  # of each task's delayed or held work, where only a slot's is asked for
-
-# Before all places, and how large the parts of one may be.
+# Before all pairs, and how large the parts of a place may be.
 _FIRST_PAIR = {"item_id": 0, "task_id": 0}
-_FIRST_TURN = {"is_stale": False, "nice": 1 - 2**31, "seq": 0}
 _MOST = {"item_id": 2**63, "task_id": 2**31, "is_stale": 2, "nice": 2**31, "seq": 2**63}
 
 
@@ -119,6 +116,7 @@ def page(
     *,
     task: str | None,
     task_id: int | None,
+    tag: str | None,
     slot: str | None,
     state: str | None,
     after: str | None,
@@ -126,33 +124,52 @@ def page(
 ) -> WorkPage:
     """Return a page of work in a state; without one, of what is outstanding, in its order.
 
+    With `tag` that of items which have it, for tasks that it calls for; of outstanding work alone.
+
     Raises:
-        OperationError: there is no such state, or `after` is of none of these pages.
+        OperationError: there is no such state, it has none by tag, or `after` is of none of these
+            pages.
         NotFoundError: no work has named the slot.
 
     """
     if state is not None and state not in set(WorkState):
         known = ", ".join(WorkState)
         raise OperationError(f"there is no state {state!r}; the states are {known}")
-    engine.hot_path(connection)
-    given: dict[str, Any] = {
-        "crawl": crawl_id,
-        "most": MOST_LOOKED_AT,
-        "slot": _slot_id(connection, slot),
-        "limit": limit + 1,
-    }
+    slot_id = _slot_id(connection, slot)
     if state in {WorkState.CLAIMED, WorkState.HELD}:
+        if tag is not None:
+            raise OperationError(
+                f"work of a tag is listed while nobody has claimed it, and not {state}; "
+                "leave the state or the tag out"
+            )
+        engine.hot_path(connection)
         item_id, last_task = _read(after, _FIRST_PAIR)
-        given |= {"task": task_id, "item_id": item_id, "task_id": last_task}
+        given = {
+            "crawl": crawl_id,
+            "most": MOST_LOOKED_AT,
+            "slot": slot_id,
+            "task": task_id,
+            "item_id": item_id,
+            "task_id": last_task,
+            "limit": limit + 1,
+        }
         statement = CLAIMED if state == WorkState.CLAIMED else HELD
-        found = list(connection.execute(statement, given))
+        found: Sequence[Any] = connection.execute(statement, given).all()
         rows = [_row(one, WorkState(state)) for one in found[:limit]]
         ends: list[tuple[Any, ...]] = [(one.item_id, one.task_id) for one in found]
     else:
-        is_stale, nice, seq = _read(after, _FIRST_TURN)
-        given |= {"task": task, "is_stale": bool(is_stale), "nice": nice, "seq": seq}
-        given |= {"ready": state != WorkState.DELAYED, "delayed": state != WorkState.READY}
-        found = list(connection.execute(WORKLIST, given))
+        is_stale, nice, seq = _read(after, FIRST._asdict())
+        found = in_turn(
+            connection,
+            crawl_id,
+            task=task,
+            tag=tag,
+            limit=limit + 1,
+            after=Place(bool(is_stale), nice, seq),
+            slot_id=slot_id,
+            ready=state != WorkState.DELAYED,
+            delayed=state != WorkState.READY,
+        )
         rows = [
             _row(one, WorkState.READY if one.not_before is None else WorkState.DELAYED)
             for one in found[:limit]
@@ -181,7 +198,7 @@ def _read(after: str | None, first: Mapping[str, int]) -> tuple[int, ...]:
         place = None
     is_place = isinstance(place, list) and len(place) == len(first)
     if not is_place or not all(
-        isinstance(one, int) and abs(one) < _MOST[name]
+        isinstance(one, int) and -_MOST[name] <= one < _MOST[name]
         for one, name in zip(place, first, strict=True)
     ):
         raise OperationError(f"{after!r:.80} is no place to go on from; leave it out to begin anew")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlencode
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph
@@ -16,6 +17,9 @@ from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer, page
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.parameters import After, AfterNumber, Limit
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.store.admin.work_pages import WorkPage
 
 router = APIRouter()
 of_tags = APIRouter()
@@ -34,15 +38,35 @@ class WorkState(StrEnum):
 _INTERNAL = {"item_id", "task_id"}
 Task = Annotated[str | None, Query(min_length=1, description="of this task alone")]
 Text = Annotated[str, Path(min_length=1)]
+AfterWork = Annotated[str, Query(description="what the `Link` of the page before has")]
+LISTED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "headers": {
+            "Link": {
+                "description": 'where the list goes on, with rel="next"; none: nothing follows',
+                "schema": {"type": "string"},
+            }
+        }
+    }
+}
 FailureNumber = Annotated[int, Path(ge=1, lt=bodies.INT64)]
 
 
-@of_tags.get("/tags/{tag:segment}/worklist", response_model=list[models.Work])
+@of_tags.get("/tags/{tag:segment}/worklist", response_model=list[models.Work], responses=LISTED)
 def worklist_of_tag(
-    graph: CrawlGraph, _: Reader, tag: Text, task: Task = None, limit: Limit = 100
+    request: Request,
+    graph: CrawlGraph,
+    _: Reader,
+    tag: Text,
+    task: Task = None,
+    after: AfterWork = "",
+    limit: Limit = 100,
 ) -> Response:
-    """List outstanding work of items with a tag, for tasks that it calls for."""
-    return answer(graph.worklist(task, limit, tag=tag))
+    """List outstanding work of items with a tag, for tasks that it calls for.
+
+    The same page by page, as `rows` and `next`, is `/work?tag=TAG`.
+    """
+    return _listed(request, graph.work(task, tag=tag, after=after or None, limit=limit))
 
 
 @of_tasks.get("/tasks/{task:segment}/failures", response_model=models.Page[models.Failure])
@@ -53,10 +77,30 @@ def failures_of_task(
     return answer(_failures(graph, task, after, limit))
 
 
-@router.get("/worklist", response_model=list[models.Work])
-def worklist(graph: CrawlGraph, _: Reader, task: Task = None, limit: Limit = 100) -> Response:
-    """List outstanding work that nobody has claimed, in the order of its turn."""
-    return answer(graph.worklist(task, limit))
+@router.get("/worklist", response_model=list[models.Work], responses=LISTED)
+def worklist(
+    request: Request,
+    graph: CrawlGraph,
+    _: Reader,
+    task: Task = None,
+    after: AfterWork = "",
+    limit: Limit = 100,
+) -> Response:
+    """List outstanding work that nobody has claimed, in the order of its turn.
+
+    The same page by page, as `rows` and `next`, is `/work`.
+    """
+    return _listed(request, graph.work(task, after=after or None, limit=limit))
+
+
+def _listed(request: Request, found: WorkPage) -> Response:
+    """Return work as a plain list, and in the header where it goes on."""
+    rows = documents.of(found.rows)
+    listed = answer([{name: row[name] for name in models.Work.model_fields} for row in rows])
+    if found.after is not None:
+        query = {**request.query_params, "after": found.after}
+        listed.headers["Link"] = f'<?{urlencode(query)}>; rel="next"'
+    return listed
 
 
 @router.get("/work", response_model=models.Page[models.WorkRow])
@@ -64,13 +108,17 @@ def work(
     graph: CrawlGraph,
     _: Reader,
     task: Task = None,
+    tag: Annotated[
+        str | None,
+        Query(min_length=1, description="of items with this tag, for tasks that it calls for"),
+    ] = None,
     slot: Annotated[str | None, Query(description="of this slot alone")] = None,
     state: Annotated[WorkState | None, Query()] = None,
     after: After = "",
     limit: Limit = 100,
 ) -> Response:
     """List work page by page; without a state what nobody has claimed, in the order of its turn."""
-    found = graph.work(task, slot=slot, state=state, after=after or None, limit=limit)
+    found = graph.work(task, tag=tag, slot=slot, state=state, after=after or None, limit=limit)
     return answer({"rows": documents.of(found.rows), "next": found.after})
 
 

@@ -11,7 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import RedirectResponse
 
-from scrapy_itemgraph.exceptions import DatabaseError, ItemGraphError, OperationError
+from scrapy_itemgraph.exceptions import (
+    DatabaseError,
+    ItemGraphError,
+    MissingRightError,
+    OperationError,
+)
 from scrapy_itemgraph.web import problems
 from scrapy_itemgraph.web.pages import links, messages
 from scrapy_itemgraph.web.pages.rendering import page
@@ -47,11 +52,13 @@ class PageRoute(APIRoute):
 
 def _of_error(request: Request, error: ItemGraphError) -> Response:
     crawl = request.path_params.get("crawl")
-    if request.method == "POST" and crawl and isinstance(error, OperationError):
+    is_answered = isinstance(error, OperationError | MissingRightError)
+    if request.method == "POST" and crawl and is_answered:
         # Back to where the button was; two people may have pressed it.
         back = back_to(request, links.of_crawl(crawl))
         return messages.say(request, back, str(error), kind="bad")
-    return refusal(request, problems.of_error(error), away=isinstance(error, DatabaseError))
+    away = isinstance(error, DatabaseError) and not isinstance(error, MissingRightError)
+    return refusal(request, problems.of_error(error), away=away)
 
 
 def wants_page(request: Request) -> bool:

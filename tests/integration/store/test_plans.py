@@ -88,6 +88,7 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
             crawl.id,
             task=None,
             task_id=None,
+            tag=None,
             slot=None,
             state=state,
             after=None,

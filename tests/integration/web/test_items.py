@@ -89,6 +89,24 @@ def test_the_worklist_of_a_tag_has_the_work_it_calls_for(web):
     assert web.ask("GET", "/tags/page/worklist?limit=0").status_code == 422
 
 
+@pytest.mark.parametrize("path", ["/tags/page/worklist", f"{API}/worklist"])
+def test_a_worklist_says_where_it_goes_on(web, path):
+    """A list that is not the whole one has a `Link` to the next part, whatever else was asked."""
+    for name in ("W1", "W2", "W3"):
+        web.ask("POST", "/items/add", {"id": name, "tags": ["page"], "data": {}})
+    whole = web.get(f"{path}?task=parse")
+    found, address = [], f"{web.url.rstrip('/')}{path}?task=parse&limit=2"
+    while address is not None:
+        part = web.client.get(address)
+        found += part.json()
+        following = part.links.get("next")
+        address = following and str(part.url.join(following["url"]))
+
+    assert found == whole
+    assert len(found) > 3
+    assert web.ask("GET", f"{path}?after=x").status_code == 422
+
+
 def test_failures_of_a_task_are_paged(web):
     """SRAP-60: GET /tasks/TASK/failures has a page, and where the next begins."""
     page = web.get("/tasks/parse/failures?limit=1")
