@@ -9,7 +9,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.exceptions import BlobStoreError, OperationError
 from scrapy_itemgraph.graph import feed_locks, heartbeat, startup_report
 from scrapy_itemgraph.graph.commits import Commits
 from scrapy_itemgraph.graph.connect import ensure_schema
@@ -255,8 +255,7 @@ class WorkerGraph(WorkerUpkeep):
 
         Raises:
             OperationError: naming the operation; then none of them was applied.
-
-            BlobStoreError: what they attach cannot be stored.
+            BlobStoreError: what they attach cannot be stored; then none of them was applied.
 
         """
         attached = attachments(operations)
@@ -266,6 +265,8 @@ class WorkerGraph(WorkerUpkeep):
         (applied,) = (await self.commit([seeds])).applied
         if applied.error is not None:
             raise OperationError(f"spider {self._spider}, seeds: {applied.error.message}")
+        if any(one.content.number is None for one in attached):
+            raise BlobStoreError("what was stored for it was collected, and cannot be stored again")
         return applied.notes
 
     # Plain callbacks

@@ -7,14 +7,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from scrapy_itemgraph.exceptions import BlobStoreError, OperationError
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.model.operations import Changeset
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.outbox import Entry, Outbox
 
 logger = logs.logger(__name__)
+T = TypeVar("T")
 
 _MOST = 25  # changesets whose contents are announced together
 _GROUPS = 4  # of them that are under way at once: a slow one holds up no others
@@ -38,8 +39,9 @@ class ContentWriter:
     """Takes changesets with contents from the outbox, and puts them back when these are stored.
 
     A store that cannot be written is waited for, up to `patience` seconds, by some of them; work
-    beyond these is tried again later, so that all else goes on. `start_duty` starts a coroutine
-    whose error ends the crawl.
+    beyond these is tried again later, so that all else goes on. What belongs to no work cannot be:
+    if the store stays away for longer, the crawl ends. `start_duty` starts a coroutine whose error
+    ends the crawl.
     """
 
     graph: WorkerGraph
@@ -63,6 +65,27 @@ class ContentWriter:
             if self._is_away:
                 self._postpone(self.outbox.take_unstored(_MOST, are_claimed=True))
             await asyncio.wait(self._groups, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+
+    async def patiently(self, store: Callable[[], Awaitable[T]]) -> T:
+        """Return what a function returns; again while it says that the store cannot be written.
+
+        Raises:
+            BlobStoreError: the store has been away for longer than the patience.
+
+        """
+        began, pause = time.monotonic(), _FIRST_PAUSE
+        while True:
+            try:
+                result = await store()
+            except BlobStoreError as error:
+                if time.monotonic() - began >= self.patience:
+                    raise self._too_long(error) from None
+                self._say_once_that_we_wait(error)
+                await asyncio.sleep(min(pause, self.patience))
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                self._say_that_it_is_back()
+                return result
 
     async def collect(self) -> None:
         """Delete what nobody has named for a day, now and then."""
@@ -105,11 +128,21 @@ class ContentWriter:
     async def _store_in_order(self, entries: Sequence[Entry]) -> None:
         """Store what belongs to no execution, one group after the other."""
         async with self._in_order:
-            for entry in entries:
-                await self._store([entry])
+            for number, entry in enumerate(entries):
+                try:
+                    await self._store([entry])
+                except BlobStoreError:
+                    for later in entries[number:]:
+                        self._lose(later)
+                    raise
 
     async def _store(self, entries: Sequence[Entry]) -> None:
-        """Store the contents of some changesets, and put these back."""
+        """Store the contents of some changesets, and put these back.
+
+        Raises:
+            BlobStoreError: the store was away for too long for what belongs to no execution.
+
+        """
         readable = [entry for entry in entries if await self._is_readable(entry)]
         began, pause = time.monotonic(), _FIRST_PAUSE
         while readable:
@@ -122,6 +155,8 @@ class ContentWriter:
                 self._say_once_that_we_wait(error)
                 is_over = time.monotonic() - began > self.patience
                 readable = self._given_up(readable, error, is_over=is_over)
+                if readable and is_over:
+                    raise BlobStoreError(f"{readable[0].where}: {self._too_long(error)}") from None
                 if not readable:
                     return
                 with suppress(TimeoutError):
@@ -164,7 +199,7 @@ class ContentWriter:
             for entry in left:
                 if entry.changeset.claim is None:
                     logger.error("%s: %s; it is lost", entry.where, error)
-                self._put(entry, _without(entry.changeset, Outcome.RELEASED))
+                self._lose(entry)
             return []
         if is_over:
             self._postpone([one for one in left if one.changeset.claim is not None], error)
@@ -188,6 +223,14 @@ class ContentWriter:
             logger.error("%s: %s", entry.where, error, extra={"action": "failed"})
         record = ErrorRecord(type=type(error).__name__, message=f"AttachBlob: {error}")
         self._put(entry, _without(entry.changeset, Outcome.FAILED, record))
+
+    def _lose(self, entry: Entry) -> None:
+        """Commit nothing of a changeset; work is given back."""
+        self._put(entry, _without(entry.changeset, Outcome.RELEASED))
+
+    def _too_long(self, error: BlobStoreError) -> BlobStoreError:
+        waited = wording.format_period(self.patience)
+        return BlobStoreError(f"{error}. It was waited for {waited} (ITEMGRAPH_PATIENCE)")
 
     def _put(self, entry: Entry, changeset: Changeset) -> None:
         self._held.discard(entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scrapy.http import Response
@@ -58,7 +59,9 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
 
+    from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.work import Note
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 
@@ -381,8 +384,12 @@ class Worker:
         )
 
     async def _claim(self) -> None:
-        await seeds.sow(self.spider, self.graph, self.checks, self.tallies)
+        await seeds.sow(self.spider, self._seed, self.checks, self.tallies)
         await self.claimer.run()
+
+    async def _seed(self, operations: Sequence[Operation]) -> Sequence[Note]:
+        """Apply seeds in a transaction of their own; what they attach waits for its store."""
+        return await self.content_writer.patiently(partial(self.graph.seed, operations))
 
     # Closing
 

@@ -198,6 +198,70 @@ def test_a_store_that_is_away_for_longer_has_work_tried_again_later(project):
     ), run.log
 
 
+SEEDED = """
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        yield seed("PAGE:0", "/page/0")
+        yield AttachBlob("of seeds", b"a seed", id="PAGE:0")
+
+    async def start(self):
+        yield CreateItem("START")
+        yield AttachBlob("of start()", b"a start", id="START")
+
+    @task(tags=["page"])
+    def parse(self, response, item):
+        yield UpdateData({"done": True})
+"""
+SEEDS_ALONE = (
+    SEEDED.partition("    async def start")[0] + "    @task" + SEEDED.partition("@task")[2]
+)
+START_ALONE = SEEDED.replace('        yield AttachBlob("of seeds", b"a seed", id="PAGE:0")\n', "")
+
+
+def test_seeds_wait_for_a_store_that_is_away(project):
+    """A start goes on when the store is back, and what it attaches is there."""
+    place = project.directory / "blobs"
+    place.write_text("a file where the folder was")
+    project.write(SEEDED, f"ITEMGRAPH_BLOBS = {str(place)!r}")
+    process = project.start("crawl", "s")
+    project.wait_for("cannot be written: Not a directory. What attaches blobs waits")
+    assert project.rows("SELECT 1 FROM items WHERE name = 'PAGE:0'") == []
+    place.unlink()
+    run = project.finish(process)
+
+    assert run.code == 0, run.log
+    assert project.rows("SELECT name FROM blobs ORDER BY 1") == [("of seeds",), ("of start()",)]
+    assert project.data()["PAGE:0"]["done"]
+
+
+@pytest.mark.parametrize(
+    ("spider", "who", "items"),
+    [(SEEDS_ALONE, "seeds", 0), (START_ALONE, "start()", 2)],
+    ids=["seeds", "start"],
+)
+def test_a_start_whose_store_stays_away_ends_and_says_so(project, spider, who, items):
+    """Beyond the patience an error names who attaches and the store; nothing of it is half made."""
+    place = project.directory / "blobs"
+    place.write_text("a file where the folder was")
+    settings = f'ITEMGRAPH_BLOBS = {str(place)!r}\nITEMGRAPH_PATIENCE = 1\nITEMGRAPH_LEASE = "10s"'
+    project.write(spider, settings)
+    run = project.crawl()
+
+    assert run.code == 1, run.log
+    assert run.stats["reason"] == "itemgraph_error"
+    assert f"spider s, {who}: " in run.log
+    assert "cannot be written: Not a directory. It was waited for 1s (ITEMGRAPH_PATI" in run.log
+    assert len(project.rows("SELECT 1 FROM items")) == items
+    assert project.rows("SELECT 1 FROM blobs") == []
+    assert project.claimed() == 0
+
+    place.unlink()
+    assert project.crawl().code == 0
+    assert len(project.rows("SELECT 1 FROM blobs")) == 1
+
+
 LARGE = """
 import pathlib
 

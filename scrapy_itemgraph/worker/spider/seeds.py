@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.exceptions import ForeignOutputError, ItemGraphError, OperationError
+from scrapy_itemgraph.exceptions import (
+    BlobStoreError,
+    ForeignOutputError,
+    ItemGraphError,
+    OperationError,
+)
 from scrapy_itemgraph.model.operations import CreateItem, Operation
 from scrapy_itemgraph.model.tallies import NO_TASK
 from scrapy_itemgraph.model.work import NEW, Outcome
@@ -13,10 +18,12 @@ from scrapy_itemgraph.tools.progress import Progress
 from scrapy_itemgraph.worker.spider import callbacks
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from scrapy import Spider
 
-    from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.model.tallies import Tallies
+    from scrapy_itemgraph.model.work import Note
     from scrapy_itemgraph.worker.spider.validation import Checks
 
 logger = logs.logger(__name__)
@@ -24,16 +31,24 @@ logger = logs.logger(__name__)
 _CHUNK = 500
 
 
-async def sow(spider: Spider, graph: WorkerGraph, checks: Checks, tallies: Tallies) -> None:
+async def sow(
+    spider: Spider,
+    seed: Callable[[Sequence[Operation]], Awaitable[Sequence[Note]]],
+    checks: Checks,
+    tallies: Tallies,
+) -> None:
     """Apply what the spider's `seeds()` yields, a transaction for every few hundred, and count it.
 
-    An ItemGraphError names the spider and what is wrong with its seeds.
+    `seed` applies some in one transaction. An ItemGraphError names the spider and what is wrong
+    with its seeds.
     """
     seeds = getattr(spider, "seeds", None)
     if not callable(seeds):
         return
     try:
-        await _apply(spider, graph, checks, tallies, seeds())
+        await _apply(spider, seed, checks, tallies, seeds())
+    except BlobStoreError as error:
+        raise BlobStoreError(f"spider {spider.name}, seeds: {error}") from None
     except ItemGraphError:
         raise
     except Exception as error:
@@ -44,17 +59,21 @@ async def sow(spider: Spider, graph: WorkerGraph, checks: Checks, tallies: Talli
 
 
 async def _apply(
-    spider: Spider, graph: WorkerGraph, checks: Checks, tallies: Tallies, seeds: Any
+    spider: Spider,
+    seed: Callable[[Sequence[Operation]], Awaitable[Sequence[Note]]],
+    checks: Checks,
+    tallies: Tallies,
+    seeds: Any,
 ) -> None:
     async def plant(chunk: list[Operation]) -> None:
-        made = sum(note.label == NEW for note in await graph.seed(chunk))
+        made = sum(note.label == NEW for note in await seed(chunk))
         tallies.ended(NO_TASK, Outcome.OK, items=made)
 
     chunk: list[Operation] = []
     count = 0
     progress = Progress("Sowing seeds", "operations", lambda line: logger.info("%s", line))
-    async for seed in callbacks.iterate(seeds, each=lambda given: given or ()):
-        chunk.append(_checked(spider, checks, seed))
+    async for one in callbacks.iterate(seeds, each=lambda given: given or ()):
+        chunk.append(_checked(spider, checks, one))
         if len(chunk) == _CHUNK:
             await plant(chunk)
             count += len(chunk)

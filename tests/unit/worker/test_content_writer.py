@@ -6,10 +6,13 @@ import asyncio
 from types import SimpleNamespace
 from uuid import uuid4
 
+import pytest
+
 from scrapy_itemgraph.exceptions import BlobStoreError, OperationError
 from scrapy_itemgraph.model.blobs import Content
 from scrapy_itemgraph.model.operations import AddTag, AttachBlob, Changeset
 from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.worker import content_writer
 from scrapy_itemgraph.worker.content_writer import ContentWriter
 from scrapy_itemgraph.worker.executions.outbox import Entry, Outbox
 
@@ -49,13 +52,25 @@ class Setup:
     def __init__(self, patience: float = 60.0) -> None:
         self.contents = Contents()
         self.outbox = Outbox(100, asyncio.Event())
+        self.errors: list[str] = []
         self.writer = ContentWriter(
             SimpleNamespace(contents=self.contents),
             self.outbox,
             SimpleNamespace(under_way=()),
-            asyncio.ensure_future,
+            self.start_duty,
             patience,
         )
+
+    def start_duty(self, duty) -> asyncio.Task[None]:
+        """Start a coroutine, and keep the error that would end the crawl."""
+
+        async def guarded() -> None:
+            try:
+                await duty
+            except BlobStoreError as error:
+                self.errors.append(str(error))
+
+        return asyncio.ensure_future(guarded())
 
     def put(self, *data: bytes, claimed: bool = True) -> None:
         """Put a changeset that attaches these."""
@@ -75,7 +90,8 @@ class Setup:
         for _ in range(50):
             await asyncio.sleep(0)
         running.cancel()
-        return [(one.where, one.changeset.outcome) for one in self.outbox.take()]
+        self.taken = self.outbox.take()
+        return [(one.where, one.changeset.outcome) for one in self.taken]
 
 
 def test_what_a_store_refuses_waits_alone():
@@ -170,3 +186,44 @@ def test_beyond_the_patience_work_is_tried_again_later():
         assert await setup.settle() == [("(b'1',)", Outcome.RETRY)]
 
     asyncio.run(run())
+
+
+def test_beyond_the_patience_what_belongs_to_no_execution_ends_the_crawl():
+    """Nothing would try it again: an error says so, and neither it nor what it held up is left."""
+
+    async def run() -> None:
+        setup = Setup(patience=0.0)
+        setup.contents.refused = {b"1"}
+        setup.put(b"1", claimed=False)
+        setup.put(claimed=False)
+        await setup.settle()
+
+        assert setup.errors == [
+            "(b'1',): the store is away. It was waited for 0s (ITEMGRAPH_PATIENCE)"
+        ]
+        assert [one.changeset.operations for one in setup.taken] == [(), ()]
+
+    asyncio.run(run())
+
+
+def test_whoever_needs_the_store_at_once_waits_for_it(monkeypatch):
+    """It is tried again while it is away; beyond the patience an error says how long that was."""
+    monkeypatch.setattr(content_writer, "_FIRST_PAUSE", 0.0)
+    tries = []
+
+    async def away() -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            raise BlobStoreError("the store is away")
+        return "stored"
+
+    async def gone() -> str:
+        raise BlobStoreError("the store is away")
+
+    async def run() -> None:
+        assert await Setup().writer.patiently(away) == "stored"
+        with pytest.raises(BlobStoreError, match=r"is away\. It was waited for"):
+            await Setup(patience=0.0).writer.patiently(gone)
+
+    asyncio.run(run())
+    assert len(tries) == 3

@@ -31,7 +31,7 @@ def sow(given: Any = None) -> list[list[str]]:
     methods = {} if given is None else {"seeds": lambda self: given()}
     spider = type("Shop", (Spider,), {"name": "shop", **methods})()
     graph = Graph()
-    asyncio.run(seeds.sow(spider, graph, Checks({}, ()), Tallies()))
+    asyncio.run(seeds.sow(spider, graph.seed, Checks({}, ()), Tallies()))
     return graph.sown
 
 
