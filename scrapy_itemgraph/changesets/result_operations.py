@@ -72,17 +72,17 @@ def set_ttl(run: ChangesetRun, operation: ops.SetTTL) -> None:
             continue
         result = item.results.get(task.id)
         if result is not None and result.completed_at is not None:
-            _set_expiry(result, task, operation)
+            _set_expiry(run, result, task, operation)
         else:
             run.note(operation, "no result", item, task.name)
     run.note(operation, "ttl", item, str(operation.ttl))
 
 
-def _set_expiry(result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
+def _set_expiry(run: ChangesetRun, result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
     assert result.completed_at is not None
     ttl = task.ttl if operation.ttl is None else input_checks.parse_ttl(operation.ttl)
     moment = None if ttl is None else result.completed_at + ttl
-    result.expire_at(moment, overridden=operation.ttl is not None)
+    result.expire_at(moment, run.draft.state.now, overridden=operation.ttl is not None)
 
 
 def complete(
@@ -107,7 +107,7 @@ def complete(
     result.is_held = is_held
     result.is_successful = not is_held
     result.is_pending = False
-    result.expire_at(None if task.ttl is None else now + task.ttl, overridden=False)
+    result.expire_at(None if task.ttl is None else now + task.ttl, now, overridden=False)
     run.draft.effects.failures.append(Handled((item.id, task.id)))
     return result
 
@@ -130,7 +130,7 @@ def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
     result = complete(run, item, task, version=claim.version, is_held=is_held)
     result.is_successful = not is_failed
     if run.own_ttl is not None:
-        _set_expiry(result, task, run.own_ttl)
+        _set_expiry(run, result, task, run.own_ttl)
     if is_failed and task.is_callback:
         result.invalidated_at = run.draft.state.now  # to run again once it is handled
     elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:

@@ -50,9 +50,10 @@ class Result:
             and not is_expired
         )
 
-    def expire_at(self, moment: datetime | None, *, overridden: bool) -> None:
-        """Set when the result expires; it has still to be staged for that."""
-        self.expires_at = self.due_at = moment
+    def expire_at(self, moment: datetime | None, now: datetime, *, overridden: bool) -> None:
+        """Set when the result expires; if that is to come, it has still to be staged for it."""
+        self.expires_at = moment
+        self.due_at = None if moment is None or moment <= now else moment
         self.ttl_overridden = overridden
         self.is_changed = True
 

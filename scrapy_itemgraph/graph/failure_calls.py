@@ -99,7 +99,8 @@ class FailureCalls(Calls):
     ) -> int:
         """Undo what `handle` did since a moment of the database's clock; return how many failures.
 
-        They are open again, and their pairs held. What has run since, or runs, is left as it is.
+        They are open again, and their pairs held. What has run since, or runs, or was stored or
+        expired by an operation, is left as it is.
         """
 
         def undoable(connection: Connection, crawl_id: int) -> list[tuple[int, int, int]]:

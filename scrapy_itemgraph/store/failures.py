@@ -110,7 +110,8 @@ OF_GROUP = text(f"""
     ORDER BY f.id
 """)  # noqa: S608 - our own columns
 
-# Failures that a person handled since a moment, while nothing ran of their pairs since.
+# Failures that a person handled since a moment, while of their pairs nothing ran since, and nobody
+# stored a result or expired it: that is a later word.
 UNDOABLE = text("""
     SELECT f.id, f.item_id, f.task_id FROM failures f JOIN tasks t ON t.id = f.task_id
     WHERE f.handled_at >= :since AND f.handled_by = :by AND t.crawl_id = :crawl
@@ -121,6 +122,10 @@ UNDOABLE = text("""
             SELECT FROM attempts a
             WHERE a.item_id = f.item_id AND a.task_id = f.task_id AND a.ended_at > f.handled_at
                 AND a.outcome <> 'released')
+        AND NOT EXISTS (
+            SELECT FROM results r
+            WHERE r.item_id = f.item_id AND r.task_id = f.task_id
+                AND greatest(r.completed_at, r.invalidated_at) > f.handled_at)
         AND NOT EXISTS (
             SELECT FROM work w
             WHERE w.item_id = f.item_id AND w.task_id = f.task_id AND w.token IS NOT NULL)

@@ -17,8 +17,12 @@ from model.item_graph import Pair, Task
 from model.operations import Enqueue
 
 from scrapy_itemgraph.changesets import additions
+from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.graph.contents import CommandContents
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model import tasks as task_options
+from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome, Redirect
 from scrapy_itemgraph.postgres import engine
@@ -26,15 +30,18 @@ from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import crawl_reports
 from scrapy_itemgraph.store.registry import crawls, sweeps
-from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
+    from scrapy_itemgraph.model.blobs import Content
 
 NOW = sa.text("SELECT clock_timestamp()")
+AGE_CONTENTS = sa.text("UPDATE blob_contents SET collect_at = collect_at - :period")
+LARGE = 5  # bytes of content
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -64,12 +71,54 @@ def declared(tasks: Mapping[str, Task]) -> dict[str, Any]:
     }
 
 
-class Both:
-    """One crawl twice: `ours` in the database, and the model."""
+class People(ItemGraph):
+    """What people do, in a transaction that the test has begun."""
 
-    def __init__(self, connection: sa.Connection, tasks: Mapping[str, Task]) -> None:
+    def __init__(self, connection: sa.Connection, crawl: str) -> None:
+        super().__init__(connection.engine, crawl)
+        self._connection = connection
+        self._call = self._within
+
+    def _within(self, function: Callable[[sa.Connection], Any]) -> Any:
+        with graphs.committed(self._connection):
+            return function(self._connection)
+
+
+class Contents:
+    """Stores what is attached: what is small in the database, what is large in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def stores(self, connection: sa.Connection) -> tuple[CommandContents, CommandContents]:
+        """Return both stores, as a command has them."""
+
+        def call(function: Callable[[sa.Connection], Any]) -> Any:
+            return function(connection)
+
+        return CommandContents(call, DATABASE), CommandContents(call, self.folder.as_uri())
+
+    def store(self, connection: sa.Connection, contents: Sequence[Content]) -> None:
+        """Store contents that have no number yet, as is done before a commit."""
+        small, large = self.stores(connection)
+        small.store([one for one in contents if one.weight < LARGE])
+        large.store([one for one in contents if one.weight >= LARGE])
+
+    def files(self) -> list[int]:
+        """Return the numbers of the contents in the folder."""
+        found = (one for one in self.folder.rglob("*") if one.is_file())
+        return sorted(int(one.name.rpartition("-")[2]) for one in found)
+
+
+class Both:
+    """One crawl twice: `ours` in the database, and the model; large contents are in a folder."""
+
+    def __init__(self, connection: sa.Connection, tasks: Mapping[str, Task], folder: Path) -> None:
         self.connection = connection
         self.ours = graphs.Crawl.of(connection, **declared(tasks))
+        self.people = People(connection, self.ours.name)
+        self.contents = Contents(folder)
+        self.named_at: dict[bytes, float] = {}  # contents, and when an item was seen to have them
         self.model = Crawl(tasks)
         self.claims: list[tuple[Any, int]] = []  # with their workers; also those that are lost
         # Time passes by moving all times that are stored; claims that are out have to follow.
@@ -118,7 +167,16 @@ class Both:
                     is_of_callback=is_of_callback,
                 )
             )
+        attached = [one for changeset in ours for one in ops.attachments(changeset.operations)]
+        self.contents.store(self.connection, [one.content for one in attached])
+        self._note_contents(one.content.data for one in attached)
         return ours, model
+
+    def _note_contents(self, stored: Iterable[bytes | None] = ()) -> None:
+        """Note which contents were named, or stored, at this moment."""
+        for one in {*stored, *self.model.contents()}:
+            assert one is not None
+            self.named_at[one] = self.model.now
 
     def _aged(self, claim: Any) -> Any:
         """Return a claim as it were if it had been there when time passed."""
@@ -233,10 +291,12 @@ class Both:
 
     def let_pass(self, hours: float, *, staged: bool) -> None:
         """Let time pass; unless `staged`, what that changes is not noticed yet."""
+        self._note_contents()
         self.run_since -= timedelta(hours=hours)
         self.passed += timedelta(hours=hours)
         with graphs.committed(self.connection):
             crawl_reports.age(self.connection, self.ours.id, timedelta(hours=hours))
+            self.connection.execute(AGE_CONTENTS, {"period": timedelta(hours=hours)})
         if staged:
             self.ours.stage()
         else:
@@ -245,22 +305,54 @@ class Both:
 
     def handle(self, task: str | None, *, retry: bool) -> None:
         """Handle failures."""
-        self.ours.handle(task, retry=retry)
+        self.people.handle(task=task, retry=retry)
         self.model.handle(task, retry=retry)
+
+    def unhandle(self, hours: float, task: str | None) -> None:
+        """Undo what was handled in the last hours."""
+        since = self.connection.scalar(NOW) - timedelta(hours=hours)
+        self.people.unhandle(since, task=task)
+        self.model.unhandle(self.model.now - hours, task)
+
+    def set_nice(self, name: str, nice: int | None) -> None:
+        """Give an item a priority of its own, or none."""
+        try:
+            self.people.set_nice(name, nice)
+        except NotFoundError:
+            assert self.model.names.get(name) is None
+        else:
+            self.model.set_nice(name, nice)
 
     def switch(self, task: str, *, enabled: bool) -> None:
         """Enable or disable a task."""
-        with graphs.committed(self.connection):
-            task_id = self.ours.task_id(task)
-            stored_tasks.set_enabled(self.connection, self.ours.id, task_id, enabled=enabled)
+        (self.people.enable if enabled else self.people.disable)(task)
         self.model.switch(task, enabled=enabled)
 
     def recompute_ttl(self, task: str) -> None:
         """Let a task's results expire as it says now."""
-        with graphs.committed(self.connection):
-            task_id = self.ours.task_id(task)
-            crawl_reports.recompute_ttl(self.connection, self.ours.id, task_id)
+        self.people.recompute_ttl(task)
         self.model.recompute_ttl(task)
+
+    def collect(self, *, now: bool) -> None:
+        """Delete contents that no item has; check that these are gone, and no others.
+
+        One that was named or stored in the last twelve hours stays, one of more than a day goes.
+        """
+        self._note_contents()
+        for store in self.contents.stores(self.connection):
+            store.collect(now=now)
+        left = reading.stored_contents(self.connection)
+        named, passed = self.model.contents(), self.model.now
+        if now:
+            assert set(left.values()) == named
+        else:
+            ages = {one: passed - at for one, at in self.named_at.items()}
+            recent = {one for one, hours in ages.items() if hours < 12}
+            old = {one for one, hours in ages.items() if hours > 24}
+            assert named | recent <= set(left.values()), "collected too early"
+            assert not old & set(left.values()) - named, "not collected"
+        large = sorted(number for number, one in left.items() if len(one) >= LARGE)
+        assert self.contents.files() == large
 
     def start(self, tasks: Mapping[str, Task]) -> None:
         """Start with other code; `sweep` brings it to the items."""

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from model.item_graph import Attempt, ItemGraph, Pair, Refused, Result, Task
+from model.item_graph import Attempt, Handled, ItemGraph, Pair, Refused, Result, Task
 from model.operations import Enqueue, Run
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Crawl(ItemGraph):
         result.completed, result.version = (self.now, self.tick), version
         result.expires = None if ttl is None else self.now + ttl
         result.has_own_ttl = is_own
-        result.is_held, result.open = False, []
+        result.let_run()
         if run.expired is not None:
             result.expired = run.expired
         elif result.expired == run.answers:
@@ -242,8 +242,32 @@ class Crawl(ItemGraph):
         for item in self.items.values():
             for name, result in item.results.items():
                 if task in {None, name} and result.open:
+                    result.handled += [
+                        Handled(self.now, self.attempts_made, kind) for kind in result.open
+                    ]
                     result.open = []
                     result.is_held = result.is_held and not retry
+        self._end_step()
+
+    def unhandle(self, since: float, task: str | None) -> None:
+        """Undo what people handled since an hour, but for what has run since, or runs."""
+        for number, item in self.items.items():
+            for name, result in item.results.items():
+                work = self.work.get(Pair(number, name))
+                if task not in {None, name} or (work is not None and work.token is not None):
+                    continue
+                orders = [a.order for a in item.attempts.get(name, []) if a.outcome != "released"]
+                last = max(orders, default=0)
+                undone = [h for h in result.handled if h.hour >= since and h.attempts >= last]
+                if undone:
+                    result.handled = [one for one in result.handled if one not in undone]
+                    result.open = [*(one.kind for one in undone), *result.open]
+                    result.is_held = True
+        self._end_step()
+
+    def set_nice(self, name: str, nice: int | None) -> None:
+        """Give an item a priority of its own, or again that of its tasks (MNB-4)."""
+        self.items[self.resolve(name)].nice = nice
         self._end_step()
 
     def switch(self, task: str, *, enabled: bool) -> None:
@@ -267,7 +291,7 @@ class Crawl(ItemGraph):
             if is_bumped and task.retry_failed_on_version_bump:
                 for item in self.items.values():
                     if name in item.results:
-                        item.results[name].is_held, item.results[name].open = False, []
+                        item.results[name].let_run()
         self.tasks |= tasks
         self.registered = set(tasks)
         self.begin_sweep()

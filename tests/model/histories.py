@@ -120,6 +120,8 @@ changes = st.sampled_from(
     ]
 )
 mergers = st.sampled_from([None] * 6 + [joined, joined, emptied, failing])
+blob_names = st.sampled_from(["page", "page", "../picture"])
+contents = st.sampled_from([b"", b"1", b"22", b"large", b"as large"])
 ttls = st.sampled_from(["1h", "5h", "72h", "never", None])
 waits = st.none() | st.sampled_from([timedelta(hours=3), timedelta(hours=30)])
 rarely = st.sampled_from([False] * 5 + [True])
@@ -152,6 +154,8 @@ def kinds(target: st.SearchStrategy[str | None]) -> Kinds:
     )
     merge = st.builds(ops.MergeItem, names, id=target, merge=mergers, merge_metadata=merge_metadata)
     delete = st.builds(ops.DeleteItem, target, forget=st.sampled_from([True, True, False]))
+    mimes = st.none() | st.just("a/b")
+    attach = st.builds(ops.AttachBlob, blob_names, contents, id=target, mime=mimes)
     return {
         "names": [
             create,
@@ -176,6 +180,7 @@ def kinds(target: st.SearchStrategy[str | None]) -> Kinds:
             st.builds(ops.Expire, id=target, task=some_task),
             st.builds(ops.SetTTL, ttls, id=target, task=some_task),
         ],
+        "blobs": [attach, attach, st.builds(ops.DetachBlob, blob_names, id=target)],
         "requests": [requests],
     }
 

@@ -44,6 +44,14 @@ class Task:
     is_callback: bool = False  # a plain callback, whose requests are items
 
 
+class Handled(NamedTuple):
+    """A failure that a person handled: at an hour, after so many attempts in all."""
+
+    hour: float
+    attempts: int
+    kind: str
+
+
 @dataclass
 class Result:
     """What a pair last produced (SRAP-10); `open` are the kinds of its open failures."""
@@ -58,6 +66,11 @@ class Result:
     expired: int | None = None  # the tick of an `Expire`
     is_held: bool = False
     open: list[str] = field(default_factory=list)
+    handled: list[Handled] = field(default_factory=list)
+
+    def let_run(self) -> None:
+        """Let it run again, whatever failed: that is the later word on its failures."""
+        self.is_held, self.open, self.handled = False, [], []
 
 
 class Attempt(NamedTuple):
@@ -66,6 +79,15 @@ class Attempt(NamedTuple):
     order: int
     number: int  # the try, from 1
     outcome: str
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Binary data of an item."""
+
+    content: bytes
+    mime: str | None
+    attached: tuple[float, int, int]  # the hour, the tick, and how many there had been by then
 
 
 @dataclass
@@ -81,6 +103,13 @@ class Item:
     updated: int  # the tick
     results: dict[str, Result] = field(default_factory=dict)
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
+    blobs: dict[str, Blob] = field(default_factory=dict)
+
+    def take_blobs(self, gone: Item) -> None:
+        """Take another item's binary data over; of two with a name the later one is kept."""
+        for name, blob in gone.blobs.items():
+            if name not in self.blobs or blob.attached > self.blobs[name].attached:
+                self.blobs[name] = blob
 
     @property
     def slot(self) -> str:
@@ -114,6 +143,7 @@ class ItemGraph:
         self.tick = 0
         self.numbers = 0
         self.attempts_made = 0
+        self.blobs_attached = 0
         self.items: dict[int, Item] = {}
         self.names: dict[str, int | None] = {}  # None: of a deleted item, and stays taken
         self.tasks: dict[str, Task] = {}
@@ -135,6 +165,10 @@ class ItemGraph:
     def names_of(self, number: int) -> list[str]:
         """Return all names of an item."""
         return sorted(name for name, owner in self.names.items() if owner == number)
+
+    def contents(self) -> set[bytes]:
+        """Return all binary data that some item has."""
+        return {blob.content for item in self.items.values() for blob in item.blobs.values()}
 
     # States of a pair (design, section 4)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from model.item_graph import Item, ItemGraph, Pair, Refused, Result
+from model.item_graph import Blob, Item, ItemGraph, Pair, Refused, Result
 
 from scrapy_itemgraph.model import operations as ops
 
@@ -162,7 +162,8 @@ class Run:
             is_done = result.is_held or graph.is_fresh(Pair(number, task))
             made = result.made if result.completed is None else result.completed[1]
             if graph.tasks[task].is_callback and is_meant and is_done and made < since:
-                result.expired, result.is_held, result.open = graph.tick, False, []
+                result.expired = graph.tick
+                result.let_run()
                 is_again = True
         if is_again and is_its_own:
             self._take_request(item, one)
@@ -213,6 +214,7 @@ class Run:
                 self._merge_result(*pairs, gone.results[task], stays.results, mergers.get(task))
         for task, attempts in gone.attempts.items():
             stays.attempts[task] = sorted([*stays.attempts.get(task, []), *attempts])
+        stays.take_blobs(gone)
         for name in [name for name, owner in graph.names.items() if owner == number]:
             graph.names[name] = into
         if self.own == number:
@@ -290,6 +292,22 @@ class Run:
         item.data = _merged(one.merge, item.data)
         item.updated = self.graph.tick
 
+    # Binary data
+
+    def attach_blob(self, one: ops.AttachBlob) -> None:
+        """Attach content to an item; what it had under the name is replaced.
+
+        It counts as an update: whoever attaches cannot delete the item as well.
+        """
+        number, graph = self.touch(one.id), self.graph
+        graph.blobs_attached += 1
+        attached = graph.now, graph.tick, graph.blobs_attached
+        graph.items[number].blobs[one.name] = Blob(one.content, one.mime, attached)
+
+    def detach_blob(self, one: ops.DetachBlob) -> None:
+        """Take binary data from an item; none that is not there."""
+        self.graph.items[self.touch(one.id)].blobs.pop(one.name, None)
+
     # Results
 
     def update_metadata(self, one: ops.UpdateMetadata) -> None:
@@ -321,7 +339,7 @@ class Run:
             if task not in self.graph.items[number].results and not is_claimed:
                 continue
             result = self.result(number, task)
-            result.is_held, result.open = False, []
+            result.let_run()
             if result.completed is not None or is_claimed:
                 result.expired = self.graph.tick
             if self.is_own(number, task):

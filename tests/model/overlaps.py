@@ -10,8 +10,11 @@ import races
 from model.both import assert_became
 
 from scrapy_itemgraph.changesets import apply, batch_names, flush, load
+from scrapy_itemgraph.graph.contents import A_DAY
+from scrapy_itemgraph.model import operations as ops
+from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import items
+from scrapy_itemgraph.store import blobs, items
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.worklist import claims, refresh
 
@@ -32,9 +35,12 @@ MOMENTS = {
     "it reads results": load.RESULTS,
     "it writes items": flush.UPDATE_ITEMS,
     "it writes results": flush.SET_RESULTS,
+    "it locks contents": blobs.HOLD,
+    "it attaches": blobs.ATTACH,
     "it looks for what is outstanding": refresh.WANTED,
     "it looks for work that stands": refresh.STANDING,
     "it takes what it found": claims.TAKE,
+    "it deletes contents": blobs.DELETE_OWN,
 }
 
 
@@ -60,6 +66,18 @@ class Commit:
                 )
             except apply.MovedNamesError:
                 connection.rollback()
+            except blobs.ContentsGoneError as gone:
+                connection.rollback()
+                self._store_again(connection, gone.numbers)
+
+    def _store_again(self, connection: sa.Connection, numbers: set[int]) -> None:
+        """Store contents again that were collected before they were named."""
+        attached = [one for given in self._ours for one in ops.attachments(given.operations)]
+        for one in attached:
+            if one.content.number in numbers:
+                one.content.number = one.content.announced = None
+        self.both.contents.store(connection, [one.content for one in attached])
+        connection.commit()
 
     def modelled(self, model: Crawl, applied: Any) -> None:
         """Do it in a model; an AssertionError says why this cannot have become of it."""
@@ -93,18 +111,39 @@ class Claim:
         for one in taken:
             pair = next((pair for pair in model.claimable() if is_of(model, pair, one)), None)
             assert pair is not None, f"{one.item.id} {one.task} was claimed, but may not be"
-            assert one.item.data == model.items[pair.item].data
+            data = model.items[pair.item].data
+            assert one.item.data == data, f"claimed with {one.item.data}, and not {data}"
             result = model.items[pair.item].results.get(pair.task)
             was_expired = result is not None and result.expired is not None
-            assert (one.invalidated_at is not None) == was_expired
+            assert (one.invalidated_at is not None) == was_expired, "claimed with another expiry"
             beside = [other for other, work in model.work.items() if work.token is not None]
-            assert not any(model.excludes(pair, other) for other in beside)
+            excluded = [other for other in beside if model.excludes(pair, other)]
+            assert not excluded, f"{one.item.id} {one.task} was claimed beside {excluded}"
             model.claim(pair, one.token, self._worker)
 
     def done(self, taken: Any) -> None:
         """Keep the claims that were made."""
         for one in taken:
             self.both.keep(one, self._worker)
+
+
+@dataclass
+class Collect:
+    """A transaction that collects contents which no item has.
+
+    What is in the folder stays there, as if the worker had died then; the next who collects deletes
+    it.
+    """
+
+    both: Both
+
+    def stored(self, connection: sa.Connection) -> Any:
+        """Do it in the database, but for the commit."""
+        stores = {DATABASE, self.both.contents.folder.as_uri()}
+        return blobs.collect(connection, stores, ahead=A_DAY)
+
+    def modelled(self, model: Crawl, collected: Any) -> None:
+        """Do nothing: nobody sees it."""
 
 
 def is_of(model: Crawl, pair: Any, claim: Any) -> bool:

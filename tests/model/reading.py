@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from model.item_graph import Pair
+
+from scrapy_itemgraph.graph import content_stores
 
 if TYPE_CHECKING:
     from model.crawls import Crawl
@@ -41,6 +44,16 @@ ATTEMPTS = sa.text("""
     SELECT i.name AS item, t.name AS task, a.number, a.outcome
     FROM attempts a JOIN tasks t ON t.id = a.task_id LEFT JOIN items i ON i.id = a.item_id
     WHERE t.crawl_id = :crawl ORDER BY a.id
+""")
+BLOBS = sa.text("""
+    SELECT i.name AS item, b.name, b.mime, c.id, encode(c.sha256, 'hex') AS sha256, c.size,
+        c.content, c.store,
+        extract(epoch FROM b.attached_at - clock_timestamp()) / 3600 AS attached
+    FROM blobs b JOIN items i ON i.id = b.item_id LEFT JOIN blob_contents c ON c.id = b.content_id
+    WHERE i.crawl_id = :crawl
+""")
+CONTENTS = sa.text("""
+    SELECT id, content, store, encode(sha256, 'hex') AS sha256 FROM blob_contents
 """)
 STRAY_FAILURES = sa.text("""
     SELECT f.item_id, f.task_id FROM failures f WHERE f.handled_at IS NULL AND NOT EXISTS (
@@ -82,6 +95,7 @@ def stored_graph(connection: Connection, crawl_id: int) -> dict[str, Any]:
             "slot": row.slot,
             "results": {},
             "attempts": {},
+            "blobs": {},
         }
         for row in connection.execute(ITEMS, crawl)
     }
@@ -96,11 +110,33 @@ def stored_graph(connection: Connection, crawl_id: int) -> dict[str, Any]:
             "is expired": row.is_expired and row.completed is not None,
             "open": list(row.open),
         }
+    for row in connection.execute(BLOBS, crawl):
+        items[row.item]["blobs"][row.name] = {
+            "content": _content(row),
+            "size": row.size,
+            "sha256": row.sha256,
+            "mime": row.mime,
+            "attached": _hours(row.attached),
+        }
     for row in connection.execute(ATTEMPTS, crawl):
         assert row.item is not None, "attempts at an item that is gone"
         attempts = items[row.item]["attempts"].setdefault(row.task, [])
         attempts[:] = [*attempts, (row.number, row.outcome)][-KEPT_ATTEMPTS:]
     return {"items": items, "taken": sorted(connection.execute(TOMBSTONES, crawl).scalars())}
+
+
+def _content(row: Any) -> bytes:
+    """Return a content from where its row says that it is."""
+    if row.content is not None:
+        return bytes(row.content)
+    store = content_stores.opened(row.store)
+    assert store is not None
+    return b"".join(store.read(bytes.fromhex(row.sha256), row.id))
+
+
+def stored_contents(connection: Connection) -> dict[int, bytes]:
+    """Return all contents there are, by number."""
+    return {row.id: _content(row) for row in connection.execute(CONTENTS)}
 
 
 def model_graph(crawl: Crawl) -> dict[str, Any]:
@@ -130,6 +166,16 @@ def model_graph(crawl: Crawl) -> dict[str, Any]:
             "attempts": {
                 task: [(one.number, one.outcome) for one in attempts[-KEPT_ATTEMPTS:]]
                 for task, attempts in item.attempts.items()
+            },
+            "blobs": {
+                name: {
+                    "content": blob.content,
+                    "size": len(blob.content),
+                    "sha256": hashlib.sha256(blob.content).hexdigest(),
+                    "mime": blob.mime,
+                    "attached": _since(crawl, blob.attached[0]),
+                }
+                for name, blob in item.blobs.items()
             },
         }
     return {

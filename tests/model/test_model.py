@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ from model.histories import (
     additions,
     any_ends,
     batches,
+    blob_names,
+    contents,
     endings,
     ends,
     kinds,
@@ -41,7 +44,7 @@ from model.histories import (
     tags,
     task_names,
 )
-from model.overlaps import MOMENTS, Claim, Commit, Overlap
+from model.overlaps import MOMENTS, Claim, Collect, Commit, Overlap
 from races import actors
 
 from scrapy_itemgraph.model import operations as ops
@@ -49,20 +52,23 @@ from scrapy_itemgraph.store.admin import crawl_reports
 from scrapy_itemgraph.store.registry import sweeps
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from model.operations import Enqueue
 
 pytestmark = pytest.mark.server
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """A crawl to which anything happens, twice; `connection` is set by the test."""
+    """A crawl to which anything happens, twice; `connection` and `folders` are the test's."""
 
     connection: Any
+    folders: Any
 
     def __init__(self) -> None:
         super().__init__()
         self.transaction = self.connection.begin()
-        self.both = Both(self.connection, STARTS[0])
+        self.both = Both(self.connection, STARTS[0], next(self.folders))
 
     def teardown(self) -> None:
         self.transaction.rollback()
@@ -74,7 +80,10 @@ class AnyHistory(RuleBasedStateMachine):
     def begin(self, pasts: list[list[str]], nices: list[int | None]) -> None:
         """Make four items, each with a past: how what there was to do of it ended."""
         for name, outcomes, nice in zip("ABCD", pasts, nices, strict=True):
-            self.both.apply(ops.CreateItem(name, ["page"], {"by": name}, nice=nice))
+            self.both.apply(
+                ops.CreateItem(name, ["page"], {"by": name}, nice=nice),
+                ops.AttachBlob("page", name.encode(), id=name),
+            )
             if outcomes:
                 self.run_some(outcomes, allowed=len(outcomes) > 1)
             self.both.let_pass(0.5, staged=True)
@@ -117,6 +126,10 @@ class AnyHistory(RuleBasedStateMachine):
     def run_one_that_updates(self, end: dict[str, Any]) -> None:
         self._end_one(end)
 
+    @rule(end=ends(some(INSIDE, "blobs", "names", most=3)))
+    def run_one_that_attaches(self, end: dict[str, Any]) -> None:
+        self._end_one(end)
+
     @rule(end=ends(some(INSIDE, "requests", most=3)))
     def run_one_that_yields_requests(self, end: dict[str, Any]) -> None:
         self._end_one(end)
@@ -149,6 +162,40 @@ class AnyHistory(RuleBasedStateMachine):
         self.both.notice()
         self.run_some(outcomes[2:], allowed=False)
         self.both.apply(merge)
+
+    @rule(
+        two=st.permutations("ABCD"),
+        name=blob_names,
+        given=st.tuples(contents, contents),
+        before=some(OUTSIDE, "blobs", most=2),
+        later=st.booleans(),
+    )
+    def attach_and_merge(
+        self,
+        two: list[str],
+        name: str,
+        given: tuple[bytes, bytes],
+        before: tuple[Any, ...],
+        later: bool,
+    ) -> None:
+        """Merge two items that have contents of one name, perhaps in one transaction."""
+        first, second, *_ = two
+        one, other = (
+            ops.AttachBlob(name, content, id=item)
+            for item, content in zip((first, second), given, strict=True)
+        )
+        if later:
+            self.both.apply(one)
+            self.both.let_pass(0.25, staged=True)
+            self.both.apply(*before)
+            self.both.apply(other, ops.MergeItem(first, id=second))
+        else:
+            self.both.apply(one, other, ops.MergeItem(second, id=first))
+
+    @rule(now=st.booleans())
+    def collect(self, now: bool) -> None:
+        """Delete the contents that no item has."""
+        self.both.collect(now=now)
 
     @rule(given=requests, again=st.booleans())
     def start_with_a_request(self, given: Enqueue, again: bool) -> None:
@@ -268,6 +315,30 @@ class AnyHistory(RuleBasedStateMachine):
     def handle(self, task: str | None, retry: bool) -> None:
         self.both.handle(task, retry=retry)
 
+    @rule(
+        task=some_task,
+        retry=st.booleans(),
+        outcomes=st.lists(endings, max_size=2),
+        between=st.just(()) | some(OUTSIDE, "results", "data", most=2),
+    )
+    def handle_and_undo(
+        self, task: str | None, retry: bool, outcomes: list[str], between: tuple[Any, ...]
+    ) -> None:
+        """Handle failures, and undo that after something has run, or was changed, since."""
+        self.run_some(["failed", "failed", "refused"], allowed=False)
+        self.both.let_pass(0.25, staged=True)
+        self.both.handle(task, retry=retry)
+        self.both.let_pass(0.25, staged=True)
+        if outcomes:
+            self.run_some(outcomes, allowed=False)
+        self.both.apply(*between)
+        self.both.notice()
+        self.both.unhandle(0.35, task)
+
+    @rule(name=names, nice=st.none() | st.integers(-2, 2))
+    def set_nice(self, name: str, nice: int | None) -> None:
+        self.both.set_nice(name, nice)
+
     @rule(task=task_names, enabled=st.booleans())
     def switch(self, task: str, enabled: bool) -> None:
         self.both.switch(task, enabled=enabled)
@@ -316,7 +387,7 @@ class TwoAtOnce(AnyHistory):
 
     def __init__(self) -> None:
         RuleBasedStateMachine.__init__(self)
-        self.both = Both(self.connection, STARTS[0])
+        self.both = Both(self.connection, STARTS[0], next(self.folders))
 
     def teardown(self) -> None:
         for actor in self.actors:
@@ -324,6 +395,7 @@ class TwoAtOnce(AnyHistory):
         self.connection.rollback()
         crawl_reports.restart(self.connection, self.both.ours.id)
         self.connection.execute(sa.text("DELETE FROM crawls"))
+        self.connection.execute(sa.text("DELETE FROM blob_contents"))
         self.connection.commit()
 
     @rule(first=batches, second=batches, moment=st.sampled_from(list(MOMENTS)))
@@ -351,6 +423,22 @@ class TwoAtOnce(AnyHistory):
         commit = Commit(self.both, self._with_claims(batch))
         self._overlap(Claim(self.both, limit), commit, moment)
 
+    @rule(
+        batch=batches,
+        moment=st.sampled_from(["its commit", "it locks contents", "it attaches"]),
+        last=st.lists(st.builds(ops.DetachBlob, blob_names, id=names), max_size=2),
+    )
+    def collect_amid_a_commit(
+        self, batch: list[dict[str, Any]], moment: str, last: list[ops.Operation]
+    ) -> None:
+        commit = Commit(self.both, [*self._with_claims(batch), (None, {"operations": last})])
+        self._overlap(commit, Collect(self.both), moment)
+
+    @rule(batch=batches, moment=st.sampled_from(["its commit", "it deletes contents"]))
+    def commit_amid_a_collection(self, batch: list[dict[str, Any]], moment: str) -> None:
+        commit = Commit(self.both, self._with_claims(batch))
+        self._overlap(Collect(self.both), commit, moment)
+
     def _overlap(self, first: Any, second: Any, moment: str) -> None:
         Overlap(self.both, self.actors).run(first, second, moment)
 
@@ -363,22 +451,31 @@ def _of(name: str, operation: Any) -> Any:
     return operation
 
 
-def test_any_history_leaves_what_the_requirements_say(shared_engine, monkeypatch):
+def _folders(path: Path) -> Any:
+    """Return folders for the contents of each history."""
+    return (path / str(number) for number in itertools.count())
+
+
+def test_any_history_leaves_what_the_requirements_say(shared_engine, monkeypatch, tmp_path):
     """After each step of random histories the graph and the worklist are those of the model."""
     monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
     with shared_engine.connect() as connection:
-        machine = type("AnyHistoryHere", (AnyHistory,), {"connection": connection})
+        given = {"connection": connection, "folders": _folders(tmp_path)}
+        machine = type("AnyHistoryHere", (AnyHistory,), given)
         if EXAMPLES:
             machine = seed(SEED)(machine)
 
         run_state_machine_as_test(machine, settings=PROFILE)
 
 
-def test_two_transactions_at_once_leave_what_one_after_the_other_would(engine, monkeypatch):
+def test_two_transactions_at_once_leave_what_one_after_the_other_would(
+    engine, monkeypatch, tmp_path
+):
     """Whatever the interleaving of two transactions, the outcome is that of one of their orders."""
     monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
     with engine.connect() as connection, actors(engine, 2) as two:
-        machine = type("TwoAtOnceHere", (TwoAtOnce,), {"connection": connection, "actors": two})
+        given = {"connection": connection, "folders": _folders(tmp_path), "actors": two}
+        machine = type("TwoAtOnceHere", (TwoAtOnce,), given)
         if EXAMPLES:
             machine = seed(SEED)(machine)
         histories = max(1, PROFILE.max_examples // 4)

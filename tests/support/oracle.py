@@ -85,6 +85,7 @@ LEFT = sa.text("""
     SELECT * FROM (
         SELECT item_id, 'tag ' || tag_name FROM tags
         UNION ALL SELECT item_id, 'result of task ' || task_id FROM results
+        UNION ALL SELECT item_id, 'blob ' || name FROM blobs
         UNION ALL SELECT item_id, 'name ' || name FROM aliases WHERE item_id IS NOT NULL) AS rows
     WHERE NOT EXISTS (SELECT FROM items i WHERE i.id = rows.item_id)
 """)

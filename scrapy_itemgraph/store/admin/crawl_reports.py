@@ -25,9 +25,12 @@ RESTART_STEP = 5000
 
 ITEMS = text("SELECT count(*) FROM items WHERE crawl_id = :crawl")
 
+# What has expired already, and still has, keeps its place: it is not staged again.
 RECOMPUTE = text("""
     UPDATE results r
-    SET expires_at = r.completed_at + t.ttl, due_at = r.completed_at + t.ttl
+    SET expires_at = r.completed_at + t.ttl,
+        due_at = CASE WHEN r.expires_at IS NULL OR r.due_at IS NOT NULL
+            OR r.completed_at + t.ttl > clock_timestamp() THEN r.completed_at + t.ttl END
     FROM tasks t
     WHERE t.id = :task AND r.task_id = t.id AND r.completed_at IS NOT NULL
         AND NOT r.ttl_overridden AND r.expires_at IS DISTINCT FROM r.completed_at + t.ttl

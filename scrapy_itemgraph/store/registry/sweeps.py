@@ -45,6 +45,12 @@ SWEPT_ITEMS = text("""
     ORDER BY g.item_id LIMIT :limit
 """)
 
+# Of items that no tag calls the task for any more, too: one may again.
+HELD_ITEMS = text("""
+    SELECT item_id FROM results WHERE task_id = :task AND is_held AND item_id > :after
+    ORDER BY item_id LIMIT :limit
+""")
+
 HELD_PAIRS = text("""
     SELECT r.item_id, r.task_id FROM unnest(CAST(:items AS bigint[])) AS swept(id)
     JOIN results r ON r.item_id = swept.id AND r.task_id = :task
@@ -92,6 +98,10 @@ def sweep(connection: Connection, crawl_id: int) -> bool:
         return False
     step = {"crawl": crawl_id, "tags": row.tags, "after": row.after_item_id, "limit": SWEEP_STEP}
     items = list(connection.execute(SWEPT_ITEMS, step).scalars())
+    if row.unhold:
+        held_step = {"task": row.task_id, "after": row.after_item_id, "limit": SWEEP_STEP}
+        held_items = connection.execute(HELD_ITEMS, held_step).scalars()
+        items = sorted({*items, *held_items})[:SWEEP_STEP]
     locked = lock_items(connection, items)
     if row.unhold and locked:
         held = connection.execute(HELD_PAIRS, {"items": locked, "task": row.task_id}).all()

@@ -7,7 +7,7 @@ import oracle
 import pytest
 from graphs import ERROR
 
-from scrapy_itemgraph import CreateItem
+from scrapy_itemgraph import CreateItem, Expire, StoreResult
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
@@ -114,6 +114,21 @@ def test_what_has_run_or_runs_is_not_put_back(graph, engine):
         ("P0", "index"),
     }
     assert graph.unhandle(since) == 0
+
+
+def test_what_was_stored_or_expired_since_is_not_put_back(graph):
+    """A result that somebody stored stays good, and who expired a pair wants it to run."""
+    since = graph.now()
+    graph.handle()
+    graph.apply([StoreResult({"n": 1}, id="P0", task="parse"), Expire(id="P1", task="parse")])
+
+    assert graph.unhandle(since) == 5
+
+    left = {(one.item, one.task) for one in graph.failures()}
+    assert left.isdisjoint({("P0", "parse"), ("P1", "parse")})
+    states = {row.task: row.state for row in graph.results("P0")}
+    assert states["parse"] == "fresh"
+    assert ("P1", "parse") in {(row.item, row.task) for row in graph.worklist()}
 
 
 def test_only_what_was_asked_for_is_put_back(graph):

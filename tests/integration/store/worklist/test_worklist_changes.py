@@ -9,7 +9,7 @@ import oracle
 import pytest
 from worklists import claimed
 
-from scrapy_itemgraph import CreateItem, RemoveTag, SetTTL, UpdateData
+from scrapy_itemgraph import AddTag, CreateItem, RemoveTag, SetTTL, UpdateData
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import engine_work
@@ -74,6 +74,21 @@ def test_a_version_bump_may_retry_what_failed(crawl):
 
     assert crawl.worklist() == ["A parse", "B parse"]
     assert crawl.failures() == []
+
+
+def test_a_version_bump_retries_what_no_tag_calls_for_by_then(crawl, monkeypatch):
+    """A failure on an item that lost the task's tag is handled, too; with the tag it runs again."""
+    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
+    for name in "ABCDE":
+        crawl.failed(name)
+    crawl.do(*(RemoveTag("page", id=name) for name in "ACDE"))
+
+    crawl.register(parse={"tags": ["page"], "version": "2", "retry_failed_on_version_bump": True})
+
+    assert crawl.failures() == []
+    assert crawl.worklist() == ["B parse"]
+    crawl.do(AddTag("page", id="E"))
+    assert crawl.worklist() == ["B parse", "E parse"]
 
 
 @pytest.mark.parametrize("crashed", [False, True])
@@ -205,6 +220,31 @@ def test_a_ttl_changed_in_code_is_for_new_results_until_it_is_recomputed(crawl):
     assert changed == 1
     assert (crawl.state("A"), crawl.state("B")) == ("stale", "fresh")
     assert crawl.worklist() == ["A parse"]
+
+
+@pytest.mark.parametrize("by", ["an operation", "the task"])
+def test_a_ttl_that_is_over_leaves_stale_work_in_its_place(connection, by):
+    """What has expired, and by another TTL still has, is never fresh in between."""
+    crawl = graphs.Crawl.of(connection, parse={"tags": ["page"], "ttl": "2h"})
+    crawl.done("A")
+    crawl.age(hours=1)
+    crawl.done("B")
+    crawl.age(hours=1)
+    crawl.age(hours=1)
+    before = crawl.worklist()
+
+    if by == "the task":
+        crawl.register(parse={"tags": ["page"], "ttl": "1h"})
+        crawl_reports.recompute_ttl(connection, crawl.id, crawl.task_id("parse"))
+        crawl.sweep()
+    else:
+        crawl.do(SetTTL("1h", id="A", task="parse"))
+    seen = crawl.state("A"), crawl.state("B")
+    crawl.stage()
+
+    assert before == ["A parse", "B parse"]
+    assert seen == ("stale", "stale")
+    assert crawl.worklist() == before
 
 
 # Failures that stop a task
