@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
@@ -22,6 +24,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class OpenBlob:
+    """A blob of an item; `sha256` is hexadecimal."""
+
+    name: str
+    size: int  # bytes
+    mime: str | None
+    sha256: str
+    _read: Callable[..., Iterator[bytes]]
+
+    def parts(self, start: int = 0) -> Iterator[bytes]:
+        """Yield its content from byte `start` on, up to a megabyte at a time.
+
+        Raises:
+            BlobStoreError: the store cannot be read, or, at the end of the whole content, it is not
+                what was attached.
+
+        """
+        return self._read(start=start)
+
+
 class BlobCalls(Calls):
     """Shows and reads blobs, has contents stored, and collects what nobody names."""
 
@@ -40,15 +63,26 @@ class BlobCalls(Calls):
                 attached.
 
         """
+        return self.open_blob(name, blob).parts()
 
-        def found(connection: Connection, _: int, item_id: int) -> Place:
-            place = stored_blobs.place(connection, item_id, blob)
-            if place is None:
+    def open_blob(self, name: str, blob: str) -> OpenBlob:
+        """Return an item's blob as it is now, to be read later, also from a byte on.
+
+        Raises:
+            NotFoundError: there is no such item, or it has no such blob.
+
+        """
+
+        def found(connection: Connection, _: int, item_id: int) -> tuple[Place, str | None]:
+            known = stored_blobs.place(connection, item_id, blob)
+            if known is None:
                 names = [one.name for one in stored_blobs.of_item(connection, item_id)]
                 raise NotFoundError(f"the item {name!r} has no blob {blob!r}{closest(blob, names)}")
-            return place
+            return known
 
-        return self._contents.read(self._of_item(name, found), blob)
+        place, mime = self._of_item(name, found)
+        parts = partial(self._contents.read, place, blob)
+        return OpenBlob(blob, place.size, mime, place.sha256.hex(), parts)
 
     def collect_blobs(self, *, now: bool = False) -> int:
         """Delete contents that no item has had for a day; return how many.

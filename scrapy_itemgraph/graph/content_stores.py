@@ -35,8 +35,8 @@ class ContentStore(Protocol):
     def write(self, content: Content) -> None:
         """Write a content that was announced; it is there as a whole, or not."""
 
-    def read(self, digest: bytes, number: int) -> Iterator[bytes]:
-        """Yield a content, some at a time."""
+    def read(self, digest: bytes, number: int, start: int = 0) -> Iterator[bytes]:
+        """Yield a content from a byte on, some at a time."""
 
     def delete(self, digest: bytes, number: int) -> None:
         """Delete a content, or what was written of it; nothing if there is none."""
@@ -158,9 +158,10 @@ class Folder:
                     part.unlink()
                 raise
 
-    def read(self, digest: bytes, number: int) -> Iterator[bytes]:
+    def read(self, digest: bytes, number: int, start: int = 0) -> Iterator[bytes]:
         """Yield a content."""
         with self._named("read"), self._path(digest, number).open("rb", buffering=0) as file:
+            file.seek(start)
             while part := file.read(CHUNK):
                 yield part
 
@@ -215,13 +216,14 @@ class Remote:
                 for some in _unchanged(content):
                     file.write(bytes(some))
 
-    def read(self, digest: bytes, number: int) -> Iterator[bytes]:
+    def read(self, digest: bytes, number: int, start: int = 0) -> Iterator[bytes]:
         """Yield a content; nothing beyond its end is asked for, which some servers refuse."""
         path = self._path(digest, number)
         with (
             self._named("read"),
             self._files.open(path, "rb", block_size=CHUNK, cache_type="readahead") as file,
         ):
+            file.seek(start)
             while part := file.read(CHUNK):
                 yield part
 

@@ -203,19 +203,20 @@ class CommandContents:
                     stores.discard(one)
 
     def read(
-        self, place: Place, name: str, connection: Connection | None = None
+        self, place: Place, name: str, connection: Connection | None = None, *, start: int = 0
     ) -> Iterator[bytes]:
         """Yield a content, and raise an error at the end if it is not what was attached.
 
-        What the database keeps is read on the connection, if there is one.
+        What the database keeps is read on the connection, if there is one. From a later byte than
+        the first on it cannot be checked.
         """
         if place.store == DATABASE:
             read = partial(stored_blobs.read, number=place.id)
             data = self._call(read) if connection is None else read(connection)
-            given = iter(()) if data is None else iter([data])
+            given = iter(()) if data is None else iter([data[start:]])
         else:
-            given = self._stores.at(place.store).read(place.sha256, place.id)
-        yield from content_stores.whole(given, place.sha256, name)
+            given = self._stores.at(place.store).read(place.sha256, place.id, start)
+        yield from given if start else content_stores.whole(given, place.sha256, name)
 
     def collect(self, *, now: bool) -> int:
         """Delete what nobody has named for a day, or at all; return how many contents."""

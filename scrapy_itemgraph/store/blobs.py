@@ -114,7 +114,8 @@ SHOWN = text("""
 """)
 
 PLACE = text("""
-    SELECT c.id, c.sha256, c.size, c.store FROM blobs b JOIN blob_contents c ON c.id = b.content_id
+    SELECT c.id, c.sha256, c.size, c.store, b.mime
+    FROM blobs b JOIN blob_contents c ON c.id = b.content_id
     WHERE b.item_id = :item AND b.name = :name
 """)
 
@@ -265,10 +266,12 @@ def of_item(connection: Connection, item_id: int) -> list[BlobSnapshot]:
     return [BlobSnapshot(**row._asdict()) for row in rows]
 
 
-def place(connection: Connection, item_id: int, name: str) -> Place | None:
-    """Return where the content of a blob is; None where the item has no such blob."""
-    found = typed(connection.execute(PLACE, {"item": item_id, "name": name}), Place)
-    return found[0]._replace(sha256=bytes(found[0].sha256)) if found else None
+def place(connection: Connection, item_id: int, name: str) -> tuple[Place, str | None] | None:
+    """Return where the content of a blob is, and its type; None where the item has no such blob."""
+    found = connection.execute(PLACE, {"item": item_id, "name": name}).first()
+    if found is None:
+        return None
+    return Place(found.id, bytes(found.sha256), found.size, found.store), found.mime
 
 
 def read(connection: Connection, number: int) -> bytes | None:

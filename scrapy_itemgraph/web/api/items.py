@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from scrapy_itemgraph.exceptions import NotFoundError
@@ -14,7 +14,7 @@ from scrapy_itemgraph.web import bodies, contents, models
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer, page
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.parameters import AfterNumber, Limit
+from scrapy_itemgraph.web.parameters import REFUSALS, AfterNumber, Limit
 
 router = APIRouter()
 
@@ -157,14 +157,25 @@ def list_blobs(graph: CrawlGraph, _: Reader, item: ItemId) -> Response:
 @router.get(
     "/items/{item:segment}/blobs/{blob:segment}",
     response_class=StreamingResponse,
-    responses={200: {"content": {"*/*": {}}}},
+    responses={
+        200: {"content": {"*/*": {}}},
+        206: {"description": "The part that `Range` asks for", "content": {"*/*": {}}},
+        416: {**REFUSALS[404], "description": "No byte is in the range that is asked for"},
+    },
 )
 def get_blob(
-    graph: CrawlGraph, _: Reader, item: ItemId, blob: Annotated[str, Path(min_length=1)]
+    request: Request,
+    graph: CrawlGraph,
+    _: Reader,
+    item: ItemId,
+    blob: Annotated[str, Path(min_length=1)],
 ) -> Response:
-    """Return what is in a blob; all but pictures is for saving, and nothing of it runs."""
-    mime = next((one.mime for one in graph.blobs(item) if one.name == blob), None)
-    return contents.answer(graph.blob(item, blob), blob, mime)
+    """Return what is in a blob; all but pictures is for saving, and nothing of it runs.
+
+    `Range: bytes=FIRST-LAST` asks for a part, and `If-Range` with the `ETag` of an earlier answer
+    for all of it where it is another one by now. Several ranges are answered with the whole.
+    """
+    return contents.answer(request, graph.open_blob(item, blob))
 
 
 @router.get("/items/{item:segment}/explain", response_model=list[models.Explanation])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.web import contents
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
@@ -33,9 +32,6 @@ def listed(graph: ItemGraph, name: str, root: str) -> list[dict[str, Any]]:
 
 
 @router.get("/crawls/{crawl:segment}/blob", name="blob")
-def blob(_: Reader, graph: CrawlGraph, item: ItemName, name: str) -> Response:
+def blob(request: Request, _: Reader, graph: CrawlGraph, item: ItemName, name: str) -> Response:
     """Hand out a blob: to be saved, or as a picture of a page of ours."""
-    found = next((one for one in graph.blobs(item) if one.name == name), None)
-    if found is None:
-        raise NotFoundError(f"the item {item!r} has no blob {name!r}")
-    return contents.answer(graph.blob(item, name), name, found.mime)
+    return contents.answer(request, graph.open_blob(item, name))
