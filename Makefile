@@ -14,7 +14,7 @@ READYBENCH := $(VENVBENCH)/.ready
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix model chaos soak fuzz lint types bench bench-growing bench-scale bench-cockpit bench-parts clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix test-plans model chaos soak fuzz lint types bench bench-growing bench-scale bench-cockpit bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -84,6 +84,10 @@ test-companions: $(READYCOMPANIONS) ## beside other extensions for Scrapy; scrap
 
 test-matrix: ## each Python, PostgreSQL and Scrapy that the README names (hours); MATRIX="postgres16 scrapy2.15" runs some
 	$(PYTHON) tests/matrix/run.py $(MATRIX)
+
+test-plans: $(READY) compiled ## the plans of the hot path on PostgreSQL 16 and 17, whose planners differ
+	$(BIN)/python tests/matrix/run.py postgres16 postgres17 --here --processes 2 \
+		--tests tests/integration/store/test_plans.py tests/integration/store/test_blob_plans.py
 
 MODEL_EXAMPLES ?= 2000
 MODEL_STEPS ?= 30

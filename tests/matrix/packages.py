@@ -26,6 +26,7 @@ NPM_VERSIONS = {
     "17": "17.10.0-beta.17",
     "18": "18.4.0-beta.17",
 }
+PATIENCE = 600  # seconds that a step of an installation may take
 # A Python without one of these cannot run the suite.
 NEEDED_MODULES = "ssl, sqlite3, ctypes, venv, ensurepip, lzma, bz2"
 
@@ -137,9 +138,20 @@ def check_passable(folder: Path) -> None:
 def run(*command: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
     """Run a command of an installation; raise UnavailableError with its last line if it fails."""
     parts = [str(part) for part in command]
-    done = subprocess.run(
-        parts, cwd=cwd, env=env, capture_output=True, text=True, errors="replace", check=False
-    )
+    try:
+        done = subprocess.run(
+            parts,
+            cwd=cwd,
+            env=env,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        said = f"{Path(parts[0]).name} … {parts[-1]}: took more than {PATIENCE // 60} minutes"
+        raise UnavailableError(said) from None
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no word"]
         raise UnavailableError(f"{Path(parts[0]).name} … {parts[-1]}: {lines[-1]}")

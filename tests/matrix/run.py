@@ -14,14 +14,11 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import debian
 import packages
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WHOLE, EDGE, SERVER = "whole suite", "edge tests", "server tests, plans"
 MARKED = {WHOLE: (), EDGE: ("-m", "edge"), SERVER: ("-m", "server")}
@@ -84,13 +81,16 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
     parser.add_argument("--processes", default="3", help="test files at a time")
     parser.add_argument("--tests", nargs="+", default=[], help="files to run instead")
+    parser.add_argument(
+        "--here", action="store_true", help="run them with this Python, and make no environment"
+    )
     given = parser.parse_args()
     if unknown := set(given.names) - set(known):
         parser.error(f"no such combination: {', '.join(sorted(unknown))}")
 
     outcomes = []
     for name in given.names or known:
-        outcome = run(known[name], given.processes, given.tests)
+        outcome = run(known[name], given.processes, given.tests, here=given.here)
         outcomes.append(outcome)
         print(f"{time.strftime('%H:%M')} {name}: {_counts(outcome)}", flush=True)
     print(_table(outcomes))
@@ -100,15 +100,18 @@ def main() -> int:
     return 1 if any(outcome.failed for outcome in outcomes) else 0
 
 
-def run(combination: Combination, processes: str, tests: list[str]) -> Outcome:
-    """Set up a combination and run its part of the suite, or the tests of the files named."""
+def run(combination: Combination, processes: str, tests: list[str], *, here: bool) -> Outcome:
+    """Set up a combination and run its part of the suite, or the tests of the files named.
+
+    With `here` they run in the environment of this Python, whatever its versions are.
+    """
     outcome = Outcome(combination, "named tests" if tests else combination.part)
     given = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     variables = given | {"ITEMGRAPH_TEST_REACTORLESS": "1" if combination.is_reactorless else ""}
     for name in ("ITEMGRAPH_TEST_DATABASE_URL", "ITEMGRAPH_TEST_SERVER", "VIRTUAL_ENV"):
         variables.pop(name, None)
     try:
-        environment, programs = _made(combination)
+        environment, programs = _made(combination, here=here)
         if programs:
             variables["ITEMGRAPH_TEST_SERVER"] = str(programs)
             server = str(programs / "postgres")
@@ -138,11 +141,14 @@ def run(combination: Combination, processes: str, tests: list[str]) -> Outcome:
     return outcome
 
 
-def _made(combination: Combination) -> tuple[packages.Environment, Path | None]:
+def _made(combination: Combination, *, here: bool) -> tuple[packages.Environment, Path | None]:
     """Install what a combination needs; return it, and the folder of its own PostgreSQL."""
     if combination.is_debian13:
         return debian.environment(combination.scrapy), debian.PROGRAMS
-    environment = packages.environment(combination.python, combination.scrapy)
+    if here:
+        environment = packages.Environment(Path(sys.executable))
+    else:
+        environment = packages.environment(combination.python, combination.scrapy)
     return environment, packages.postgres(combination.postgres) if combination.postgres else None
 
 

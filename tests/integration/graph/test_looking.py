@@ -11,7 +11,7 @@ from scrapy_itemgraph import CreateItem, MergeItem
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.store.admin import search
+from scrapy_itemgraph.store.admin import neighbours, search
 
 pytestmark = pytest.mark.server
 
@@ -209,6 +209,29 @@ def test_neighbours_are_who_made_an_item_and_what_it_made(graph, engine):
     assert graph.neighbours("NOISE1").created_by is None
     some = graph.neighbours("P1", limit=2)
     assert (len(some.created), some.has_more) == (2, True)
+
+
+def test_neighbours_miss_what_was_made_far_from_a_commit_of_their_maker(graph, engine, monkeypatch):
+    """What was made beyond so many items, or a minute, of a commit is not found from its maker."""
+    monkeypatch.setattr(neighbours, "MOST_LOOKED_AT", 20)
+    with engine.begin() as connection:
+        crawl = graphs.Crawl(connection)
+        crawl.register(**TASKS)
+        crawl.done("P0", CreateItem("CHILD"))
+        crawl.do(CreateItem("SOON", created_by="P0"))
+        crawl.do(*(CreateItem(f"NOISE{number}") for number in range(30)))
+        crawl.do(CreateItem("FAR", created_by="P0"), CreateItem("OF L", created_by="L"))
+    assert {one.item for one in graph.neighbours("P0").created} == {"CHILD", "SOON"}
+    assert graph.neighbours("FAR").created_by.item == "P0"
+    assert graph.neighbours("OF L").created_by.item == "L"
+    assert graph.neighbours("L") == (None, [], False)  # no execution of it was committed
+
+    monkeypatch.undo()
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE items SET created_at = created_at + interval '61 s' WHERE name = 'SOON'"
+        )
+    assert {one.item for one in graph.neighbours("P0").created} == {"CHILD", "FAR"}
 
 
 def test_nice_moves_outstanding_work(graph):
