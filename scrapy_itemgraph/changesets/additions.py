@@ -6,76 +6,103 @@ have is known. It means the same as `apply`, which a property test holds.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_itemgraph.changesets import batch_names, flush
-from scrapy_itemgraph.changesets.state import State, slot_of
+from scrapy_itemgraph.changesets import batch_names
+from scrapy_itemgraph.changesets.state import slot_of
 from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.model.operations import CreateItem, tag_values
 from scrapy_itemgraph.model.work import NEW, Note
+from scrapy_itemgraph.postgres import copying
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE
+from scrapy_itemgraph.postgres.engine import WIDE
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
-    from datetime import datetime
 
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.operations import Operation, Tags
 
-    _TagTexts = tuple[tuple[str, str | None], ...]  # names, with their values as JSON
+
+ITEMS = """items (name, data, created_by, nice, not_before, id, slot_id, crawl_id, created_at,
+    updated_at)"""
+TAGS = "tags (item_id, tag_name, value, crawl_id)"
 
 
 class Addition(NamedTuple):
     """An item to be created, as it will be written."""
 
-    operation: CreateItem
     slot: str
-    text: str  # its data, as JSON
-    tags: _TagTexts
-    alike: Hashable  # what decides about its work
+    nice: int | None
+    not_before: datetime | timedelta | None
+    row: str  # the first columns of ITEMS
+    tags: tuple[str, ...]
+    tag_rows: tuple[str, ...]  # what follows the item in rows of TAGS, but for the crawl
+
+    @property
+    def alike(self) -> Hashable:
+        """Return what decides about its work."""
+        return self.slot, self.nice, self.not_before, self.tags
+
+
+class Names(NamedTuple):
+    """Names to be taken by one statement, sorted by key, and both as arrays."""
+
+    names: tuple[str, ...]
+    keys_array: str
+    names_array: str
 
 
 class Additions:
     """Items to be created, made ready without a database: most of what a client has to do.
 
     Another thread can make them while a transaction runs. `creations` are all of them, in their
-    order; of one name the first counts.
+    order; of one name the first counts. `notes` are those of items that are all new.
     """
 
     def __init__(self, creations: Sequence[CreateItem]) -> None:
         self.creations = creations
         self.by_name: dict[str, Addition] = {}
         # By the id of what is given, for most items are given the same.
-        self._tags: dict[int, tuple[tuple[str, ...], _TagTexts]] = {}
+        self._tags: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         for one in creations:
             if one.id not in self.by_name:
                 self.by_name[one.id] = self._addition(one)
         # Sorted by key: see store.items.TAKE_NAMES.
         hex_key = item_names.hex_key
-        self.keys = {name: key for key, name in sorted((hex_key(one), one) for one in self.by_name)}
+        keys = sorted((hex_key(one), one) for one in self.by_name)
+        self.keys = {name: key for key, name in keys}
+        self.parts = [_names(keys[at : at + WIDE]) for at in range(0, len(keys), WIDE)]
+        self.notes = _notes(creations, set())
 
     def _addition(self, one: CreateItem) -> Addition:
-        (names, tags), slot = self._texts(one.tags), slot_of(one)
-        alike = slot, one.nice, one.not_before, names
-        return Addition(one, slot, input_checks.write_json(one.data), tags, alike)
+        names, rows = self._texts(one.tags)
+        nice = copying.NULL if one.nice is None else one.nice
+        data = copying.field(input_checks.write_json(one.data))
+        row = f"{copying.field(one.id)}\t{data}\t{copying.field(one.created_by)}\t{nice}\t"
+        return Addition(slot_of(one), one.nice, one.not_before, row, names, rows)
 
-    def _texts(self, tags: Tags) -> tuple[tuple[str, ...], _TagTexts]:
+    def _texts(self, tags: Tags) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the names of tags, and all that is written of them."""
         if (known := self._tags.get(id(tags))) is None:
             values = dict(sorted(tag_values(tags).items()))
-            texts = tuple((tag, _json(value)) for tag, value in values.items())
-            known = self._tags[id(tags)] = tuple(values), texts
+            texts = (f"{copying.field(tag)}\t{_json(value)}" for tag, value in values.items())
+            known = self._tags[id(tags)] = tuple(values), tuple(texts)
         return known
 
 
-def _json(value: Any) -> str | None:
-    return None if value is None else input_checks.write_json(value)
+def _names(pairs: Sequence[tuple[str, str]]) -> Names:
+    keys, names = zip(*pairs, strict=True)
+    return Names(names, text_array(keys), text_array(names))
+
+
+def _json(value: Any) -> str:
+    return copying.field(None if value is None else input_checks.write_json(value))
 
 
 def of(operations: Iterable[Operation]) -> Additions | None:
@@ -92,59 +119,60 @@ def add(connection: Connection, given: Additions, *, crawl_id: int, now: datetim
     """Create the items whose names are free, in their order; return a note of each."""
     drawn = connection.execute(stored_items.NEXT_IDS, {"count": len(given.by_name)}).scalars()
     numbers = dict(zip(given.by_name, drawn, strict=True))
-    known = _take(connection, crawl_id, given.keys, numbers)
+    known = _take(connection, crawl_id, given, numbers)
     new = [(numbers[name], one) for name, one in given.by_name.items() if name not in known]
-    _write(connection, new, State(crawl_id=crawl_id, now=now, tasks={}))
+    _write(connection, new, crawl_id, now)
     groups: dict[Hashable, list[int]] = {}
     for number, one in new:
         groups.setdefault(one.alike, []).append(number)
-    refresh.refresh(connection, (), new=groups.values())
-    return _notes(given, known)
+    refresh.add_new(connection, groups.values())
+    return _notes(given.creations, known) if known else given.notes
 
 
 def _take(
-    connection: Connection, crawl_id: int, keys: dict[str, str], numbers: dict[str, int]
+    connection: Connection, crawl_id: int, given: Additions, numbers: dict[str, int]
 ) -> set[str]:
     """Take names, each for its number, sorted by key; return those that others have."""
-    pairs = list(keys.items())
     lost: set[str] = set()
-    for at in range(0, len(pairs), WIDE):
-        part = pairs[at : at + WIDE]
+    for names, keys_array, names_array in given.parts:
         taken = {
             "crawl": crawl_id,
-            "keys": text_array([key for _, key in part]),
-            "names": text_array([name for name, _ in part]),
-            "items": number_array([numbers[name] for name, _ in part]),
+            "keys": keys_array,
+            "names": names_array,
+            "items": number_array([numbers[name] for name in names]),
         }
         lost.update(connection.execute(stored_items.TAKE_NAMES, taken).scalars())
     if lost:
-        batch_names.resolve(connection, crawl_id, keys, list(lost))  # raises for two of one key
+        # Raises for two of one key.
+        batch_names.resolve(connection, crawl_id, given.keys, list(lost))
     return lost
 
 
-def _write(connection: Connection, new: Sequence[tuple[int, Addition]], state: State) -> None:
+def _write(
+    connection: Connection, new: Sequence[tuple[int, Addition]], crawl_id: int, now: datetime
+) -> None:
     """Write items with their tags."""
-    slot_ids = stored_slots.intern_slots(connection, {one.slot for _, one in new})
-    for at in range(0, len(new), SLICE):
-        part = new[at : at + SLICE]
-        rows = [
-            (number, slot, made.id, made.created_by, made.nice, not_before, text)
-            for number, (made, slot, text, _, _) in part
-            for not_before in [_moment(made.not_before, state.now)]
-        ]
-        flush.insert_items(connection, rows, state, slot_ids)
-        tags = [(number, tag, value) for number, one in part for tag, value in one.tags]
-        flush.add_tags(connection, tags, state)
+    slots = stored_slots.intern_slots(connection, {one.slot for _, one in new})
+    ends = {slot: f"\t{slot_id}\t{crawl_id}\t{now}\t{now}\n" for slot, slot_id in slots.items()}
+    rows = [
+        f"{one.row}{_moment(one.not_before, now)}\t{number}{ends[one.slot]}" for number, one in new
+    ]
+    copying.copy(connection, ITEMS, "".join(rows))
+    tags = [f"{number}\t{row}\t{crawl_id}\n" for number, one in new for row in one.tag_rows]
+    copying.copy(connection, TAGS, "".join(tags))
 
 
-def _moment(start: datetime | timedelta | None, now: datetime) -> datetime | None:
-    return now + start if isinstance(start, timedelta) else start
+def _moment(start: datetime | timedelta | None, now: datetime) -> str:
+    if start is None:
+        return copying.NULL
+    return str(now + start if isinstance(start, timedelta) else start)
 
 
-def _notes(given: Additions, known: set[str]) -> list[Note]:
+def _notes(creations: Sequence[CreateItem], known: set[str]) -> list[Note]:
+    """Return a note of each; one whose name is known, or was given before, is known."""
     notes: list[Note] = []
     seen = set(known)
-    for one in given.creations:
+    for one in creations:
         label = "known" if one.id in seen else NEW
         seen.add(one.id)
         shown = item_names.label(one.id, one.data)

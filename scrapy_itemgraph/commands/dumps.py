@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 import zlib
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.commands import printing, streams
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.tools import gc_tuning
+from scrapy_itemgraph.tools import bulk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
 
 _NOW_AND_THEN = 1000
 _FILE = "of JSON lines; compressed if it ends in .gz"
-
-
-# Seconds after which the thread that reads lines lets the one go on that writes rows: it waits for
-# the server again and again, and each time for this.
-_SWITCH = 0.0005
 
 
 @command(
@@ -82,14 +76,8 @@ def load(call: Call) -> None:
             def reached(count: int) -> None:
                 progress.reach(count, share=file.tell() / size if size else None)
 
-            gc_tuning.tune()
-            usual = sys.getswitchinterval()
-            sys.setswitchinterval(_SWITCH)
-            try:
+            with bulk.bulk_work():
                 counts = graph.load(chain([first], lines), reached=reached)
-            finally:
-                sys.setswitchinterval(usual)
-                gc_tuning.restore()
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     call.write({"crawl": graph.crawl, **counts}, [printing.clean(f"{graph.crawl}: {told}")])
 

@@ -54,11 +54,16 @@ def write(stream: TextIO, line: str) -> None:
 
     Colours and newlines pass: they are ours, for what comes from outside was cleaned before.
     """
-    encoding = stream.encoding or "utf-8"
     parts = _COLOUR.split(line)
     line = "".join(part if _COLOUR.fullmatch(part) else clean(part) for part in parts)
-    safe = line.encode(encoding, "backslashreplace").decode(encoding)
-    stream.write(safe + "\n")
+    write_lines(stream, [line])
+
+
+def write_lines(stream: TextIO, lines: Iterable[str]) -> None:
+    """Write lines that were cleaned; what the terminal's encoding lacks is escaped."""
+    encoding = stream.encoding or "utf-8"
+    text = "".join(f"{line}\n" for line in lines)
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def dump(document: Any, stream: TextIO) -> str:

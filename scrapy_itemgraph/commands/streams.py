@@ -21,7 +21,7 @@ from scrapy_itemgraph.exceptions import (
     OperationError,
 )
 from scrapy_itemgraph.model.operations import Checked
-from scrapy_itemgraph.tools import gc_tuning
+from scrapy_itemgraph.tools import bulk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -121,11 +121,8 @@ class Stream:
 
         An ItemGraphError names the line, what was applied before it, and how to go on.
         """
-        gc_tuning.tune()
-        try:
+        with bulk.bulk_work():
             self._run(graph)
-        finally:
-            gc_tuning.restore()
 
     def _run(self, graph: ItemGraph) -> None:
         is_new = graph.crawl not in graph.crawls()
@@ -231,8 +228,9 @@ class _LinesAnswer:
     """What people read: a line for each note, and the number of operations."""
 
     def add(self, notes: Sequence[Note]) -> None:
-        for note in notes:
-            printing.write(sys.stdout, f"[{note.label}] {printing.clean(note.shown)}")
+        printing.write_lines(
+            sys.stdout, [f"[{note.label}] {printing.clean(note.shown)}" for note in notes]
+        )
 
     def end(self, count: int) -> None:
         printing.write(sys.stdout, f"{count:,} operations applied")

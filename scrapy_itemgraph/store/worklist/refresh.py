@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.postgres import copying
 from scrapy_itemgraph.postgres.arrays import number_array
 from scrapy_itemgraph.postgres.engine import SLICE, rest, slices
 from scrapy_itemgraph.store.queues import find_or_make, wake
@@ -94,6 +95,8 @@ INSERT_WORK = text("""
     ON CONFLICT DO NOTHING
 """)
 
+WORK = "work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before)"
+
 # Unclaimed work that no longer stands; what a claim is looking at just now is left for WITHDRAW.
 WITHDRAW_AT_ONCE = text("""
     DELETE FROM work WHERE ctid = ANY (ARRAY(
@@ -174,6 +177,22 @@ def refresh(
     wake(connection, awake)
 
 
+def add_new(connection: Connection, groups: Iterable[Sequence[int]]) -> None:
+    """Make the work of items that this transaction made, as `refresh` with `new` does, by COPY.
+
+    It is for many of them, in a connection that no event loop waits for.
+    """
+    new = {group[0]: group for group in groups}
+    added: list[_Work] = []
+    for part in slices(connection, sorted(new)):
+        added += _refresh(connection, list(part), new)[0]
+    runs = [zip(sorted(new[work.item_id]), repeat(work), strict=False) for work in added]
+    texts = {work: _columns_text(work) for work in added}
+    rows = [f"{item}\t{texts[work]}" for item, work in merge(*runs, key=_by_item)]
+    copying.copy(connection, WORK, "".join(rows))
+    wake(connection, {work.queue_id for work in added})
+
+
 def _by_item(row: tuple[int, _Work]) -> tuple[int, int]:
     return row[0], row[1].task_id
 
@@ -236,6 +255,13 @@ def find_or_make_kinds(
         found = connection.execute(FIND_KINDS, keys)
         known |= {(task, tuple(limit_ids)): kind for task, limit_ids, kind in found}
     return known
+
+
+def _columns_text(work: _Work) -> str:
+    """Return what follows the item in a row of WORK."""
+    start = copying.NULL if work.not_before is None else work.not_before.isoformat()
+    fields = (*work[1:5], int(work.is_stale), work.nice, start)
+    return "\t".join(map(str, fields)) + "\n"
 
 
 def _columns(rows: Sequence[tuple[int, _Work]]) -> dict[str, Any]:

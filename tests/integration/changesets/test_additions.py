@@ -48,9 +48,11 @@ STARTS = (timedelta(hours=1), timedelta(0), datetime(2100, 1, 1, tzinfo=UTC))
 creations = st.lists(
     st.builds(
         ops.CreateItem,
-        st.sampled_from(["there", "also", "gone", *"ABCDEF", "ß ☃", 'quo"te\\', "{NULL}"]),
         st.sampled_from(
-            [(), ["page"], ["list"], ["page", "list"], {"page": {"a": [1, None]}, "rated": 'x"'}]
+            ["there", "also", "gone", *"ABCDEF", "ß ☃", 'quo"te\\', "{NULL}", "a\tb\r\n\\N"]
+        ),
+        st.sampled_from(
+            [(), ["page"], ["list"], ["page", "list"], {"page": {"a": [1, None]}, "rated": 'x"\t'}]
         ),
         st.sampled_from(
             [
