@@ -135,6 +135,7 @@ bench-parts: $(READY) ## figures of single parts, as ratios measured side by sid
 	$(BIN)/python tests/benchmarks/bench_add.py
 	$(BIN)/python tests/benchmarks/bench_dump.py
 	$(BIN)/python tests/benchmarks/bench_stalls.py
+	$(BIN)/python tests/benchmarks/bench_stalls.py --links 300000
 	$(BIN)/python tests/benchmarks/bench_memory.py
 
 clean: ## forget what was installed and made

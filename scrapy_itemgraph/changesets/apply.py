@@ -7,6 +7,7 @@ then other work rows, which are never waited for while a claim may wait for us.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
@@ -20,25 +21,26 @@ from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.changesets.flush import flush, tell_freed
 from scrapy_itemgraph.changesets.load import load, read_tasks, send_tasks
 from scrapy_itemgraph.changesets.state import Draft, Found, Moved, Result, State
-from scrapy_itemgraph.changesets.taken_names import is_settled
+from scrapy_itemgraph.changesets.taken_names import is_settled, may_free
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
-from scrapy_itemgraph.postgres.engine import WIDE, rest, slices
+from scrapy_itemgraph.postgres.engine import WIDE, breathe, let_go, rest, slices
 from scrapy_itemgraph.store import attempts, commit_tokens, failures, queues, scraped_items
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.worklist import claims, refresh
+from scrapy_itemgraph.tools.async_tools import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.changesets.state import Item, New
     from scrapy_itemgraph.changesets.taken_names import TakenNames
-    from scrapy_itemgraph.model.operations import Changeset
+    from scrapy_itemgraph.model.operations import Changeset, Operation
     from scrapy_itemgraph.model.work import Claim, Note
     from scrapy_itemgraph.store.registry.crawls import SharedCrawl
 
@@ -78,16 +80,17 @@ def apply(
     freed = _give_back(connection, kept, crawl)
     ended = _end(connection, [c.claim for c in running if c.claim is not None])
     running = [c for c in running if c.claim is None or c.claim.token in ended]
-    operations = [op for c in running if _applies(c) for op in c.operations]
+    carried = [c.operations for c in running if _applies(c)]
+    operations: Sequence[Operation] = (
+        carried[0] if len(carried) == 1 else list(chain.from_iterable(carried))
+    )
     freed_items = {row.item_id for row in freed}
     ended_pairs = {_pair(c.claim) for c in running if c.claim is not None}
     claimed_items = freed_items | {item_id for item_id, _ in ended_pairs}
     rest(connection, len(operations))
     state = State(crawl_id=crawl.id, now=crawl.now, tasks=read_tasks(tasks))
     if taken is not None:
-        known = taken.of_batch(operations, crawl.names_freed)
-        state.taken = {op.id for op in operations if is_settled(op, known)}
-        operations = [op for op in operations if not is_settled(op, state.taken)]
+        operations = _unsettled(connection, state, operations, taken.as_of(crawl.names_freed))
     load(connection, state, operations, claimed_items)
     state.claimed_pairs |= ended_pairs  # each until its own changeset has run
     endings = {id(c): _run(connection, state, c, spider) for c in running}
@@ -97,12 +100,37 @@ def apply(
     _record(connection, tried, running, endings, state, worker_id=worker_id)
     refresh.refresh(connection, {*state.items, *freed_items}, new=alike(connection, state.new))
     queues.wake(connection, [row.queue_id for row in freed])
-    scraped_items.append(connection, crawl.id, _kept(running, endings))
+    _keep_scraped(connection, running, endings, crawl.id)
     if frees_names:
         tell_freed(connection, crawl.id)
     ours = ended | {row.token for row in freed if row.item_id in state.items}
     done = _recorded(connection, changesets, ours, crawl.id) if is_again else {}
-    return [_applied(c, ours, endings, done) for c in changesets]
+    applied = [_applied(c, ours, endings, done) for c in changesets]
+    let_go(connection, state.new, state.owners, state.stored_owners, state.candidates)
+    let_go(connection, state.reserved, state.taken, state.items)
+    return applied
+
+
+def _unsettled(
+    connection: Connection,
+    state: State,
+    operations: Sequence[Operation],
+    known: Container[str],
+) -> Sequence[Operation]:
+    """Return the operations without those whose names are known, which become `taken`."""
+    if any(may_free(part) for part in slices(connection, operations, WIDE)):
+        return operations  # what is known may be free by the end of the same batch
+    unsettled: list[Operation] = []
+    taken = state.taken
+    for part in slices(connection, operations, WIDE):
+        for operation in part:
+            if is_settled(operation, taken):
+                continue
+            if is_settled(operation, known):
+                taken.add(operation.id)
+            else:
+                unsettled.append(operation)
+    return unsettled
 
 
 def answered(
@@ -146,6 +174,8 @@ class _Ending:
         self.is_expired = False  # by somebody else, while it was claimed
         self.found: Found | None = None  # its failure
         self.failed_at: int | None = None  # which operation could not be carried out, from 0
+        self.done = 0  # operations that were carried out
+        self.may_free = False  # names, by what was done
 
 
 def _pair(claim: Claim) -> tuple[int, int]:
@@ -196,13 +226,9 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
     is_expired = claim is not None and result_operations.is_expired_since(
         state.items[claim.item_id], claim
     )
-    at = 0
     try:
         if _applies(changeset):
-            for part in slices(connection, changeset.operations):
-                for operation in part:
-                    run.apply(operation)
-                    at += 1
+            _carry_out(connection, changeset.operations, run, ending)
             if changeset.outcome is not Outcome.REFUSED:
                 is_failed = changeset.outcome is Outcome.FAILED
                 result_operations.end_own(
@@ -214,7 +240,7 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
         ending.notes = tuple(run.notes)
         ending.item_id = run.current
     except OperationError as error:
-        ending = _Ending(Outcome.FAILED, _describe(error, claim, spider))
+        at, ending = ending.done, _Ending(Outcome.FAILED, _describe(error, claim, spider))
         ending.failed_at = at
         ending.item_id = claim.item_id if claim else None
         if claim is not None and changeset.is_of_callback:
@@ -223,6 +249,24 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
     if claim is not None and ending.outcome is not Outcome.OK:
         _hold(state, claim, ending)
     return ending
+
+
+def _carry_out(
+    connection: Connection,
+    operations: Sequence[Operation],
+    run: item_operations.ChangesetRun,
+    ending: _Ending,
+) -> None:
+    """Carry out operations, and let the event loop turn meanwhile."""
+    turns = Turns()
+    for part in slices(connection, operations):
+        ending.may_free = ending.may_free or may_free(part)
+        for operation in part:
+            run.apply(operation)
+            ending.done += 1
+            if turns.is_due:  # one may take long, such as a user's merger
+                breathe(connection)
+                turns.begin()
 
 
 def _hold(state: State, claim: Claim, ending: _Ending) -> None:
@@ -264,8 +308,9 @@ def _keep_requests(
 def alike(connection: Connection, made: Mapping[int, New]) -> Iterable[list[int]]:
     """Return the numbers of new items, in groups that are alike in what decides about work."""
     groups: dict[Hashable, list[int]] = {}
-    for part in slices(connection, list(made.items()), WIDE):
-        for number, new in part:
+    for part in slices(connection, list(made), WIDE):
+        for number in part:
+            new = made[number]
             operation = new.operation
             alike = new.slot, operation.nice, new.not_before, tuple(operation.tags)
             groups.setdefault(alike, []).append(number)
@@ -344,16 +389,23 @@ def _drops_names(changeset: Changeset) -> bool:
     return any(isinstance(operation, DeleteAlias) for operation in changeset.operations)
 
 
-def _kept(running: Sequence[Changeset], endings: dict[int, _Ending]) -> list[scraped_items.Entry]:
-    """Return the scraped items of the changesets whose operations were carried out."""
+def _keep_scraped(
+    connection: Connection,
+    running: Sequence[Changeset],
+    endings: dict[int, _Ending],
+    crawl_id: int,
+) -> None:
+    """Keep the scraped items of the changesets whose operations were carried out."""
     kept: list[scraped_items.Entry] = []
     for changeset in running:
         ending, claim = endings[id(changeset)], changeset.claim
         is_done = ending.outcome is not None and ending.error is changeset.error
         if changeset.scraped and is_done and _applies(changeset):
             task_id = None if claim is None else claim.task_id
-            kept += [scraped_items.Entry(one, ending.item_id, task_id) for one in changeset.scraped]
-    return kept
+            for part in slices(connection, changeset.scraped):
+                kept += [scraped_items.Entry(one, ending.item_id, task_id) for one in part]
+    scraped_items.append(connection, crawl_id, kept)
+    let_go(connection, kept)
 
 
 def _bearer(state: State, item_id: int, task_id: int) -> Item | None:
@@ -378,5 +430,9 @@ def _applied(
         return Applied(outcome=changeset.outcome)
     found = ending.error if ending.error is not changeset.error else None
     return Applied(
-        outcome=ending.outcome, error=found, notes=ending.notes, failed_at=ending.failed_at
+        outcome=ending.outcome,
+        error=found,
+        notes=ending.notes,
+        failed_at=ending.failed_at,
+        may_free=ending.may_free,
     )

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.changesets.state import TOMBSTONE
+from scrapy_itemgraph.changesets.taken_names import FREEING
 from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.model import item_names
-from scrapy_itemgraph.model.operations import CreateItem, DeleteAlias, DeleteItem, UpdateData
+from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE, rest, slices
+from scrapy_itemgraph.postgres.engine import SLICE, WIDE, let_go, rest, slices
 from scrapy_itemgraph.store import items as stored_items
 
 if TYPE_CHECKING:
@@ -69,44 +70,79 @@ class MovedNamesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mentioned:
-    """The names that a batch's operations speak of."""
+    """The names that a batch's operations speak of, and the classes of these.
 
-    existing: AbstractSet[str]
-    takeable: AbstractSet[str]
-    created: Mapping[str, str]
-    creations: Sequence[str]
-    frees_names: bool
+    `created` maps each name to the item that it would name, `mains` has the items' own names in the
+    order of mention, `others` are names that others may take, and `creations` is how often items
+    may be created.
+    """
+
+    existing: set[str]
+    created: dict[str, str]
+    mains: list[str]
+    others: set[str]
+    creations: int
+    kinds: AbstractSet[type[Operation]]
+
+    @property
+    def frees_names(self) -> bool:
+        """Whether a name may be freed."""
+        return not self.kinds.isdisjoint(FREEING)
+
+    @property
+    def names(self) -> list[str]:
+        """All names; one may be there twice."""
+        return [*self.created, *self.existing, *self.others]
+
+    def may_take(self, name: str) -> bool:
+        """Tell whether a name may be taken."""
+        return name in self.created or name in self.others
 
     @classmethod
     def by(cls, parts: Iterable[Sequence[Operation]]) -> Mentioned:
-        """Collect the names of operations, which are given in parts.
-
-        `created` maps each name to the item it would name.
-        """
+        """Collect the names of operations, which are given in parts."""
         existing: set[str] = set()
-        takeable: set[str] = set()
-        created: dict[str, str] = {}
-        creations: list[str] = []
-        frees_names = False
+        others: set[str] = set()
+        creations = _Creations()
+        kinds: set[type[Operation]] = set()
         for operation in chain.from_iterable(parts):
             if isinstance(operation, EnqueueRequest):  # a page may yield a great many
-                takeable.add(operation.id)
-                creations.append(operation.id)
-                created.setdefault(operation.id, operation.id)
+                creations.add(operation.id)
                 if operation.again_before is not None:
                     existing.add(operation.id)
                 continue
+            kinds.add(type(operation))
             existing |= operation.named()
-            takeable |= operation.claimed_names()
             if isinstance(operation, CreateItem):
-                creations.append(operation.id)
-                for name in (operation.id, *operation.aliases):
-                    created.setdefault(name, operation.id)
-            elif isinstance(operation, UpdateData) and operation.upsert and operation.id:
-                creations.append(operation.id)
-                created.setdefault(operation.id, operation.id)
-            frees_names = frees_names or isinstance(operation, (DeleteItem, DeleteAlias))
-        return cls(existing, takeable, created, creations, frees_names)
+                creations.add(operation.id)
+                for name in operation.aliases:
+                    creations.owners.setdefault(name, operation.id)
+                continue
+            others |= operation.claimed_names()
+            if isinstance(operation, UpdateData) and operation.upsert and operation.id:
+                creations.add(operation.id)
+        return cls(existing, creations.owners, creations.mains, others, creations.count, kinds)
+
+
+class _Creations:
+    """The names of items that may be created, as `Mentioned` has them."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, str] = {}
+        self.mains: list[str] = []
+        self.count = 0
+        self._aliases: set[str] = set()  # names of items that were others' aliases before
+
+    def add(self, name: str) -> None:
+        """Add an item's own name."""
+        self.count += 1
+        owner = self.owners.get(name)
+        if owner is None:
+            self.owners[name] = name
+            self.mains.append(name)
+        elif owner != name and name not in self._aliases:
+            self._aliases.add(name)
+            self.mains.append(name)
 
 
 def keyed(connection: Connection, names: Collection[str]) -> dict[str, str]:
@@ -168,10 +204,9 @@ class Taking:
 
         That is before it is known which exist, for one answer is quicker than two.
         """
-        creations = self._mentioned.creations
-        self._mains = list(dict.fromkeys(creations))
+        self._mains = self._mentioned.mains
         # A name that is freed may be created more than once, each time as another item.
-        spares = len(creations) if self._mentioned.frees_names else 0
+        spares = self._mentioned.creations if self._mentioned.frees_names else 0
         for drawn in slices(self._connection, range(len(self._mains) + spares), WIDE):
             self._drawn.append(
                 self._connection.execute(stored_items.NEXT_IDS, {"count": len(drawn)})
@@ -181,23 +216,13 @@ class Taking:
         """Take the names that nobody has."""
         connection, state, mentioned = self._connection, self._state, self._mentioned
         free: list[str] = []
-        may_be_created: set[str] = set()
         for names in slices(connection, list(self._keys), WIDE):
-            for name in names:
-                if name not in mentioned.takeable:
-                    continue
-                is_free = name not in state.stored_owners
-                if is_free:
-                    free.append(name)
-                if is_free or mentioned.frees_names:
-                    may_be_created.add(name)
+            stored = state.stored_owners
+            free += [name for name in names if name not in stored and mentioned.may_take(name)]
         numbers: list[int] = []
         for (answer,) in slices(connection, self._drawn, 1):
             numbers += answer.scalars()
-        numbered = list(zip(self._mains, numbers, strict=False))
-        for pairs in slices(connection, numbered, WIDE):
-            state.candidates.update(pair for pair in pairs if pair[0] in may_be_created)
-        state.spares = numbers[len(self._mains) :]
+        self._number(numbers)
         rest(connection, len(numbers))
         for at in range(0, len(free), SLICE):
             part = free[at : at + SLICE]
@@ -210,11 +235,25 @@ class Taking:
             }
             state.reserved.update(zip(part, owners, strict=True))
             self._sent.append(connection.execute(stored_items.TAKE_NAMES, given))
+        let_go(connection, free, numbers)
+
+    def _number(self, numbers: Sequence[int]) -> None:
+        """Give the items that may be created their numbers."""
+        state, frees_names = self._state, self._mentioned.frees_names
+        for places in slices(self._connection, range(len(self._mains)), WIDE):
+            for place in places:
+                name = self._mains[place]
+                if frees_names or name not in state.stored_owners:
+                    state.candidates[name] = numbers[place]
+        state.spares = list(numbers[len(self._mains) :])
+        self._drawn.clear()
 
     def settle(self) -> None:
         """Find out who was quicker, if anybody."""
         state = self._state
-        late = [name for answer in self._sent for name in answer.scalars()]
+        late: list[str] = []
+        for (answer,) in slices(self._connection, self._sent, 1):
+            late += answer.scalars()
         self._sent.clear()
         for name in late:
             del state.reserved[name]
@@ -224,11 +263,15 @@ class Taking:
             state.owners |= found
 
 
-def check_still(state: State, now: Mapping[str, int | None], names: Sequence[str]) -> None:
-    """Raise MovedNamesError if a name is another's by `now` than when the items were looked up."""
-    for name in names:
-        if name not in state.reserved and now.get(name) != state.owners.get(name):
-            raise MovedNamesError(name)
+def check_still(
+    connection: Connection, state: State, keys: Mapping[str, str], names: Sequence[str]
+) -> None:
+    """Raise MovedNamesError if a name is another's by now than when the items were looked up."""
+    for part in slices(connection, names, WIDE):
+        now = resolve(connection, state.crawl_id, keys, part)
+        for name in part:
+            if name not in state.reserved and now.get(name) != state.owners.get(name):
+                raise MovedNamesError(name)
 
 
 def write(connection: Connection, state: State) -> bool:

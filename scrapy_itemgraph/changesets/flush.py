@@ -10,7 +10,7 @@ from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE, slices
+from scrapy_itemgraph.postgres.engine import WIDE, slices
 from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.store import failures, notify
 from scrapy_itemgraph.store import slots as stored_slots
@@ -110,24 +110,31 @@ MOVE_ATTEMPTS = text("""
 
 def flush(connection: Connection, state: State) -> bool:
     """Write everything that the batch's changesets changed; tell whether names are free again."""
-    items = list(state.items.values())
-    living = [item for item in items if not item.is_deleted]
-    gone = [item for item in items if item.is_deleted]
-    changed = [item for item in living if item.is_changed]
+    living: list[Item] = []
+    gone: list[Item] = []
+    changed: list[Item] = []
+    for items in slices(connection, list(state.items.values()), WIDE):
+        for item in items:
+            (gone if item.is_deleted else living).append(item)
+            if item.is_changed and not item.is_deleted:
+                changed.append(item)
     slot_ids = slot_numbers(connection, state, changed)
-    _write_items(connection, state, slot_ids, changed)
+    for items in slices(connection, changed):
+        _write_items(connection, state, slot_ids, items)
     write_new(connection, state, slot_ids)
     frees_names = batch_names.write(connection, state)
-    _write_tags(connection, state, living)
-    _write_results(connection, state, living)
-    _write_blobs(connection, living)
+    for items in slices(connection, living):
+        _write_tags(connection, state, items)
+        _write_results(connection, state, items)
+        _write_blobs(connection, items)
     _write_failures(connection, state)
-    merged = [(old, state.survivor(old)) for old, _ in state.effects.items_moved]
-    moved = [(old, item.id) for old, item in merged if item is not None]
-    if moved:
-        connection.execute(MOVE_ATTEMPTS, columns(moved, items=0, into=1))
-    stored = [item.id for item in gone if not item.is_new]
-    if stored:
+    for part in slices(connection, list(state.effects.items_moved)):
+        merged = [(old, state.survivor(old)) for old in part]
+        moved = [(old, item.id) for old, item in merged if item is not None]
+        if moved:
+            connection.execute(MOVE_ATTEMPTS, columns(moved, items=0, into=1))
+    for items in slices(connection, [item for item in gone if not item.is_new]):
+        stored = [item.id for item in items]
         connection.execute(DROP_ATTEMPTS, {"items": stored})
         connection.execute(DELETE_ITEMS, {"items": stored})
     return frees_names
@@ -146,22 +153,24 @@ def _write_failures(connection: Connection, state: State) -> None:
     handled, moved = state.effects.settled_failures()
     stored = [(pair, by) for pair, by in handled.items() if isinstance(pair, tuple)]
     for by in sorted({by for _, by in stored}):
-        failures.supersede(connection, [pair for pair, who in stored if who == by], by=by)
-    failures.repoint(
-        connection,
-        [
-            (*pair, into)
-            for pair, into in moved.items()
-            if isinstance(pair, tuple) and not state.items[into].is_deleted
-        ],
-    )
+        for some in slices(connection, [pair for pair, who in stored if who == by]):
+            failures.supersede(connection, some, by=by)
+    went = [
+        (*pair, into)
+        for pair, into in moved.items()
+        if isinstance(pair, tuple) and not state.items[into].is_deleted
+    ]
+    for part in slices(connection, went):
+        failures.repoint(connection, part)
 
 
 def slot_numbers(
     connection: Connection, state: State, changed: Sequence[Item] = ()
 ) -> dict[str, int]:
     """Return the numbers of the slots of what is written, by name."""
-    slots = {item.slot for item in changed}
+    slots: set[str] = set()
+    for items in slices(connection, changed, WIDE):
+        slots.update(item.slot for item in items)
     for some in slices(connection, list(state.new.values()), WIDE):
         slots.update(new.slot for new in some)
     return stored_slots.intern_slots(connection, slots)
@@ -188,9 +197,8 @@ def _write_items(
 
 def write_new(connection: Connection, state: State, slot_ids: dict[str, int]) -> None:
     """Write the items that were created and not looked at since, with their tags."""
-    items = list(state.new.items())
-    for at in range(0, len(items), SLICE):
-        part = items[at : at + SLICE]
+    for numbers in slices(connection, list(state.new)):
+        part = [(number, state.new[number]) for number in numbers]
         rows = [
             (number, new.slot, made.id, new.created_by, made.nice, new.not_before, new.text)
             for number, new in part

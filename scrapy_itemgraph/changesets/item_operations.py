@@ -336,7 +336,7 @@ def _merge(
     for name in gone.names:
         run.draft.give(name, into.id)
     into.names |= gone.names
-    run.draft.effects.items_moved.append((gone.id, into.id))
+    run.draft.effects.items_moved[gone.id] = into.id
     if run.current == gone.id:
         run.current = into.id
     gone.is_deleted = True
@@ -451,7 +451,12 @@ def update_data(run: ChangesetRun, operation: ops.UpdateData) -> None:
         create_item(run, ops.CreateItem(id=operation.id))
     item = run.item(operation.id)
     run.update(item)
-    _set_data(run, item, merged(operation.merge, item.data))
+    if item.owns_data and isinstance(operation.merge, Mapping):
+        item.data.update(operation.merge)  # not copied once for each of a great many updates
+        _set_data(run, item, item.data)
+    else:
+        _set_data(run, item, merged(operation.merge, item.data))
+        item.owns_data = True
     run.note(operation, "updated", item)
 
 

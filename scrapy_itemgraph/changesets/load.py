@@ -10,7 +10,7 @@ from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.changesets.state import TOMBSTONE, Blob, Item, Pair, Result, TaskRow
 from scrapy_itemgraph.model.operations import AttachBlob, DetachBlob, Expire, MergeItem, RenameItem
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import rest, slices
+from scrapy_itemgraph.postgres.engine import SLICE, WIDE, in_order, let_go, rest, slices
 from scrapy_itemgraph.store import blobs as stored_blobs
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ WORK = text("""
     JOIN work w ON w.item_id = wanted.id
 """)
 
-_OF_BLOBS = (AttachBlob, DetachBlob, MergeItem, RenameItem)
+_OF_BLOBS = frozenset({AttachBlob, DetachBlob, MergeItem, RenameItem})
 
 
 def send_tasks(connection: Connection, crawl_id: int) -> CursorResult[*tuple[Any, ...]]:
@@ -93,7 +93,7 @@ def load(
     """
     crawl_id = state.crawl_id
     mentioned = batch_names.Mentioned.by(slices(connection, operations))
-    keys = batch_names.keyed(connection, mentioned.existing | mentioned.takeable)
+    keys = batch_names.keyed(connection, mentioned.names)
     rest(connection, len(keys))
     names = list(keys)
     rest(connection, len(names))
@@ -106,24 +106,49 @@ def load(
     state.owners = dict(state.stored_owners)
     if mentioned.existing:
         taking.settle()  # who has a name that is spoken of has to be known first
-    owned = {state.owners.get(name) for name in mentioned.existing} - {None, TOMBSTONE}
-    wanted = {*claimed_items, *(owner for owner in owned if owner is not None)}
-    existing = [name for name in names if name in mentioned.existing] if mentioned.existing else []
-    tombstones = [name for name in existing if state.owners.get(name) == TOMBSTONE]
-    if tombstones:
-        wanted_keys = text_array(keys[name] for name in tombstones)
+    existing = _in_use(connection, names, mentioned.existing)
+    owned, tombstones = _owners(connection, state, existing)
+    for part in slices(connection, tombstones, WIDE):
+        wanted_keys = text_array(keys[name] for name in part)
         connection.execute(batch_names.LOCK_TOMBSTONES, {"crawl": crawl_id, "keys": wanted_keys})
-    items = _send_items(connection, sorted(wanted)) if wanted else None
+    wanted = owned | set(claimed_items)
+    items = [_send_items(connection, part) for part in in_order(connection, wanted, SLICE)]
     taking.settle()
-    if items is not None:
-        _read_items(items, state)
-        _read_blobs(connection, state, operations)
-    if existing and (owned or tombstones):
-        batch_names.check_still(
-            state, batch_names.resolve(connection, crawl_id, keys, existing), existing
-        )
-    if any(isinstance(operation, Expire) for operation in operations) and state.items:
-        state.claimed_pairs = _claimed_pairs(connection, sorted(state.items))
+    for (rows,) in slices(connection, items, 1):
+        _read_items(rows, state)
+    items.clear()
+    if not mentioned.kinds.isdisjoint(_OF_BLOBS):
+        _read_blobs(connection, state)
+    if owned or tombstones:
+        batch_names.check_still(connection, state, keys, existing)
+    if Expire in mentioned.kinds and state.items:
+        for numbers in in_order(connection, state.items, SLICE):
+            state.claimed_pairs |= _claimed_pairs(connection, numbers)
+    let_go(connection, keys, mentioned.existing, mentioned.created, mentioned.others)
+
+
+def _in_use(connection: Connection, names: Sequence[str], existing: Collection[str]) -> list[str]:
+    """Return those of the names, in their order, that are spoken of as existing."""
+    used: list[str] = []
+    for part in slices(connection, names if existing else (), WIDE):
+        used += [name for name in part if name in existing]
+    return used
+
+
+def _owners(
+    connection: Connection, state: State, names: Sequence[str]
+) -> tuple[set[int], list[str]]:
+    """Return the numbers of the items that have names, and the names that only stay taken."""
+    owned: set[int] = set()
+    tombstones: list[str] = []
+    for part in slices(connection, names, WIDE):
+        for name in part:
+            owner = state.owners.get(name)
+            if owner == TOMBSTONE:
+                tombstones.append(name)
+            elif owner is not None:
+                owned.add(owner)
+    return owned, tombstones
 
 
 def _claimed_pairs(connection: Connection, items: list[int]) -> set[Pair]:
@@ -163,12 +188,11 @@ def _read_items(rows: _Rows, state: State) -> None:
         items[item_id].results[task_id] = Result(*result)
 
 
-def _read_blobs(connection: Connection, state: State, operations: Sequence[Operation]) -> None:
-    """Read the blobs of the items that have some, where an operation may concern them."""
+def _read_blobs(connection: Connection, state: State) -> None:
+    """Read the blobs of the items that have some."""
     having = [item.id for item in state.items.values() if item.has_blobs]
-    if not having or not any(isinstance(one, _OF_BLOBS) for one in operations):
-        return
-    for row in connection.execute(stored_blobs.OF_ITEMS, {"items": number_array(having)}):
-        item = state.items[row.item_id]
-        blob = Blob(row.content_id, row.mime, row.attached_at)
-        item.blobs = {**item.blobs, row.name: blob}
+    for part in slices(connection, having):
+        for row in connection.execute(stored_blobs.OF_ITEMS, {"items": number_array(part)}):
+            item = state.items[row.item_id]
+            blob = Blob(row.content_id, row.mime, row.attached_at)
+            item.blobs = {**item.blobs, row.name: blob}

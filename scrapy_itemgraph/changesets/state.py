@@ -7,17 +7,20 @@ succeeds becomes part of the state. Nothing here touches the database.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from scrapy_itemgraph.model import input_checks, slots
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Mapping
     from datetime import datetime, timedelta
 
     from scrapy_itemgraph.model.operations import CreateItem
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 TOMBSTONE = 0
 """Owner of a name that stays taken after its item was deleted; item ids begin at 1."""
@@ -89,6 +92,7 @@ class Item:
     dropped_tags: set[str] = field(default_factory=set)
     blobs: Mapping[str, Blob] = field(default_factory=dict)  # replaced, never changed
     written_blobs: Mapping[str, Blob | None] = field(default_factory=dict)  # likewise
+    owns_data: bool = False  # nobody else has its data, which may be changed in place
 
     def copy(self) -> Item:
         """Return a copy whose containers are its own; values in them are replaced, not mutated."""
@@ -99,6 +103,7 @@ class Item:
             set_tags=set(self.set_tags),
             dropped_tags=set(self.dropped_tags),
             results={task: replace(result) for task, result in self.results.items()},
+            owns_data=False,
         )
 
     def set_tag(self, tag: str, value: Any) -> None:
@@ -221,12 +226,12 @@ class Effects:
     """What a changeset did besides changing items: to be written in the flush, and logged."""
 
     failures: list[Handled | Moved | Found] = field(default_factory=list)
-    items_moved: list[tuple[int, int]] = field(default_factory=list)
+    items_moved: dict[int, int] = field(default_factory=dict)  # where merges took them
 
     def add(self, other: Effects) -> None:
         """Take another's effects over."""
         self.failures += other.failures
-        self.items_moved += other.items_moved
+        self.items_moved.update(other.items_moved)
 
     def settled_failures(self) -> tuple[dict[Pair | Found, str], dict[Pair | Found, int]]:
         """Return what becomes of open failures: by whom handled, or to which item moved.
@@ -276,15 +281,19 @@ class State:
     reserved: dict[str, int | None] = field(default_factory=dict)
     stored_owners: dict[str, int | None] = field(default_factory=dict)
     claimed_pairs: set[tuple[int, int]] = field(default_factory=set)
-    taken: Container[str] = ()
+    taken: set[str] = field(default_factory=set)
     attached: int = 0  # blobs, so far
     effects: Effects = field(default_factory=Effects)
 
     def survivor(self, item_id: int) -> Item | None:
         """Return the item that an item is now, through merges; None if it was deleted."""
-        went = dict(self.effects.items_moved)
+        went = self.effects.items_moved
+        path: list[int] = []
         while item_id in went:
+            path.append(item_id)
             item_id = went[item_id]
+        for passed in path:  # the next way through a long chain of merges is short
+            went[passed] = item_id
         item = self.items.get(item_id)
         return None if item is None or item.is_deleted else item
 
@@ -340,9 +349,19 @@ class Draft:
 
     def keep(self) -> None:
         """Make the draft part of the state."""
-        self.state.owners.update(self._owners)
+        self.state.owners = _joined(self.state.owners, self._owners)
         self.state.items.update(self._items)
-        self.state.new.update(self._new)
+        self.state.new = _joined(self.state.new, self._new)
         for number in self._items.keys() & self.state.new.keys():
             del self.state.new[number]
         self.state.effects.add(self.effects)
+
+
+def _joined(old: dict[K, V], new: dict[K, V]) -> dict[K, V]:
+    """Return the union of two dicts, in which what is new counts; the larger one is taken over."""
+    if len(old) >= len(new):
+        old.update(new)
+        return old
+    for key, value in old.items():
+        new.setdefault(key, value)
+    return new

@@ -16,12 +16,12 @@ from scrapy_itemgraph.tools.known_names import KnownNames
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Sequence
 
-    from scrapy_itemgraph.model.operations import Changeset, Operation
+    from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.work import Applied
 
 _MOST = 50_000
 _OF_CHANGESET = 1000  # names that are learned of one
-_FREEING = {DeleteItem, DeleteAlias}
+FREEING = frozenset({DeleteItem, DeleteAlias})  # classes of operations that free names
 _TAKEN = {NEW, "known"}
 
 
@@ -32,18 +32,16 @@ class TakenNames:
         self._names = KnownNames(_MOST)
         self._freed = -1
 
-    def of_batch(self, operations: Collection[Operation], freed: int) -> Container[str]:
-        """Return the names that operations may take for taken, by the count that they find."""
+    def as_of(self, freed: int) -> Container[str]:
+        """Return the names that are taken, by the count that a batch finds."""
         if freed != self._freed:
             self._names = KnownNames(_MOST)
             self._freed = freed
-        return () if _may_free(operations) else self._names
+        return self._names
 
-    def learn(
-        self, changesets: Sequence[Changeset], applied: Sequence[Applied], freed: int
-    ) -> None:
+    def learn(self, applied: Sequence[Applied], freed: int) -> None:
         """Take note of what a batch created or found, once that is committed."""
-        if freed != self._freed or any(_may_free(one.operations) for one in changesets):
+        if freed != self._freed or any(one.may_free for one in applied):
             return  # what was created may be gone by the end of the same batch
         for one in applied:
             for note in islice(one.notes, _OF_CHANGESET):
@@ -51,8 +49,9 @@ class TakenNames:
                     self._names.add(note.text)
 
 
-def _may_free(operations: Collection[Operation]) -> bool:
-    return not _FREEING.isdisjoint(map(type, operations))
+def may_free(operations: Collection[Operation]) -> bool:
+    """Tell whether names that others know may be free after these operations."""
+    return not FREEING.isdisjoint(map(type, operations))
 
 
 def is_settled(operation: Operation, taken: Container[str]) -> TypeGuard[CreateItem]:

@@ -173,7 +173,7 @@ class Commits:
             return applied
 
         applied = await self._transactions.numbered(commit)
-        self._taken.learn(changesets, applied, freed)
+        self._taken.learn(applied, freed)
         return applied
 
 

@@ -153,13 +153,15 @@ class Applied:
 
     `outcome` is None when the claim was lost: nothing of the changeset was applied. `error` is set
     when an operation could not be carried out, so that a good execution ended as a failure;
-    `failed_at` is the operation's place in the changeset, from 0.
+    `failed_at` is the operation's place in the changeset, from 0. `may_free` tells that it deletes
+    items or aliases.
     """
 
     outcome: Outcome | None
     error: ErrorRecord | None = None
     notes: tuple[Note, ...] = ()
     failed_at: int | None = None
+    may_free: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

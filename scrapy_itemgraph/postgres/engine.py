@@ -11,6 +11,8 @@ import asyncio
 import math
 import time
 from functools import partial
+from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
@@ -19,14 +21,15 @@ from scrapy_itemgraph import exceptions
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.postgres import errors, urls
 from scrapy_itemgraph.postgres.async_engine import AsyncEngine
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import async_tools, logs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 logger = logs.logger(__name__)
 
 T = TypeVar("T")
+O = TypeVar("O", int, str)  # noqa: E741 - what can be put in order
 
 SLICE = 1000  # rows that one statement of a large batch has at most
 WIDE = 4 * SLICE  # where each row is little work
@@ -213,10 +216,15 @@ def _leave_standby(context: sa.engine.ExceptionContext) -> None:
 
 
 def breathe(connection: sa.Connection) -> None:
-    """Let the event loop turn once, where one is waiting for this connection's transaction."""
+    """Let the event loop turn once, where one is waiting for this connection's transaction.
+
+    A pipelined transaction is kept open, however long its client is at work.
+    """
     driver: Any = connection.connection.dbapi_connection
     if hasattr(driver, "run_async"):
-        driver.run_async(lambda _: asyncio.sleep(0))
+        driver.run_async(_turn)
+    if hasattr(connection, "tell_at_work"):
+        connection.tell_at_work()
 
 
 def rest(connection: sa.Connection, count: int) -> None:
@@ -233,3 +241,26 @@ def slices(
         if start:
             breathe(connection)
         yield given[start : start + size]
+
+
+def in_order(
+    connection: sa.Connection, given: Collection[O], size: int = WIDE
+) -> Iterator[list[O]]:
+    """Yield values sorted, in parts, and let the event loop turn meanwhile."""
+    runs = [sorted(part) for part in slices(connection, list(given), size)]
+    ordered = runs[0] if len(runs) == 1 else merge(*runs)
+    rows = iter(ordered)
+    while part := list(islice(rows, size)):
+        yield part
+        rest(connection, len(given))
+
+
+def let_go(connection: sa.Connection, *containers: async_tools.Emptied) -> None:
+    """Empty containers of a great many values, and let the event loop turn meanwhile."""
+    for container in containers:
+        for _ in async_tools.emptying(container):
+            breathe(connection)
+
+
+async def _turn(_: Any) -> None:
+    await asyncio.sleep(0)

@@ -8,6 +8,7 @@ under way (decision 22).
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncCursor, AsyncPipeline
 
 
+LONGEST_SILENCE = 1.0  # seconds between two statements of a transaction whose client is at work
 _MOST_PREPARED = 300  # statements, each with each combination of its parameters' types
 
 
@@ -113,6 +115,7 @@ class PipelinedConnection:
         self._driver: psycopg.AsyncConnection[Any] = _driver(connection)
         self._pipeline = pipeline
         self._tell_answered = answered
+        self._sent_at = time.monotonic()
         # A pooler has a process of its own behind a connection, and may give another to the next
         # transaction, which knows nothing of what was prepared on this one.
         self._prepares = self._driver.info.backend_pid == connection.info.get(PROCESS)
@@ -153,7 +156,17 @@ class PipelinedConnection:
         """Send a statement and return the first column of the first row of its answer."""
         return self.execute(statement, given).scalar()
 
+    def tell_at_work(self) -> None:
+        """Have a transaction not taken for lost whose client does something else meanwhile.
+
+        No answer is waited for; and the server, which ends what is idle, gets a statement.
+        """
+        self._tell_answered()
+        if time.monotonic() - self._sent_at > LONGEST_SILENCE:
+            self._sent("SELECT", None)
+
     def _sent(self, statement: str, given: Any) -> Answer:
+        self._sent_at = time.monotonic()
         cursor = _SyncedCursor(self._driver, row_factory=namedtuple_row)
         await_only(cursor.execute(statement, given, prepare=self._prepares))
         return Answer(self, cursor)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.postgres.engine import in_order
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.notify import notify
 from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS
@@ -258,14 +259,14 @@ def wake(connection: Connection, queue_ids: Iterable[int]) -> None:
     Called after the work was written: who parks a queue has it alone, so either it sees our work,
     or we see it parked.
     """
-    queues = sorted(set(queue_ids))
-    if not queues:
-        return
-    connection.execute(HOLD_QUEUES, {"queues": queues})
-    asleep = list(connection.execute(SLEEPING_QUEUES, {"queues": queues}).scalars())
-    if asleep:
-        for crawl in set(connection.execute(WAKE_QUEUES, {"queues": asleep}).scalars()):
-            notify(connection, crawl)
+    woken: set[int] = set()  # crawls
+    for queues in in_order(connection, set(queue_ids)):
+        connection.execute(HOLD_QUEUES, {"queues": queues})
+        asleep = list(connection.execute(SLEEPING_QUEUES, {"queues": queues}).scalars())
+        if asleep:
+            woken.update(connection.execute(WAKE_QUEUES, {"queues": asleep}).scalars())
+    for crawl in sorted(woken):
+        notify(connection, crawl)
 
 
 def find_or_make(

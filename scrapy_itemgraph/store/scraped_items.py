@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.feeds import Kept
+from scrapy_itemgraph.postgres.engine import slices
 from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
@@ -72,16 +73,15 @@ class Entry:
 
 def append(connection: Connection, crawl_id: int, entries: Sequence[Entry]) -> None:
     """Keep scraped items; the caller's transaction shares the crawl's lock."""
-    if not entries:
-        return
-    given = columns(
-        entries,
-        items="item_id",
-        tasks="task_id",
-        classes="scraped.item_class",
-        fields="scraped.fields",
-    )
-    connection.execute(APPEND, {"crawl": crawl_id, **given})
+    for part in slices(connection, entries):
+        given = columns(
+            part,
+            items="item_id",
+            tasks="task_id",
+            classes="scraped.item_class",
+            fields="scraped.fields",
+        )
+        connection.execute(APPEND, {"crawl": crawl_id, **given})
 
 
 def read(

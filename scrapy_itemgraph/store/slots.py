@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.postgres.engine import in_order
 from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sqlalchemy import Connection
+
+    Key = tuple[str, str]  # kind and name
 
 FIND_LIMITS = text("""
     SELECT l.kind, l.name, l.id
@@ -32,11 +35,27 @@ LOCK_LIMITS = text("""
 """)
 
 
-def intern_limits(
-    connection: Connection, keys: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], int]:
+def intern_limits(connection: Connection, keys: Iterable[Key]) -> dict[Key, int]:
     """Return the numbers of limits by kind and name, and make those that are new."""
-    wanted = sorted(set(keys))
+    return _interned(connection, sorted(set(keys)))
+
+
+def intern_slots(connection: Connection, names: Iterable[str]) -> dict[str, int]:
+    """Do so for slots, by their names, of which a page may link to a great many."""
+    numbers: dict[str, int] = {}
+    for part in in_order(connection, set(names)):
+        found = _interned(connection, [("slot", name) for name in part])
+        numbers.update((name, number) for (_, name), number in found.items())
+    return numbers
+
+
+def lock_limits(connection: Connection, limit_ids: Iterable[int]) -> None:
+    """Lock limits, slots among them, in the order in which all do."""
+    connection.execute(LOCK_LIMITS, {"limits": sorted(limit_ids)}).all()
+
+
+def _interned(connection: Connection, wanted: list[Key]) -> dict[Key, int]:
+    """Return the numbers of limits, sorted by kind and name, and make those that are new."""
     found = _find(connection, wanted)
     missing = [key for key in wanted if key not in found]
     if missing:
@@ -45,18 +64,7 @@ def intern_limits(
     return found
 
 
-def intern_slots(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """Do so for slots, by their names."""
-    numbers = intern_limits(connection, [("slot", name) for name in set(names)])
-    return {name: number for (_, name), number in numbers.items()}
-
-
-def lock_limits(connection: Connection, limit_ids: Iterable[int]) -> None:
-    """Lock limits, slots among them, in the order in which all do."""
-    connection.execute(LOCK_LIMITS, {"limits": sorted(limit_ids)}).all()
-
-
-def _find(connection: Connection, keys: list[tuple[str, str]]) -> dict[tuple[str, str], int]:
+def _find(connection: Connection, keys: list[Key]) -> dict[Key, int]:
     if not keys:
         return {}
     rows = connection.execute(FIND_LIMITS, columns(keys, kinds=0, names=1))

@@ -7,11 +7,22 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Coroutine,
+        Iterable,
+        Iterator,
+        MutableSequence,
+        MutableSet,
+        Sequence,
+    )
+
+    Emptied = dict[Any, Any] | MutableSequence[Any] | MutableSet[Any]
 
 T = TypeVar("T")
 
 LONGEST_TURN = 0.01  # seconds of work between two turns of the event loop
+_PART = 4000  # values that are let go of at once
 
 
 async def either(event: asyncio.Event, other: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
@@ -34,12 +45,40 @@ async def cancelled(running: Sequence[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*running, return_exceptions=True)
 
 
+def emptying(container: Emptied) -> Iterator[None]:
+    """Empty a container of a great many values, and yield after each part of them.
+
+    Python frees what nothing else refers to at once, which takes long where it is much. A small
+    container stays as it is: it may go with its owner.
+    """
+    if len(container) <= _PART:
+        return
+    take = container.popitem if isinstance(container, dict) else container.pop
+    while container:
+        for _ in range(min(_PART, len(container))):
+            take()
+        yield
+
+
+async def let_go(*containers: Emptied) -> None:
+    """Empty containers of a great many values, and let the loop turn meanwhile."""
+    turns = Turns()
+    for container in containers:
+        for _ in emptying(container):
+            if turns.is_due:
+                await turns.give()
+
+
 class Turns:
     """Tells a long piece of work when the event loop should have its turn."""
 
     __slots__ = ("_until",)
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Take note that the loop has turned."""
         self._until = time.perf_counter() + LONGEST_TURN
 
     @property
@@ -50,4 +89,11 @@ class Turns:
     async def give(self) -> None:
         """Let the loop turn once."""
         await asyncio.sleep(0)
-        self._until = time.perf_counter() + LONGEST_TURN
+        self.begin()
+
+    async def within(self, given: Iterable[T]) -> AsyncIterator[T]:
+        """Yield values, and let the loop turn meanwhile."""
+        for one in given:
+            if self.is_due:
+                await self.give()
+            yield one

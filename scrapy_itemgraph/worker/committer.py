@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.model.tallies import NO_TASK
 from scrapy_itemgraph.model.work import NEW, Outcome
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.tools.async_tools import Turns
+from scrapy_itemgraph.tools.async_tools import Turns, let_go
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.operations import Changeset
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.work import Applied
+    from scrapy_itemgraph.tools.async_tools import Emptied
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.outbox import Entry, Outbox
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
@@ -113,6 +114,7 @@ class Committer:
         finally:
             self.outbox.settle(back=back)
         counts: Counter[str] = Counter()
+        gone: list[Emptied] = []
         for entry, result in zip(batch, applied, strict=True):
             made = await self._report_notes(entry.where, result, counts)
             self._tally(entry, result, made)
@@ -122,10 +124,18 @@ class Committer:
                     await self.enqueuer.applied(entry.execution, result, has_freed=has_freed)
                 except Exception:  # a handler of signals, or a user's duplicates filter
                     logger.exception("%s: after the commit", entry.where)
-                entry.execution.committed()
+                gone += entry.execution.committed()
+            gone += [list(entry.changeset.operations), list(result.notes)]
         for name, count in counts.items():
             self.stats.inc_value(f"itemgraph/{name}", count)
         self.news.set()
+        turns = Turns()
+        del entry
+        batch.clear()
+        if turns.is_due:
+            await turns.give()
+        del result, applied
+        await let_go(*gone)
 
     def _tally(self, entry: Entry, applied: Applied, made: int) -> None:
         claim = entry.changeset.claim

@@ -6,12 +6,17 @@ which is shown apart. Steps are ours if the task's outermost coroutine, or the c
 `scrapy_itemgraph`. All others are Scrapy's, Twisted's and asyncio's: what Scrapy calls of ours,
 such as scheduler and middlewares, is in these, beside the same of plain Scrapy.
 
+With `--links` the first two pages have a great many links, the same: what is new to one is known to
+the other. The crawl ends some pages after them. All steps count then, without the spider's own
+code, for Scrapy's steps call ours for each link.
+
 The site is made up (`made_pages.py`), the server PostgreSQL with a crawl's settings. Run it by
 `make bench-parts`, or alone, with the number of pages as its argument.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +30,8 @@ from benchmarks import made_pages
 from benchmarks.end_to_end import backends
 
 PAGES = 10_000
+AFTER = 200  # pages that are crawled, those with the many links among them
+LONGEST = 0.05  # seconds of CPU that a step may take on a page that is made to do harm
 AIMS = {0.99: 0.005, 0.9999: 0.015}  # seconds of CPU of our own steps, by quantile
 SHARES = (0.5, 0.99, 0.999, 0.9999)
 
@@ -44,7 +51,7 @@ from collections import Counter
 from made import Own
 from scrapy import signals
 
-LONG = 0.004  # seconds: of a step that lasts longer the stack is taken
+LONG = 0.004  # seconds of CPU: of a step that takes more the stack is looked at
 EVERY = 0.002
 
 
@@ -54,10 +61,12 @@ class Steps:
         self.seen = {"ours": [], "others": []}
         self.long = []
         self.stacks = Counter()
+        self.here = Counter()  # those of the step under way
         self.collections = []
         self.collected = 0.0
         self.main = threading.get_ident()
-        self.began = None  # the step under way
+        self.clock = time.pthread_getcpuclockid(self.main)
+        self.began = None  # the step under way: the CPU of its thread when it began
         crawler.signals.connect(self.started, signal=signals.engine_started)
         crawler.signals.connect(self.stopped, signal=signals.engine_stopped)
 
@@ -73,7 +82,7 @@ class Steps:
         def timed(handle):
             kind, name = owner(handle._callback)
             collected, own, began = self.collected, Own.spent, thread_time()
-            self.began = time.monotonic()
+            self.began = began
             try:
                 return run(handle)
             finally:
@@ -82,7 +91,9 @@ class Steps:
                 spent -= self.collected - collected + Own.spent - own
                 seen[kind].append(spent)
                 if spent > LONG:
-                    long.append((spent, kind, name))
+                    long.append((spent, kind, name, self.here.most_common(3)))
+                if self.here:
+                    self.here = Counter()
 
         asyncio.events.Handle._run = timed
         threading.Thread(target=self.sample, daemon=True).start()
@@ -101,7 +112,7 @@ class Steps:
         while True:
             time.sleep(EVERY)
             began = self.began
-            if began is not None and time.monotonic() - began > LONG:
+            if began is not None and time.clock_gettime(self.clock) - began > LONG:
                 stack = traceback.extract_stack(sys._current_frames()[self.main])
                 ours = [
                     f"{one.name}:{one.lineno}"
@@ -109,7 +120,9 @@ class Steps:
                     if "/scrapy_itemgraph/" in one.filename
                 ]
                 last = f"{stack[-1].filename.rpartition('/')[2]}:{stack[-1].name}"
-                self.stacks[" > ".join([*ours[-4:], last])] += 1
+                where = " > ".join([*ours[-4:], last])
+                self.stacks[where] += 1
+                self.here[where] += 1
 
     def stopped(self):
         asyncio.events.Handle._run = self.run
@@ -151,13 +164,37 @@ def of_code(code):
 
 def main() -> None:
     """Crawl with each once, and print the quantiles, the worst steps and the collections."""
-    pages = int(sys.argv[1]) if len(sys.argv) > 1 else PAGES
+    parser = argparse.ArgumentParser(description="How long the event loop stands still.")
+    parser.add_argument("pages", type=int, nargs="?", default=PAGES)
+    parser.add_argument("--links", type=int, default=0, help="of each of the first two pages")
+    parser.add_argument("--hosts", type=int, default=1, help="that these links lead to")
+    parser.add_argument("--only", choices=made_pages.CONTESTANTS, action="append")
+    args = parser.parse_args()
+    pages, environment = args.pages, {"HOSTS": str(args.hosts)}
+    if args.links:
+        pages = AFTER
+        environment |= {"LINKS": str(args.links), "STARTS": "2", "STOP_AFTER": str(pages)}
     with servers.open_directory() as directory, servers.open_directory() as project:
         made_pages.write_project(project, steps=STEPS)
         with backends.postgres(directory) as backend:
-            for contestant in made_pages.CONTESTANTS:
-                seen = made_pages.crawl(project, contestant, backend.url, pages, "steps.Steps")
+            for contestant in args.only or made_pages.CONTESTANTS:
+                seen = made_pages.crawl(
+                    project, contestant, backend.url, pages, "steps.Steps", **environment
+                )
                 report(contestant, seen)
+                if args.links:
+                    report_longest(args.links, seen)
+
+
+def report_longest(links: int, seen: dict[str, Any]) -> None:
+    """Print the longest steps of a crawl, whosever, and what they did."""
+    longest = max(max(steps, default=0) for steps in seen["steps"].values())
+    print(f"pages of {links:,} links: the longest step took {1000 * longest:.1f} ms", end="")
+    print(f" (aim: less than {1000 * LONGEST:g})")
+    for spent, kind, name, stacks in seen["long"][:15]:
+        print(f"  {1000 * spent:.1f} ms, {kind}: {name}")
+        for stack, count in stacks:
+            print(f"      {count:>3} samples: {stack}")
 
 
 def report(contestant: str, seen: dict[str, Any]) -> None:
@@ -176,7 +213,7 @@ def report(contestant: str, seen: dict[str, Any]) -> None:
             reached = quantile(seen["steps"]["ours"], share)
             print(f"ours, p{100 * share:g}: {1000 * reached:.2f} ms (aim: {1000 * aim:g} at most)")
     by_name: dict[str, list[float]] = {}
-    for spent, kind, name in seen["long"]:
+    for spent, kind, name, _ in seen["long"]:
         by_name.setdefault(f"{kind}: {name}", []).append(spent)
     for name, spent in sorted(by_name.items(), key=lambda one: -one[1][0])[:10]:
         print(f"  {len(spent):>5} over 4 ms, at most {1000 * spent[0]:.1f}: {name}")

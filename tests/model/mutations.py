@@ -224,15 +224,15 @@ MUTATIONS = (
     Mutation(
         "a merge leaves attempts out",
         "changesets/flush.py",
-        "    if moved:\n        connection.execute(MOVE_ATTEMPTS",
-        "    if False:\n        connection.execute(MOVE_ATTEMPTS",
+        "if moved:\n            connection.execute(MOVE_ATTEMPTS",
+        "if False:\n            connection.execute(MOVE_ATTEMPTS",
     ),
     # Binary data
     Mutation(
         "a merge leaves binary data out",
         "changesets/load.py",
-        "(AttachBlob, DetachBlob, MergeItem, RenameItem)",
-        "(AttachBlob, DetachBlob)",
+        "{AttachBlob, DetachBlob, MergeItem, RenameItem}",
+        "{AttachBlob, DetachBlob}",
     ),
     Mutation(
         "a merge keeps the blob that was attached earlier",
@@ -299,7 +299,7 @@ MUTATIONS = (
     Mutation(
         "names that moved meanwhile are not noticed",
         "changesets/load.py",
-        "if existing and (owned or tombstones):",
+        "if owned or tombstones:",
         "if existing and not existing:",
     ),
 )

@@ -6,14 +6,14 @@ Callers hold the locks of these items.
 from __future__ import annotations
 
 from heapq import merge
-from itertools import islice, repeat
+from itertools import filterfalse, islice, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
 from scrapy_itemgraph.postgres import copying
 from scrapy_itemgraph.postgres.arrays import number_array
-from scrapy_itemgraph.postgres.engine import SLICE, rest, slices
+from scrapy_itemgraph.postgres.engine import SLICE, WIDE, in_order, let_go, rest, slices
 from scrapy_itemgraph.store.queues import find_or_make, wake
 from scrapy_itemgraph.store.sql_conditions import is_stale
 
@@ -157,24 +157,28 @@ def refresh(
             the first of a group is so of all.
 
     """
-    groups = {group[0]: group for group in new}
+    touched = set(item_ids)
+    groups: dict[int, Sequence[int]] = {}  # by their first
+    for some in slices(connection, list(new), WIDE):
+        groups.update((group[0], group) for group in some)
+    numbers = [*touched, *filterfalse(touched.__contains__, groups)]
     singles: list[tuple[int, _Work]] = []
     runs: list[Iterable[tuple[int, _Work]]] = [singles]  # each sorted
     awake: set[int] = set()
-    for part in slices(connection, sorted({*item_ids, *groups})):
-        added, moved = _refresh(connection, list(part), groups)
+    for part in in_order(connection, numbers, SLICE):
+        added, moved = _refresh(connection, part, groups)
         awake.update(work.queue_id for work in (*added, *moved))
-        for work in added:
+        for work in sorted(added):
             if len(group := groups.get(work.item_id, ())) > 1:
                 runs.append(zip(sorted(group), repeat(work), strict=False))
                 rest(connection, len(group))
             else:
                 singles.append((work.item_id, work))
-    singles.sort(key=_by_item)
     missing = merge(*runs, key=_by_item)
     while rows := list(islice(missing, SLICE)):
         connection.execute(INSERT_WORK, _columns(rows))
     wake(connection, awake)
+    let_go(connection, singles, groups, awake)
 
 
 def add_new(connection: Connection, groups: Iterable[Sequence[int]]) -> None:

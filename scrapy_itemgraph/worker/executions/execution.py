@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.throttle.limiter import Lane
+    from scrapy_itemgraph.tools.async_tools import Emptied
 
 
 LEG = "_itemgraph_leg"
@@ -315,8 +316,9 @@ class Execution:
             attached=() if self.is_doomed else tuple(self.attached),
         )
 
-    def committed(self) -> None:
-        """Let go of what it wanted changed; the context of some timer may have it for minutes."""
+    def committed(self) -> list[Emptied]:
+        """Return what it has no more use for; the context of some timer may have it for minutes."""
+        gone: list[Emptied] = [self.operations, self.scraped, self.discovered]
         self.operations = []
         self.attached = []
         self.scraped = []
@@ -324,6 +326,7 @@ class Execution:
         self.pattern = None
         if self.item is not None:
             self.item.forget_log()
+        return gone
 
     def _settle(self, outcome: Outcome, error: ErrorRecord | None) -> None:
         if self.outcome is not Outcome.OK:

@@ -255,6 +255,8 @@ class Enqueuer:
         self.duplicates.listen()
         are_only_counted = self.duplicates.are_only_counted
         for note in applied.notes:
+            if turns.is_due:
+                await turns.give()
             if note.label in _FREE_NAMES:
                 self._known.clear()
             if note.operation != EnqueueRequest.verb:
@@ -269,5 +271,3 @@ class Enqueuer:
                     self.duplicates.count()
                 else:
                     self._drop_known(found)
-            if turns.is_due:
-                await turns.give()

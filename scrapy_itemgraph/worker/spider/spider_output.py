@@ -126,8 +126,8 @@ class SpiderOutput:
         )
         held: list[Any] = []
         error: Exception | None = None
+        turns = Turns()
         try:
-            turns = Turns()
             async for output in result:
                 if turns.is_due and await self._is_stopped(execution, turns):
                     break
@@ -142,7 +142,8 @@ class SpiderOutput:
             self.broke(leg, error, response)
         is_stopped = execution.outcome is Outcome.RELEASED
         is_lost = is_stopped if error is None else execution.is_doomed
-        for stamped in self._stamped(leg, [] if is_lost else held, continues=is_owner):
+        stamped_held = self._stamped(leg, [] if is_lost else held, continues=is_owner)
+        async for stamped in turns.within(stamped_held):
             yield stamped
         if error is not None:
             raise error

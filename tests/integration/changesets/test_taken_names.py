@@ -58,7 +58,7 @@ def commit(crawl, taken, *given):
             crawl.connection, batch, crawl=shared, worker_id=crawl.worker, taken=taken
         )
     if taken is not None:
-        taken.learn(batch, applied, shared.names_freed)
+        taken.learn(applied, shared.names_freed)
     return [
         (one.outcome, one.error and one.error.message, [(n.label, n.text) for n in one.notes])
         for one in applied

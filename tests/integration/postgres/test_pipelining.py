@@ -16,7 +16,7 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.postgres import backend_activity
+from scrapy_itemgraph.postgres import backend_activity, pipelining
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres.pipelining import pipelined
 from scrapy_itemgraph.store.registry import crawls
@@ -112,6 +112,20 @@ def test_a_server_that_is_not_asked_further_is_idle_in_its_transaction(within, e
         return found
 
     assert within(work) == "idle in transaction"
+
+
+def test_a_transaction_whose_client_is_at_work_is_kept_open(within, monkeypatch):
+    """The server ends one in which nothing happens; a client that lets its loop turn is alive."""
+    monkeypatch.setattr(pipelining, "LONGEST_SILENCE", 0.01)
+
+    def work(connection):
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 500")
+        for _ in range(20):
+            time.sleep(0.1)
+            engines.breathe(connection)
+        return connection.execute(QUICK, {"number": 5}).scalar_one()
+
+    assert within(work) == 5
 
 
 def test_an_answer_is_read_like_sqlalchemys(within):

@@ -103,6 +103,23 @@ def test_what_the_server_works_on_is_not_given_up(database, monkeypatch):
     assert run(database, scenario, patience=0.4) == 8_000_000
 
 
+def test_a_client_at_work_between_statements_has_not_lost_its_answers(database, monkeypatch):
+    """Who lets the loop turn waits for nobody, however long its work lasts, answers unread."""
+    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.1)
+    begun = []
+
+    def work(connection):
+        begun.append(time.monotonic())
+        answer = connection.execute(sa.text("SELECT 1"))
+        while time.monotonic() - begun[0] < 4:
+            time.sleep(0.05)
+            engines.breathe(connection)
+        return answer.scalar()
+
+    assert run(database, lambda one: one.call(work, hot=True), patience=1.0) == 1
+    assert len(begun) == 1
+
+
 def test_a_long_transaction_of_short_statements_is_not_given_up(database):
     """Each answer counts: a huge commit in many slices may take longer than the patience."""
     times = []

@@ -12,6 +12,7 @@ from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.model.work import Applied, Outcome
+from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker.committer import Committer
 
 
@@ -178,3 +179,24 @@ def test_outcomes_are_counted_and_a_lost_claim_is_none():
         return parts.stat("itemgraph/committed"), parts.stat("itemgraph/lease_lost")
 
     assert asyncio.run(run()) == (1, 1)
+
+
+def test_what_a_great_commit_leaves_is_let_go_of_in_turns(monkeypatch):
+    """Operations and what was discovered are freed in parts, after others were told of news."""
+    monkeypatch.setattr(async_tools, "LONGEST_TURN", 0.0)
+
+    async def run() -> tuple[bool, list[int]]:
+        parts = Parts()
+        execution = parts.claimed()
+        leg = execution.open_leg()
+        execution.operations += [CreateItem("A")] * 20_000
+        execution.discovered |= dict.fromkeys(map(str, range(20_000)))
+        held = [execution.operations, execution.discovered]
+        leg.close()
+        committing = asyncio.ensure_future(committer(parts).flush())
+        await parts.news.wait()
+        is_under_way = bool(held[0]) and not committing.done()
+        await committing
+        return is_under_way, [len(one) for one in held]
+
+    assert asyncio.run(run()) == (True, [0, 0])

@@ -11,6 +11,7 @@ from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, Note, Outcome, RedirectAnswer
+from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 from scrapy_itemgraph.worker.spider.redirects import Redirects
@@ -80,6 +81,28 @@ def test_what_a_commit_made_known_is_refused_until_names_are_freed():
         return [*taken, yielded(parts, parts.claimed(3).open_leg(), Request(URL))]
 
     assert asyncio.run(run()) == [False, True]
+
+
+def test_the_loop_turns_while_a_great_many_notes_are_looked_at(monkeypatch):
+    """Also where none of them is of a request, as after a task that created items."""
+    monkeypatch.setattr(async_tools, "LONGEST_TURN", 0.0)
+    seen = []
+
+    async def beat() -> None:
+        while True:
+            seen.append(1)
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        parts = parts_with()
+        notes = (Note(operation="create_item", label="new", text="A", shown="A"),) * 50
+        with running(beat()):
+            await parts.enqueuer.applied(
+                parts.claimed(), Applied(outcome=Outcome.OK, notes=notes), has_freed=False
+            )
+
+    asyncio.run(run())
+    assert len(seen) >= 50
 
 
 def test_a_request_goes_to_the_engine_only_where_somebody_hears_of_it():

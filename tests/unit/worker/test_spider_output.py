@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from parts import URL, Parts, a_claim
+from parts import URL, Parts, a_claim, running
 from scrapy import Request, Spider
 from scrapy.exceptions import CloseSpider, IgnoreRequest
 from twisted.internet.error import ConnectionRefusedError as RefusedConnectionError
@@ -18,11 +18,15 @@ from scrapy_itemgraph.exceptions import ForeignOutputError, SessionExpired
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import UpdateData
 from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
 from scrapy_itemgraph.worker.spider.spider_output import Errback, SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 CHANGE = UpdateData({"title": "a title"})
 ITEM = {"name": "one"}
@@ -164,6 +168,32 @@ def test_a_known_request_of_which_nobody_hears_goes_no_further():
         assert not one.leg.children
 
     asyncio.run(scrape())
+
+
+def test_the_loop_turns_while_what_a_task_held_back_goes_on(monkeypatch):
+    """A task's items and requests wait for its end; a great many do not go on in one step."""
+    monkeypatch.setattr(async_tools, "LONGEST_TURN", 0.0)
+    seen = []
+
+    async def beat() -> None:
+        while True:
+            seen.append(1)
+            await asyncio.sleep(0)
+
+    async def scrape() -> None:
+        one = Scrape()
+        with running(beat()):
+            async for _ in one.outputs.taken(one.leg, one.callback, aiter_of([ITEM] * 50)):
+                before = len(seen)
+        assert before >= 2 * 50  # each is taken, and then goes on
+
+    asyncio.run(scrape())
+
+
+async def aiter_of(outputs: list[Any]) -> AsyncIterator[Any]:
+    """Yield outputs as a callback does."""
+    for output in outputs:
+        yield output
 
 
 def test_nothing_of_a_task_that_raised_goes_on():

@@ -1,0 +1,71 @@
+"""Turns of the event loop amid long work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from scrapy_itemgraph.tools import async_tools
+from scrapy_itemgraph.tools.async_tools import Turns
+
+MANY = 10_000
+
+
+@pytest.fixture(autouse=True)
+def _always_due(monkeypatch):
+    """Let a turn be due at once."""
+    monkeypatch.setattr(async_tools, "LONGEST_TURN", 0.0)
+
+
+async def counted(work):
+    """Return how often another task has its turn while work is done."""
+    seen = Counter()
+
+    async def beat():
+        while True:
+            seen["turns"] += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(beat())
+    try:
+        await work
+    finally:
+        other.cancel()
+    return seen["turns"]
+
+
+@pytest.mark.parametrize("kind", [list, set, dict.fromkeys])
+def test_a_great_many_values_are_let_go_of_in_parts(kind):
+    """The container is empty in the end, and the loop has turned meanwhile."""
+    container = kind(range(MANY))
+
+    turns = asyncio.run(counted(async_tools.let_go(container)))
+
+    assert not container
+    assert turns > 1
+
+
+def test_a_few_values_stay_where_they_are():
+    """They go with their owner, and cost nothing before."""
+    container = [1, 2, 3]
+
+    turns = asyncio.run(counted(async_tools.let_go(container)))
+
+    assert container == [1, 2, 3]
+    assert turns == 0
+
+
+def test_what_is_gone_through_in_turns_comes_in_its_order():
+    """Each value is there once, and the loop turns between them."""
+    found = []
+
+    async def go():
+        async for one in Turns().within(range(20)):
+            found.append(one)  # noqa: PERF401 - an async comprehension has no turns of its own
+
+    turns = asyncio.run(counted(go()))
+
+    assert found == list(range(20))
+    assert turns >= 20
