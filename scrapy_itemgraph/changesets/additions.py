@@ -38,16 +38,10 @@ class Addition(NamedTuple):
     """An item to be created, as it will be written."""
 
     slot: str
-    nice: int | None
     not_before: datetime | timedelta | None
     row: str  # the first columns of ITEMS
-    tags: tuple[str, ...]
     tag_rows: tuple[str, ...]  # what follows the item in rows of TAGS, but for the crawl
-
-    @property
-    def alike(self) -> Hashable:
-        """Return what decides about its work."""
-        return self.slot, self.nice, self.not_before, self.tags
+    alike: Hashable  # what decides about its work
 
 
 class Names(NamedTuple):
@@ -85,7 +79,8 @@ class Additions:
         nice = copying.NULL if one.nice is None else one.nice
         data = copying.field(input_checks.write_json(one.data))
         row = f"{copying.field(one.id)}\t{data}\t{copying.field(one.created_by)}\t{nice}\t"
-        return Addition(slot_of(one), one.nice, one.not_before, row, names, rows)
+        slot, start = slot_of(one), one.not_before
+        return Addition(slot, start, row, rows, (slot, one.nice, start, names))
 
     def _texts(self, tags: Tags) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the names of tags, and all that is written of them."""

@@ -172,7 +172,7 @@ def add(call: Call) -> None:
     """Add an item, unless its id is taken: then nothing changes.
 
     A crawl that --crawl names is made if it does not exist. An id from standard input that is a URL is
-    its data's url as well, unless --data is given; five thousand are added in a transaction.
+    its data's url as well, unless --data is given; ten thousand are added in a transaction.
     """  # noqa: E501 - lines as they are printed
     if call.given.id == "-":
         _add_many(call)

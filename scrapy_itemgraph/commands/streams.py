@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # A transaction has so many operations, or fewer where their lines are long. More of them cost less
 # each, and hold their locks for longer: of those that only create items it may be more.
 STEP = 1000
-STEP_OF_ADDITIONS = 5000
+STEP_OF_ADDITIONS = 10_000
 STEP_BYTES = 8_000_000
 LINE_BYTES = 64_000_000
 
