@@ -354,6 +354,11 @@ class Both:
         large = sorted(number for number, one in left.items() if len(one) >= LARGE)
         assert self.contents.files() == large
 
+    def note_collected(self) -> None:
+        """Forget when contents were named that somebody else has collected since."""
+        left = set(reading.stored_contents(self.connection).values())
+        self.named_at = {one: at for one, at in self.named_at.items() if one in left}
+
     def start(self, tasks: Mapping[str, Task]) -> None:
         """Start with other code; `sweep` brings it to the items."""
         self.ours.register(swept=False, **declared(tasks))

@@ -433,11 +433,13 @@ class TwoAtOnce(AnyHistory):
     ) -> None:
         commit = Commit(self.both, [*self._with_claims(batch), (None, {"operations": last})])
         self._overlap(commit, Collect(self.both), moment)
+        self.both.note_collected()
 
     @rule(batch=batches, moment=st.sampled_from(["its commit", "it deletes contents"]))
     def commit_amid_a_collection(self, batch: list[dict[str, Any]], moment: str) -> None:
         commit = Commit(self.both, self._with_claims(batch))
         self._overlap(Collect(self.both), commit, moment)
+        self.both.note_collected()
 
     def _overlap(self, first: Any, second: Any, moment: str) -> None:
         Overlap(self.both, self.actors).run(first, second, moment)
