@@ -28,6 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "scrapy_itemgraph"
+TESTS = ("tests/model/test_model.py", "tests/model/test_batches.py")  # the best first
 HUNG = 1800.0  # seconds
 PASSED, FAILED = 0, 1  # pytest's exit codes; others say that nothing was tested
 
@@ -376,7 +377,7 @@ def _run(mutation: Mutation | None, examples: int, seed: int) -> tuple[str, floa
         found = subprocess.run(where, env=environment, capture_output=True, text=True, check=True)
         assert found.stdout.startswith(folder), f"not the copy, but {found.stdout}"
         options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
-        command = [sys.executable, "-P", "-m", "pytest", *options, "tests/model"]
+        command = [sys.executable, "-P", "-m", "pytest", *options, *TESTS]
         try:
             done = subprocess.run(
                 command,

@@ -239,14 +239,28 @@ class AnyHistory(RuleBasedStateMachine):
     def die(self, limit: int, alone: bool) -> None:
         self.both.die(1 if alone else limit, alone=alone)
 
-    @rule(end=any_ends, alone=st.booleans())
-    def commit_what_another_has_claimed_since(self, end: dict[str, Any], alone: bool) -> None:
-        """Let a worker that was taken for dead end what another has claimed since."""
+    @rule(
+        act=st.sampled_from(["end", "end", "redirect", "refile", "release"]),
+        end=any_ends,
+        alone=st.booleans(),
+    )
+    def go_on_with_what_another_has_claimed_since(
+        self, act: str, end: dict[str, Any], alone: bool
+    ) -> None:
+        """Let a worker that was taken for dead go on with what another has claimed since."""
         before = len(self.both.claims)
         self.both.die(1, alone=False)
-        if len(self.both.claims) > before:
-            lost, _ = self.both.claims.pop()
-            successors = self.both.claim(1000)
+        if len(self.both.claims) == before:
+            return
+        lost, worker = self.both.claims.pop()
+        successors = self.both.claim(1000)
+        if act == "redirect":
+            self.both.redirect(lost, "zombie", "http://r.example/zombie")
+        elif act == "refile":
+            self.both.refile(lost, worker, "refiled.example")
+        elif act == "release":
+            self.both.release(lost)
+        else:
             ends = [] if alone else [(claim, {}) for claim in successors[:1]]
             self.both.end([*ends, (lost, end)])
 
