@@ -114,8 +114,9 @@ class Claim:
             data = model.items[pair.item].data
             assert one.item.data == data, f"claimed with {one.item.data}, and not {data}"
             result = model.items[pair.item].results.get(pair.task)
-            was_expired = result is not None and result.expired is not None
-            assert (one.invalidated_at is not None) == was_expired, "claimed with another expiry"
+            if result is not None and result.completed is not None:  # else it means nothing yet
+                is_expired = one.invalidated_at is not None
+                assert is_expired == (result.expired is not None), "claimed with another expiry"
             beside = [other for other, work in model.work.items() if work.token is not None]
             excluded = [other for other in beside if model.excludes(pair, other)]
             assert not excluded, f"{one.item.id} {one.task} was claimed beside {excluded}"
