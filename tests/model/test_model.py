@@ -93,6 +93,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(given=some(OUTSIDE, *EVERYTHING, most=2))
     def act_from_outside(self, given: tuple[Any, ...]) -> None:
         self.both.apply(*given)
+        self.both.compare()  # also before anybody has noticed what is due
 
     @rule(given=additions)
     def add_in_bulk(self, given: list[ops.CreateItem]) -> None:
@@ -134,7 +135,11 @@ class AnyHistory(RuleBasedStateMachine):
     def run_one_that_yields_requests(self, end: dict[str, Any]) -> None:
         self._end_one(end)
 
-    @rule(given=some(INSIDE, *EVERYTHING, most=2), end=any_ends, hours=st.sampled_from([0, 2.5]))
+    @rule(
+        given=some(INSIDE, *EVERYTHING, most=2) | st.just((ops.Expire(),)),
+        end=any_ends,
+        hours=st.sampled_from([0, 2.5]),
+    )
     def change_an_item_under_its_claim(
         self, given: tuple[Any, ...], end: dict[str, Any], hours: float
     ) -> None:
@@ -168,7 +173,7 @@ class AnyHistory(RuleBasedStateMachine):
         name=blob_names,
         given=st.tuples(contents, contents),
         before=some(OUTSIDE, "blobs", most=2),
-        later=st.booleans(),
+        how=st.sampled_from(["later", "at once", "at once", "deleted"]),
     )
     def attach_and_merge(
         self,
@@ -176,21 +181,27 @@ class AnyHistory(RuleBasedStateMachine):
         name: str,
         given: tuple[bytes, bytes],
         before: tuple[Any, ...],
-        later: bool,
+        how: str,
     ) -> None:
-        """Merge two items that have contents of one name, perhaps in one transaction."""
+        """Merge two items that have contents of one name, perhaps in one transaction.
+
+        What was attached there cannot be deleted there.
+        """
         first, second, *_ = two
         one, other = (
             ops.AttachBlob(name, content, id=item)
             for item, content in zip((first, second), given, strict=True)
         )
-        if later:
+        merge = ops.MergeItem(first, id=second)
+        if how == "deleted":
+            self.both.apply(other, merge, ops.DeleteItem(first))
+        elif how == "at once":
+            self.both.apply(one, other, merge)
+        else:
             self.both.apply(one)
             self.both.let_pass(0.25, staged=True)
             self.both.apply(*before)
-            self.both.apply(other, ops.MergeItem(first, id=second))
-        else:
-            self.both.apply(one, other, ops.MergeItem(second, id=first))
+            self.both.apply(other, merge)
 
     @rule(now=st.booleans())
     def collect(self, now: bool) -> None:
@@ -297,6 +308,35 @@ class AnyHistory(RuleBasedStateMachine):
         self.both.start(STARTS[start])
         self.both.sweep()
 
+    @rule(start=st.integers(0, len(STARTS) - 1), limit=st.integers(2, 9))
+    def start_anew_with_all_to_do(self, start: int, limit: int) -> None:
+        """Let what there is to choose from be much: all results are expired, and code is new."""
+        self._expire_all()
+        self.both.start(STARTS[start])
+        self.both.sweep()
+        self.both.claim(limit)
+
+    @rule(start=st.sampled_from([1, 2]), tag=st.sampled_from(["page", "list"]))
+    def stop_a_task_and_let_it_go_on(self, start: int, tag: str) -> None:
+        """Let tasks fail until they stop; then the items that failed call for them no more."""
+        self.both.start(STARTS[start])
+        self.both.sweep()
+        self._expire_all()
+        failed: dict[str, str] = {}  # tasks, and the items that they failed on
+        for _ in range(2):  # what others depend on is first
+            ends = []
+            for claim in self.both.claim(1000):
+                is_fragile = self.both.model.tasks[claim.task].max_failures is not None
+                if is_fragile and claim.task not in failed:
+                    failed[claim.task] = claim.item.id
+                    ends.append((claim, {"outcome": "failed"}))
+                else:
+                    ends.append((claim, {"outcome": "released" if is_fragile else "ok"}))
+            self.both.end(ends)
+        self.both.claim(1000)
+        self.both.apply(*(ops.RemoveTag(tag, id=item) for item in failed.values()))
+        self.both.claim(1000)
+
     @rule(start=st.integers(0, len(STARTS) - 1), outcomes=st.lists(endings, min_size=1, max_size=3))
     def start_anew_amid_executions(self, start: int, outcomes: list[str]) -> None:
         """Let executions end that began before the code changed."""
@@ -365,6 +405,11 @@ class AnyHistory(RuleBasedStateMachine):
     @invariant()
     def they_are_the_same(self) -> None:
         self.both.check()
+
+    def _expire_all(self) -> None:
+        """Make all results stale."""
+        items = [item.name for item in self.both.model.items.values()]
+        self.both.apply(*(ops.Expire(id=name) for name in items))
 
     def _a_claim(self) -> Any:
         """Return the newest claim that lives, or make one; None if there is nothing to claim."""
