@@ -1,6 +1,6 @@
-"""COPY of rows that are many: half of what an INSERT of them costs the server.
+"""COPY of rows that are many, which costs the server less than an INSERT of them.
 
-Their text is what COPY reads: columns between tabs, a row a line, NULL as `NULL`.
+Their text is what COPY reads: columns between tabs, a row a line, a null as the constant `NULL`.
 """
 
 from __future__ import annotations
