@@ -207,15 +207,20 @@ class WorkerWatchdog:
             one.lock = locks[0] if locks else None
             if at_work:
                 one.waits_since = time.monotonic()
-        if late and not at_work and not locks:
-            self._cut_unowned()
+        if late and not at_work and not locks and self._cut_unowned():
+            self._say_lost(max(late, key=lambda one: one.waited))
 
-    def _cut_unowned(self) -> None:
-        """Cut the connections that nobody has yet and that do not answer."""
+    def _cut_unowned(self) -> int:
+        """Cut the connections that nobody has yet and that do not answer; return how many."""
         owned = {one.connection for one in self._attempts}
-        for connection in list(self._opened):
-            if connection not in owned and backend_activity.is_waiting(connection):
-                backend_activity.cut(connection)
+        mute = [
+            connection
+            for connection in self._opened
+            if connection not in owned and backend_activity.is_waiting(connection)
+        ]
+        for connection in mute:
+            backend_activity.cut(connection)
+        return len(mute)
 
     def _give_up(self) -> None:
         for one in list(self._attempts):

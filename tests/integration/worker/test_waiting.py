@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
+from proxies import proxy
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph import transactions, worker_watchdog
@@ -118,6 +119,26 @@ def test_a_client_at_work_between_statements_has_not_lost_its_answers(database, 
 
     assert run(database, lambda one: one.call(work, hot=True), patience=1.0) == 1
     assert len(begun) == 1
+
+
+def test_a_connection_that_fell_silent_while_nobody_used_it_is_replaced(
+    engine, monkeypatch, caplog
+):
+    """What rests in the pool is asked first whether it lives; the log says that it does not."""
+    monkeypatch.setattr(worker_watchdog, "LOOK_AFTER", 0.5)
+    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
+
+    with proxy(engine) as (network, url):
+
+        async def scenario(one):
+            first = await one.patiently(lambda connection: connection.scalar(PROCESS))
+            network.forget()
+            return first, await one.patiently(lambda connection: connection.scalar(PROCESS))
+
+        first, second = run(url, scenario)
+
+    assert first != second
+    assert caplog.text.count("was lost on the way to or from the database") == 1
 
 
 def test_a_long_transaction_of_short_statements_is_not_given_up(database):
