@@ -93,7 +93,9 @@ def apply(
         operations = _unsettled(connection, state, operations, taken.as_of(crawl.names_freed))
     load(connection, state, operations, claimed_items)
     state.claimed_pairs |= ended_pairs  # each until its own changeset has run
-    endings = {id(c): _run(connection, state, c, spider) for c in running}
+    endings: dict[int, _Ending] = {}
+    for state.turn, changeset in enumerate(running):
+        endings[id(changeset)] = _run(connection, state, changeset, spider)
     frees_names = flush(connection, state)
     given_back = {row.token for row in freed}
     tried = [c for c in kept if c.claim is not None and c.claim.token in given_back]

@@ -24,19 +24,21 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.changesets.state import Item, Result, State
 
-    # number, slot, id, created_by, nice, not_before, data as JSON
-    Row = tuple[int, str, str, str | None, int | None, datetime | None, str]
+    # number, slot, id, created_by, nice, not_before, data as JSON, turn of its latest update
+    Row = tuple[int, str, str, str | None, int | None, datetime | None, str, int]
     TagRow = tuple[int, str, str | None]  # number of the item, name, value as JSON
 
 INSERT_ITEMS = text("""
     INSERT INTO items (id, crawl_id, slot_id, name, data, created_by, nice, not_before,
         created_at, updated_at)
-    SELECT id, :crawl, slot_id, name, data, created_by, nice, not_before, :now, :now
+    SELECT id, :crawl, slot_id, name, data, created_by, nice, not_before, :now,
+        CAST(:now AS timestamptz) + turn * interval '1 microsecond'
     FROM ROWS FROM (
         unnest(CAST(:items AS bigint[]), CAST(:slots AS int[]), CAST(:names AS text[]),
-            CAST(:created_by AS text[]), CAST(:nice AS int[]), CAST(:not_before AS timestamptz[])),
+            CAST(:created_by AS text[]), CAST(:nice AS int[]), CAST(:not_before AS timestamptz[]),
+            CAST(:turns AS int[])),
         json_array_elements(CAST(:data AS json)))
-        AS new(id, slot_id, name, created_by, nice, not_before, data)
+        AS new(id, slot_id, name, created_by, nice, not_before, turn, data)
 """)
 
 UPDATE_ITEMS = text("""
@@ -180,10 +182,10 @@ def _write_items(
     connection: Connection, state: State, slot_ids: dict[str, int], changed: Sequence[Item]
 ) -> None:
     rows = [
-        (item.id, item.slot, item.name, item.created_by, item.nice, item.not_before, text)
+        (item.id, item.slot, item.name, item.created_by, item.nice, item.not_before, text, turn)
         for item in changed
         if item.is_new
-        for text in [_json(item.data)]
+        for text, turn in [(_json(item.data), state.turn_of(item.updated_at))]
     ]
     if rows:
         insert_items(connection, rows, state, slot_ids)
@@ -200,9 +202,9 @@ def write_new(connection: Connection, state: State, slot_ids: dict[str, int]) ->
     for numbers in slices(connection, list(state.new)):
         part = [(number, state.new[number]) for number in numbers]
         rows = [
-            (number, new.slot, made.id, new.created_by, made.nice, new.not_before, new.text)
+            (number, new.slot, op.id, new.created_by, op.nice, new.not_before, new.text, new.turn)
             for number, new in part
-            for made in [new.operation]
+            for op in [new.operation]
         ]
         insert_items(connection, rows, state, slot_ids)
         tags = [
@@ -217,7 +219,7 @@ def insert_items(
     connection: Connection, rows: Sequence[Row], state: State, slot_ids: dict[str, int]
 ) -> None:
     """Write new items."""
-    numbers, slots, names, created_by, nice, not_before, texts = zip(*rows, strict=True)
+    numbers, slots, names, created_by, nice, not_before, texts, turns = zip(*rows, strict=True)
     given = {
         "crawl": state.crawl_id,
         "now": state.now,
@@ -227,6 +229,7 @@ def insert_items(
         "created_by": text_array(created_by),
         "nice": number_array(nice),
         "not_before": list(not_before),
+        "turns": number_array(turns),
         # One document: quotes in the elements of an array would each be escaped once more.
         "data": f"[{','.join(texts)}]",
     }

@@ -184,7 +184,9 @@ def _create(run: ChangesetRun, operation: ops.CreateItem) -> None:
     for name in names:
         run.draft.give(name, number)
     created_by = operation.created_by or _creator(run)
-    run.draft.add(number, New(operation, names, created_by, not_before, slot_of(operation)))
+    turn = run.draft.state.turn
+    new = New(operation, names, created_by, not_before, slot_of(operation), turn)
+    run.draft.add(number, new)
     run.note(operation, NEW, operation)
 
 
@@ -241,7 +243,7 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest
         and (result.completed_at or result.created_at or before) < before
     }
     for task_id, result in old.items():
-        result.invalidated_at = run.draft.state.now
+        result.invalidated_at = run.draft.state.moment
         result.is_held = False
         result.is_changed = True
         run.draft.effects.failures.append(Handled((item.id, task_id), by="fetched again"))
@@ -463,7 +465,7 @@ def update_data(run: ChangesetRun, operation: ops.UpdateData) -> None:
 def _set_data(run: ChangesetRun, item: Item, data: dict[str, Any]) -> None:
     item.data = data
     item.slot = slots.slot_of(data)
-    item.updated_at = run.draft.state.now
+    item.updated_at = run.draft.state.moment
     item.is_changed = True
 
 

@@ -55,7 +55,7 @@ def expire(run: ChangesetRun, operation: ops.Expire) -> None:
             if (item.id, task.id) not in run.draft.state.claimed_pairs or run.is_own(item, task):
                 continue
             result = item.results[task.id] = Result(version=task.version)
-        result.invalidated_at = run.draft.state.now
+        result.invalidated_at = run.draft.state.moment
         result.is_held = False
         result.is_changed = True
         run.draft.effects.failures.append(Handled((item.id, task.id), by="expired"))
@@ -82,7 +82,7 @@ def _set_expiry(run: ChangesetRun, result: Result, task: TaskRow, operation: ops
     assert result.completed_at is not None
     ttl = task.ttl if operation.ttl is None else input_checks.parse_ttl(operation.ttl)
     moment = None if ttl is None else result.completed_at + ttl
-    result.expire_at(moment, run.draft.state.now, overridden=operation.ttl is not None)
+    result.expire_at(moment, run.draft.state.moment, overridden=operation.ttl is not None)
 
 
 def complete(
@@ -95,7 +95,7 @@ def complete(
     is_held: bool = False,
 ) -> Result:
     """Make a pair's result complete as of now; without `metadata` it keeps what it has."""
-    now = run.draft.state.now
+    now = run.draft.state.moment
     result = item.results.get(task.id)
     if result is None:
         result = item.results[task.id] = Result(version=version)
@@ -132,6 +132,6 @@ def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
     if run.own_ttl is not None:
         _set_expiry(run, result, task, run.own_ttl)
     if is_failed and task.is_callback:
-        result.invalidated_at = run.draft.state.now  # to run again once it is handled
+        result.invalidated_at = run.draft.state.moment  # to run again once it is handled
     elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:
-        result.invalidated_at = invalidated_at or run.draft.state.now
+        result.invalidated_at = invalidated_at or run.draft.state.moment

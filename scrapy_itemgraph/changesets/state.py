@@ -7,6 +7,7 @@ succeeds becomes part of the state. Nothing here touches the database.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from scrapy_itemgraph.model import input_checks, slots
@@ -15,12 +16,13 @@ from scrapy_itemgraph.model.request_operations import EnqueueRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime, timedelta
 
     from scrapy_itemgraph.model.operations import CreateItem
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_TURN = timedelta(microseconds=1)  # between two changesets of a batch
 
 TOMBSTONE = 0
 """Owner of a name that stays taken after its item was deleted; item ids begin at 1."""
@@ -153,6 +155,7 @@ class New(NamedTuple):
     created_by: str | None
     not_before: datetime | None
     slot: str
+    turn: int  # of the changeset that creates it: see State
 
     @property
     def text(self) -> str:
@@ -162,7 +165,7 @@ class New(NamedTuple):
             return operation.text
         return input_checks.write_json(dict(operation.data))
 
-    def item(self, number: int, now: datetime) -> Item:
+    def item(self, number: int, moment: datetime) -> Item:
         """Return the item that it becomes, to be looked at or changed."""
         item = Item(
             id=number,
@@ -172,7 +175,7 @@ class New(NamedTuple):
             created_by=self.created_by,
             nice=self.operation.nice,
             not_before=self.not_before,
-            updated_at=now,
+            updated_at=moment,
             names=set(self.names),
             is_new=True,
             is_changed=True,
@@ -267,12 +270,14 @@ class State:
     `candidates` are numbers drawn for items that may be created, `spares` those for items that
     are created again under a name that was freed; `reserved` are the names inserted
     by this batch with the number that stands there; `stored_owners` is what others had stored.
-    `taken` are names that somebody has, whoever that is.
+    `taken` are names that somebody has, whoever that is. `turn` is the place of the changeset that
+    runs in the batch, from 0: each has a moment of its own, for merges keep what is later.
     """
 
     crawl_id: int
     now: datetime
     tasks: dict[str, TaskRow]
+    turn: int = 0
     owners: dict[str, int | None] = field(default_factory=dict)
     items: dict[int, Item] = field(default_factory=dict)
     new: dict[int, New] = field(default_factory=dict)
@@ -284,6 +289,19 @@ class State:
     taken: set[str] = field(default_factory=set)
     attached: int = 0  # blobs, so far
     effects: Effects = field(default_factory=Effects)
+
+    @property
+    def moment(self) -> datetime:
+        """When the changeset that runs does what it does."""
+        return self.moment_of(self.turn)
+
+    def moment_of(self, turn: int) -> datetime:
+        """Return the moment of a changeset of the batch."""
+        return self.now + turn * _TURN
+
+    def turn_of(self, moment: datetime | None) -> int:
+        """Return which changeset of the batch did what has a moment of it."""
+        return 0 if moment is None else (moment - self.now) // _TURN
 
     def survivor(self, item_id: int) -> Item | None:
         """Return the item that an item is now, through merges; None if it was deleted."""
@@ -329,7 +347,7 @@ class Draft:
             if there is not None:
                 item = there.copy()
             elif new is not None:
-                item = new.item(item_id, self.state.now)
+                item = new.item(item_id, self.state.moment_of(new.turn))
             else:
                 return None
             self._items[item_id] = item

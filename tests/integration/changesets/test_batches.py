@@ -314,6 +314,43 @@ def test_a_failure_goes_with_a_merge_that_comes_after_it_in_its_batch(connection
     assert crawl.failures() == ["B"]
 
 
+@pytest.mark.parametrize("is_one_batch", [True, False])
+def test_a_merge_keeps_the_result_of_the_later_changeset_of_its_batch(connection, is_one_batch):
+    """SRAP-44: as it would have if each had been committed by itself."""
+    crawl = graphs.Crawl.of(connection)
+    running = crawl.claimed("A")
+    crawl.done("B")
+    changesets = [
+        graphs.changeset(running, UpdateMetadata({"title": "A"})),
+        graphs.changeset(None, StoreResult({"title": "B"}, id="B", task="parse")),
+        graphs.changeset(None, MergeItem("A", id="B")),
+    ]
+
+    for batch in [changesets] if is_one_batch else [[one] for one in changesets]:
+        crawl.commit(*batch)
+
+    assert crawl.result("A").metadata == {"title": "B"}
+
+
+@pytest.mark.parametrize("is_merged_within", [True, False])
+@pytest.mark.parametrize("later", ["A", "B"])
+def test_a_merge_keeps_the_data_of_the_later_changeset_of_a_batch(
+    connection, later, is_merged_within
+):
+    """SRAP-44: who was made or changed later wins a key, in a merge in the batch or after it."""
+    crawl = graphs.Crawl.of(connection)
+    crawl.item("B")
+    made = graphs.changeset(None, CreateItem("A", data={"n": "A"}))
+    changed = graphs.changeset(None, UpdateData({"n": "B"}, id="B"))
+    merge = graphs.changeset(None, MergeItem("B", id="A"))
+    batch = [made, changed] if later == "B" else [changed, made]
+
+    for each in [[*batch, merge]] if is_merged_within else [batch, [merge]]:
+        crawl.commit(*each)
+
+    assert crawl.get("B").data["n"] == later
+
+
 def test_a_failure_is_superseded_by_a_result_that_is_stored_after_it_in_its_batch(connection):
     """A `StoreResult` completes a pair whose execution failed earlier in the same commit."""
     crawl = graphs.Crawl.of(connection)
