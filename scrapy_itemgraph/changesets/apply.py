@@ -92,12 +92,10 @@ def apply(
     if taken is not None:
         operations = _unsettled(connection, state, operations, taken.as_of(crawl.names_freed))
     load(connection, state, operations, claimed_items)
-    state.claimed_pairs |= ended_pairs  # each until its own changeset has run
-    endings: dict[int, _Ending] = {}
-    for state.turn, changeset in enumerate(running):
-        endings[id(changeset)] = _run(connection, state, changeset, spider)
-    frees_names = flush(connection, state)
     given_back = {row.token for row in freed}
+    state.claimed_pairs |= ended_pairs | {(row.item_id, row.task_id) for row in freed}
+    endings = _run_in_turn(connection, state, changesets, ended | given_back, spider)
+    frees_names = flush(connection, state)
     tried = [c for c in kept if c.claim is not None and c.claim.token in given_back]
     _record(connection, tried, running, endings, state, worker_id=worker_id)
     refresh.refresh(connection, {*state.items, *freed_items}, new=alike(connection, state.new))
@@ -212,11 +210,33 @@ def _give_back(
     return claims.give_back(connection, returns)
 
 
+def _run_in_turn(
+    connection: Connection,
+    state: State,
+    changesets: Sequence[Changeset],
+    ours: Container[UUID],
+    spider: str | None,
+) -> dict[int, _Ending]:
+    """Carry out the changesets whose claims were ours, or which have none; return their endings.
+
+    What each has claimed, or gives back, is claimed until its turn.
+    """
+    endings: dict[int, _Ending] = {}
+    for state.turn, changeset in enumerate(changesets):
+        claim = changeset.claim
+        if claim is not None:
+            if claim.token not in ours:
+                continue
+            state.claimed_pairs.discard(_pair(claim))
+        if claim is None or changeset.outcome not in _KEPT:
+            endings[id(changeset)] = _run(connection, state, changeset, spider)
+    return endings
+
+
 def _run(connection: Connection, state: State, changeset: Changeset, spider: str | None) -> _Ending:
     """Carry out one changeset on a draft, and keep the draft if all of it could be."""
     claim = changeset.claim
     if claim is not None:
-        state.claimed_pairs.discard(_pair(claim))
         item = state.items.get(claim.item_id)
         if item is None or item.is_deleted:
             return _Ending(None)

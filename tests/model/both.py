@@ -353,9 +353,10 @@ class Both:
             assert not old & set(left.values()) - named, "not collected"
         large = sorted(number for number, one in left.items() if len(one) >= LARGE)
         assert self.contents.files() == large
+        self.note_collected()
 
     def note_collected(self) -> None:
-        """Forget when contents were named that somebody else has collected since."""
+        """Forget when contents were named that have been collected since."""
         left = set(reading.stored_contents(self.connection).values())
         self.named_at = {one: at for one, at in self.named_at.items() if one in left}
 

@@ -124,14 +124,17 @@ class Crawl(ItemGraph):
     # Commits
 
     def commit(self, ends: Sequence[End]) -> list[Became]:
-        """End executions, and act from outside, one after the other, at one moment.
+        """End executions, and act from outside, one after the other.
 
-        The requirements are silent on which of two is later that one transaction made: neither is.
-        So they are on the order of a batch; what will be tried again is given back first.
+        Of what one of them does nothing is later, the requirements are silent on it. So they are on
+        what will be tried again: it is given back first.
         """
         first = [one for one in ends if one.outcome in {"retry", "released"}]
         became_of = {one.token: self._commit(one) for one in first}
-        became = [became_of[one.token] if one in first else self._commit(one) for one in ends]
+        became = []
+        for one in ends:
+            became.append(became_of[one.token] if one in first else self._commit(one))
+            self.tick += 1
         self._end_step()
         return became
 

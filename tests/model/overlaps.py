@@ -42,6 +42,7 @@ MOMENTS = {
     "it takes what it found": claims.TAKE,
     "it deletes contents": blobs.DELETE_OWN,
 }
+_APART = 100  # ticks between two transactions: one may have several executions
 
 
 @dataclass
@@ -184,9 +185,9 @@ class Overlap:
         both, began = self.both, self.both.model.tick
         both.model.begin_sweep()
         for place in order:
-            both.model.tick = began + place
+            both.model.tick = began + place * _APART
             given[place].modelled(both.model, outcomes[place])
-        both.model.tick = began + 2
+        both.model.tick = began + 2 * _APART
         both.notice()
         both.compare()
 

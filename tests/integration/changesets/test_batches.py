@@ -315,6 +315,24 @@ def test_a_failure_goes_with_a_merge_that_comes_after_it_in_its_batch(connection
 
 
 @pytest.mark.parametrize("is_one_batch", [True, False])
+def test_what_is_given_back_later_in_its_batch_is_claimed_until_then(connection, is_one_batch):
+    """That a pair was expired while it was claimed is on record, however soon it is free."""
+    crawl = graphs.Crawl.of(connection, parse={"tags": ["page"]}, index={"tags": ["page"]})
+    crawl.item("A", tags=["page"])
+    claims = {claim.task: claim for claim in crawl.claim(2)}
+    changesets = [
+        graphs.changeset(claims["parse"], Expire(task="index")),
+        graphs.changeset(claims["index"], outcome=Outcome.RETRY),
+    ]
+
+    for batch in [changesets] if is_one_batch else [[one] for one in changesets]:
+        crawl.commit(*batch)
+
+    expired = "SELECT invalidated_at IS NOT NULL, completed_at FROM results"
+    assert crawl.rows(f"{expired} WHERE completed_at IS NULL") == [(True, None)]
+
+
+@pytest.mark.parametrize("is_one_batch", [True, False])
 def test_a_merge_keeps_the_result_of_the_later_changeset_of_its_batch(connection, is_one_batch):
     """SRAP-44: as it would have if each had been committed by itself."""
     crawl = graphs.Crawl.of(connection)
