@@ -340,8 +340,7 @@ class Run:
                 continue
             result = self.result(number, task)
             result.let_run()
-            if result.completed is not None or is_claimed:
-                result.expired = self.graph.tick
+            result.expired = self.graph.tick  # which means nothing before it is complete
             if self.is_own(number, task):
                 self.expired = result.expired
 
