@@ -119,7 +119,8 @@ def filled(server_url, template) -> Iterator[Filled]:
     with new_database(server_url, template) as url:
         engine = engines.sync_engine(url)
         with engine.begin() as connection:
-            for table in ("limits", "holdings", "queues"):
+            # What autovacuum counts in one table and not yet in another is different each time.
+            for table in sa.inspect(connection).get_table_names():
                 connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
         fill(engine, THOUSAND, failing=100).execute("ANALYZE")
         yield fill(engine, MILLION, failing=100)
