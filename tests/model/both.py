@@ -417,9 +417,7 @@ class Both:
                     None,
                     self._aged(claim).invalidated_at,
                 }
-                result = self.model.items[pair.item].results.get(pair.task)
-                answers = self.model.work[pair].answers
-                is_expired = result is not None and result.expired not in {None, answers}
+                is_expired = self.model.is_expired(pair)
                 assert stored == is_expired, f"{self.shown(pair)} expired under its claim: {stored}"
 
     def _check_first_in_first_out(self, order: list[str]) -> None:

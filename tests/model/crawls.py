@@ -169,6 +169,7 @@ class Crawl(ItemGraph):
         if pair is not None:
             work = self.work[pair]
             run.own, run.task, run.answers, version = (*pair, work.answers, work.version)
+        is_expired = pair is not None and self.is_expired(pair)
         before = copy.deepcopy((self.items, self.names, self.numbers))
         if keeps:
             try:
@@ -187,11 +188,16 @@ class Crawl(ItemGraph):
             if keeps and outcome != "refused":
                 self._complete(survivor, run, version)
             if outcome != "ok":
-                self._fail(survivor, {run.answers, run.expired}, outcome)
+                self._fail(survivor, set() if is_expired else {run.answers, run.expired}, outcome)
             if keeps and outcome == "failed" and self.tasks[pair.task].is_callback:
                 self.items[run.own].results[pair.task].expired = self.tick  # stale, once handled
             self._note(run.own, pair, tries, outcome)
         return Became(outcome, error)
+
+    def is_expired(self, pair: Pair) -> bool:
+        """Whether somebody expired a pair since it was claimed."""
+        result = self.items[pair.item].results.get(pair.task)
+        return result is not None and result.expired not in {None, self.work[pair].answers}
 
     def _complete(self, pair: Pair, run: Run, version: str | None) -> None:
         """Complete a result: now, in the version as it was claimed (SRAP-10, SRAP-19)."""
