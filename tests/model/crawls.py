@@ -115,7 +115,7 @@ class Crawl(ItemGraph):
             work.deaths_alone += was_alone
             if work.deaths_alone >= DEATHS_ALONE:
                 self._note(pair.item, pair, work.tries, "died")
-                self._fail(pair, None, "failed")
+                self._fail(pair, "failed")
                 del self.work[pair]
             else:
                 self._give_back(pair, "died")
@@ -188,7 +188,7 @@ class Crawl(ItemGraph):
             if keeps and outcome != "refused":
                 self._complete(survivor, run, version)
             if outcome != "ok":
-                self._fail(survivor, set() if is_expired else {run.answers, run.expired}, outcome)
+                self._fail(survivor, outcome, is_expired=is_expired)
             if keeps and outcome == "failed" and self.tasks[pair.task].is_callback:
                 self.items[run.own].results[pair.task].expired = self.tick  # stale, once handled
             self._note(run.own, pair, tries, outcome)
@@ -212,15 +212,15 @@ class Crawl(ItemGraph):
         elif result.expired == run.answers:
             result.expired = None
 
-    def _fail(self, pair: Pair, answered: set[int | None] | None, kind: str) -> None:
+    def _fail(self, pair: Pair, kind: str, *, is_expired: bool = False) -> None:
         """Hold a pair, unless somebody expired it meanwhile: that is the later word (SRAP-50).
 
         The requirements are silent on a failed execution that expired its own pair. It is held: a
         page that breaks its parser is not fetched again and again. Nor is one that its workers
-        died of, then `answered` is None.
+        died of.
         """
         result = self.items[pair.item].results.setdefault(pair.task, Result(self.tick))
-        if answered is None or result.expired in answered:
+        if not is_expired:
             result.is_held = True
             result.open.append(kind)
 

@@ -211,6 +211,12 @@ MUTATIONS = (
         "",
     ),
     Mutation(
+        "what one transaction commits has one moment",
+        "changesets/state.py",
+        "return self.now + turn * _TURN",
+        "return self.now",
+    ),
+    Mutation(
         "a merge leaves the failures of a result that is replaced open",
         "changesets/item_operations.py",
         "            effects.failures.append(Handled((into.id, task_id)))\n",
