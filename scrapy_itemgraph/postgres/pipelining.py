@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 import sqlalchemy as sa
+from psycopg.pq import PipelineStatus
 from psycopg.rows import namedtuple_row
 from sqlalchemy.util import await_only
 
@@ -201,14 +202,21 @@ def pipelined(
             raise
         await_only(context.__aexit__(None, None, None))
         answered()
-    except psycopg.Error as error:
-        # As SQLAlchemy's own cursors have it: a server that takes no writes is left, too.
-        is_lost = driver.closed or errors.is_read_only(error)
+    except BaseException as error:
+        # As SQLAlchemy's own cursors have it: a server that takes no writes is left, too. It has
+        # no pipelines, and cannot roll back within one that the driver did not get out of.
+        is_lost = driver.closed or _is_pipelining(driver) or errors.is_read_only(error)
         if is_lost:
             connection.invalidate(error)
+        if not isinstance(error, psycopg.Error):
+            raise
         raise sa.exc.DBAPIError.instance(
             None, None, error, psycopg.Error, connection_invalidated=is_lost
         ) from error
+
+
+def _is_pipelining(driver: psycopg.AsyncConnection[Any]) -> bool:
+    return driver.pgconn.pipeline_status != PipelineStatus.OFF
 
 
 def _driver(connection: sa.Connection) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 
 import graphs
@@ -194,6 +196,41 @@ def test_a_connection_that_is_lost_is_said_to_be(database, statement, then):
             pipe.exec_driver_sql(then).rowcount  # noqa: B018 - it waits
 
     assert asyncio.run(main()) == 7
+
+
+@pytest.mark.parametrize("error", [None, ValueError, asyncio.CancelledError])
+def test_a_connection_that_cannot_leave_its_pipeline_is_given_up(database, caplog, error):
+    """The pool takes no connection back that is still in a pipeline, and says no error of it.
+
+    So it is where the server's last words have come, and the end of the connection has not; most
+    of these kills hit that moment.
+    """
+
+    async def once(engine):
+        with pytest.raises(error or sa.exc.DBAPIError) as found:
+            async with engine.begin() as connection:
+                await connection.run_sync(work)
+        if not error:
+            assert found.value.connection_invalidated
+        async with engine.begin() as connection:
+            return await connection.run_sync(sa.Connection.scalar, QUICK, {"number": 7})
+
+    def work(connection):
+        with pipelined(connection) as pipe:
+            process = pipe.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+            os.kill(process, signal.SIGTERM)
+            if error:
+                raise error
+
+    async def main():
+        engine = engines.async_engine(database, pool_size=1)
+        try:
+            assert [await once(engine) for _ in range(20)] == [7] * 20
+        finally:
+            await engine.dispose()
+
+    asyncio.run(main())
+    assert not caplog.records
 
 
 def test_who_is_cancelled_leaves_nothing_under_way(within):
