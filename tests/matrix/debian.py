@@ -17,7 +17,7 @@ SUITE = "trixie"
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = (
     *("python3-venv", "postgresql-17", "pgbouncer", "openssl", "git", "procps", "iproute2"),
-    *("ca-certificates", "tzdata", "media-types"),
+    *("ca-certificates", "tzdata", "media-types", "curl"),
 )
 FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt")
 PROGRAMS = Path("/usr/lib/postgresql/17/bin")

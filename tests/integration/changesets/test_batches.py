@@ -421,3 +421,22 @@ def test_a_claim_that_is_given_back_is_not_taken_for_another_of_its_pair(connect
     assert (lost.outcome, kept.outcome) == (None, Outcome.RETRY)
     assert "zombie" not in crawl.get("A").data
     assert crawl.attempts("A") == ["died", "retry"]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.RELEASED])
+def test_a_lost_claim_that_is_given_back_leaves_the_pair_to_whom_has_it(connection, outcome):
+    """What happens to the pair later in the commit happens to a claim that is under way."""
+    crawl = graphs.Crawl.of(connection)
+    crawl.work("A")
+    (zombie,) = crawl.claim(worker=crawl.new_worker(timedelta(seconds=-1)))
+    crawl.take_over()
+    (living,) = crawl.claim()
+
+    lost, _ = crawl.commit(
+        graphs.changeset(zombie, outcome=outcome), graphs.changeset(None, Expire(id="A"))
+    )
+    between = crawl.claim()
+    ended = crawl.end(living)
+
+    assert (lost.outcome, between, ended.outcome) == (None, [], Outcome.OK)
+    assert crawl.worklist() == ["A parse"]  # it was expired while it ran

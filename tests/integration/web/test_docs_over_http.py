@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,6 +17,7 @@ EXAMPLE = re.compile(r"^```sh\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTI
 BOOK = {"parse_book": {"tags": ["book"], "ttl": "1d"}}
 
 
+@pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl; apt-get install curl")
 def test_the_examples_of_the_notes_endpoints_run(database, engine):
     """Each curl line is answered with 2xx and JSON; where the page shows it, with that."""
     with engine.begin() as connection:

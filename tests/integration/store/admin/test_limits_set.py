@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 import pytest
 import sqlalchemy as sa
 from graphs import SLOT, Crawl
@@ -24,15 +23,15 @@ SCRAPY_TERMS = Terms(concurrency=8)
 
 
 @pytest.fixture
-def news(database):
+def news(engine):
     """Return a function that tells what workers were notified of since it was last called."""
-    url = database.replace("+psycopg", "")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("LISTEN itemgraph")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        driver = connection.connection.driver_connection
+        driver.execute("LISTEN itemgraph")
 
         def told() -> set[str]:
-            connection.execute("SELECT 1")
-            return {one.payload for one in connection.notifies(timeout=0)}
+            driver.execute("SELECT 1")
+            return {one.payload for one in driver.notifies(timeout=0)}
 
         yield told
 
