@@ -203,8 +203,8 @@ def pipelined(
         await_only(context.__aexit__(None, None, None))
         answered()
     except BaseException as error:
-        # As SQLAlchemy's own cursors have it: a server that takes no writes is left, too. It has
-        # no pipelines, and cannot roll back within one that the driver did not get out of.
+        # As SQLAlchemy's own cursors have it: a server that takes no writes is left, too. In a
+        # pipeline that psycopg could not leave nothing can be rolled back.
         is_lost = driver.closed or _is_pipelining(driver) or errors.is_read_only(error)
         if is_lost:
             connection.invalidate(error)
