@@ -28,6 +28,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
     sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+import logs
 import oracle
 import servers
 
@@ -189,6 +190,8 @@ def wrongs(one: Field) -> list[str]:
         for worker in one.project.started
         if worker.pid not in one.struck and worker.returncode != 0 and not one.was_refused(worker)
     ]
+    said = "\n".join(map(one.project.log, one.project.started))
+    found += [f"in the log of a crawl: {complaint}" for complaint in logs.of_text(said)]
     with ItemGraph.open(one.url, crawl="s") as crawl:
         found += [f"left: {row.item} {row.task}" for row in crawl.worklist()]
         found += [f"a false failure: {row.item}: {row.error}" for row in crawl.failures()]
