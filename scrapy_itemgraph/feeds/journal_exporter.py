@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from scrapy_itemgraph.feeds.exporter import filled, warn_of_fresh
 from scrapy_itemgraph.feeds.storages import FileFeedStorage
 from scrapy_itemgraph.feeds.writers import LineWriter, WholeWriter, Writer, goes_on
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.async_tools import happens
 from scrapy_itemgraph.tools.url_secrets import without_login
 from scrapy_itemgraph.worker import worker as workers
 
@@ -105,8 +105,7 @@ class JournalExporter(feedexport.FeedExporter):
         """Write what comes, until told to stop."""
         while not self._is_stopping.is_set():
             if not await self._round():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_stopping.wait(), _EVERY)
+                await happens(self._is_stopping, _EVERY)
 
     async def _round(self) -> bool:
         """Write a step of each feed that nobody else writes; whether there may be more."""

@@ -60,8 +60,10 @@ class FailureCalls(Calls):
     ) -> int:
         """Mark failures as handled: one, a task's, a group's, or all; return how many pairs.
 
-        Their pairs may run again, unless `retry` is False: then they stay held.
+        Their pairs may run again, unless `retry` is False: then they stay held. What fails while
+        this goes on is not handled.
         """
+        last = self._call(failures.newest)
 
         def handle(connection: Connection, crawl_id: int) -> int:
             crawls.share_crawl(connection, crawl_id)
@@ -71,6 +73,7 @@ class FailureCalls(Calls):
                 task=task,
                 failure=failure,
                 group=group,
+                last=last,
                 limit=crawl_reports.STEP,
             )
             pairs = sorted({(row.item_id, row.task_id) for row in found})

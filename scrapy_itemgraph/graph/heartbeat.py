@@ -31,6 +31,7 @@ from scrapy_itemgraph.graph.worker_watchdog import Attempt
 from scrapy_itemgraph.postgres import backend_activity, engine, errors, sessions, urls
 from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.async_tools import happens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -468,9 +469,7 @@ def _no_session() -> DatabaseUnavailableError:
     return DatabaseUnavailableError("There is no session of the database at this moment")
 
 
-async def _happens(event: asyncio.Event, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), timeout)
-    has_happened = event.is_set()
+async def _happens(event: asyncio.Event, seconds: float) -> bool:
+    has_happened = await happens(event, seconds)
     event.clear()
     return has_happened

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import random
 import time
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -23,6 +23,7 @@ from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors, pipelining
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.tools.async_tools import happens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -178,8 +179,7 @@ class Transactions:
         """Sleep in an outage, until the database has answered another."""
         least = min(longest, _LEAST_PAUSE)
         await asyncio.sleep(least)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._answers.wait(), longest - least)
+        await happens(self._answers, longest - least)
 
     async def once(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a function once.

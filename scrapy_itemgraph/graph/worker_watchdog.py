@@ -44,7 +44,6 @@ class Attempt:
         self.is_over = False
         self.lock: str | None = None
         self.connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any] | None = None
-        self.timer: asyncio.TimerHandle | None = None
 
     def connected(self, connection: AsyncConnection) -> None:
         """Take note of the connection that it has now."""
@@ -93,6 +92,7 @@ class WorkerWatchdog:
         self._opened: WeakSet[psycopg.AsyncConnection[Any]] = WeakSet()
         self.has_connected = False  # ever
         self._looking: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._lost: dict[int, datetime] = {}  # transactions of those, which may hold locks
         self._has_said_silent = False
         self._said_locks: set[str] = set()
@@ -122,14 +122,12 @@ class WorkerWatchdog:
     def watch(self, one: Attempt) -> None:
         """Look after an attempt, until `forget`; also of another thread, by a connection of its."""
         self._attempts.add(one)
-        loop = asyncio.get_running_loop()
-        one.timer = loop.call_later(self._after, self._begin_to_look)
+        if self._timer is None:
+            self._plan_to_look(self._after)
 
     def forget(self, one: Attempt) -> None:
         """Look after an attempt no more: it is over."""
         self._attempts.discard(one)
-        if one.timer is not None:
-            one.timer.cancel()
 
     def sentence(self, attempt: Attempt) -> str:
         """Say what an attempt has been waiting for."""
@@ -144,15 +142,25 @@ class WorkerWatchdog:
 
     async def close(self) -> None:
         """Look no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
+    def _plan_to_look(self, delay: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(delay, self._begin_to_look)
+
     def _begin_to_look(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
 
     async def _look(self) -> None:
+        """Look until nobody has waited for long, and plan when somebody may have next."""
         while late := [one for one in self._attempts if one.waited >= self._after]:
             connect = engine.connect_arguments(self._engine)
             processes = [one.process for one in late if one.connection is not None]
@@ -164,7 +172,12 @@ class WorkerWatchdog:
                 lost, self._lost = self._lost, {}
                 await backend_activity.end(connect, lost, within)
             await asyncio.sleep(min(LOOK_EVERY, self._after))
-        if not self._attempts:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._attempts:
+            self._plan_to_look(self._after - max(one.waited for one in self._attempts))
+        else:
             self._has_said_silent = False
 
     def _judge(

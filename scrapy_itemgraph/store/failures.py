@@ -102,7 +102,7 @@ OF_GROUP = text(f"""
         SELECT f.* FROM failures f
         WHERE f.handled_at IS NULL
             AND (f.fingerprint, f.id) >= (CAST(:group AS uuid), :first)
-            AND (f.fingerprint, f.id) <= (CAST(:group AS uuid), {MAX_ID})
+            AND (f.fingerprint, f.id) <= (CAST(:group AS uuid), :last)
         ORDER BY f.fingerprint, f.id LIMIT :limit) AS f
     JOIN tasks t ON t.id = f.task_id AND t.crawl_id = :crawl
         AND (CAST(:task AS text) IS NULL OR t.name = :task)
@@ -110,8 +110,10 @@ OF_GROUP = text(f"""
     ORDER BY f.id
 """)  # noqa: S608 - our own columns
 
+NEWEST = text("SELECT coalesce(max(id), 0) FROM failures")
+
 # Failures that a person handled since a moment, while of their pairs nothing ran since, and nobody
-# stored a result or expired it: that is a later word.
+# stored a result or expired it: that is a later word. A successful result came with a merge.
 UNDOABLE = text("""
     SELECT f.id, f.item_id, f.task_id FROM failures f JOIN tasks t ON t.id = f.task_id
     WHERE f.handled_at >= :since AND f.handled_by = :by AND t.crawl_id = :crawl
@@ -125,7 +127,8 @@ UNDOABLE = text("""
         AND NOT EXISTS (
             SELECT FROM results r
             WHERE r.item_id = f.item_id AND r.task_id = f.task_id
-                AND greatest(r.completed_at, r.invalidated_at) > f.handled_at)
+                AND (r.is_successful
+                    OR greatest(r.completed_at, r.invalidated_at) > f.handled_at))
         AND NOT EXISTS (
             SELECT FROM work w
             WHERE w.item_id = f.item_id AND w.task_id = f.task_id AND w.token IS NOT NULL)
@@ -248,15 +251,25 @@ def opened(
     failure: int | None = None,
     group: UUID | None = None,
     after: int = 0,
+    last: int = MAX_ID,
     limit: int = 1000,
 ) -> list[OpenFailure]:
-    """Return open failures, the oldest first: one, a task's, a group's; `after` one of them."""
+    """Return open failures, the oldest first: one, a task's, a group's.
+
+    They come `after` a number, up to the `last`.
+    """
     engine.hot_path(connection)
-    first, last = (after + 1, MAX_ID) if failure is None else (failure, failure)
-    given = {"crawl": crawl_id, "task": task, "first": first, "limit": limit}
+    first, last = (after + 1, last) if failure is None else (failure, failure)
+    given = {"crawl": crawl_id, "task": task, "first": first, "last": last, "limit": limit}
     if group is not None:
         return typed(connection.execute(OF_GROUP, {**given, "group": group}), OpenFailure)
-    return typed(connection.execute(OPEN, {**given, "last": last}), OpenFailure)
+    return typed(connection.execute(OPEN, given), OpenFailure)
+
+
+def newest(connection: Connection) -> int:
+    """Return the number of the failure that was recorded last, of any crawl; 0: there is none."""
+    number: int = connection.execute(NEWEST).scalar_one()
+    return number
 
 
 def undoable(

@@ -7,7 +7,6 @@ where a connection has to be made.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.web.client import HTTPConnectionPool
 
 from scrapy_itemgraph.throttle.limiter import SLOT
+from scrapy_itemgraph.tools.async_tools import happens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
@@ -53,8 +53,7 @@ class Sends:
     async def quiet(self) -> None:
         """Wait until no request is on its way to its socket: a callback may block the loop."""
         if self._leaving:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._quiet.wait(), _LONGEST_QUIET)
+            await happens(self._quiet, _LONGEST_QUIET)
 
     def begin(self) -> None:
         """Count a request that reaches its socket in the next turns."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -36,6 +37,18 @@ async def either(event: asyncio.Event, other: Coroutine[Any, Any, T]) -> asyncio
     finally:
         await cancelled([own, others])
     return others
+
+
+async def happens(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, so many seconds at most; tell whether it is set.
+
+    `asyncio.wait_for` of Python 3.11 takes no notice of a cancellation at the moment at which the
+    event is set.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 async def cancelled(running: Sequence[asyncio.Future[Any]]) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.tallies import NO_TASK
 from scrapy_itemgraph.model.work import NEW, Outcome
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.tools.async_tools import Turns, let_go
+from scrapy_itemgraph.tools.async_tools import Turns, happens, let_go
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Sequence
 
     from scrapy.statscollectors import StatsCollector
@@ -73,8 +72,7 @@ class Committer:
         while not outbox.is_stopping:
             await outbox.added.wait()
             if not outbox.has_batch and self.active.under_way and self.ready:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(outbox.hurried.wait(), self.longest_wait)
+                await happens(outbox.hurried, self.longest_wait)
             outbox.hurried.clear()
             await self._commit_next()
 

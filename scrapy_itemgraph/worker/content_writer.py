@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from scrapy_itemgraph.exceptions import BlobStoreError, OperationError
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.tools.async_tools import happens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -159,8 +159,7 @@ class ContentWriter:
                     raise BlobStoreError(f"{readable[0].where}: {self._too_long(error)}") from None
                 if not readable:
                     return
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), pause)
+                await happens(self._closing, pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
                 self._say_that_it_is_back()

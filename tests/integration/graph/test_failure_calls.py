@@ -7,11 +7,12 @@ import oracle
 import pytest
 from graphs import ERROR
 
-from scrapy_itemgraph import CreateItem, Expire, StoreResult
+from scrapy_itemgraph import CreateItem, Expire, MergeItem, StoreResult
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
-from scrapy_itemgraph.store.admin import counting
+from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.store.admin import counting, crawl_reports
 
 pytestmark = pytest.mark.server
 
@@ -143,3 +144,44 @@ def test_only_what_was_asked_for_is_put_back(graph):
     assert graph.unhandle(since, task="parse") == 5
     with pytest.raises(NotFoundError):
         graph.unhandle(since, task="pars")
+
+
+def test_a_good_result_that_a_merge_brought_since_is_not_held(graph, engine):
+    """The failure was of the result that went."""
+    with engine.begin() as connection:
+        crawl = graphs.Crawl(connection)
+        crawl.register(**TASKS)
+        crawl.done("good")
+    since = graph.now()
+    graph.handle()
+    graph.apply([MergeItem(into="P0", id="good")])
+
+    assert graph.unhandle(since) == 6
+
+    assert ("P0", "parse") not in {(one.item, one.task) for one in graph.failures()}
+    states = {row.task: row.state for row in graph.results("P0")}
+    assert states["parse"] == "fresh"
+
+
+@pytest.mark.parametrize("is_of_group", [True, False])
+def test_what_fails_while_failures_are_handled_is_left(graph, monkeypatch, is_of_group):
+    """A page that fails again while a step after the first one runs is not handled unseen."""
+    monkeypatch.setattr(crawl_reports, "STEP", 1)
+    group = graph.failure_groups()[-1].group if is_of_group else None
+    opened, steps = failures.opened, []
+
+    def and_one_fails_again(connection, *args, **kwargs):
+        steps.append(kwargs)
+        if len(steps) == 2:
+            crawl = graphs.Crawl(connection)
+            crawl.register(**TASKS)
+            crawl.end(crawl.claimed("P0"), outcome=Outcome.FAILED, error=error("no price in row 0"))
+        return opened(connection, *args, **kwargs)
+
+    monkeypatch.setattr(failures, "opened", and_one_fails_again)
+
+    assert graph.handle(group=group) == (4 if is_of_group else 7)
+    monkeypatch.setattr(failures, "opened", opened)
+    left = [(one.item, one.task) for one in graph.failures()]
+    assert left[-1] == ("P0", "parse")
+    assert len(left) == (4 if is_of_group else 1)

@@ -68,6 +68,7 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
         step, crawl.id, task="later", limit=100
     ),
     "failures": lambda step, crawl: failures.opened(step, crawl.id, limit=100),
+    "the newest failure": lambda step, crawl: failures.newest(step),
     "explain": lambda step, crawl: explain.explain(step, crawl.id, crawl.item_at(0.3)),
     "overview": lambda step, crawl: overview.overview(step, name=None, after="", limit=9),
     "groups of failures": lambda step, crawl: failure_groups.groups(step, crawl.id, limit=9),

@@ -93,6 +93,44 @@ def test_after_the_patience_the_lock_is_named_and_nothing_is_left(database, engi
     assert run(database, scenario, patience=1.0) == [0] * 6
 
 
+def test_a_lock_after_a_first_answer_is_waited_for_no_longer_than_the_patience(
+    database, engine, monkeypatch
+):
+    """Who had an answer is looked after too, also where nobody else waits for anything."""
+    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
+
+    def read(connection):
+        connection.scalar(PROCESS)
+        return connection.scalar(sa.text("SELECT count(*) FROM items"))
+
+    async def scenario(one):
+        with engine.connect() as holder, holder.begin():
+            holder.execute(sa.text("LOCK TABLE items"))
+            with pytest.raises(DatabaseUnavailableError, match="lock on items"):
+                await one.patiently(read)
+
+    run(database, scenario, patience=1.0)
+
+
+def test_a_connection_that_falls_silent_after_a_first_answer_is_replaced(engine, monkeypatch):
+    """The statement whose answer was lost is sent again, by another connection."""
+    monkeypatch.setattr(worker_watchdog, "LOOK_AFTER", 0.5)
+    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
+    seen = []
+
+    with proxy(engine) as (network, url):
+
+        def twice(connection):
+            seen.append(connection.scalar(PROCESS))
+            if len(seen) == 1:
+                network.forget()
+            return connection.scalar(PROCESS)
+
+        assert run(url, lambda one: one.patiently(twice)) == seen[1]
+
+    assert len(set(seen)) == 2
+
+
 def test_what_the_server_works_on_is_not_given_up(database, monkeypatch):
     """A statement that takes longer than the patience is waited for while the server is at it."""
     monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.1)

@@ -69,3 +69,36 @@ def test_what_is_gone_through_in_turns_comes_in_its_order():
 
     assert found == list(range(20))
     assert turns >= 20
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_who_waits_for_an_event_is_cancelled_also_as_it_is_set(turns):
+    """A cancellation is never lost, whichever turn of the loop it comes in."""
+
+    async def main():
+        event = asyncio.Event()
+
+        async def wait_again_and_again():
+            while True:
+                assert await async_tools.happens(event, 60)
+                event.clear()
+
+        waiting = asyncio.ensure_future(wait_again_and_again())
+        await asyncio.sleep(0.01)
+        event.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting], timeout=1)
+        return waiting.cancelled()
+
+    assert asyncio.run(main())
+
+
+def test_what_does_not_happen_in_time_is_said():
+    """Who waits for an event goes on when the time is over."""
+
+    async def main():
+        return await async_tools.happens(asyncio.Event(), 0.01)
+
+    assert asyncio.run(main()) is False

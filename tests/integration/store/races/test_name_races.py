@@ -148,3 +148,27 @@ def test_a_name_freed_and_taken_again_by_two_belongs_to_one(crawl, pair):
     named = crawl.rows("SELECT i.name FROM items i JOIN aliases a ON a.item_id = i.id")
     assert named == [("A",)]
     assert crawl.rows("SELECT name FROM items") == [("A",)]
+
+
+@pytest.mark.parametrize("kind", ["rename", "creation"])
+def test_an_alias_that_its_item_loses_meanwhile_is_looked_up_anew(crawl, pair, kind):
+    """A name that was its owner's when it was looked up may be free under the owner's lock."""
+    loser, taker = pair
+    crawl.seed(CreateItem("A", aliases=["X"]))
+    given = {
+        "rename": [RenameItem(to="X", id="A")],
+        "creation": [DeleteItem("A"), CreateItem("X")],
+    }[kind]
+
+    loser.run(crawl.operate, DeleteAlias("X"))
+    taking = taker.start(crawl.operate, *given)
+    taker.until_blocked()
+    loser.commit()
+
+    with pytest.raises(MovedNamesError):
+        taking.result()
+    taker.rollback()
+    assert taker.run(crawl.operate, *given).error is None
+    taker.commit()
+    owned = "SELECT i.name FROM items i JOIN aliases a ON a.item_id = i.id AND a.name = i.name"
+    assert crawl.rows(owned) == crawl.rows("SELECT name FROM items") == [("X",)]
