@@ -251,7 +251,7 @@ class Heartbeat:
             self._hang_up()
         if self._is_broken:
             seconds = min(seconds, self._due - time.monotonic())
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # it takes no file descriptor
             selector.register(self._bell, selectors.EVENT_READ)
             if self._driver is not None:
                 selector.register(self._driver.fileno(), selectors.EVENT_READ)
@@ -265,7 +265,7 @@ class Heartbeat:
 
     def _rest(self, seconds: float) -> None:
         """Try again after so many seconds, or at the end at once."""
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # it takes no file descriptor
             selector.register(self._bell, selectors.EVENT_READ)
             selector.select(seconds)
         self._due = 0.0

@@ -99,11 +99,11 @@ class EmbeddedServer:
         """Start the server again whenever it has died, until we give it up."""
         pause, quiet_until = LOOK_EVERY, 0.0
         while not self._is_closing.wait(pause):
-            if not self.cluster.is_dead:
-                continue
             pause = LOOK_EVERY
             is_quiet = time.monotonic() < quiet_until
             try:
+                if not self.cluster.is_dead:
+                    continue
                 self._recover(quietly=is_quiet)
                 quiet_until = 0.0
             except (exceptions.EmbeddedServerError, OSError) as error:

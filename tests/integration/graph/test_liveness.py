@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -197,6 +198,26 @@ def test_the_beat_renews_the_lease(crawl, database):
     asyncio.run(run())
 
     assert crawl.attempts() == []
+
+
+def test_a_process_without_file_descriptors_keeps_its_lease(crawl, database):
+    """The heartbeat opens nothing that it has not had from the start."""
+    ends = "SELECT lease_until FROM workers"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def run() -> None:
+        async with opened(database, lease=timedelta(seconds=5)) as graph:
+            await claimed(graph, 1)
+            ((first,),) = crawl.rows(ends)
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # all are taken
+                await asyncio.sleep(4)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert crawl.rows(ends) > [(first,)]
+            assert graph._heartbeat._thread.is_alive()
+
+    asyncio.run(run())
 
 
 def test_a_beat_that_waits_for_its_row_hangs_no_thread_and_costs_no_claims(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import os
 import pickle
@@ -246,6 +247,25 @@ def test_a_server_that_does_not_start_again_is_tried_again(directory, monkeypatc
     assert "shared_buffers" in said
     assert str(log) in said
     assert caplog.text.count("is dead, and is started again") == 1
+
+
+def test_who_cannot_look_after_a_server_for_a_while_looks_again(cluster, monkeypatch):
+    """A process that has no file descriptor left starts the server again once it has some."""
+    monkeypatch.setattr(server_sharing, "TRY_AGAIN_AFTER", 0.2)
+    server = EmbeddedServer.start(cluster)
+    process = postmaster(cluster)
+    looks = threading.Event()
+
+    def failing(_):
+        looks.set()
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster_module.locks, "is_free", failing)
+        os.kill(process, signal.SIGKILL)
+        assert looks.wait(30)
+    until(lambda: answers(server))
+    server.close()
 
 
 def test_a_server_whose_files_are_gone_is_not_made_anew(directory, monkeypatch, caplog):
