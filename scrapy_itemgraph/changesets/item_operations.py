@@ -129,7 +129,7 @@ class ChangesetRun:
         if name is not None:
             return [self.task(name)]
         if self.claim is not None:
-            return [self.task(self.claim.task)]
+            return [self.draft.state.task_numbered(self.claim.task_id)]
         claimed = self.draft.state.claimed_pairs
         return [
             row
@@ -239,7 +239,7 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest
         task_id: result
         for task_id, result in item.results.items()
         if _is_of_request(run, item, task_id, operation)
-        and (result.is_held or result.is_fresh(run.draft.state.task_named(task_id).version))
+        and (result.is_held or result.is_fresh(run.draft.state.task_numbered(task_id).version))
         and (result.completed_at or result.created_at or before) < before
     }
     for task_id, result in old.items():
@@ -274,7 +274,7 @@ def _take_callback(
 
 def _is_of_request(run: ChangesetRun, item: Item, task_id: int, operation: EnqueueRequest) -> bool:
     """Tell whether a task runs the callback of a request, or of one that was redirected to it."""
-    task = run.draft.state.task_named(task_id)
+    task = run.draft.state.task_numbered(task_id)
     if item.name == operation.id:
         return callback_tag(task.name) in operation.tags
     return task.is_callback
@@ -361,9 +361,9 @@ def _merge_result(
         effects.failures.append(Moved((gone.id, task_id), into.id))
     else:
         kept = ours
-    merger = merge_metadata.get(run.draft.state.task_named(task_id).name)
+    merger = merge_metadata.get(run.draft.state.task_numbered(task_id).name)
     if merger is not None and ours is not None:
-        what = f"merge_metadata of {run.draft.state.task_named(task_id).name}"
+        what = f"merge_metadata of {run.draft.state.task_numbered(task_id).name}"
         kept.metadata = _called(what, merger, ours.metadata, theirs.metadata)
     kept.is_changed = True
 

@@ -124,7 +124,7 @@ def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
     item = run.draft.item(run.current) if run.current is not None else None
     if claim is None or item is None:
         return
-    task = run.task(claim.task)
+    task = run.draft.state.task_numbered(claim.task_id)
     before = item.results.get(task.id)
     invalidated_at = None if before is None else before.invalidated_at
     result = complete(run, item, task, version=claim.version, is_held=is_held)

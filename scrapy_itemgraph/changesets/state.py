@@ -315,7 +315,7 @@ class State:
         item = self.items.get(item_id)
         return None if item is None or item.is_deleted else item
 
-    def task_named(self, task_id: int) -> TaskRow:
+    def task_numbered(self, task_id: int) -> TaskRow:
         """Return a task in force by its number."""
         return next(row for row in self.tasks.values() if row.id == task_id)
 

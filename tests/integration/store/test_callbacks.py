@@ -209,6 +209,24 @@ def test_a_callback_that_becomes_a_task_leaves_its_requests_alone(crawl):
     assert crawl.outstanding() == [("A", "callback.parse", False), ("B", "parse", False)]
 
 
+def test_what_runs_while_its_callback_becomes_a_task_completes_what_it_ran(crawl):
+    """An old process ends its request of the callback; the new task has no result of it."""
+    crawl.tasks = met(crawl, "parse")
+    crawl.seed(request("A"))
+    worker = crawl.worker()
+    (claim,) = crawl.claimed(worker)
+
+    start(crawl, Parsing)
+    with crawl.engine.begin() as connection:
+        crawl.apply(connection, ended(claim), worker=worker)
+    crawl.sweep()
+
+    assert crawl.outstanding() == []
+    assert crawl.rows("SELECT t.name FROM results r JOIN tasks t ON t.id = r.task_id") == [
+        ("callback.parse",)
+    ]
+
+
 def test_a_task_that_becomes_a_callback_again_gets_its_requests_back(crawl):
     """What waited for the callback is claimed as before when the task is gone again."""
     met(crawl, "parse")
