@@ -251,7 +251,9 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
     try:
         if _applies(changeset):
             _carry_out(connection, changeset.operations, run, ending)
-            if changeset.outcome is not Outcome.REFUSED:
+            if changeset.outcome is Outcome.REFUSED:
+                result_operations.leave_own(run)
+            else:
                 is_failed = changeset.outcome is Outcome.FAILED
                 result_operations.end_own(
                     run, is_failed=is_failed, is_held=is_failed and not is_expired

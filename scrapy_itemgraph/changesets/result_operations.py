@@ -118,6 +118,16 @@ def is_expired_since(item: Item, claim: Claim) -> bool:
     return result is not None and result.invalidated_at not in {None, claim.invalidated_at}
 
 
+def leave_own(run: ChangesetRun) -> None:
+    """End an execution that does not complete its own pair, whatever metadata it has updated."""
+    item = run.draft.item(run.current) if run.current is not None else None
+    if run.claim is None or item is None:
+        return
+    result = item.results.get(run.claim.task_id)
+    if result is not None:
+        result.is_pending = False
+
+
 def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
     """Complete the execution's own pair, on the item that survived it; none after a deletion."""
     claim = run.claim

@@ -440,3 +440,25 @@ def test_a_lost_claim_that_is_given_back_leaves_the_pair_to_whom_has_it(connecti
 
     assert (lost.outcome, between, ended.outcome) == (None, [], Outcome.OK)
     assert crawl.worklist() == ["A parse"]  # it was expired while it ran
+
+
+@pytest.mark.parametrize("is_one_batch", [True, False])
+def test_a_merge_after_a_refused_execution_keeps_the_result_that_was_completed(
+    connection, is_one_batch
+):
+    """SRAP-44: metadata of an execution that was refused complete nothing."""
+    crawl = graphs.Crawl.of(connection)
+    crawl.done("B", UpdateMetadata({"title": "B"}))
+    refused = crawl.claimed("A")
+    changesets = [
+        graphs.changeset(
+            refused, UpdateMetadata({"title": "A"}), outcome=Outcome.REFUSED, allow_failure=True
+        ),
+        graphs.changeset(None, MergeItem("A", id="B")),
+    ]
+
+    for batch in [changesets] if is_one_batch else [[one] for one in changesets]:
+        crawl.commit(*batch)
+
+    assert crawl.result("A").metadata == {"title": "B"}
+    assert crawl.result("A").is_successful
