@@ -163,7 +163,7 @@ def test_a_stopped_process_keeps_its_claims_until_its_lease_is_over(crawl, datab
 
 def test_a_stopped_process_does_not_renew_its_lease(crawl, database):
     """The thread that beats is frozen with its process, so its claims are not held for ever."""
-    over = "SELECT lease_until < clock_timestamp() FROM workers"
+    over = "SELECT bool_and(lease_until < clock_timestamp()) FROM workers"
     with process(database, lease=timedelta(seconds=3)) as (running, _, _):
         running.send_signal(signal.SIGSTOP)
         until(lambda: crawl.rows(over) == [(True,)])
