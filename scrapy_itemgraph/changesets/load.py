@@ -117,7 +117,7 @@ def load(
     for (rows,) in slices(connection, items, 1):
         _read_items(rows, state)
     items.clear()
-    _check_owners(state, names)
+    _check_owners(connection, state, names)
     if not mentioned.kinds.isdisjoint(_OF_BLOBS):
         _read_blobs(connection, state)
     if owned or tombstones:
@@ -189,13 +189,14 @@ def _read_items(rows: _Rows, state: State) -> None:
         items[item_id].results[task_id] = Result(*result)
 
 
-def _check_owners(state: State, names: Sequence[str]) -> None:
+def _check_owners(connection: Connection, state: State, names: Sequence[str]) -> None:
     """Raise MovedNamesError if an item lost one of the names between their look-up and its lock."""
     items, owners = state.items, state.stored_owners
-    for name in names if items else ():
-        item = items.get(owners.get(name) or 0)
-        if item is not None and name not in item.names:
-            raise batch_names.MovedNamesError(name)
+    for part in slices(connection, names if items else (), WIDE):
+        for name in part:
+            item = items.get(owners.get(name) or 0)
+            if item is not None and name not in item.names:
+                raise batch_names.MovedNamesError(name)
 
 
 def _read_blobs(connection: Connection, state: State) -> None:

@@ -118,20 +118,22 @@ def is_expired_since(item: Item, claim: Claim) -> bool:
     return result is not None and result.invalidated_at not in {None, claim.invalidated_at}
 
 
+def _own_item(run: ChangesetRun) -> Item | None:
+    """Return the item that the execution is of, or that it was merged into; None: it is deleted."""
+    return None if run.current is None else run.draft.item(run.current)
+
+
 def leave_own(run: ChangesetRun) -> None:
     """End an execution that does not complete its own pair, whatever metadata it has updated."""
-    item = run.draft.item(run.current) if run.current is not None else None
-    if run.claim is None or item is None:
-        return
-    result = item.results.get(run.claim.task_id)
+    claim, item = run.claim, _own_item(run)
+    result = None if claim is None or item is None else item.results.get(claim.task_id)
     if result is not None:
         result.is_pending = False
 
 
 def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
     """Complete the execution's own pair, on the item that survived it; none after a deletion."""
-    claim = run.claim
-    item = run.draft.item(run.current) if run.current is not None else None
+    claim, item = run.claim, _own_item(run)
     if claim is None or item is None:
         return
     task = run.draft.state.task_numbered(claim.task_id)

@@ -142,8 +142,7 @@ class WorkerWatchdog:
 
     async def close(self) -> None:
         """Look no longer."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._unplan()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -152,10 +151,13 @@ class WorkerWatchdog:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(delay, self._begin_to_look)
 
-    def _begin_to_look(self) -> None:
+    def _unplan(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None
+            self._timer = None
+
+    def _begin_to_look(self) -> None:
+        self._unplan()
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
 
@@ -172,9 +174,7 @@ class WorkerWatchdog:
                 lost, self._lost = self._lost, {}
                 await backend_activity.end(connect, lost, within)
             await asyncio.sleep(min(LOOK_EVERY, self._after))
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._unplan()
         if self._attempts:
             self._plan_to_look(self._after - max(one.waited for one in self._attempts))
         else:

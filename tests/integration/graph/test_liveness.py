@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -111,11 +112,11 @@ def process(
             os.kill(child, signal.SIGKILL)
 
 
-def until(holds) -> None:
-    """Return when a condition holds."""
+def until(holds, shown=lambda: "") -> None:
+    """Return when a condition holds; where it never does, say what there is instead."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, shown()
         time.sleep(0.005)
 
 
@@ -163,10 +164,17 @@ def test_a_stopped_process_keeps_its_claims_until_its_lease_is_over(crawl, datab
 
 def test_a_stopped_process_does_not_renew_its_lease(crawl, database):
     """The thread that beats is frozen with its process, so its claims are not held for ever."""
-    over = "SELECT bool_and(lease_until < clock_timestamp()) FROM workers"
+    over = "SELECT lease_until < clock_timestamp() FROM workers"
     with process(database, lease=timedelta(seconds=3)) as (running, _, _):
         running.send_signal(signal.SIGSTOP)
-        until(lambda: crawl.rows(over) == [(True,)])
+        until(
+            lambda: crawl.rows(over) == [(True,)],
+            lambda: (
+                Path(f"/proc/{running.pid}/stat").read_text(),
+                crawl.rows("SELECT CAST(w AS text), clock_timestamp() FROM workers w"),
+                crawl.rows("SELECT CAST(a AS text) FROM pg_stat_activity a"),
+            ),
+        )
 
         assert crawl.taken_over() == 1
     assert crawl.attempts() == ["stalled"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from races import Crawl, ended, watched
 
-from scrapy_itemgraph import AddTag, CreateItem, task
+from scrapy_itemgraph import AddTag, CreateItem, Expire, SetTTL, task
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
@@ -209,7 +209,8 @@ def test_a_callback_that_becomes_a_task_leaves_its_requests_alone(crawl):
     assert crawl.outstanding() == [("A", "callback.parse", False), ("B", "parse", False)]
 
 
-def test_what_runs_while_its_callback_becomes_a_task_completes_what_it_ran(crawl):
+@pytest.mark.parametrize("operations", [(), (SetTTL(HOUR),), (Expire(),)])
+def test_what_runs_while_its_callback_becomes_a_task_completes_what_it_ran(crawl, operations):
     """An old process ends its request of the callback; the new task has no result of it."""
     crawl.tasks = met(crawl, "parse")
     crawl.seed(request("A"))
@@ -218,10 +219,11 @@ def test_what_runs_while_its_callback_becomes_a_task_completes_what_it_ran(crawl
 
     start(crawl, Parsing)
     with crawl.engine.begin() as connection:
-        crawl.apply(connection, ended(claim), worker=worker)
+        crawl.apply(connection, ended(claim, *operations), worker=worker)
     crawl.sweep()
 
-    assert crawl.outstanding() == []
+    is_expired = Expire() in operations
+    assert crawl.outstanding() == [("A", "callback.parse", False)] * is_expired
     assert crawl.rows("SELECT t.name FROM results r JOIN tasks t ON t.id = r.task_id") == [
         ("callback.parse",)
     ]

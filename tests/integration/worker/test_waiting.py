@@ -93,11 +93,13 @@ def test_after_the_patience_the_lock_is_named_and_nothing_is_left(database, engi
     assert run(database, scenario, patience=1.0) == [0] * 6
 
 
+@pytest.mark.parametrize("is_ending", [False, True])
 def test_a_lock_after_a_first_answer_is_waited_for_no_longer_than_the_patience(
-    database, engine, monkeypatch
+    database, engine, monkeypatch, is_ending
 ):
     """Who had an answer is looked after too, also where nobody else waits for anything."""
     monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(transactions, "_PATIENCE_AT_THE_END", 1.0)
 
     def read(connection):
         connection.scalar(PROCESS)
@@ -106,10 +108,14 @@ def test_a_lock_after_a_first_answer_is_waited_for_no_longer_than_the_patience(
     async def scenario(one):
         with engine.connect() as holder, holder.begin():
             holder.execute(sa.text("LOCK TABLE items"))
+            reading = asyncio.ensure_future(one.patiently(read))
+            if is_ending:  # there is less time by then
+                await asyncio.sleep(0.3)
+                one.hurry()
             with pytest.raises(DatabaseUnavailableError, match="lock on items"):
-                await one.patiently(read)
+                await reading
 
-    run(database, scenario, patience=1.0)
+    run(database, scenario, patience=LONG if is_ending else 1.0)
 
 
 def test_a_connection_that_falls_silent_after_a_first_answer_is_replaced(engine, monkeypatch):
