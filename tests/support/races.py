@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.model.work import Applied, Claim
+    from scrapy_itemgraph.store.worklist.admission import Admission
 
 PATIENCE = 60.0
 HOUR = timedelta(hours=1)
@@ -213,6 +214,7 @@ class Crawl:
         *,
         tasks: dict[int, Any] | None = None,
         alone: bool = False,
+        admission: Admission | None = None,
     ) -> list[Claim]:
         """Claim in the caller's transaction."""
         engines.hot_path(connection)
@@ -223,6 +225,7 @@ class Crawl:
             tasks=self.tasks if tasks is None else tasks,
             limit=limit,
             alone=alone,
+            admission=admission,
         )
 
     def claimed(self, worker: int, limit: int = 25, **options: Any) -> list[Claim]:

@@ -52,6 +52,44 @@ class _Candidate:
     limits: tuple[int, ...]
 
 
+class Beside:
+    """What may run beside other work of its item: an `exclusive` task wants its items for itself.
+
+    `claimed` says of the items that have claims whether one of these is exclusive; about items
+    that are `locked` somebody else decides just now.
+    """
+
+    def __init__(
+        self,
+        exclusive: Collection[int] = (),
+        claimed: Mapping[int, bool] | None = None,
+        locked: Collection[int] = (),
+    ) -> None:
+        self._exclusive = exclusive
+        self._claimed = dict(claimed or {})
+        self.locked = locked
+
+    @property
+    def decides(self) -> bool:
+        """Whether there may be work that is not let run."""
+        return bool(self._exclusive or self._claimed or self.locked)
+
+    def copy(self) -> Beside:
+        """Return one of its own to add to."""
+        return Beside(self._exclusive, self._claimed, self.locked)
+
+    def lets(self, row: WorkRow) -> bool:
+        """Whether a row may run beside what is claimed, and what is to be."""
+        if row.item_id in self.locked:
+            return False
+        others = self._claimed.get(row.item_id)
+        return others is None or not (others or row.task_id in self._exclusive)
+
+    def add(self, row: WorkRow) -> None:
+        """Take note that a row is to be claimed."""
+        self._claimed[row.item_id] = row.task_id in self._exclusive
+
+
 class _Unseen:
     """Work that was not found, for it lies behind all of its kind that was found in its queue."""
 
@@ -60,7 +98,7 @@ class _Unseen:
         self._queues: set[int] = set()
 
     def passed(self, row: WorkRow) -> None:
-        """Take note that a row is to be claimed."""
+        """Take note that a row is to be claimed, or may not be beside others of its item."""
         window = row.queue_id, row.kind_id
         if window in self._left:
             self._left[window] -= 1
@@ -133,6 +171,7 @@ class Admission:
         worker_id: int,
         found: Sequence[WorkRow],
         *,
+        beside: Beside,
         tag_limits: Mapping[int, Sequence[int]],
         queue_slots: Mapping[int, int],
         windows: Mapping[Window, int],
@@ -140,9 +179,10 @@ class Admission:
     ) -> list[WorkRow]:
         """Return the work that may be claimed, `most` pieces, and take the limits it keeps to.
 
-        `tag_limits` are by kind, `queue_slots` the slots of the queues. `windows` says of which
-        queue and kind there may be more work than was found, and how much was: once all of that is
-        taken, what comes next in the queue is not known.
+        `beside` says what may run beside other work of its item, `tag_limits` are by kind,
+        `queue_slots` the slots of the queues. `windows` says of which queue and kind there may be
+        more work than was found, and how much was: once all of that is taken, or may not run
+        beside other work, what comes next in the queue is not known.
         """
         unseen = _Unseen(windows)
         work = [
@@ -155,27 +195,58 @@ class Admission:
         ]
         admitted: list[_Candidate] = []
         for _ in range(_ROUNDS):
+            refused = len(self._refused)
             # Slots only of what the other limits let go: nobody has one without a use for it.
-            self._acquire(connection, worker_id, Counter(one for w in work for one in w.limits))
-            picked = self._picked(work, most - len(admitted), unseen)
+            self._acquire(connection, worker_id, self._wanted(work, beside))
+            picked, work = self._picked(work, most - len(admitted), unseen, beside)
             self._acquire(connection, worker_id, Counter(one.slot for one in picked))
-            chosen = self._taken(picked)
-            admitted += chosen
-            gone = {id(one) for one in picked}
-            work = [one for one in work if id(one) not in gone]
-            if not work or not picked or len(admitted) >= most:
+            admitted += self._taken(picked)
+            is_over = not picked and len(self._refused) == refused
+            if not work or is_over or len(admitted) >= most:
                 break
+        if beside.locked:
+            self.look_again(_SOON)
         self._settle_queues(
             connection, worker_id, {one.row.queue_id for one in admitted}, queue_slots
         )
         return [one.row for one in admitted]
 
-    def _picked(self, work: Sequence[_Candidate], most: int, unseen: _Unseen) -> list[_Candidate]:
-        """Return what the limits in hand let go, were the slots to be had that are not."""
+    def _wanted(self, work: Sequence[_Candidate], beside: Beside) -> Counter[int]:
+        """Return how often work that may be claimed keeps to each limit other than slots."""
+        if beside.decides:
+            beside = beside.copy()
+            work = [one for one in work if self._might_go(one, beside)]
+        return Counter(limit for one in work for limit in one.limits)
+
+    def _might_go(self, one: _Candidate, beside: Beside) -> bool:
+        """Whether work would be claimed if all limits were to be had that are not known."""
+        needs = self._needs(one)
+        is_let = beside.lets(one.row) and not any(
+            limit in self._refused or self.rooms.get(limit, 1) <= 0 for limit in needs
+        )
+        if is_let:
+            beside.add(one.row)
+        return is_let
+
+    def _picked(
+        self, work: Sequence[_Candidate], most: int, unseen: _Unseen, beside: Beside
+    ) -> tuple[list[_Candidate], list[_Candidate]]:
+        """Return what the limits in hand let go, were the slots to be had that are not.
+
+        And what may go later in this claim.
+        """
         rooms = dict(self.rooms)
-        picked = []
-        for one in work:
+        picked: list[_Candidate] = []
+        left: list[_Candidate] = []
+        for place, one in enumerate(work):
+            if len(picked) == most:
+                left += work[place:]
+                break
             if unseen.may_go_before(one.row):
+                left.append(one)
+                continue
+            if not beside.lets(one.row):
+                unseen.passed(one.row)
                 continue
             needs = self._needs(one)
             is_unknown = one.slot not in rooms and one.slot not in self._refused
@@ -184,12 +255,13 @@ class Admission:
             ):
                 picked.append(one)
                 unseen.passed(one.row)
+                beside.add(one.row)
                 for limit in needs:
                     if limit in rooms:
                         rooms[limit] -= 1
-            if len(picked) == most:
-                break
-        return picked
+            else:
+                left.append(one)
+        return picked, left
 
     def _taken(self, picked: Sequence[_Candidate]) -> list[_Candidate]:
         """Return what has room under all its limits, and take it."""

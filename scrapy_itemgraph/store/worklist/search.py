@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
@@ -15,10 +16,10 @@ from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.queues import MOVE_TURNS, OWN_TURNS, TURNS, Turn, park
 from scrapy_itemgraph.store.sql_conditions import IS_READY_ALONE, IS_READY_BESIDE_OTHERS
-from scrapy_itemgraph.store.worklist.admission import WorkRow
+from scrapy_itemgraph.store.worklist.admission import Beside, WorkRow
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -160,25 +161,19 @@ class WorkSearch:
         return {turn.id: self.admission.share(turn.slot_id, most) for turn in turns}
 
     def _first(self, shares: Mapping[int, int]) -> list[WorkRow]:
-        """Return the queues' first work, none that may not run beside claims or what goes before.
-
-        It is locked.
-        """
+        """Return the first work of each queue and kind, locked, in the order of its turn."""
         numbers = list(shares)
         given: dict[str, Any] = {
             "queues": numbers,
             "shares": list(shares.values()),
             "kinds": [kind.id for kind in self.kinds],
         }
-        # Of each kind, so that what is dropped leaves enough.
-        rounds = max(shares.values()) * len(self.kinds)
-        if not self._any_exclusive:
-            heads = typed(self.connection.execute(HEADS, given), WorkRow)
-            return _round_robin(heads, numbers, rounds)
-        given["alone"] = [kind.is_item_exclusive for kind in self.kinds]
-        heads = typed(self.connection.execute(HEADS_BESIDE_CLAIMS, given), WorkRow)
-        ordered = _round_robin(heads, numbers, rounds)
-        return _beside(ordered, self._exclusive_tasks, {})
+        statement = HEADS
+        if self._any_exclusive:
+            statement = HEADS_BESIDE_CLAIMS
+            given["alone"] = [kind.is_item_exclusive for kind in self.kinds]
+        heads = typed(self.connection.execute(statement, given), WorkRow)
+        return _round_robin(heads, numbers)
 
     def _windows(self, found: Sequence[WorkRow], shares: Mapping[int, int]) -> dict[Window, int]:
         """Return of which queues and kinds there may be more than was found, and how much was."""
@@ -195,12 +190,12 @@ class WorkSearch:
         windows: Mapping[Window, int],
     ) -> list[WorkRow]:
         """Keep what the limits, and tasks that want their items for themselves, let run now."""
-        if self._any_exclusive:
-            found = _exclusive(self.connection, found, self._exclusive_tasks)
+        beside = self._beside(found) if self._any_exclusive else Beside()
         return self.admission.admit(
             self.connection,
             self.worker_id,
             found,
+            beside=beside,
             tag_limits={kind.id: kind.limit_ids for kind in self.kinds},
             queue_slots=queue_slots,
             windows=windows,
@@ -220,41 +215,21 @@ class WorkSearch:
     def _any_exclusive(self) -> bool:
         return any(kind.any_exclusive for kind in self.kinds)
 
-    @property
-    def _exclusive_tasks(self) -> set[int]:
-        return {kind.task_id for kind in self.kinds if kind.is_item_exclusive}
+    def _beside(self, found: Sequence[WorkRow]) -> Beside:
+        """Lock the items of this work that nobody else decides about; return what they let run."""
+        items = sorted({row.item_id for row in found})
+        free = set(self.connection.execute(FREE_ITEMS, {"items": items}).scalars())
+        standing = self.connection.execute(STANDING_CLAIMS, {"items": items}).all()
+        return Beside(
+            {kind.task_id for kind in self.kinds if kind.is_item_exclusive},
+            {row.item_id: row.is_exclusive for row in standing},
+            set(items) - free,
+        )
 
 
-def _round_robin(heads: Sequence[WorkRow], queues: Sequence[int], rounds: int) -> list[WorkRow]:
+def _round_robin(heads: Sequence[WorkRow], queues: Sequence[int]) -> list[WorkRow]:
     """Order candidates: each queue's first, then each queue's second, and so on."""
     by_queue: dict[int, list[WorkRow]] = {queue: [] for queue in queues}
     for row in sorted(heads, key=lambda row: (row.is_stale, row.nice, row.seq)):
         by_queue[row.queue_id].append(row)
-    return [rows[turn] for turn in range(rounds) for rows in by_queue.values() if turn < len(rows)]
-
-
-def _exclusive(
-    connection: Connection, found: Sequence[WorkRow], exclusive: Collection[int]
-) -> list[WorkRow]:
-    """Keep candidates that do not run beside others of their item where one wants it alone."""
-    items = sorted({row.item_id for row in found})
-    free = set(connection.execute(FREE_ITEMS, {"items": items}).scalars())
-    claimed = {
-        row.item_id: row.is_exclusive
-        for row in connection.execute(STANDING_CLAIMS, {"items": items})
-    }
-    return _beside([row for row in found if row.item_id in free], exclusive, claimed)
-
-
-def _beside(
-    rows: Iterable[WorkRow], exclusive: Collection[int], claimed: dict[int, bool]
-) -> list[WorkRow]:
-    """Keep rows that may run beside the claims of their items, by item, and beside each other."""
-    kept = []
-    for row in rows:
-        wants_alone = row.task_id in exclusive
-        others = claimed.get(row.item_id)
-        if others is None or not (others or wants_alone):
-            kept.append(row)
-            claimed[row.item_id] = wants_alone
-    return kept
+    return [row for turn in zip_longest(*by_queue.values()) for row in turn if row is not None]

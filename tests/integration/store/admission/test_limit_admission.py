@@ -294,6 +294,27 @@ def test_an_item_for_one_alone_is_claimed_within_limits(crawl):
     assert len(pairs) == len(set(pairs))
 
 
+def test_what_may_not_run_beside_other_work_does_not_let_stale_work_go_first(crawl):
+    """Work that wants its item for itself goes before what is stale, though others come first."""
+    register(
+        crawl,
+        slow={"tags": ["page"], "rate_limit": "1/s", "nice": -1},
+        alone={"tags": ["page"], "exclusive": "item"},
+        again={"tags": ["old"], "ttl": "1h"},
+    )
+    fill(crawl, ["a.example"], tags=["old"])
+    crawl.done("a.example/0", task="again")
+    crawl.age(hours=2)
+    fill(crawl, ["a.example"], each=4)
+    crawl.do(RemoveTag("page", id="a.example/0"))
+
+    worker = Worker(crawl, FREE)
+    worker.claim(2)
+
+    claimed = [(one.task, one.item.id) for one in worker.claims]
+    assert claimed == [("slow", "a.example/1"), ("alone", "a.example/2")]
+
+
 def _claims(crawl, names):
     """Return the claimed work of items."""
     return crawl.rows(

@@ -24,6 +24,7 @@ from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import refresh, search
+from scrapy_itemgraph.store.worklist.admission import Admission
 
 pytestmark = pytest.mark.server
 
@@ -171,6 +172,22 @@ def test_an_item_that_a_task_wants_for_itself_is_claimed_once(  # noqa: PLR0917
         with engine.begin() as connection:
             crawl.apply(connection, ended(claim), worker=workers[0])
         assert [c.task for c in crawl.claimed(workers[1])] == [other_task]
+
+
+def test_a_claim_that_met_another_on_its_items_is_tried_again_soon(engine, pair):
+    """The other may decide for other work: nobody would tell that this one is still to be had."""
+    crawl = Crawl(engine, Jealous)
+    crawl.seed(book("A"))
+    one, other = pair
+    workers = crawl.worker(), crawl.worker()
+    admission = Admission()
+
+    one.run(crawl.claim, workers[0], tasks=crawl.only("first"))
+    got = other.run(crawl.claim, workers[1], tasks=crawl.only("second"), admission=admission)
+    one.rollback()
+
+    assert got == []
+    assert admission.again_in is not None
 
 
 # Withdrawing work that is being claimed
