@@ -99,6 +99,7 @@ _WORK = _object(
     'nice', nullif(w.nice, 0), 'tries', nullif(w.tries, 0), 'deaths', nullif(w.deaths, 0),
     'stalls', nullif(w.stalls, 0), 'alone_deaths', nullif(w.alone_deaths, 0),
     'alone_stalls', nullif(w.alone_stalls, 0), 'is_refiled', nullif(w.is_refiled, false),
+    'is_claimed', nullif(w.token IS NOT NULL, false),
     'not_before', w.not_before, 'slot', nullif(q.name, s.name), 'limits', {_LIMITS.format("k")}""",
     request="w.request",
 )

@@ -132,6 +132,7 @@ class Load:
         self._drawn: deque[int] = deque()  # numbers of items to come
         self._tasks: dict[str, int] = {}
         self._depends: dict[str, Sequence[str]] = {}
+        self._claimed: list[int] = []  # items whose work was, when the dump was made
         self._waiting: list[Line] = []
         self._kind = ""  # of what waits
         self._has_ended = False
@@ -183,6 +184,8 @@ class Load:
                 "the dump has no line of the kind 'end': it was cut off, so nothing was loaded"
             )
         self._wait()
+        # Claimed work stands until the claim ends, even if nothing calls for it any more.
+        refresh.refresh(self._connection, self._claimed)
         queues.wake_crawl(self._connection, self._crawl)
         return self.counts
 
@@ -282,10 +285,13 @@ class Load:
         rows: Rows = {table: [] for table in load_rows.OF_ITEMS}
         make = ItemRows(self._crawl, self._before, self._tasks, self._contents).add
         for where, line in lines:
+            item = drawn.popleft()
             try:
-                make(rows, line, drawn.popleft(), numbers)
+                make(rows, line, item, numbers)
             except _MISTAKES as error:
                 raise _mistake(where, error) from None
+            if any(work.get("is_claimed") for work in line.get("work", ())):
+                self._claimed.append(item)
         rows[load_rows.ALIASES].sort(key=itemgetter(1))
         self._copy(rows)
 
