@@ -13,7 +13,7 @@ import psycopg
 import sqlalchemy as sa
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
-from scrapy_itemgraph.postgres import sessions
+from scrapy_itemgraph.postgres import backend_activity, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +30,8 @@ _NO_TIMEOUTS = """
     SELECT set_config('idle_in_transaction_session_timeout', '0', true),
         CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
             THEN set_config('transaction_timeout', '0', true) END"""
+
+_SILENCE = 10.0  # seconds until a connection that does not answer is lost, as in `LASTING`
 
 _LOST = (psycopg.Error, sa.exc.DBAPIError, DatabaseUnavailableError)
 
@@ -123,8 +125,9 @@ class TransactionLocks:
         try:
             if self._lock is None:
                 self._lock = await self._connected()
-            cursor = await self._lock.execute(_LOCK_IN_TRANSACTION, [feed_id])
-            (is_ours,) = await cursor.fetchone() or (False,)
+            with backend_activity.cut_after(_SILENCE, self._lock):
+                cursor = await self._lock.execute(_LOCK_IN_TRANSACTION, [feed_id])
+                (is_ours,) = await cursor.fetchone() or (False,)
         except psycopg.Error:
             await self.release()
             return False
@@ -135,7 +138,8 @@ class TransactionLocks:
         if self._lock is None:
             return True
         try:
-            await self._lock.execute("SELECT")
+            with backend_activity.cut_after(_SILENCE, self._lock):
+                await self._lock.execute("SELECT")
         except psycopg.Error:
             await self.release()
             return False
@@ -145,7 +149,10 @@ class TransactionLocks:
         """Give all up; when it returns, others can have them."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            with contextlib.suppress(psycopg.Error):
+            with (
+                contextlib.suppress(psycopg.Error),
+                backend_activity.cut_after(_SILENCE, lock),
+            ):
                 await lock.rollback()
             with contextlib.suppress(psycopg.Error):
                 await lock.close()
@@ -156,7 +163,8 @@ class TransactionLocks:
             cursor_factory=psycopg.AsyncClientCursor,
             **self._connect,
         )
-        await lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
-        await lock.execute(_NO_TIMEOUTS)
         sessions.not_inherited.add(lock)
+        await lock.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+        with backend_activity.cut_after(_SILENCE, lock):
+            await lock.execute(_NO_TIMEOUTS)
         return lock

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 
@@ -19,7 +19,7 @@ from scrapy_itemgraph.postgres import urls
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from datetime import datetime
 
     import sqlalchemy as sa
@@ -91,17 +91,14 @@ async def _ask(
 ) -> list[Any] | None:
     """Run a statement on a new connection; None if there is no answer in time."""
     connection: psycopg.AsyncConnection[Any] | None = None
-    timer = None
     try:
         async with asyncio.timeout(seconds):
             connection = await psycopg.AsyncConnection.connect(autocommit=True, **connect)
-        timer = asyncio.get_running_loop().call_later(seconds, cut, connection)
-        return await (await connection.execute(statement, given)).fetchall()
+        with cut_after(seconds, connection):
+            return await (await connection.execute(statement, given)).fetchall()
     except (psycopg.Error, OSError, TimeoutError):
         return None
     finally:
-        if timer is not None:
-            timer.cancel()
         if connection is not None:
             with suppress(psycopg.Error):
                 await connection.close()
@@ -114,6 +111,16 @@ def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> N
     """
     with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def cut_after(seconds: float, connection: psycopg.AsyncConnection[Any]) -> Iterator[None]:
+    """End a connection under who waits on it, if that lasts longer."""
+    timer = asyncio.get_running_loop().call_later(seconds, cut, connection)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def is_waiting(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> bool:
