@@ -65,9 +65,9 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
                     if worker.failure is not None:
                         break
                 worker.start_has_ended()
-            except CloseSpider:
-                raise
-            except Exception as raised:  # noqa: BLE001 - raised again below
+            except Exception as raised:
+                if isinstance(raised, CloseSpider) and scrapy.version_info >= (2, 18):
+                    raise  # The engine closes the spider; an older one takes it for an error.
                 worker.start_has_ended()
                 error = raised  # raised at once it would leave the graph's work undone
                 logger.warning(  # the engine logs the error

@@ -9,9 +9,8 @@ from raw_sites import page, raw_site
 
 # What Scrapy and Twisted say of such pages.
 pytestmark = pytest.mark.tracebacks(
-    "DownloadCancelledError",
-    "DownloadFailedError",
-    "ResponseDataLossError",
+    *("DownloadCancelledError", "DownloadFailedError", "ResponseDataLossError"),
+    *("CancelledError: Cancelling", "ResponseFailed", "ResponseNeverReceived"),  # before 2.15
     "Invalid IPv6 URL",
     "zlib.error",
 )

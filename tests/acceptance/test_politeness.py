@@ -243,6 +243,7 @@ def test_files_on_a_blocked_host_do_not_hold_up_other_hosts(site, new_crawls, fi
     assert len(under(log, "/file")) == 8
 
 
+@pytest.mark.tracebacks("files.FileException")  # Scrapy before 2.15 says more of the same error
 @pytest.mark.parametrize("spider", ["many", "shop"])
 def test_ctrl_c_while_a_file_on_a_blocked_host_is_waited_for(
     site, new_crawls, files, graph, spider

@@ -493,6 +493,8 @@ def test_who_is_left_takes_over_from_the_killed(project, other, site):
 def test_many_start_requests_do_not_pile_up_in_memory(project):
     """start() waits while a thousand of its requests are not committed yet; none is lost."""
     project.write("""
+    import asyncio
+
     from scrapy_itemgraph.worker import worker as workers
 
 
@@ -506,7 +508,8 @@ def test_many_start_requests_do_not_pile_up_in_memory(project):
                 yield scrapy.Request(f"{SITE}/page/{n}")
                 most = max(most, worker.outbox.pending)
             self.logger.info(f"MOST {most}.")
-            raise CloseSpider("enough")
+            closing = self.crawler.engine.close_spider_async(reason="enough")
+            self.closing = asyncio.ensure_future(closing)
 
         def parse(self, response):
             pass

@@ -383,7 +383,7 @@ def test_a_login_that_fails_closes_the_spider_and_loses_nothing(project, site, k
 
 
 @pytest.mark.parametrize("how", ["robots", "offsite"])
-@pytest.mark.tracebacks("CannotResolveHostError")
+@pytest.mark.tracebacks("CannotResolveHostError", "DNSLookupError")
 def test_a_login_that_is_refused_is_a_login_that_fails(project, site, how):
     """Requests of login() that robots.txt or allowed_domains refuse do not pass for a login."""
     site.robots = "User-agent: *\nDisallow: /form\n"

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import scrapy
 import servers
 from projects import Project
 
@@ -115,6 +116,33 @@ def test_close_spider_in_a_callback_releases_its_work(project):
     project.crawl("-a", "go=1")
 
     assert project.outcomes() == {"PAGE": ["released", "ok"]}
+
+
+@pytest.mark.edge
+@pytest.mark.tracebacks("CloseSpider")
+def test_close_spider_in_start_ends_the_crawl(project):
+    """Scrapy before 2.18 takes it for an error: what was begun is done, and the crawl ends."""
+    project.write("""
+    class S(scrapy.Spider):
+        name = "s"
+
+        async def start(self):
+            yield scrapy.Request(SITE + "/page/1")
+            if not hasattr(self, "go"):
+                raise CloseSpider("enough")
+
+        def parse(self, response):
+            pass
+    """)
+
+    run = project.crawl()
+    project.crawl("-a", "go=1")
+
+    closes = scrapy.version_info >= (2, 18)
+    assert run.stats["reason"] == ("enough" if closes else "finished"), run.log
+    assert ("start() raised CloseSpider" in run.log) is not closes
+    assert project.request_outcomes()["/page/1"][-1] == "ok"
+    assert project.claimed() == 0
 
 
 @pytest.mark.tracebacks("ValueError: the parser is broken")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORGOTTEN = ("never retrieved", "never awaited")
+# Scrapy asks the internet once for what domains are public, and goes on without an answer.
+_OF_OTHERS = ("/public_suffix_list.dat",)
 _BEGIN = "Traceback (most recent call last)"
 _CHAINED = re.compile(
     r"(During handling of the above exception, another exception occurred"
@@ -59,7 +61,7 @@ def of_text(log: str, expected: Collection[str] = ()) -> Iterator[str]:
         if any(words in line for words in FORGOTTEN) and not any(text in line for text in expected):
             yield "\n".join(lines[number : number + 20])
     for traceback in tracebacks(lines):
-        if not any(text in traceback for text in expected):
+        if not any(text in traceback for text in (*expected, *_OF_OTHERS)):
             yield f"a traceback that nobody expects:\n{traceback}"
 
 
