@@ -202,8 +202,8 @@ class SimulationGraph(WorkerGraph):
         connection: Connection,
         reason: str,
         uses: Sequence[Use],
-        told: Tallies | None,  # noqa: ARG002 - what was simulated is not counted
+        told: Sequence[Tallies],  # noqa: ARG002 - what was simulated is not counted
     ) -> None:
-        super()._stop(connection, reason, uses, None)
+        super()._stop(connection, reason, uses, ())
         if self._has_made_crawl:
             connection.execute(DROP_CRAWL, {"crawl": self._crawl_id, "worker": self.worker_id})

@@ -407,11 +407,11 @@ class WorkerGraph(WorkerUpkeep):
         self._transactions.hurry()
 
     async def close(
-        self, reason: str, uses: Sequence[Use] = (), told: Tallies | None = None
+        self, reason: str, uses: Sequence[Use] = (), told: Sequence[Tallies] = ()
     ) -> None:
         """Give back what is still claimed, and be gone; `uses` tell how limits were used last.
 
-        What the worker did since it told that last is `told`.
+        What the worker did and may not have told yet is `told`.
         """
         self.hurry()
         try:
@@ -421,13 +421,13 @@ class WorkerGraph(WorkerUpkeep):
             await self._dispose()
 
     def _stop(
-        self, connection: Connection, reason: str, uses: Sequence[Use], told: Tallies | None
+        self, connection: Connection, reason: str, uses: Sequence[Use], told: Sequence[Tallies]
     ) -> None:
         stored_claims.release_all(connection, self.worker_id)
         holdings.release_all(connection, self.worker_id, uses)
         workers.stop(connection, self.worker_id, reason)
-        if told:
-            tallies.add(connection, self._crawl_id, told)
+        for some in told:
+            tallies.add(connection, self._crawl_id, some)
 
     async def _dispose(self) -> None:
         self.contents.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from uuid import UUID, uuid4
 
 from scrapy_itemgraph.model.work import Outcome
 
@@ -31,10 +32,15 @@ class TaskTally:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Tallies:
-    """What one worker did: by the number of a task, and starts by the kind and name of a limit."""
+    """What one worker did: by the number of a task, and starts by the kind and name of a limit.
+
+    What is taken to be told has a `token`, by which the database knows it should it be told again.
+    """
 
     of_tasks: dict[int, TaskTally] = field(default_factory=dict)
     starts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    token: UUID = field(default_factory=uuid4)
+    _taken: Tallies | None = None
 
     def __bool__(self) -> bool:
         return bool(self.of_tasks or self.starts)
@@ -55,7 +61,18 @@ class Tallies:
         tally.seconds += seconds
 
     def take(self) -> Tallies:
-        """Return what was counted, and begin anew."""
-        taken = Tallies(self.of_tasks, self.starts)
-        self.of_tasks, self.starts = {}, Counter()
-        return taken
+        """Return what was counted, and begin anew; the same again until it `was_told`."""
+        if self._taken is None:
+            self._taken = Tallies(self.of_tasks, self.starts)
+            self.of_tasks, self.starts = {}, Counter()
+        return self._taken
+
+    def was_told(self) -> None:
+        """Take note that the database has what was taken."""
+        self._taken = None
+
+    def take_all(self) -> list[Tallies]:
+        """Return what the database may not have: what was taken and not told, and the rest."""
+        before = self.take()
+        self.was_told()
+        return [before, self.take()]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.store import commit_tokens
 from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ ADD_OF_LIMITS = text("""
 
 
 def add(connection: Connection, crawl_id: int, told: Tallies) -> None:
-    """Add what a worker did to this minute's numbers; limits that are not known are left out."""
+    """Add what a worker did to this minute's numbers, once; limits not known are left out."""
+    if not told or not commit_tokens.take(connection, told.token):
+        return
     if told.of_tasks:
         names = ("done", "retried", "failed", "refused", "items", "seconds")
         given = columns(list(told.of_tasks.values()), **{name: name for name in names})

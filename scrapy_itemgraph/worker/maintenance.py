@@ -62,7 +62,7 @@ class Maintenance:
             if self._has_just_started:
                 self._is_marked = True
                 await self.graph.mark_started()
-            has_more = await self.graph.keep_up(self._due_tallies())
+            has_more = await self._keep_up()
             await self._say_how_far()
             if has_more:
                 self.news.set()
@@ -79,12 +79,14 @@ class Maintenance:
                 pruned = time.monotonic()
             await self._rest()
 
-    def _due_tallies(self) -> Tallies | None:
-        """Return what is to be told of the worker now, every few seconds."""
+    async def _keep_up(self) -> bool:
+        """Keep the crawl up, and tell every few seconds what the worker did; if there is more."""
         if time.monotonic() < self._tell_at:
-            return None
+            return await self.graph.keep_up()
         self._tell_at = time.monotonic() + self._between(_TELL_EVERY)
-        return self.tallies.take()
+        has_more = await self.graph.keep_up(self.tallies.take())
+        self.tallies.was_told()
+        return has_more
 
     async def _say_how_far(self) -> None:
         """Log how far a long sweep is, and what fell due, now and then."""

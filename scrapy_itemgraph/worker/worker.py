@@ -442,7 +442,7 @@ class Worker:
         if self.is_open:
             self.gate.abandon()
         try:
-            await graph.close(reason, uses, self.tallies.take())
+            await graph.close(reason, uses, self.tallies.take_all())
         except ItemGraphError as error:  # what is claimed waits for the lease, or the next run
             self.fail(f"at the end of the crawl: {error}")
 

@@ -73,6 +73,6 @@ def keep_up(
             return Upkeep(next_step=SWEEP, taken_over=taken, due=due)
     is_sweeping = sweeps.sweep(connection, crawl_id)
     redefined = frozenset(tasks.redefined(connection, registered))
-    if told:
+    if told is not None:
         tallies.add(connection, crawl_id, told)
     return Upkeep(next_step=DONE, taken_over=taken, is_sweeping=is_sweeping, redefined=redefined)

@@ -15,6 +15,20 @@ from scrapy_itemgraph.store.admin import activity
 pytestmark = pytest.mark.server
 
 
+def test_what_is_told_again_is_added_once(connection):
+    """Tallies whose commit's answer was lost are told again, and count once."""
+    crawl = graphs.Crawl.of(connection)
+    (number,) = crawl.registration.tasks
+    told = Tallies()
+    told.ended(number, Outcome.OK)
+
+    for _ in range(2):
+        tallies.add(connection, crawl.id, told)
+
+    done = activity.minutes(connection, crawl.id, timedelta(hours=1))
+    assert sum(one.done for one in done) == 1
+
+
 def test_workers_add_to_the_same_numbers(connection):
     """Two workers' tallies are added; a limit that nobody knows is left out, and nothing fails."""
     crawl = graphs.Crawl.of(connection)

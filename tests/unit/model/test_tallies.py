@@ -24,8 +24,8 @@ def test_executions_are_counted_by_task_and_end():
     }
 
 
-def test_what_was_taken_is_not_told_again():
-    """Taking the tallies begins anew."""
+def test_taking_begins_anew():
+    """What was taken has all that was counted until then."""
     tallies = Tallies()
     tallies.ended(1, Outcome.OK)
     tallies.starts["slot", "a.example"] += 1
@@ -35,3 +35,20 @@ def test_what_was_taken_is_not_told_again():
     assert not tallies
     assert taken.of_tasks[1].done == 1
     assert taken.starts["slot", "a.example"] == 1
+
+
+def test_what_may_not_have_been_told_is_told_again():
+    """Until it was told the same is taken, with its token; at the end it and the rest."""
+    tallies = Tallies()
+    tallies.ended(1, Outcome.OK)
+    first = tallies.take()
+    tallies.ended(2, Outcome.OK)
+
+    assert tallies.take() is first
+    before, rest = tallies.take_all()
+    assert before is first
+    assert list(rest.of_tasks) == [2]
+    assert rest.token != first.token
+
+    tallies.was_told()
+    assert not any(tallies.take_all())

@@ -191,6 +191,39 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
     assert asyncio.run(run()) == (True, 1)
 
 
+def test_what_was_being_told_as_the_crawl_ended_is_told_at_its_end():
+    """A round that is cancelled, or whose answer is lost, leaves its tallies to the end."""
+
+    async def run() -> list[Tallies]:
+        parts = Parts()
+        telling: list[Tallies] = []
+
+        async def keep_up(told: Tallies) -> bool:
+            telling.append(told)
+            return await asyncio.Event().wait()
+
+        parts.graph.keep_up = keep_up
+        parts.graph.crowd = 1.0
+        tallies = Tallies()
+        tallies.ended(1, Outcome.OK)
+        maintenance = Maintenance(
+            parts.graph,
+            parts.active,
+            crawler=parts.crawler,
+            sessions=Sessions(),
+            tallies=tallies,
+            start_ended=asyncio.Event(),
+            news=parts.news,
+        )
+        with running(maintenance.run()):
+            await turns()
+        (told,) = telling
+        assert tallies.take_all()[0] is told
+        return telling
+
+    assert [one.of_tasks[1].done for one in asyncio.run(run())] == [1]
+
+
 @pytest.mark.parametrize(("crowd", "seconds"), [(1.0, 1), (8.0, 8), (100.0, 10)])
 def test_each_of_many_workers_keeps_the_crawl_up_more_rarely(crowd, seconds):
     """Together they do it no more often than a few; but never more rarely than every 10 s."""
