@@ -11,6 +11,7 @@ from raw_sites import page, raw_site
 pytestmark = pytest.mark.tracebacks(
     *("DownloadCancelledError", "DownloadFailedError", "ResponseDataLossError"),
     *("CancelledError: Cancelling", "ResponseFailed", "ResponseNeverReceived"),  # before 2.15
+    "surrogates not allowed",  # without a reactor
     "Invalid IPv6 URL",
     "zlib.error",
 )

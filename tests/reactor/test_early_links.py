@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import scrapy
 from inner_crawls import Spider
 from scrapy import Request
 from scrapy.utils.defer import deferred_f_from_coro_f
@@ -111,5 +112,6 @@ async def test_links_taken_early_are_stored_as_those_that_go_the_whole_way(
 
     assert found["early"] == found["whole"]
     assert found["early"][1]["urllength/request_ignored_count"] == MOST_LINKS - 2
-    assert taken["early"] > 10 * (MOST_LINKS - 1)
+    if scrapy.version_info >= (2, 16):  # an older one takes a plain generator without a loop
+        assert taken["early"] > 10 * (MOST_LINKS - 1)
     assert taken["whole"] == 0

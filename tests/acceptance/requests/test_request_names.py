@@ -315,7 +315,7 @@ class S(scrapy.Spider):
     custom_settings = {"CONCURRENT_REQUESTS": 1}
 
     def parse(self, response):
-        number = int(response.url.rpartition("/")[2])
+        number = int(response.url.partition("#")[0].rpartition("/")[2])
         for other in range(min(number + 3, 12)):
             yield response.follow(f"/page/{other}#part")
 """
