@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,10 +21,14 @@ def network(engine, monkeypatch):
         yield network, url
 
 
+def connect_arguments(url: str) -> dict[str, Any]:
+    """Return what psycopg needs for a connection."""
+    return sa.make_url(url).translate_connect_args(username="user", database="dbname")
+
+
 def locks_through(url: str) -> feed_locks.TransactionLocks:
     """Return locks of a worker that connects by this URL."""
-    given = sa.make_url(url).translate_connect_args(username="user", database="dbname")
-    return feed_locks.TransactionLocks(given)
+    return feed_locks.TransactionLocks(connect_arguments(url))
 
 
 def test_a_lock_has_one_owner_who_gives_it_up(network):
@@ -72,6 +77,6 @@ def test_releasing_a_lock_does_not_wait_for_a_silent_server(network):
     asyncio.run(go())
 
     silent.thaw()
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(**connect_arguments(url)) as connection:
         waits = "SELECT pg_advisory_xact_lock(CAST('feeds'::regclass::oid AS int), 1)"
         connection.execute(waits)  # free as soon as the server hears of the end
