@@ -315,6 +315,21 @@ def test_what_may_not_run_beside_other_work_does_not_let_stale_work_go_first(cra
     assert claimed == [("slow", "a.example/1"), ("alone", "a.example/2")]
 
 
+def test_no_limit_is_taken_for_work_that_may_not_run_beside_other_work(crawl):
+    """A limit that only keeps work of items that others have for themselves is left to others."""
+    register(
+        crawl,
+        alone={"tags": ["page"], "exclusive": "item", "nice": -1},
+        slow={"tags": ["page"], "rate_limit": "1/s"},
+    )
+    fill(crawl, ["a.example"], each=3)
+    worker = Worker(crawl, FREE)
+    worker.claim()
+
+    assert [one.task for one in worker.claims] == ["alone"] * 3
+    assert held_by(crawl, worker.number) == set()
+
+
 def _claims(crawl, names):
     """Return the claimed work of items."""
     return crawl.rows(
