@@ -258,9 +258,7 @@ class Taking:
         for name in late:
             del state.reserved[name]
         if late:
-            found = resolve(self._connection, state.crawl_id, self._keys, late)
-            state.stored_owners |= found
-            state.owners |= found
+            state.stored_owners |= resolve(self._connection, state.crawl_id, self._keys, late)
 
 
 def check_still(
@@ -270,7 +268,7 @@ def check_still(
     for part in slices(connection, names, WIDE):
         now = resolve(connection, state.crawl_id, keys, part)
         for name in part:
-            if name not in state.reserved and now.get(name) != state.owners.get(name):
+            if name not in state.reserved and now.get(name) != state.stored_owners.get(name):
                 raise MovedNamesError(name)
 
 
@@ -283,15 +281,15 @@ def write(connection: Connection, state: State) -> bool:
     added: list[str] = []
     changed: list[str] = []
     stored, reserved = state.stored_owners, state.reserved
-    for names in (stored, reserved, state.owners):
+    for names in (reserved, state.owners):
         rest(connection, len(names))
         for part in slices(connection, list(names), WIDE):
             for name in part:
                 there = stored.get(name)
                 if name in reserved:
                     there = reserved[name] or TOMBSTONE
-                owner = state.owners.get(name)
-                is_seen = names is state.owners and (name in stored or name in reserved)
+                owner = state.owner(name)
+                is_seen = names is state.owners and name in reserved
                 if owner == there or is_seen:
                     continue
                 (dropped if owner is None else added if there is None else changed).append(name)

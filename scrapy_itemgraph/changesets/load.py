@@ -103,7 +103,6 @@ def load(
         state.stored_owners = batch_names.resolve(connection, crawl_id, keys, names)
         taking.take()
         rest(connection, len(names))
-    state.owners = dict(state.stored_owners)
     if mentioned.existing:
         taking.settle()  # who has a name that is spoken of has to be known first
     existing = _in_use(connection, names, mentioned.existing)
@@ -144,7 +143,7 @@ def _owners(
     tombstones: list[str] = []
     for part in slices(connection, names, WIDE):
         for name in part:
-            owner = state.owners.get(name)
+            owner = state.stored_owners.get(name)
             if owner == TOMBSTONE:
                 tombstones.append(name)
             elif owner is not None:
@@ -184,7 +183,7 @@ def _read_items(rows: _Rows, state: State) -> None:
         items[item_id].tags[tag] = value
     for item_id, name in rows.names:
         items[item_id].names.add(name)
-        state.owners[name] = state.stored_owners[name] = item_id
+        state.stored_owners[name] = item_id
     for item_id, task_id, *result in rows.results:
         items[item_id].results[task_id] = Result(*result)
 

@@ -268,10 +268,11 @@ class State:
     """The batch's view of the graph: what was loaded, and what its changesets made of it.
 
     `candidates` are numbers drawn for items that may be created, `spares` those for items that
-    are created again under a name that was freed; `reserved` are the names inserted
-    by this batch with the number that stands there; `stored_owners` is what others had stored.
-    `taken` are names that somebody has, whoever that is. `turn` is the place of the changeset that
-    runs in the batch, from 0: each has a moment of its own, for merges keep what is later.
+    are created again under a name that was freed; `reserved` are the names inserted by this batch
+    with the number that stands there; `stored_owners` is what others had stored, and `owners` where
+    the batch has changed that. `taken` are names that somebody has, whoever that is. `turn` is the
+    place of the changeset that runs in the batch, from 0: each has a moment of its own, for merges
+    keep what is later.
     """
 
     crawl_id: int
@@ -303,6 +304,11 @@ class State:
         """Return which changeset of the batch did what has a moment of it."""
         return 0 if moment is None else (moment - self.now) // _TURN
 
+    def owner(self, name: str) -> int | None:
+        """Return who has a name by now: an item's number, TOMBSTONE, or None."""
+        owners = self.owners if name in self.owners else self.stored_owners
+        return owners.get(name)
+
     def survivor(self, item_id: int) -> Item | None:
         """Return the item that an item is now, through merges; None if it was deleted."""
         went = self.effects.items_moved
@@ -332,7 +338,7 @@ class Draft:
 
     def owner(self, name: str) -> int | None:
         """Return who has a name: an item's number, TOMBSTONE, or None."""
-        return self._owners[name] if name in self._owners else self.state.owners.get(name)
+        return self._owners[name] if name in self._owners else self.state.owner(name)
 
     def give(self, name: str, owner: int | None) -> None:
         """Give a name to an item, to nobody for ever (TOMBSTONE), or back (None)."""
