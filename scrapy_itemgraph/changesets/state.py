@@ -306,8 +306,7 @@ class State:
 
     def owner(self, name: str) -> int | None:
         """Return who has a name by now: an item's number, TOMBSTONE, or None."""
-        owners = self.owners if name in self.owners else self.stored_owners
-        return owners.get(name)
+        return self.owners[name] if name in self.owners else self.stored_owners.get(name)
 
     def survivor(self, item_id: int) -> Item | None:
         """Return the item that an item is now, through merges; None if it was deleted."""

@@ -1,10 +1,10 @@
 """What ten thousand and ten million items cost, in one slot and in ten thousand, side by side.
 
 Claims, commits, creates and deletions of a hundred; bytes an item; what people ask; after a churn
-in which as much goes as comes; and while a transaction that is held open elsewhere keeps vacuum
-from cleaning up. Each graph is measured in turns with one of ten thousand items: the ratios are
-what matters. Run it by `make bench-scale`; with ten million items it needs 15 GB under the
-temporary directory, and with an hour of churn for each size a night.
+in which as much goes as comes, and once it is vacuumed; and while a transaction that is held open
+elsewhere keeps vacuum from cleaning up. Each graph is measured in turns with one of ten thousand
+items: the ratios are what matters. Run it by `make bench-scale`; with ten million items it needs
+15 GB under the temporary directory, and with an hour of churn for each size a night.
 """
 
 from __future__ import annotations
