@@ -88,7 +88,7 @@ def apply(
     ended_pairs = {_pair(c.claim) for c in running if c.claim is not None}
     claimed_items = freed_items | {item_id for item_id, _ in ended_pairs}
     rest(connection, len(operations))
-    state = State(crawl_id=crawl.id, now=crawl.now, tasks=read_tasks(tasks))
+    state = State(crawl.id, crawl.now, read_tasks(tasks), size=len(operations))
     if taken is not None:
         operations = _unsettled(connection, state, operations, taken.as_of(crawl.names_freed))
     load(connection, state, operations, claimed_items)

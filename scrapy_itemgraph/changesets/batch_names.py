@@ -17,9 +17,10 @@ from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE, let_go, rest, slices
 from scrapy_itemgraph.store import items as stored_items
+from scrapy_itemgraph.tools.parted_dict import mapping_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, CursorResult
@@ -78,7 +79,7 @@ class Mentioned:
     """
 
     existing: set[str]
-    created: dict[str, str]
+    created: MutableMapping[str, str]
     mains: list[str]
     others: set[str]
     creations: int
@@ -99,11 +100,11 @@ class Mentioned:
         return name in self.created or name in self.others
 
     @classmethod
-    def by(cls, parts: Iterable[Sequence[Operation]]) -> Mentioned:
-        """Collect the names of operations, which are given in parts."""
+    def by(cls, parts: Iterable[Sequence[Operation]], count: int = 0) -> Mentioned:
+        """Collect the names of about so many operations, which are given in parts."""
         existing: set[str] = set()
         others: set[str] = set()
-        creations = _Creations()
+        creations = _Creations(count)
         kinds: set[type[Operation]] = set()
         for operation in chain.from_iterable(parts):
             if isinstance(operation, EnqueueRequest):  # a page may yield a great many
@@ -127,8 +128,8 @@ class Mentioned:
 class _Creations:
     """The names of items that may be created, as `Mentioned` has them."""
 
-    def __init__(self) -> None:
-        self.owners: dict[str, str] = {}
+    def __init__(self, count: int) -> None:
+        self.owners: MutableMapping[str, str] = mapping_for(count)
         self.mains: list[str] = []
         self.count = 0
         self._aliases: set[str] = set()  # names of items that were others' aliases before
@@ -145,25 +146,30 @@ class _Creations:
             self.mains.append(name)
 
 
-def keyed(connection: Connection, names: Collection[str]) -> dict[str, str]:
-    """Return names with their keys, in the order of their keys, as all sort them everywhere."""
-    buckets: list[list[tuple[str, str]]] = [[] for _ in range(len(names) // WIDE + 1)]
-    for part in slices(connection, list(names), WIDE):
+def keyed(
+    connection: Connection, given: Collection[str]
+) -> tuple[list[str], MutableMapping[str, str]]:
+    """Return names in the order of their keys, as all sort them everywhere, and the key of each."""
+    buckets: list[set[tuple[str, str]]] = [set() for _ in range(len(given) // WIDE + 1)]
+    for part in slices(connection, list(given), WIDE):
         for name in part:
             key = item_names.hex_key(name)
-            buckets[int(key[:8], 16) * len(buckets) >> 32].append((key, name))
-    keys: dict[str, str] = {}
+            buckets[int(key[:8], 16) * len(buckets) >> 32].add((key, name))
+    names: list[str] = []
+    keys: MutableMapping[str, str] = mapping_for(len(given))
     for (bucket,) in slices(connection, buckets, 1):
-        keys.update((name, key) for key, name in sorted(bucket))
+        for key, name in sorted(bucket):
+            names.append(name)
+            keys[name] = key
         bucket.clear()  # not all at once in the end
-    return keys
+    return names, keys
 
 
 def resolve(
     connection: Connection, crawl_id: int, keys: Mapping[str, str], names: Sequence[str]
-) -> dict[str, int | None]:
+) -> MutableMapping[str, int | None]:
     """Return who has names, by their numbers or TOMBSTONE; a name that nobody has is not in it."""
-    owners: dict[str, int | None] = {}
+    owners: MutableMapping[str, int | None] = mapping_for(len(names))
     for part in slices(connection, names, WIDE):
         wanted = text_array([keys[name] for name in part])
         found = connection.execute(RESOLVE, {"crawl": crawl_id, "keys": wanted}).all()
@@ -189,11 +195,13 @@ class Taking:
         connection: Connection,
         state: State,
         mentioned: Mentioned,
+        names: Sequence[str],
         keys: Mapping[str, str],
     ) -> None:
         self._connection = connection
         self._state = state
         self._mentioned = mentioned
+        self._names = names
         self._keys = keys
         self._mains: list[str] = []
         self._drawn: list[CursorResult[*tuple[Any, ...]]] = []
@@ -216,7 +224,7 @@ class Taking:
         """Take the names that nobody has."""
         connection, state, mentioned = self._connection, self._state, self._mentioned
         free: list[str] = []
-        for names in slices(connection, list(self._keys), WIDE):
+        for names in slices(connection, self._names, WIDE):
             stored = state.stored_owners
             free += [name for name in names if name not in stored and mentioned.may_take(name)]
         numbers: list[int] = []
@@ -258,7 +266,8 @@ class Taking:
         for name in late:
             del state.reserved[name]
         if late:
-            state.stored_owners |= resolve(self._connection, state.crawl_id, self._keys, late)
+            found = resolve(self._connection, state.crawl_id, self._keys, late)
+            state.stored_owners.update(found)
 
 
 def check_still(

@@ -92,12 +92,10 @@ def load(
 
     """
     crawl_id = state.crawl_id
-    mentioned = batch_names.Mentioned.by(slices(connection, operations))
-    keys = batch_names.keyed(connection, mentioned.names)
-    rest(connection, len(keys))
-    names = list(keys)
+    mentioned = batch_names.Mentioned.by(slices(connection, operations), len(operations))
+    names, keys = batch_names.keyed(connection, mentioned.names)
     rest(connection, len(names))
-    taking = batch_names.Taking(connection, state, mentioned, keys)
+    taking = batch_names.Taking(connection, state, mentioned, names, keys)
     if names:
         taking.draw_numbers()
         state.stored_owners = batch_names.resolve(connection, crawl_id, keys, names)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from scrapy_itemgraph.model import input_checks, slots
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
+from scrapy_itemgraph.tools.parted_dict import mapping_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, MutableMapping
 
     from scrapy_itemgraph.model.operations import CreateItem
 
@@ -267,29 +268,36 @@ class Effects:
 class State:
     """The batch's view of the graph: what was loaded, and what its changesets made of it.
 
-    `candidates` are numbers drawn for items that may be created, `spares` those for items that
-    are created again under a name that was freed; `reserved` are the names inserted by this batch
-    with the number that stands there; `stored_owners` is what others had stored, and `owners` where
-    the batch has changed that. `taken` are names that somebody has, whoever that is. `turn` is the
-    place of the changeset that runs in the batch, from 0: each has a moment of its own, for merges
-    keep what is later.
+    `size` is how many operations are to run. `candidates` are numbers drawn for items that may be
+    created, `spares` those for items that are created again under a name that was freed; `reserved`
+    are the names inserted by this batch with the number that stands there; `stored_owners` is what
+    others had stored, and `owners` where the batch has changed that. `taken` are names that
+    somebody has, whoever that is. `turn` is the place of the changeset that runs in the batch, from
+    0: each has a moment of its own, for merges keep what is later.
     """
 
     crawl_id: int
     now: datetime
     tasks: dict[str, TaskRow]
+    size: int = 0
     turn: int = 0
-    owners: dict[str, int | None] = field(default_factory=dict)
+    owners: MutableMapping[str, int | None] = field(init=False)
     items: dict[int, Item] = field(default_factory=dict)
-    new: dict[int, New] = field(default_factory=dict)
-    candidates: dict[str, int] = field(default_factory=dict)
+    new: MutableMapping[int, New] = field(default_factory=dict)
+    candidates: MutableMapping[str, int] = field(init=False)
     spares: list[int] = field(default_factory=list)
-    reserved: dict[str, int | None] = field(default_factory=dict)
-    stored_owners: dict[str, int | None] = field(default_factory=dict)
+    reserved: MutableMapping[str, int | None] = field(init=False)
+    stored_owners: MutableMapping[str, int | None] = field(init=False)
     claimed_pairs: set[tuple[int, int]] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
     attached: int = 0  # blobs, so far
     effects: Effects = field(default_factory=Effects)
+
+    def __post_init__(self) -> None:
+        self.owners = mapping_for(self.size)
+        self.candidates = mapping_for(self.size)
+        self.reserved = mapping_for(self.size)
+        self.stored_owners = mapping_for(self.size)
 
     @property
     def moment(self) -> datetime:
@@ -331,9 +339,9 @@ class Draft:
     def __init__(self, state: State) -> None:
         self.state = state
         self.effects = Effects()
-        self._owners: dict[str, int | None] = {}
+        self._owners: MutableMapping[str, int | None] = mapping_for(state.size)
         self._items: dict[int, Item] = {}
-        self._new: dict[int, New] = {}
+        self._new: MutableMapping[int, New] = {}
 
     def owner(self, name: str) -> int | None:
         """Return who has a name: an item's number, TOMBSTONE, or None."""
@@ -380,8 +388,8 @@ class Draft:
         self.state.effects.add(self.effects)
 
 
-def _joined(old: dict[K, V], new: dict[K, V]) -> dict[K, V]:
-    """Return the union of two dicts, in which what is new counts; the larger one is taken over."""
+def _joined(old: MutableMapping[K, V], new: MutableMapping[K, V]) -> MutableMapping[K, V]:
+    """Return the union of two mappings, in which what is new counts; the larger is taken over."""
     if len(old) >= len(new):
         old.update(new)
         return old

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    Emptied = dict[Any, Any] | MutableSequence[Any] | MutableSet[Any]
+    Emptied = MutableMapping[Any, Any] | MutableSequence[Any] | MutableSet[Any]
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ def emptying(container: Emptied) -> Iterator[None]:
     """
     if len(container) <= _PART:
         return
-    take = container.popitem if isinstance(container, dict) else container.pop
+    take = container.popitem if isinstance(container, MutableMapping) else container.pop
     while container:
         for _ in range(min(_PART, len(container))):
             take()

@@ -23,6 +23,7 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
+from scrapy_itemgraph.tools import parted_dict
 
 pytestmark = pytest.mark.server
 
@@ -94,8 +95,13 @@ def changes(n):
     ]
 
 
-def test_a_large_batch_of_many_kinds_is_what_small_ones_are(connection):
-    """Names, items, tags, results and work are the same, and no statement has too much at once."""
+@pytest.mark.parametrize("many", [parted_dict.MANY, 11 * COUNT])
+def test_a_large_batch_of_many_kinds_is_what_small_ones_are(connection, monkeypatch, many):
+    """Names, items, tags, results and work are the same, and no statement has too much at once.
+
+    Also where its names are so many that their mappings are in parts.
+    """
+    monkeypatch.setattr(parted_dict, "MANY", many)
     small, large = seeded(connection, "small"), seeded(connection, "large")
 
     for start in range(0, COUNT, COUNT // 4):
