@@ -15,12 +15,12 @@ from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE, let_go, rest, slices
+from scrapy_itemgraph.postgres.engine import SLICE, WIDE, let_go, parts, rest, slices
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.tools.parted_dict import mapping_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, CursorResult
@@ -91,22 +91,27 @@ class Mentioned:
         return not self.kinds.isdisjoint(FREEING)
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> Iterator[str]:
         """All names; one may be there twice."""
-        return [*self.created, *self.existing, *self.others]
+        return chain(self.created, self.existing, self.others)
+
+    @property
+    def count(self) -> int:
+        """How many these are."""
+        return len(self.created) + len(self.existing) + len(self.others)
 
     def may_take(self, name: str) -> bool:
         """Tell whether a name may be taken."""
         return name in self.created or name in self.others
 
     @classmethod
-    def by(cls, parts: Iterable[Sequence[Operation]], count: int = 0) -> Mentioned:
+    def by(cls, some: Iterable[Sequence[Operation]], count: int = 0) -> Mentioned:
         """Collect the names of about so many operations, which are given in parts."""
         existing: set[str] = set()
         others: set[str] = set()
         creations = _Creations(count)
         kinds: set[type[Operation]] = set()
-        for operation in chain.from_iterable(parts):
+        for operation in chain.from_iterable(some):
             if isinstance(operation, EnqueueRequest):  # a page may yield a great many
                 creations.add(operation.id)
                 if operation.again_before is not None:
@@ -147,16 +152,19 @@ class _Creations:
 
 
 def keyed(
-    connection: Connection, given: Collection[str]
+    connection: Connection, given: Iterable[str], count: int
 ) -> tuple[list[str], MutableMapping[str, str]]:
-    """Return names in the order of their keys, as all sort them everywhere, and the key of each."""
-    buckets: list[set[tuple[str, str]]] = [set() for _ in range(len(given) // WIDE + 1)]
-    for part in slices(connection, list(given), WIDE):
+    """Return so many names in the order of their keys, and the key of each.
+
+    All who take or lock names do so in that order.
+    """
+    buckets: list[set[tuple[str, str]]] = [set() for _ in range(count // WIDE + 1)]
+    for part in parts(connection, given, WIDE):
         for name in part:
             key = item_names.hex_key(name)
             buckets[int(key[:8], 16) * len(buckets) >> 32].add((key, name))
     names: list[str] = []
-    keys: MutableMapping[str, str] = mapping_for(len(given))
+    keys: MutableMapping[str, str] = mapping_for(count)
     for (bucket,) in slices(connection, buckets, 1):
         for key, name in sorted(bucket):
             names.append(name)
@@ -292,7 +300,7 @@ def write(connection: Connection, state: State) -> bool:
     stored, reserved = state.stored_owners, state.reserved
     for names in (reserved, state.owners):
         rest(connection, len(names))
-        for part in slices(connection, list(names), WIDE):
+        for part in parts(connection, names, WIDE):
             for name in part:
                 there = stored.get(name)
                 if name in reserved:

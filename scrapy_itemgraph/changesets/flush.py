@@ -10,7 +10,7 @@ from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import WIDE, slices
+from scrapy_itemgraph.postgres.engine import SLICE, WIDE, parts, slices
 from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.store import failures, notify
 from scrapy_itemgraph.store import slots as stored_slots
@@ -173,7 +173,7 @@ def slot_numbers(
     slots: set[str] = set()
     for items in slices(connection, changed, WIDE):
         slots.update(item.slot for item in items)
-    for some in slices(connection, list(state.new.values()), WIDE):
+    for some in parts(connection, state.new.values(), WIDE):
         slots.update(new.slot for new in some)
     return stored_slots.intern_slots(connection, slots)
 
@@ -199,8 +199,7 @@ def _write_items(
 
 def write_new(connection: Connection, state: State, slot_ids: dict[str, int]) -> None:
     """Write the items that were created and not looked at since, with their tags."""
-    for numbers in slices(connection, list(state.new)):
-        part = [(number, state.new[number]) for number in numbers]
+    for part in parts(connection, state.new.items(), SLICE):
         rows = [
             (number, new.slot, op.id, new.created_by, op.nice, new.not_before, new.text, new.turn)
             for number, new in part

@@ -93,7 +93,7 @@ def load(
     """
     crawl_id = state.crawl_id
     mentioned = batch_names.Mentioned.by(slices(connection, operations), len(operations))
-    names, keys = batch_names.keyed(connection, mentioned.names)
+    names, keys = batch_names.keyed(connection, mentioned.names, mentioned.count)
     rest(connection, len(names))
     taking = batch_names.Taking(connection, state, mentioned, names, keys)
     if names:

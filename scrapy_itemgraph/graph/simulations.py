@@ -219,7 +219,7 @@ def _claim(
 
 def _owners(connection: Connection, crawl_id: int, names: Collection[str]) -> set[int]:
     """Return the numbers of the items that have names."""
-    ordered, keys = batch_names.keyed(connection, names)
+    ordered, keys = batch_names.keyed(connection, names, len(names))
     owners = batch_names.resolve(connection, crawl_id, keys, ordered).values()
     return {owner for owner in owners if owner is not None and owner != TOMBSTONE}
 

@@ -24,7 +24,7 @@ from scrapy_itemgraph.postgres.async_engine import AsyncEngine
 from scrapy_itemgraph.tools import async_tools, logs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 logger = logs.logger(__name__)
 
@@ -241,6 +241,18 @@ def slices(
         if start:
             breathe(connection)
         yield given[start : start + size]
+
+
+def parts(connection: sa.Connection, given: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield parts of what has no places, without a copy of all, as `slices` does of sequences.
+
+    Nobody may add to it or take from it meanwhile.
+    """
+    values = iter(given)
+    while part := list(islice(values, size)):
+        yield part
+        if len(part) == size:
+            breathe(connection)
 
 
 def in_order(
