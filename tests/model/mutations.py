@@ -125,9 +125,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a task that wants its item alone runs beside others that do not",
-        "store/worklist/search.py",
-        "if others is None or not (others or wants_alone):",
-        "if others is None or not others:",
+        "store/worklist/admission.py",
+        "return others is None or not (others or row.task_id in self._exclusive)",
+        "return others is None or not others",
     ),
     # What is outstanding
     Mutation(

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import races
 from model.both import assert_became
+from model.overlap_acts import Act
 
 from scrapy_itemgraph.changesets import apply, batch_names, flush, load
 from scrapy_itemgraph.graph.contents import A_DAY
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import blobs, items
-from scrapy_itemgraph.store.registry import crawls
-from scrapy_itemgraph.store.worklist import claims, refresh
+from scrapy_itemgraph.store import blobs, failures, items
+from scrapy_itemgraph.store.registry import crawls, sweeps, workers
+from scrapy_itemgraph.store.worklist import claims, refresh, stored_redirects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,21 @@ MOMENTS = {
     "it looks for work that stands": refresh.STANDING,
     "it takes what it found": claims.TAKE,
     "it deletes contents": blobs.DELETE_OWN,
+    "it locks what it concerns": items.LOCK_ITEMS,
+    "it looks for failures": failures.OPEN,
+    "it settles failures": failures.SUPERSEDE,
+    "it lets run": failures.UNHOLD,
+    "it looks for what to undo": failures.UNDOABLE,
+    "it opens failures": failures.REOPEN,
+    "it locks claims": stored_redirects.LOCK_CLAIMS,
+    "it looks for owners": stored_redirects.OWNERS,
+    "it gives back": claims.GIVE_BACK,
+    "it files anew": claims.REFILE,
+    "it looks for items to sweep": sweeps.SWEPT_ITEMS,
+    "it looks for the dead": workers.LOST_WORKERS,
+    "it looks for orphans": workers.ORPHANS,
+    "it adds work": refresh.INSERT_WORK,
+    "it withdraws work": refresh.WITHDRAW,
 }
 _APART = 100  # ticks between two transactions: one may have several executions
 
@@ -169,6 +185,8 @@ class Overlap:
         for one, outcome in zip((first, second), outcomes, strict=True):
             if isinstance(one, Claim):
                 one.done(outcome)
+            elif isinstance(one, Act):
+                one.after()
         before, why = both.model, []
         for order in (0, 1), (1, 0):
             both.model = copy.deepcopy(before)

@@ -40,6 +40,16 @@ RESULTS = sa.text("""
     FROM results r JOIN tasks t ON t.id = r.task_id JOIN items i ON i.id = r.item_id
     WHERE i.crawl_id = :crawl
 """)
+SILENT = {
+    "state": "never run",
+    "metadata": {},
+    "version": None,
+    "completed": None,
+    "expires": None,
+    "has own ttl": False,
+    "is expired": False,
+    "open": [],
+}
 ATTEMPTS = sa.text("""
     SELECT i.name AS item, t.name AS task, a.number, a.outcome
     FROM attempts a JOIN tasks t ON t.id = a.task_id LEFT JOIN items i ON i.id = a.item_id
@@ -77,6 +87,15 @@ EXPIRIES = sa.text("""
 KEPT_ATTEMPTS = 10  # of each pair
 
 
+def _telling(results: dict[str, Any]) -> dict[str, Any]:
+    """Return results without those that say nothing.
+
+    An `Expire` leaves one with a pair that runs for the first time. Whether it still runs where it
+    is given back in the same batch, the requirements do not say.
+    """
+    return {task: one for task, one in results.items() if one != SILENT}
+
+
 def _hours(value: Any) -> float | None:
     return None if value is None else round(float(value) * 4) / 4
 
@@ -110,6 +129,8 @@ def stored_graph(connection: Connection, crawl_id: int) -> dict[str, Any]:
             "is expired": row.is_expired and row.completed is not None,
             "open": list(row.open),
         }
+    for item in items.values():
+        item["results"] = _telling(item["results"])
     for row in connection.execute(BLOBS, crawl):
         items[row.item]["blobs"][row.name] = {
             "content": _content(row),
@@ -150,19 +171,21 @@ def model_graph(crawl: Crawl) -> dict[str, Any]:
             "created_by": item.created_by,
             "nice": item.nice,
             "slot": item.slot,
-            "results": {
-                task: {
-                    "state": crawl.state(Pair(number, task)),
-                    "metadata": result.metadata,
-                    "version": result.version if result.completed else None,
-                    "completed": _since(crawl, result.completed and result.completed[0]),
-                    "expires": _since(crawl, result.expires),
-                    "has own ttl": result.has_own_ttl,
-                    "is expired": result.expired is not None and result.completed is not None,
-                    "open": result.open,
+            "results": _telling(
+                {
+                    task: {
+                        "state": crawl.state(Pair(number, task)),
+                        "metadata": result.metadata,
+                        "version": result.version if result.completed else None,
+                        "completed": _since(crawl, result.completed and result.completed[0]),
+                        "expires": _since(crawl, result.expires),
+                        "has own ttl": result.has_own_ttl,
+                        "is expired": result.expired is not None and result.completed is not None,
+                        "open": result.open,
+                    }
+                    for task, result in item.results.items()
                 }
-                for task, result in item.results.items()
-            },
+            ),
             "attempts": {
                 task: [(one.number, one.outcome) for one in attempts[-KEPT_ATTEMPTS:]]
                 for task, attempts in item.attempts.items()
