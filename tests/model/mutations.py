@@ -129,6 +129,37 @@ MUTATIONS = (
         "return others is None or not (others or row.task_id in self._exclusive)",
         "return others is None or not others",
     ),
+    # What waits for others
+    Mutation(
+        "a redirect does not ask whether its item is still there",
+        "store/worklist/stored_redirects.py",
+        "gone = concerned - set(lock_items(connection, concerned))",
+        "gone: set[int] = set()",
+    ),
+    Mutation(
+        "undoing does not look again once it has its items",
+        "graph/failure_calls.py",
+        "still = undoable(connection, crawl_id)",
+        "still = found",
+    ),
+    Mutation(
+        "handling waits for nobody who has its items",
+        "graph/failure_calls.py",
+        "locked = stored_items.lock_items(connection, [item for item, _ in pairs])",
+        "locked = [item for item, _ in pairs]",
+    ),
+    Mutation(
+        "a priority waits for nobody who has its item",
+        "graph/look_calls.py",
+        "locked = stored_items.lock_items(connection, [item_id])",
+        "locked = [item_id]",
+    ),
+    Mutation(
+        "a sweep waits for nobody who has its items",
+        "store/registry/sweeps.py",
+        "locked = lock_items(connection, items)",
+        "locked = items",
+    ),
     # What is outstanding
     Mutation(
         "another version leaves results fresh",

@@ -6,8 +6,9 @@ their column `task`; the second SELECT has `candidates` where `results` is out o
 `task_version` among its columns; `data` is jsonb, for UNION compares rows; `IN :tags` is written
 `= ANY`. As written it returns all that is outstanding; it is also measured with the limit of the
 route that it was made for. Beside the unique pairs that the notes ask for, `tags` has indexes by
-both its columns. The query only reads: what is claimed would
-still have to be written, which is not counted here, and two workers would get the same.
+both its columns. The query only reads, and two workers would get the same: what is claimed would
+still have to be written. What that takes by itself, committed, is measured apart, as the least that
+any claim takes.
 """
 
 from __future__ import annotations
@@ -89,6 +90,10 @@ WHERE
     )
 """
 LIMIT = "LIMIT %(limit)s"
+MARK = """
+INSERT INTO tasks_in_progress (item_id, task)
+SELECT 'i' || n, 'parse' FROM generate_series(%s::int, %s::int) n
+"""
 CLAIMS = 20  # of ours in a round, each of which is given back untimed
 
 
@@ -111,6 +116,19 @@ def query(where: dict, expected: int, *, is_limited: bool) -> float:
     if count != expected:
         raise RuntimeError(f"the notes' query found {count} of {expected} items")
     return seconds
+
+
+def marks(where: dict, limit: int) -> list[float]:
+    """Return how many seconds it takes, each time, to note that so many items are in progress."""
+    taken = []
+    with psycopg.connect(**where, autocommit=True) as connection:
+        for number in range(CLAIMS + 1):
+            first = 1 + number * limit
+            began = time.perf_counter()
+            connection.execute(MARK, (first, first + limit - 1))
+            taken.append(time.perf_counter() - began)
+        connection.execute("TRUNCATE tasks_in_progress")
+    return taken[1:]  # the first one plans
 
 
 async def claims(url: str, limit: int) -> list[float]:
