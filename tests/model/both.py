@@ -121,6 +121,7 @@ class Both:
         self.named_at: dict[bytes, float] = {}  # contents, and when an item was seen to have them
         self.model = Crawl(tasks)
         self.claims: list[tuple[Any, int]] = []  # with their workers; also those that are lost
+        self.dead: set[int] = set()  # workers that somebody buries next
         # Time passes by moving all times that are stored; claims that are out have to follow.
         self.passed = timedelta()
         self.passed_at_claim: dict[Any, timedelta] = {}
@@ -201,6 +202,8 @@ class Both:
     def claim(self, limit: int, *, alone: bool = False, dies: bool = False) -> list[Any]:
         """Let a new worker claim; check that it may have what it took, and that it took enough."""
         worker = self.ours.new_worker(timedelta(seconds=-1 if dies else 60))
+        if dies:
+            self.dead.add(worker)
         could = self.model.claimable()
         could = {pair for pair in could if self.model.is_suspect(pair) == alone}
         running = {pair for pair, work in self.model.work.items() if work.token is not None}

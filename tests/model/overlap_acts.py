@@ -144,17 +144,18 @@ def release(both: Both, given: Sequence[Any]) -> Act:
     return Act(stored, lambda model, _: model.release([claim.token for claim in given]))
 
 
-def take_over(both: Both, dead: int) -> Act:
-    """Free the claims of a worker that is taken for dead."""
+def take_over(both: Both) -> Act:
+    """Free the claims of all workers that are taken for dead."""
 
     def stored(connection: sa.Connection) -> int:
         engine.hot_path(connection)
         return workers.take_over(connection, both.ours.id, both.ours.worker).claims
 
     def modelled(model: Crawl, freed: int) -> None:
-        had = [pair for pair, work in model.work.items() if work.worker == dead]
+        had = [work.worker for work in model.work.values() if work.worker in both.dead]
         assert freed == len(had), f"{freed} claims were freed, and not {len(had)}"
-        model.bury(dead)
+        for worker in sorted(set(had)):
+            model.bury(worker)
 
     return Act(stored, modelled)
 

@@ -162,10 +162,9 @@ class TwoAtOnce(AnyHistory):
         if kind in {"redirect", "refile", "release", "sweep"} and not both.claims:
             return None  # what may be claimed amid a sweep is not said
         if kind == "take over":
-            if not both.claim(2, dies=True):
-                return None
+            both.claim(2, dies=True)
             both.claims.reverse()  # that the commit is of a worker that is taken for dead
-            return overlap_acts.take_over(both, both.claims[0][1])
+            return overlap_acts.take_over(both)
         if kind == "sweep":
             both.start(STARTS[GENTLE_STARTS[len(both.claims) % len(GENTLE_STARTS)]])
             return overlap_acts.sweep_step(both)
