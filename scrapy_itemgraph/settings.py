@@ -35,6 +35,7 @@ class Settings:
     database_url: str | None = field(default=None, repr=False)  # it may hold a password
     session_url: str | None = field(default=None, repr=False)  # likewise
     data_dir: Path = Path(".scrapy/itemgraph")
+    postgres_bin: Path | None = None
     crawl: str = "{name}"
     idle: str = "close"
     lease: timedelta = timedelta(seconds=60)
@@ -255,6 +256,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "database_url": _url,
     "session_url": _url,
     "data_dir": Path,
+    "postgres_bin": lambda value: Path(_text(value)).expanduser() if value else None,
     "crawl": _text,
     "idle": _idle,
     "lease": _period,

@@ -112,6 +112,7 @@ class Call:
             self.settings.database_url,
             crawl or self.crawl or self._crawl_of_settings(),
             data_dir=data_dir,
+            postgres_bin=self.settings.postgres_bin,
             auto_migrate=self.settings.auto_migrate,
             patience=Patience(self.note) if connections is None else None,
             connections=connections,

@@ -75,6 +75,7 @@ def _migrate(call: Call, *, force: bool = False) -> Migrated:
         return ItemGraph.migrate(
             call.settings.database_url,
             data_dir=call.settings.data_dir,
+            postgres_bin=call.settings.postgres_bin,
             patience=Patience(call.note),
             reached=lambda done, total: progress.reach(done, total=total),
             force=force,

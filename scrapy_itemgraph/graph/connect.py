@@ -43,6 +43,7 @@ def connected(
     data_dir: Path,
     patience: Patience | None,
     *,
+    postgres_bin: Path | None = None,
     connections: int | None = None,
     lock_wait: float = 0.0,
 ) -> Iterator[tuple[Engine, datetime | None]]:
@@ -51,7 +52,7 @@ def connected(
         alone_since = None
         is_embedded = url is None
         if url is None:
-            server = stack.enter_context(closing(EmbeddedServer.start(data_dir)))
+            server = stack.enter_context(closing(EmbeddedServer.start(data_dir, postgres_bin)))
             url, alone_since = server.url, server.alone_since
         longest = {} if patience is None else {"connect_timeout": math.ceil(patience.longest) + 5}
         engine = engines.sync_engine(url, connections=connections, lock_wait=lock_wait, **longest)
@@ -83,11 +84,12 @@ def migrated(
     patience: Patience | None,
     reached: Callable[[int, int], None] | None,
     *,
+    postgres_bin: Path | None = None,
     force: bool = False,
 ) -> Migrated:
     """Make the schema at `url`, or bring it up to date, as `ItemGraph.migrate` says."""
     with (
-        connected(url, data_dir, patience) as (engine, _),
+        connected(url, data_dir, patience, postgres_bin=postgres_bin) as (engine, _),
         errors.all_translated(engine.url),
         engine.begin() as connection,
     ):

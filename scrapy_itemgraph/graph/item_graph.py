@@ -54,6 +54,7 @@ class ItemGraph(
         crawl: str | None = None,
         *,
         data_dir: str | Path = ".scrapy/itemgraph",
+        postgres_bin: Path | None = None,
         auto_migrate: bool | None = None,
         patience: Patience | None = None,
         connections: int | None = None,
@@ -62,11 +63,12 @@ class ItemGraph(
     ) -> Iterator[ItemGraph]:
         """Open the graph at `url`, or the embedded one in `data_dir`.
 
-        `blobs` is where contents of blobs are written, as ITEMGRAPH_BLOBS says it: "database", a
-        folder, or a URL. Without `crawl` the database's only crawl is meant. Without `patience` a
-        lock, or a server that does not answer, is waited for as long as it takes; a lock
-        `lock_wait` seconds at most, unless that is 0. Threads may share the graph; `connections` is
-        how many it has at most.
+        `postgres_bin` is the folder of the embedded server's programs, as ITEMGRAPH_POSTGRES_BIN
+        says it. `blobs` is where contents of blobs are written, as ITEMGRAPH_BLOBS says it:
+        "database", a folder, or a URL. Without `crawl` the database's only crawl is meant. Without
+        `patience` a lock, or a server that does not answer, is waited for as long as it takes; a
+        lock `lock_wait` seconds at most, unless that is 0. Threads may share the graph;
+        `connections` is how many it has at most.
 
         Raises:
             DatabaseError: when the server or its schema cannot be used, in one clear line.
@@ -74,7 +76,12 @@ class ItemGraph(
         """
         with (
             connect.connected(
-                url, Path(data_dir), patience, connections=connections, lock_wait=lock_wait
+                url,
+                Path(data_dir),
+                patience,
+                postgres_bin=postgres_bin,
+                connections=connections,
+                lock_wait=lock_wait,
             ) as (engine, alone_since),
             errors.translated(engine.url),
         ):
@@ -89,6 +96,7 @@ class ItemGraph(
         url: str | None = None,
         *,
         data_dir: str | Path = ".scrapy/itemgraph",
+        postgres_bin: Path | None = None,
         patience: Patience | None = None,
         reached: Callable[[int, int], None] | None = None,
         force: bool = False,
@@ -101,7 +109,9 @@ class ItemGraph(
             OperationError: while a worker lives, unless with `force`.
 
         """
-        return connect.migrated(url, Path(data_dir), patience, reached, force=force)
+        return connect.migrated(
+            url, Path(data_dir), patience, reached, postgres_bin=postgres_bin, force=force
+        )
 
     def grants(self, kind: str, role: str, *, apply: bool = False) -> Grants:
         """Return what gives a role the rights of a kind of role; carry it out if `apply`.

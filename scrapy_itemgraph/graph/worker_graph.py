@@ -126,7 +126,9 @@ class WorkerGraph(WorkerUpkeep):
         server = None
         url = settings.database_url
         if url is None:
-            server = await asyncio.to_thread(EmbeddedServer.start, settings.data_dir)
+            server = await asyncio.to_thread(
+                EmbeddedServer.start, settings.data_dir, settings.postgres_bin
+            )
             url = server.url
         idle = settings.lease.total_seconds() / 2  # the beat gets its row in time
         graph = cls(

@@ -30,6 +30,8 @@ from scrapy_itemgraph.tools import locks, logs, memory
 if TYPE_CHECKING:
     import pwd
 
+    from scrapy_itemgraph.postgres.programs import Installation
+
 logger = logs.logger(__name__)
 
 DATABASE = "itemgraph"
@@ -43,6 +45,8 @@ LOG_LIMIT = 10_000_000
 # Of a large graph's indexes, which are written at random, what does not fit is read and written
 # for each new item. What a small graph does not need is never touched, and takes no memory.
 SHARED_BUFFERS = 256, 2048  # MB at least, and at most; an eighth of the memory between them
+BUILTIN_SINCE = 17  # the version that has a locale of its own, whatever the system's libraries say
+BUILTIN_LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8")
 
 CONFIGURATION = """\
 # Written by scrapy-itemgraph whenever it starts this server.
@@ -91,21 +95,30 @@ class Cluster:
     """The directory of a cluster, and PostgreSQL's programs to work on it."""
 
     directory: Path
-    installed: Path  # the programs, as the wheel has them
+    installed: Installation  # PostgreSQL's programs
     account: pwd.struct_passwd | None  # None: PostgreSQL runs as we do
 
     @classmethod
-    def at(cls, data_dir: Path) -> Self:
-        """Prepare the directory: made if missing, ours, and open to PostgreSQL's account."""
-        installed = programs.find()
+    def at(cls, data_dir: Path, postgres_bin: Path | None = None) -> Self:
+        """Prepare the directory: made if missing, ours, and open to PostgreSQL's account.
+
+        `postgres_bin` is a folder of PostgreSQL's programs; by default they are looked for.
+
+        Raises:
+            ConfigurationError: no PostgreSQL of the cluster's version is installed.
+
+        """
         home = data_dir.expanduser().resolve()
+        if not home.is_dir():
+            programs.find(postgres_bin)  # nothing is made where there is no PostgreSQL
         account = system_user.system_account() if os.geteuid() == 0 else None
         try:
             if not home.is_dir():
                 home.mkdir(mode=0o700, parents=True, exist_ok=True)
                 home.chmod(0o711 if account else 0o700)
             system_user.check_owner(home, os.geteuid())
-            cluster = cls(data_directory.choose(home, account), installed, account)
+            place = data_directory.choose(home, account)
+            cluster = cls(place, programs.find(postgres_bin, _version(place)), account)
             if cluster.data.exists():
                 system_user.check_owner(cluster.data, cluster.owner)
         except OSError as error:
@@ -213,7 +226,7 @@ class Cluster:
         self._check_run(
             usable / "initdb",
             *("-D", ".", "-U", ROLE, "--auth=trust", "--encoding=UTF8", "--locale=C"),
-            *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
+            *(BUILTIN_LOCALE if self.installed.version >= BUILTIN_SINCE else ()),
             directory=new,
         )
         with (new / "postgresql.conf").open("a") as file:
@@ -244,7 +257,7 @@ class Cluster:
 
     def _usable_programs(self) -> Path:
         try:
-            return programs.usable(self.installed, self.account, self.directory)
+            return programs.usable(self.installed.programs, self.account, self.directory)
         except OSError as error:
             raise exceptions.EmbeddedServerError(
                 f"PostgreSQL's programs cannot be copied to {self.directory}: {error}. Install "
@@ -298,7 +311,7 @@ class Cluster:
         host = ("-h", postmaster.socket_directory, "-p", postmaster.port, "-t", "3")
         login = ("-U", ROLE, "-d", DATABASE)
         # As we are: the programs that are installed may be closed to the account.
-        program = self.installed / "pg_isready"
+        program = self.installed.programs / "pg_isready"
         code, _ = self._run(program, *host, *login, directory=Path("/"), as_account=False)
         return None if code else postmaster
 
@@ -385,6 +398,14 @@ class Cluster:
                 return 1, f"{program.name}: {error}"
             output.seek(0)
             return code, output.read()
+
+
+def _version(place: Path) -> int | None:
+    """Return the version of PostgreSQL that made the cluster at a place; None: there is none."""
+    try:
+        return int((place / data_directory.CLUSTER / "PG_VERSION").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def _fits_socket(directory: Path) -> bool:

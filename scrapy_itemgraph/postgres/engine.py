@@ -21,6 +21,7 @@ from scrapy_itemgraph import exceptions
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.postgres import errors, urls
 from scrapy_itemgraph.postgres.async_engine import AsyncEngine
+from scrapy_itemgraph.postgres.programs import NEWEST, OLDEST
 from scrapy_itemgraph.tools import async_tools, logs
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ O = TypeVar("O", int, str)  # noqa: E741 - what can be put in order
 SLICE = 1000  # rows that one statement of a large batch has at most
 WIDE = 4 * SLICE  # where each row is little work
 
-OLDEST, NEWEST = 15, 18
 POOL_SIZE = 2  # one claims while the other commits
 POOL_WAIT = 10  # seconds that a thread waits for a connection of a pool
 

