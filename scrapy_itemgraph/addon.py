@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
+import scrapy
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.exceptions import NotConfigured
 from scrapy.extensions import feedexport
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 logger = logs.logger(__name__)
 
 SCHEDULER = "scrapy_itemgraph.scheduler.Scheduler"
+NEWEST_SCRAPY = (2, 19)  # that the tests run on
 _ASYNCIO_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 _FEED_EXPORTER = "scrapy.extensions.feedexport.FeedExporter"
 _FIRST = -100
@@ -58,6 +61,10 @@ class RefusedError(ConfigurationError):
     def __traceback__(self) -> None:  # type: ignore[override]
         """Nothing: the message says it all."""
         return None
+
+    @__traceback__.setter
+    def __traceback__(self, value: object) -> None:
+        """Keep nothing: context managers assign it."""
 
 
 class _SaidAlready(logging.Filter):
@@ -101,6 +108,7 @@ class Addon:
             if not Settings.of_project(settings).enabled:
                 raise NotConfigured
             warn_of_unknown(settings)
+            _warn_of_version(scrapy.version_info)
             if not is_looking:
                 self._install(settings)
         except ConfigurationError as error:
@@ -114,9 +122,11 @@ class Addon:
     def _refuse(self, message: str, *, goes_on: bool) -> None:
         """Say what is wrong in one line, and have Scrapy exit with 1, without another word.
 
-        A command that only looks at pages goes on.
+        A command that only looks at pages goes on. Where no log is written, stderr has the line.
         """
         logger.error("%s", message, extra={"action": "refused"})
+        if not logs.is_heard(logger, logging.ERROR):
+            print(f"scrapy-itemgraph: {wording.one_line(message)}", file=sys.stderr)  # noqa: T201
         if goes_on:
             return
         if _is_in_task():
@@ -147,6 +157,17 @@ class Addon:
             settings.setdefault_in_component_priority_dict(name, cls, order)
         _check_components(settings)
         _take_feeds(settings)
+
+
+def _warn_of_version(version: tuple[int | str, ...]) -> None:
+    if version[:2] > NEWEST_SCRAPY:
+        logger.warning(
+            "Scrapy %s is newer than 2.14 to %s, which scrapy-itemgraph was tested with; "
+            "what they changed may lack here",
+            ".".join(map(str, version)),
+            ".".join(map(str, NEWEST_SCRAPY)),
+            extra={"action": "scrapy_untested"},
+        )
 
 
 def _is_in_task() -> bool:

@@ -98,8 +98,8 @@ def upgrade() -> None:
             "until", sa.DateTime(timezone=True), comment="the holder is gone; not free before"
         ),
         sa.PrimaryKeyConstraint("limit_id", "worker_id", name="holdings_pkey"),
-        postgresql_with={"fillfactor": "50"},
     )
+    op.execute("ALTER TABLE holdings SET (fillfactor = 50)")
     op.create_index("holdings_worker_id_limit_id_idx", "holdings", ["worker_id", "limit_id"])
     op.create_table(
         "items",
@@ -165,8 +165,8 @@ def upgrade() -> None:
         sa.Column("blocked_by", sa.Text(), comment="'person', or what the site answered"),
         sa.PrimaryKeyConstraint("id", name="limits_pkey"),
         sa.UniqueConstraint("kind", "name", name="limits_kind_name_key"),
-        postgresql_with={"fillfactor": "50"},
     )
+    op.execute("ALTER TABLE limits SET (fillfactor = 50)")
     op.create_table(
         "work",
         sa.Column("item_id", sa.BigInteger(), nullable=False),
@@ -197,14 +197,15 @@ def upgrade() -> None:
         sa.Column("claimed_at", sa.DateTime(timezone=True)),
         sa.CheckConstraint("(token IS NULL) = (worker_id IS NULL)", name=op.f("work_claim_check")),
         sa.PrimaryKeyConstraint("item_id", "task_id", name="work_pkey"),
-        postgresql_with={
-            "fillfactor": "80",
-            "autovacuum_vacuum_scale_factor": "0.01",
-            "autovacuum_vacuum_threshold": "1000",
-            "autovacuum_vacuum_cost_delay": "0",
-            "vacuum_truncate": "off",
-        },
     )
+    op.execute("""
+        ALTER TABLE work SET (
+            fillfactor = 80,
+            autovacuum_vacuum_scale_factor = 0.01,
+            autovacuum_vacuum_threshold = 1000,
+            autovacuum_vacuum_cost_delay = 0,
+            vacuum_truncate = off)
+    """)
     op.create_index(
         "work_claimed_idx", "work", ["worker_id"], postgresql_where=sa.text("token IS NOT NULL")
     )
@@ -286,8 +287,8 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["slot_id"], ["limits.id"], name="queues_slot_id_fkey"),
         sa.PrimaryKeyConstraint("id", name="queues_pkey"),
         sa.UniqueConstraint("crawl_id", "slot_id", name="queues_crawl_id_slot_id_key"),
-        postgresql_with={"fillfactor": "50"},
     )
+    op.execute("ALTER TABLE queues SET (fillfactor = 50)")
     op.create_index(
         "queues_held_idx",
         "queues",

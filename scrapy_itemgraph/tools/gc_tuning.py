@@ -33,7 +33,10 @@ def tune() -> bool:
 
 
 def restore() -> None:
-    """Have the collector as it was, once no crawl of this process needs it otherwise."""
+    """Have the collector as it was, once no crawl of this process needs it otherwise.
+
+    What rarer collections left is collected then, so that no closed crawl stays in memory.
+    """
     global _before, _crawls  # noqa: PLW0603
     _crawls -= 1
     if _crawls or _before is None:
@@ -41,4 +44,5 @@ def restore() -> None:
     if gc.get_threshold() == THRESHOLDS:  # else somebody chose others meanwhile
         gc.set_threshold(*_before)
     gc.unfreeze()
+    gc.collect()
     _before = None

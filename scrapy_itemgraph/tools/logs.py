@@ -34,10 +34,14 @@ def is_heard(logger: logging.Logger, level: int) -> bool:
         return False
     one: logging.Logger | None = logger
     while one is not None:
-        if any(handler.level <= level for handler in one.handlers):
+        if any(_writes(handler, level) for handler in one.handlers):
             return True
         one = one.parent if one.propagate else None
     return False
+
+
+def _writes(handler: logging.Handler, level: int) -> bool:
+    return handler.level <= level and not isinstance(handler, logging.NullHandler)
 
 
 def _make_safe(record: logging.LogRecord) -> bool:

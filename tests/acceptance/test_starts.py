@@ -63,6 +63,16 @@ def assert_refused(run, words):
         assert noise not in run.log, run.log
 
 
+def test_a_refusal_is_seen_without_a_log(project):
+    """With LOG_ENABLED = False the line that says why stands on stderr."""
+    project.write(SPIDER, settings='LOG_ENABLED = False\nITEMGRAPH_IDLE = "maybe"\n')
+
+    run = project.crawl()
+
+    assert run.code == 1
+    assert "scrapy-itemgraph: ITEMGRAPH_IDLE: write" in run.log
+
+
 SCRIPT = """
 import sys
 from scrapy.crawler import {process}

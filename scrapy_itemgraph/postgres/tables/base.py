@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import (
-    Column,
-    DateTime,
-    MetaData,
-    func,
-)
+from sqlalchemy import DDL, Column, DateTime, MetaData, event, func
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from sqlalchemy import Table
 
 
 metadata = MetaData(
@@ -29,3 +26,9 @@ def moment(name: str, *, null: bool = True, now: bool = False) -> Column[datetim
     """Declare a column of a moment, with its time zone; with `now` that of the insertion."""
     default = func.now() if now else None
     return Column(name, DateTime(timezone=True), nullable=null and not now, server_default=default)
+
+
+def stored(table: Table, **parameters: str) -> None:
+    """Give a table storage parameters of PostgreSQL; SQLAlchemy 2.0 has no word for them."""
+    given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+    event.listen(table, "after_create", DDL(f"ALTER TABLE {table.name} SET ({given})"))

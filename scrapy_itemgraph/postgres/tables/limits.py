@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-from scrapy_itemgraph.postgres.tables.base import metadata, moment
+from scrapy_itemgraph.postgres.tables.base import metadata, moment, stored
 
 limits = Table(
     "limits",
@@ -39,8 +39,8 @@ limits = Table(
     moment("blocked_until"),
     Column("blocked_by", Text, comment="'person', or what the site answered"),
     UniqueConstraint("kind", "name"),
-    postgresql_with={"fillfactor": "50"},
 )
+stored(limits, fillfactor="50")
 
 
 holdings = Table(
@@ -55,8 +55,8 @@ holdings = Table(
     Column("until", DateTime(timezone=True), comment="the holder is gone; not free before"),
     PrimaryKeyConstraint("limit_id", "worker_id"),
     Index("holdings_worker_id_limit_id_idx", "worker_id", "limit_id"),
-    postgresql_with={"fillfactor": "50"},
 )
+stored(holdings, fillfactor="50")
 
 
 tag_limits = Table(

@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-from scrapy_itemgraph.postgres.tables.base import metadata, moment
+from scrapy_itemgraph.postgres.tables.base import metadata, moment, stored
 
 queues = Table(
     "queues",
@@ -57,8 +57,8 @@ queues = Table(
         postgresql_where=text("is_live AND holder IS NOT NULL"),
     ),
     Index("queues_slot_id_idx", "slot_id"),
-    postgresql_with={"fillfactor": "50"},
 )
+stored(queues, fillfactor="50")
 
 
 _SUSPECT = "deaths >= 2 OR stalls >= 2"  # it runs alone
@@ -132,13 +132,14 @@ work = Table(
         "not_before",
         postgresql_where=text("not_before IS NOT NULL AND tries > 0"),
     ),
-    postgresql_with={
-        "fillfactor": "80",
-        "autovacuum_vacuum_scale_factor": "0.01",
-        "autovacuum_vacuum_threshold": "1000",
-        "autovacuum_vacuum_cost_delay": "0",
-        "vacuum_truncate": "off",
-    },
+)
+stored(
+    work,
+    fillfactor="80",
+    autovacuum_vacuum_scale_factor="0.01",
+    autovacuum_vacuum_threshold="1000",
+    autovacuum_vacuum_cost_delay="0",
+    vacuum_truncate="off",
 )
 
 

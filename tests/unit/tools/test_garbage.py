@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 
@@ -55,3 +56,20 @@ def test_a_change_of_the_project_during_the_crawl_stays():
 
     assert gc.get_threshold() == (1000, 5, 5)
     assert gc.get_freeze_count() == 0
+
+
+def test_what_a_closed_crawl_left_is_collected():
+    """Objects in a cycle do not outlive the last crawl, however rare collections were."""
+
+    class Node:
+        pass
+
+    gc_tuning.tune()
+    node = Node()
+    node.itself = node
+    left = weakref.ref(node)
+    del node
+
+    gc_tuning.restore()
+
+    assert left() is None
