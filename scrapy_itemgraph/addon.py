@@ -58,7 +58,7 @@ class RefusedError(ConfigurationError):
     """A start that the settings make impossible; its message has been logged."""
 
     @property
-    def __traceback__(self) -> None:  # type: ignore[override]
+    def __traceback__(self) -> None:
         """Nothing: the message says it all."""
         return None
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.limits import Grant
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
 
+UNMADE = "request"  # type of the error of work whose request could not be made
+
 
 class Outcome(StrEnum):
     """How an attempt ended."""

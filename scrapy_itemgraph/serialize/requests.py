@@ -7,13 +7,14 @@ import inspect
 from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from scrapy import Request, Spider
 from scrapy.http.headers import Headers
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, UnstorableError
-from scrapy_itemgraph.serialize import classes, json_values
+from scrapy_itemgraph.serialize import classes, json_values, request_state
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
@@ -50,18 +51,24 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "dont_filter": (object,),
     "flags": (list, tuple),
     "cb_kwargs": (dict,),
+    "state": (dict,),
     "extra": (dict,),
 }
 _PLAIN = frozenset({str, int, bool, type(None)})  # equal of one type, they are the same for ever
+_come_back: WeakSet[type[Request]] = WeakSet()  # classes whose requests come back as they were
 _ASSIGNED = ("method", "cookies", "priority", "dont_filter", "callback", "errback", "flags")
 
 
 def dump(request: Request, spider: Spider) -> dict[str, Any]:
     """Return a request as JSON values, with what differs from the defaults of `Request`.
 
-    Attributes of a subclass are stored as far as its `attributes` names them. Keys of meta that
-    begin with `_itemgraph` are left out. It is an UnstorableError if a callback is no method of the
-    spider, or a value has no stored form.
+    Of a subclass all that stands in the instance is stored. Keys of meta that begin with
+    `_itemgraph` are left out.
+
+    Raises:
+        UnstorableError: a callback is no method of the spider, a value has no stored form, or a
+            request of this class does not come back as it was.
+
     """
     try:
         return _dump(request, spider)
@@ -106,10 +113,14 @@ def load(stored: Mapping[str, Any], spider: Spider) -> Request:
     """Return the request that `dump` got.
 
     What somebody else wrote chooses among what is there, and runs nothing else: the class is a
-    loaded Request class, whose constructor gets the values that its `attributes` name; a callback
-    is a method that the spider's own classes have, found without asking a property, and none of
-    `scrapy.Spider`'s own but `parse`; the rest is read by `json_values.load`, which promises more.
-    It is an ItemGraphError if a callback or a class is gone, or what is stored is damaged.
+    loaded Request class, whose own constructor does not run, but for what was stored before its
+    state was; a callback is a method that the spider's own classes have, found without asking a
+    property, and none of `scrapy.Spider`'s own but `parse`; the rest is read by `json_values.load`,
+    which promises more.
+
+    Raises:
+        ItemGraphError: a callback or a class is gone, or what is stored is damaged.
+
     """
     values = _checked(stored)
     path = values.pop("class", None)
@@ -119,19 +130,17 @@ def load(stored: Mapping[str, Any], spider: Spider) -> Request:
     for role in ("callback", "errback"):
         if role in values:
             values[role] = _method(spider, values[role], role)
-    extra = values.pop("extra", {})
-    if extra and kind is Request:
-        raise InvalidDataError(f"a stored request has attributes but no class: {sorted(extra)}")
-    kind_of_request: Any = kind
-    for name in extra.keys() - set(_extra_names(kind_of_request)):
-        raise InvalidDataError(
-            f"a stored request has the attribute {name!r:.80}, which {kind.__qualname__} does not "
-            "name in its attributes any more; put it back"
-        )
+    state, extra = values.pop("state", None), values.pop("extra", {})
+    if (state or extra) and kind is Request:
+        names = sorted(map(repr, {**(state or {}), **extra}))
+        raise InvalidDataError(f"a stored request has attributes but no class: {names}")
+    _check_extra(kind, extra)
     if "meta" in values:
         values["meta"] = _own_meta(values["meta"])
     try:
-        return _make(kind, values, extra)
+        if kind is Request:
+            return _plain(values)
+        return _of_class(kind, values, state) if state is not None else _built(kind, values, extra)
     except BaseException as error:  # a constructor may raise anything, SystemExit too
         raise InvalidDataError(
             f"the stored request for {values['url']!r:.200} cannot be made again: "
@@ -164,20 +173,45 @@ def _dump(request: Request, spider: Spider) -> dict[str, Any]:
         value = getattr(request, name)
         if value and value != _DEFAULTS[name]:
             stored[name] = json_values.dump(value, name)
-    names = _extra_names(kind)
-    if names:
-        stored["extra"] = {name: json_values.dump(getattr(request, name), name) for name in names}
+    if kind is not Request:
+        state = request_state.of(request)
+        stored["state"] = {name: json_values.dump(value, name) for name, value in state.items()}
+        _check_class(kind, request, stored, spider)
     return stored
+
+
+def _check_class(
+    kind: type[Request], request: Request, stored: dict[str, Any], spider: Spider
+) -> None:
+    if kind not in _come_back:
+        _check_round_trip(request, stored, spider)
+        _come_back.add(kind)
+
+
+def _check_round_trip(request: Request, stored: dict[str, Any], spider: Spider) -> None:
+    """Refuse a request that does not come back as it was; the first of each class is tried."""
+    try:
+        is_same = _facts(load(stored, spider)) == _facts(request)
+    except ItemGraphError as error:
+        raise UnstorableError(str(error)) from None
+    except Exception as error:  # noqa: BLE001 - values compare as they like
+        raise UnstorableError(f"its values cannot be compared: {error!r:.200}") from None
+    if not is_same:
+        raise UnstorableError(
+            f"what its class {type(request).__qualname__} keeps does not come back equal; give "
+            "what it keeps an __eq__, such as a dataclass has, or pass it in meta"
+        )
+
+
+def _facts(request: Request) -> dict[str, Any]:
+    known = {name: getattr(request, name) for name in Request.attributes}
+    meta = _own_meta(request.meta)
+    return known | {"meta": meta, "state": request_state.of(request), "class": type(request)}
 
 
 def _own_meta(meta: dict[Any, Any]) -> dict[Any, Any]:
     ours = {key for key in meta if isinstance(key, str) and key.startswith(_OURS)}
     return {key: value for key, value in meta.items() if key not in ours} if ours else meta
-
-
-@lru_cache(maxsize=1000)
-def _extra_names(kind: Any) -> tuple[str, ...]:
-    return tuple(name for name in kind.attributes if name not in Request.attributes)
 
 
 def _path_of(kind: type[Request]) -> str:
@@ -259,34 +293,62 @@ def _checked(stored: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _make(kind: type[Request], values: dict[str, Any], extra: dict[str, Any]) -> Request:
-    """Make a request that has just these values, whatever its constructor makes of them."""
+def _check_extra(kind: Any, extra: Mapping[Any, Any]) -> None:
+    for name in extra.keys() - (set(kind.attributes) - set(Request.attributes)):
+        raise InvalidDataError(
+            f"a stored request has the attribute {name!r:.80}, which {kind.__qualname__} does not "
+            "name in its attributes any more; put it back"
+        )
+
+
+def _plain(values: dict[str, Any]) -> Request:
+    """Make a plain Request that has just these values."""
     body = values.get("body")
     if isinstance(body, str):
         values["body"] = body.encode()
     headers = values.pop("headers", None)
-    if kind is Request:
-        request = Request(**values)
-        if headers:
-            request.headers = _exact_headers(headers, request.encoding)
-        request.method = values.get("method", "GET")
-    else:
-        headers = _exact_headers(headers or {}, values.get("encoding", "utf-8"))
-        given = {
-            n: copy.deepcopy(v) if isinstance(v, (dict, list)) else v for n, v in values.items()
-        }
-        request = kind(**{**copy.deepcopy(_DEFAULTS), "headers": headers.copy(), **given, **extra})
-        values = {**copy.deepcopy(_DEFAULTS), **values}
-        request.headers = headers
-        request._body = values["body"]  # noqa: SLF001 - it has no setter
-        for name in ("meta", "cb_kwargs"):
-            kept = getattr(request, name)
-            kept.clear()
-            kept.update(values[name])
-        for name in _ASSIGNED:
-            setattr(request, name, values[name])
-        request._url = values["url"]  # noqa: SLF001 - as above
+    request = Request(**values)
+    if headers:
+        request.headers = _exact_headers(headers, request.encoding)
+    request.method = values.get("method", "GET")
     return request
+
+
+def _of_class(kind: type[Request], values: dict[str, Any], state: dict[Any, Any]) -> Request:
+    """Make a request of a subclass that has just these values, without its constructor."""
+    if any("__del__" in vars(base) for base in kind.__mro__):
+        raise InvalidDataError(f"{kind.__qualname__} has a finaliser; pass what it needs in meta")
+    request: Any = Request.__new__(kind)
+    Request.__init__(request, values["url"], encoding=values.get("encoding", "utf-8"))
+    _assign(request, values)
+    request_state.put(request, state)
+    return request  # type: ignore[no-any-return]
+
+
+def _built(kind: type[Request], values: dict[str, Any], extra: dict[str, Any]) -> Request:
+    """Make a request as it was stored before the state of subclasses was: by its constructor."""
+    given = copy.deepcopy(values)
+    headers = _exact_headers(given.pop("headers", {}), values.get("encoding", "utf-8"))
+    if isinstance(given.get("body"), str):
+        given["body"] = given["body"].encode()
+    request = kind(**{**copy.deepcopy(_DEFAULTS), "headers": headers, **given, **extra})
+    _assign(request, values)
+    return request
+
+
+def _assign(request: Request, given: dict[str, Any]) -> None:
+    """Give a request just these values, whatever its constructor made of them."""
+    values = {**copy.deepcopy(_DEFAULTS), **given}
+    body = values["body"]
+    request.headers = _exact_headers(values.get("headers", {}), request.encoding)
+    request._body = body.encode() if isinstance(body, str) else body  # noqa: SLF001 - no setter
+    for name in ("meta", "cb_kwargs"):
+        kept = getattr(request, name)
+        kept.clear()
+        kept.update(values[name])
+    for name in _ASSIGNED:
+        setattr(request, name, values[name])
+    request._url = values["url"]  # noqa: SLF001 - as above
 
 
 # Callbacks and their names

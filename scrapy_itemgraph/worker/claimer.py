@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import SetTTL
-from scrapy_itemgraph.model.work import ClaimBudget
+from scrapy_itemgraph.model.work import UNMADE, ClaimBudget
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import either
@@ -311,7 +311,7 @@ class Claimer:
         if engine is None or engine.spider is None:  # closed meanwhile
             execution.release()
         else:
-            kind = "request" if isinstance(error, ItemGraphError) else None
+            kind = UNMADE if isinstance(error, ItemGraphError) else None
             self.active.fail(execution, error, kind=kind, url=url)
         leg.close()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.tallies import NO_TASK
-from scrapy_itemgraph.model.work import NEW, Outcome
+from scrapy_itemgraph.model.work import NEW, UNMADE, Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns, happens, let_go
 
@@ -212,8 +212,10 @@ def _log_outcome(applied: Applied, changeset: Changeset, where: str) -> None:
     extra = {"action": str(applied.outcome), "where": where, "error": error and error.type}
     reason = str(error or "").rstrip(": ")
     if applied.outcome is Outcome.FAILED:
-        # What went wrong in a plain callback or its download Scrapy has said itself.
-        level = logging.INFO if changeset.is_of_callback else logging.ERROR
+        # What went wrong in a plain callback or its download Scrapy has said itself, but not that a
+        # stored request could not be made again: nothing of it came to Scrapy.
+        is_said = changeset.is_of_callback and (error is None or error.type != UNMADE)
+        level = logging.INFO if is_said else logging.ERROR
         logger.log(level, "[failed] %s: %s", where, reason, extra=extra)
     elif applied.outcome is Outcome.REFUSED:
         logger.info("[refused] %s: %s", where, reason, extra=extra)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import DDL, Column, DateTime, MetaData, event, func
 
@@ -31,4 +31,5 @@ def moment(name: str, *, null: bool = True, now: bool = False) -> Column[datetim
 def stored(table: Table, **parameters: str) -> None:
     """Give a table storage parameters of PostgreSQL; SQLAlchemy 2.0 has no word for them."""
     given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
-    event.listen(table, "after_create", DDL(f"ALTER TABLE {table.name} SET ({given})"))
+    statement: Any = DDL  # it has no types
+    event.listen(table, "after_create", statement(f"ALTER TABLE {table.name} SET ({given})"))

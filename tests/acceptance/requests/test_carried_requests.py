@@ -51,6 +51,59 @@ def test_what_cannot_be_stored_is_carried_and_said_once(project, site):
     assert set(site.hits.values()) == {1}
 
 
+RENDERED = """
+import scrapy
+
+
+class Rendered(scrapy.Request):
+    def __init__(self, wait_time, script, *, url, **kwargs):
+        self.wait_time, self.script = wait_time, script
+        super().__init__(url, **kwargs)
+"""
+RENDERS = """
+from proj.rendered import Rendered
+
+
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def parse(self, response):
+        if response.url.endswith("1"):
+            yield Rendered(0.5, "x()", url=SITE + "/page/2", callback=self.rendered)
+
+    def rendered(self, response):
+        if not os.path.exists("again"):
+            open("again", "w").close()
+            os._exit(9)
+        yield {"wait": response.request.wait_time, "script": response.request.script}
+"""
+
+
+def test_requests_of_a_class_of_the_project_keep_what_they_have(project, site):
+    """A class with a constructor and attributes of its own is stored, and fetched after a crash."""
+    project.write(RENDERS, rendered=RENDERED)
+
+    assert project.crawl().code == 9
+    run = project.crawl("-o", "items.jl")
+
+    assert run.stats["reason"] == "finished", run.log
+    assert (project.directory / "items.jl").read_text() == '{"wait": 0.5, "script": "x()"}\n'
+
+
+def test_a_stored_request_that_cannot_be_made_again_is_an_error(project, site):
+    """Where its class is gone, the log says so at ERROR, and the request waits as a failure."""
+    project.write(RENDERS, rendered=RENDERED)
+    assert project.crawl().code == 9
+
+    project.write(RENDERS, rendered="class Rendered: pass")
+    project.crawl()
+
+    (line,) = [line for line in project.log().splitlines() if " ERROR: [failed] " in line]
+    assert "proj.rendered:Rendered" in line
+    assert [url for url, _ in project.errors()] == [site.url + "/page/2"]
+
+
 def test_a_carried_request_keeps_its_parent_open(project, site):
     """Kill -9 while it downloads: the parent runs again, and nothing is lost."""
     project.write("""

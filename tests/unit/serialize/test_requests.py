@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import json
 
@@ -18,7 +19,7 @@ from scrapy.utils.request import request_from_dict
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, UnstorableError
 from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
-from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.serialize import request_state, requests
 from scrapy_itemgraph.worker.spider import request_builder
 
 URL = "http://shop.example/1"
@@ -122,6 +123,46 @@ class Tokens(Request):
         self.meta.setdefault("made", []).append(token)
 
 
+class Rendered(Request):
+    """Keeps what its `attributes` do not name, and has a constructor of its own."""
+
+    def __init__(self, wait_time, script=None, *, url, **kwargs):
+        self.wait_time = wait_time
+        self.script = script
+        super().__init__(url, **kwargs)
+
+
+class Unequal(Rendered):
+    """A class that is not tried by other tests."""
+
+
+class Slotted(Request):
+    """Keeps what it has in slots, one of them private, and one that is not always set."""
+
+    __slots__ = ("__secret", "page", "unset")
+
+    def __init__(self, url, page, **kwargs):
+        super().__init__(url, **kwargs)
+        self.page = page
+        self.__secret = (page,)
+
+    @property
+    def secret(self):
+        """Return what is private."""
+        return self.__secret
+
+
+class Point:
+    """Is equal to nothing but itself."""
+
+
+@dataclasses.dataclass(eq=False)
+class Odd:
+    """Can be stored, and does not come back equal."""
+
+    x: int
+
+
 class Crawl(CrawlSpider):
     name = "crawl"
     rules = (Rule(LinkExtractor(), callback="parse_item"),)
@@ -149,6 +190,7 @@ def facts(request):
         "class": type(request),
         "headers": list(dict.items(request.headers)),
         "encoding of headers": request.headers.encoding,
+        "state": request_state.of(request),
     }
 
 
@@ -172,6 +214,8 @@ def facts(request):
         lambda s: XmlRpcRequest(URL, methodname="m", params=(1,)),
         lambda s: XmlRpcRequest(URL, method="GET", dont_filter=False, body="x"),
         lambda s: Tokens(URL, token=b"x", meta={"made": [1]}, callback=s.private()),
+        lambda s: Rendered(0.5, "x()", url=URL, callback=s.parse_item, body=b"b"),
+        lambda s: Slotted(URL, 3, headers={"A": "1"}),
     ],
 )
 def test_a_request_comes_back_as_it_was(make, spider):
@@ -182,6 +226,35 @@ def test_a_request_comes_back_as_it_was(make, spider):
     assert facts(loaded) == facts(request)
     assert loaded.to_dict(spider=spider) == request.to_dict(spider=spider)
     assert facts(request) | {"callback": None, "errback": None} == before
+
+
+def test_a_class_whose_requests_do_not_come_back_equal_is_not_stored(spider):
+    """The error says what to do; such a request is carried in memory."""
+    with pytest.raises(UnstorableError, match=r"does not come back equal; give .* an __eq__"):
+        requests.dump(Unequal(Odd(1), url=URL), spider)
+    with pytest.raises(UnstorableError, match="wait_time"):
+        requests.dump(Rendered(Point(), url=URL), spider)
+
+
+def test_requests_of_an_older_version_are_made_by_their_constructor(spider):
+    """What waits in a database of before is fetched, with what its `attributes` named."""
+    stored = {
+        "url": f"{URL}#t",
+        "class": f"{__name__}:Tokens",
+        "meta": {"token": "x"},
+        "extra": {"token": "x"},
+    }
+    loaded = requests.load(stored, spider)
+    assert (type(loaded), loaded.token, loaded.meta) == (Tokens, "x", {"token": "x"})
+    assert loaded.url == f"{URL}#t"
+
+
+def test_the_state_of_a_request_runs_no_code_of_its_class(spider):
+    """Neither a property nor a method can be overwritten by what is stored, nor Request's own."""
+    for name in ("secret", "replace", "_url", "callback", "__class__", "nothing", 5):
+        stored = {"url": URL, "class": f"{__name__}:Slotted", "state": {name: 1}}
+        with pytest.raises(InvalidDataError, match="does not keep any more"):
+            requests.load(stored, spider)
 
 
 def test_what_was_changed_after_the_constructor_is_kept(spider):
@@ -273,7 +346,7 @@ def test_only_what_differs_from_the_defaults_is_stored(spider):
         },
         "body": '{"a": "\\u00e9"}',
         "meta": {"d": 1},
-        "extra": {"dumps_kwargs": {"sort_keys": True}},
+        "state": {"_dumps_kwargs": {"sort_keys": True}},
     }
 
 
