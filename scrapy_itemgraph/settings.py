@@ -49,6 +49,7 @@ class Settings:
     held_requests: int = 1000
     keep_items: bool | timedelta = False
     max_retry_after: timedelta = timedelta(hours=1)
+    max_crawl_delay: timedelta = timedelta(minutes=1)
     rate_limit: RateLimit | None = None
     rate_groups: Mapping[str, RateLimit] = field(default_factory=dict)
     learn_delays: bool = True
@@ -270,6 +271,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "held_requests": _integer,
     "keep_items": _kept,
     "max_retry_after": _period,
+    "max_crawl_delay": _period,
     "rate_limit": lambda value: RateLimit.read(value, "it"),
     "rate_groups": _rate_groups,
     "learn_delays": _boolean,

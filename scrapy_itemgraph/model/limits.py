@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.model.rates import LEAST
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ _JOINT = re.compile(r"[:._-]")
 
 # Work is claimed, and a limit taken, so long before the next start is due, in seconds.
 LOOKAHEAD = 0.3
-# The least delay that is told from none, in seconds.
-LEAST = 0.001
+# So many starts are without a limit, and no more are counted ahead.
 MANY = 10_000
 
 
@@ -54,7 +54,8 @@ class Limit:
         """How it is kept; where a delay is learned, by one worker at a time."""
         gap = self.gap or 0.0
         gap = max(gap, LEAST) if self.throttles else gap
-        return Terms(gap=gap, concurrency=self.concurrency)
+        is_none = not gap and self.concurrency is None  # a rate that is too high to be told from it
+        return Terms(gap=gap, concurrency=MANY if is_none else self.concurrency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +227,9 @@ def worth_holding(units: int) -> int:
 
 
 def starts_within(gap: float, due_in: float) -> int:
-    """Return how many starts fall within the time that is looked ahead; many without a gap."""
-    if gap <= 0:
+    """Return how many starts fall within the time that is looked ahead; at most `MANY`."""
+    if not gap >= LEAST:
         return MANY
-    if due_in > LOOKAHEAD:
+    if not due_in <= LOOKAHEAD:
         return 0
-    return int((LOOKAHEAD - due_in) / gap) + 1
+    return min(int((LOOKAHEAD - max(due_in, 0.0)) / gap) + 1, MANY)

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+# The least delay that is told from none, and the longest that is kept, in seconds.
+LEAST = 0.001
 LONGEST_GAP = 86_400.0
 MOST_AT_ONCE = 2**31 - 1
 _RATE = re.compile(
@@ -20,8 +22,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 class RateLimit:
     """How often something may start, such as "10/s" or "1/10s", and how many of it run at once.
 
-    `gap` is the rate as the least number of seconds between two starts. It is a ValueError when
-    neither is given, or one of them cannot be kept.
+    `gap` is the rate as the least number of seconds between two starts; None where it is below a
+    millisecond. It is a ValueError when neither is given, or one of them cannot be kept.
     """
 
     rate: str | None = None
@@ -35,7 +37,8 @@ class RateLimit:
             )
         if self.concurrency is not None:
             check_concurrency(self.concurrency)
-        object.__setattr__(self, "gap", None if self.rate is None else _gap(self.rate, "rate"))
+        gap = None if self.rate is None else _gap(self.rate, "rate")
+        object.__setattr__(self, "gap", kept_gap(gap) or None)
 
     @classmethod
     def read(cls, value: Any, what: str) -> RateLimit:
@@ -49,6 +52,16 @@ class RateLimit:
         rate = None if self.rate is None else "".join(self.rate.split())
         at_once = None if self.concurrency is None else f"{self.concurrency} at once"
         return ", ".join(part for part in (rate, at_once) if part)
+
+
+def kept_gap(seconds: float | None) -> float:
+    """Return how many seconds are kept of a delay, wherever it comes from: 0 to a day.
+
+    What is below a millisecond, or no number, is no delay.
+    """
+    if seconds is None or not seconds >= LEAST:
+        return 0.0
+    return min(float(seconds), LONGEST_GAP)
 
 
 def check_concurrency(value: Any, what: str = "concurrency") -> int:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from scrapy_itemgraph import exceptions
 from scrapy_itemgraph.model import input_checks
-from scrapy_itemgraph.postgres import errors, urls
+from scrapy_itemgraph.postgres import errors, loaders, urls
 from scrapy_itemgraph.postgres.async_engine import AsyncEngine
 from scrapy_itemgraph.postgres.programs import NEWEST, OLDEST
 from scrapy_itemgraph.tools import async_tools, logs
@@ -89,7 +89,7 @@ def sync_engine(
         options |= {"pool_size": connections, "max_overflow": 0, "pool_timeout": POOL_WAIT}
     engine = sa.create_engine(parsed, **options)
     sa.event.listen(engine, "begin", partial(_set_up_transaction, lock=lock_wait))
-    sa.event.listen(engine, "handle_error", _leave_standby)
+    _listen(engine)
     return engine
 
 
@@ -104,7 +104,7 @@ def async_engine(
     parsed = urls.normalised(url)
     engine = AsyncEngine(parsed, pool_size=pool_size, max_overflow=0, **_engine_options(parsed))
     sa.event.listen(engine.sync_engine, "begin", partial(_set_up_transaction, idle=longest_idle))
-    sa.event.listen(engine.sync_engine, "handle_error", _leave_standby)
+    _listen(engine.sync_engine)
     return engine
 
 
@@ -202,6 +202,16 @@ def _engine_options(url: sa.URL, **connect: Any) -> dict[str, Any]:
         "json_deserializer": input_checks.load_json,
         "pool_pre_ping": True,
     }
+
+
+def _listen(engine: sa.Engine) -> None:
+    sa.event.listen(engine, "connect", _set_up_connection)
+    sa.event.listen(engine, "handle_error", _leave_standby)
+
+
+def _set_up_connection(_: Any, record: sa.pool.ConnectionPoolEntry) -> None:
+    driver: Any = record.driver_connection
+    loaders.register(driver)
 
 
 def _set_up_transaction(connection: sa.Connection, idle: float = 0.0, lock: float = 0.0) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from protego import Protego
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.model.limits import SlotFeedback
+from scrapy_itemgraph.model.rates import LONGEST_GAP, kept_gap
 from scrapy_itemgraph.throttle.local_slots import slot_in_use
 from scrapy_itemgraph.tools import logs, wording
 
@@ -36,17 +37,20 @@ class SiteFeedback:
     """Takes up what sites answer: latencies, requests to be left alone, delays of robots.txt.
 
     Each holds here at once; what all workers are to keep to is `unsaved` until it is saved. `agent`
-    is whom robots.txt speaks to, None for each request's own User-Agent; what a site asks for holds
-    for `longest` at most; `learns_delays` tells whether delays of robots.txt are kept to.
+    is whom robots.txt speaks to, None for each request's own User-Agent; a site is left alone for
+    `longest` at most, and gets a delay of `longest_delay` at most; `learns_delays` tells whether
+    delays of robots.txt are kept to.
     """
 
     limiters: Limiters
     formula: AutoThrottle
     agent: str | None
     longest: timedelta
+    longest_delay: timedelta
     learns_delays: bool
     unsaved: list[SlotFeedback] = field(default_factory=list)
     _crawl_delays: dict[str, float] = field(default_factory=dict)  # of hosts, and of slots by them
+    _capped: set[str] = field(default_factory=set)  # slots that ask for more, as was said
 
     def starting(self, request: Request) -> None:
         """Have a slot that a spider names keep the delay that a host in it asks for."""
@@ -74,10 +78,26 @@ class SiteFeedback:
     def robots(self, request: Request, response: Response) -> None:
         """Take up the delay that a robots.txt asks for."""
         agent = self.agent or (request.headers.get("User-Agent") or b"").decode("latin-1")
-        answer = of_robots(request, response, agent, self.longest)
+        answer = of_robots(request, response, agent)
         if answer is not None and self.learns_delays:
-            self._crawl_delays[answer.slot] = answer.crawl_delay or 0.0
-            self._heed(answer)
+            delay = self._capped_delay(answer.slot, answer.crawl_delay or 0.0)
+            self._crawl_delays[answer.slot] = delay
+            self._heed(replace(answer, crawl_delay=delay))
+
+    def _capped_delay(self, slot: str, asked: float) -> float:
+        """Return the delay that a site gets, and say once where that is less than it asks for."""
+        longest = self.longest_delay.total_seconds()
+        if asked > longest and slot not in self._capped:
+            self._capped.add(slot)
+            logger.warning(
+                "The robots.txt of %s asks for a Crawl-delay of %s; it gets %s. "
+                "ITEMGRAPH_MAX_CRAWL_DELAY allows more",
+                slot,
+                "a day or more" if asked >= LONGEST_GAP else wording.format_period(asked),
+                wording.format_period(longest),
+                extra={"action": "crawl_delay_capped"},
+            )
+        return kept_gap(min(asked, longest))
 
     def _heed(self, answer: SlotFeedback) -> None:
         """Keep at once to what a site asked for, and have it saved for all."""
@@ -114,17 +134,14 @@ def is_robots(request: Request) -> bool:
     return "dont_obey_robotstxt" in request.meta and request.url.endswith("/robots.txt")
 
 
-def of_robots(
-    request: Request, response: Response, agent: str, longest: timedelta
-) -> SlotFeedback | None:
+def of_robots(request: Request, response: Response, agent: str) -> SlotFeedback | None:
     """Return the Crawl-delay that a robots.txt asks for; none takes back an earlier one."""
     slot = slot_in_use(request)
     if not slot or response.status >= 500:  # noqa: PLR2004 - HTTP's server errors
         return None
     text = response.body.decode(errors="replace") if response.status < 300 else ""  # noqa: PLR2004
     delay = Protego.parse(text).crawl_delay(agent)
-    seconds = 0.0 if delay is None or not delay > 0 else float(delay)
-    return SlotFeedback(slot=slot, crawl_delay=min(seconds, longest.total_seconds()))
+    return SlotFeedback(slot=slot, crawl_delay=kept_gap(delay))
 
 
 def retry_after(response: Response, longest: float) -> float | None:

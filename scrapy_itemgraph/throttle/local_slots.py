@@ -8,7 +8,8 @@ from scrapy import Request
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.model import slots
-from scrapy_itemgraph.model.limits import LEAST, MANY, Terms
+from scrapy_itemgraph.model.limits import MANY, Terms
+from scrapy_itemgraph.model.rates import LEAST, kept_gap
 
 if TYPE_CHECKING:
     from scrapy.core.downloader import Slot
@@ -72,8 +73,8 @@ class LocalSlots:
         else:
             delay = given.get("delay", self._default_delay(downloader))
             concurrency = given.get("concurrency", self._concurrency)
-        delay = float(delay)
-        gap = max(delay * (1 - self._jitter(downloader, given)), LEAST) if delay > 0 else 0.0
+        delay = kept_gap(delay)
+        gap = max(delay * (1 - self._jitter(downloader, given)), LEAST) if delay else 0.0
         at_once = int(concurrency) if concurrency > 0 else MANY
         return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
 

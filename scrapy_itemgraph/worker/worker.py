@@ -299,6 +299,7 @@ class Worker:
             autothrottle,
             agent=crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"],
             longest=settings.max_retry_after,
+            longest_delay=settings.max_crawl_delay,
             learns_delays=settings.learn_delays,
         )
         working: set[Execution] = set()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Grant, Terms
+from scrapy_itemgraph.model.rates import kept_gap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,12 +47,16 @@ class Holding(NamedTuple):
     @property
     def is_asking(self) -> bool:
         """Whether it waits for the limit, and has asked again lately."""
-        return self.asked_ago is not None and self.asked_ago < FORGOTTEN
+        # In the future: the server's clock was set back since.
+        return self.asked_ago is not None and abs(self.asked_ago) < FORGOTTEN
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTerms:
-    """How a limit is stored: as it was declared, and what was set and learned of it; in seconds."""
+    """How a limit is stored: as it was declared, and what was set and learned of it; in seconds.
+
+    Numbers that cannot be kept to, wherever they come from, are as if there were none.
+    """
 
     id: int
     kind: str
@@ -62,6 +67,13 @@ class StoredTerms:
     set_gap: float | None
     set_concurrency: int | None
     crawl_delay: float | None
+
+    def __post_init__(self) -> None:
+        for name in ("gap", "delay", "set_gap", "crawl_delay"):
+            object.__setattr__(self, name, kept_gap(getattr(self, name)) or None)
+        for name in ("concurrency", "set_concurrency"):
+            if (getattr(self, name) or 1) < 1:
+                object.__setattr__(self, name, None)
 
     @property
     def kept(self) -> Terms:
@@ -89,9 +101,14 @@ def outlived(units: int, gaps: Iterable[float | None], latency: float | None) ->
     """Return how long the requests of a dead worker may still run, or hold others off."""
     if not units:
         return 0.0
-    gap = max(one or 0.0 for one in gaps)
+    gap = max(map(kept_gap, gaps))
     latency = _UNKNOWN_LATENCY if latency is None and not gap else latency
-    return max(gap, min(latency or 0.0, _LONGEST_LATENCY))
+    return max(gap, min(kept_gap(latency), _LONGEST_LATENCY))
+
+
+def learned(delay: float | None) -> float | None:
+    """Return the delay that AutoThrottle left, as far as it can be kept to."""
+    return None if delay is None else kept_gap(delay)
 
 
 def effective(terms: Terms, limit: StoredTerms, *, learns: bool) -> Terms:
@@ -209,7 +226,7 @@ def decide(
         due_in=due,
         blocked_in=blocked,
         again_in=0.0 if units or not use.wants else _again_in(others, due, asks=asks),
-        throttle=limit.throttle if learns else None,
+        throttle=learned(limit.throttle) if learns else None,
         others_ask=bool(others.asking),
     )
     return Decision(grant=grant, units=max(units, kept), asks=asks)

@@ -298,7 +298,7 @@ def _take_free(
             name=row.name,
             terms=use.terms,
             units=units[use.limit_id],
-            throttle=row.throttle if learns else None,
+            throttle=allocation.learned(row.throttle) if learns else None,
         )
         for use in uses
         if (row := taken.get(use.limit_id)) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import graphs
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from scrapy_itemgraph import RateLimit
 from scrapy_itemgraph.graph import startup_report
 from scrapy_itemgraph.model import limits, tasks
-from scrapy_itemgraph.model.limits import Limit
+from scrapy_itemgraph.model.limits import Limit, Terms
 
 
 def declared(**options):
@@ -186,3 +187,36 @@ def test_a_start_says_nothing_of_limits_that_hold(caplog):
     )
 
     assert told(caplog, spider) == []
+
+
+@pytest.mark.parametrize(
+    ("gap", "due_in", "starts"),
+    [
+        (0.1, 0.0, 3),
+        (0.1, 0.31, 0),
+        (0.001, 0.0, 301),
+        (0.0, 9.0, limits.MANY),
+        (5e-324, 0.0, limits.MANY),
+        (1e-320, 0.0, limits.MANY),
+        (0.00099, 0.0, limits.MANY),
+        (-1.0, 0.0, limits.MANY),
+        (math.nan, 0.0, limits.MANY),
+        (math.inf, 0.0, 1),
+        (1e308, 0.0, 1),
+        (0.1, -math.inf, 3),
+        (0.1, math.inf, 0),
+        (0.1, math.nan, 0),
+    ],
+)
+def test_starts_ahead_are_counted_to_ten_thousand_whatever_the_numbers(gap, due_in, starts):
+    """No gap and no moment raises an error; a gap below a millisecond is none."""
+    assert limits.starts_within(gap, due_in) == starts
+
+
+def test_a_rate_that_is_too_high_to_be_told_from_none_is_none():
+    """A limit above a thousand starts a second neither paces nor makes work wait for its turn."""
+    of_all = limits.of_all(RateLimit("5000/s"))
+
+    assert of_all.gap is None
+    assert of_all.terms == Terms(gap=0.0, concurrency=limits.MANY)
+    assert limits.of_all(RateLimit("1000/s")).terms == Terms(gap=0.001)

@@ -31,6 +31,7 @@ class Feedback:
             AutoThrottle(Settings({"AUTOTHROTTLE_START_DELAY": 4.0})),
             agent="itemgraph",
             longest=HOUR,
+            longest_delay=timedelta(minutes=1),
             learns_delays=options.get("learns_delays", True),
         )
 
@@ -93,6 +94,54 @@ def test_a_crawl_delay_of_robots_txt_is_to_be_saved(feedback, clock):
 
     assert [one.crawl_delay for one in feedback.site.unsaved] == [7.0]
     assert feedback.limiters.slot("a.example").blocked_until == clock.now + 1.0
+    assert not feedback.blocks
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ("1e-320", 0.0),
+        ("0.0009", 0.0),
+        ("0.001", 0.001),
+        ("60", 60.0),
+        ("61", 60.0),
+        ("1e308", 60.0),
+        ("9" * 300, 60.0),
+        ("inf", 0.0),
+        ("nan", 0.0),
+        ("-5", 0.0),
+    ],
+)
+def test_a_crawl_delay_is_kept_from_a_millisecond_to_what_the_settings_allow(feedback, asked, kept):
+    """Below a millisecond there is none, and ITEMGRAPH_MAX_CRAWL_DELAY is the most a site gets."""
+    feedback.read_robots(f"User-agent: *\nCrawl-delay: {asked}")
+
+    assert [one.crawl_delay for one in feedback.site.unsaved] == [kept]
+
+
+def test_that_a_site_asks_for_too_long_a_delay_is_said_once(feedback, caplog):
+    """Each site whose Crawl-delay is capped has one line of warning, with the setting's name."""
+    for _ in range(3):
+        feedback.read_robots("User-agent: *\nCrawl-delay: 90")
+
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert "a.example asks for a Crawl-delay of 1m 30s; it gets 1m." in line
+    assert "ITEMGRAPH_MAX_CRAWL_DELAY" in line
+
+
+@pytest.mark.parametrize("asked", ["9" * 400, "1" + "0" * 308, "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_no_retry_after_is_longer_than_the_settings_say(feedback, asked):
+    """Numbers beyond a float's range and the last moment of the calendar are capped as well."""
+    feedback.answered(busy(asked))
+
+    assert feedback.blocks == [("a.example", 3600.0)]
+
+
+@pytest.mark.parametrize("asked", ["inf", "nan", "-1", "1e999", "1e-320", "Mon, 99 Foo"])
+def test_a_retry_after_that_is_no_number_blocks_nothing(feedback, asked):
+    """Infinite, negative and broken waits are passed over."""
+    feedback.answered(busy(asked))
+
     assert not feedback.blocks
 
 

@@ -1,0 +1,61 @@
+"""No number ends a crawl or holds it open: neither a website's, nor a person's, nor a row's."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.graph import ItemGraph
+
+OBEDIENT = "ROBOTSTXT_OBEY = True\n"
+TWO_SITES = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1", SITE.replace("127.0.0.1", "localhost") + "/page/2"]
+
+    def parse(self, response):
+        yield UpdateData({"done": True})
+"""
+ODD_DELAYS = ["1e-320", "5e-324", "0.0009", "nan", "inf", "-1", "9" * 400]
+
+
+@pytest.mark.parametrize("delay", ODD_DELAYS)
+def test_a_website_that_asks_for_an_odd_delay_is_crawled_at_each_start(project, site, delay):
+    """Its robots.txt ends neither this crawl, nor the next, nor another one of the database."""
+    site.robots = f"User-agent: *\nCrawl-delay: {delay}\n"
+    project.write(TWO_SITES, OBEDIENT + "ITEMGRAPH_MAX_CRAWL_DELAY = 0.01\n")
+
+    runs = [project.crawl(), project.crawl(), project.crawl("-s", "ITEMGRAPH_CRAWL=other")]
+
+    for run in runs:
+        assert run.stats["reason"] == "finished", run.log
+    assert all(site.hits[f"/page/{n}"] == 3 for n in (1, 2)), site.hits
+    ((least, most),) = project.rows("SELECT min(crawl_delay), max(crawl_delay) FROM limits")
+    assert least is None or 0.001 <= least <= most <= 0.01
+
+
+def test_a_website_cannot_hold_a_crawl_open_by_its_delay(project, site):
+    """ITEMGRAPH_MAX_CRAWL_DELAY caps a Crawl-delay of 1e308, which is said once per site."""
+    site.robots = "User-agent: *\nCrawl-delay: 1e308\n"
+    project.write(TWO_SITES, OBEDIENT + "ITEMGRAPH_MAX_CRAWL_DELAY = 0.2\n")
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "finished", run.log
+    said = [line for line in run.log.splitlines() if "ITEMGRAPH_MAX_CRAWL_DELAY allows" in line]
+    assert len(said) == 2, said
+    assert project.rows("SELECT DISTINCT crawl_delay FROM limits WHERE crawl_delay > 0") == [(0.2,)]
+
+
+def test_a_delay_that_a_person_sets_below_a_millisecond_is_none(project):
+    """It ends no crawl, and what the settings and robots.txt say holds again."""
+    project.write(TWO_SITES)
+    project.crawl()
+    with ItemGraph.open(project.url, "s") as graph:
+        for seconds in (5e-324, 1e-320, 0.0009):
+            assert graph.set_delay("127.0.0.1", seconds).limit.set_gap is None
+        for seconds in (float("nan"), float("inf"), -1.0, 0, 1e308):
+            with pytest.raises(OperationError):
+                graph.set_delay("127.0.0.1", seconds)
+
+    assert project.crawl().stats["reason"] == "finished"
