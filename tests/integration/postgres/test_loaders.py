@@ -33,7 +33,9 @@ PERIODS = {
 def read(connection, kind, texts):
     """Return what a connection reads of these texts."""
     statement = sa.text(f"SELECT CAST(x AS {kind}) FROM unnest(CAST(:texts AS text[])) AS t(x)")
-    return dict(zip(texts, connection.execute(statement, {"texts": list(texts)}).scalars(), strict=True))
+    return dict(
+        zip(texts, connection.execute(statement, {"texts": list(texts)}).scalars(), strict=True)
+    )
 
 
 @pytest.mark.parametrize(("kind", "known"), [("timestamptz", MOMENTS), ("interval", PERIODS)])
