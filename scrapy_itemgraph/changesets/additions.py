@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.changesets.state import slot_of
-from scrapy_itemgraph.model import input_checks, item_names
+from scrapy_itemgraph.model import input_checks, item_names, moments
 from scrapy_itemgraph.model.operations import CreateItem, tag_values
 from scrapy_itemgraph.model.work import NEW, Note
 from scrapy_itemgraph.postgres import copying
@@ -160,7 +160,7 @@ def _write(
 def _moment(start: datetime | timedelta | None, now: datetime) -> str:
     if start is None:
         return copying.NULL
-    return str(now + start if isinstance(start, timedelta) else start)
+    return str(moments.later(now, start) if isinstance(start, timedelta) else start)
 
 
 def _notes(creations: Sequence[CreateItem], known: set[str]) -> list[Note]:

@@ -26,7 +26,7 @@ from scrapy_itemgraph.exceptions import (
     NameTakenError,
     OperationError,
 )
-from scrapy_itemgraph.model import input_checks, item_names, slots
+from scrapy_itemgraph.model import input_checks, item_names, moments, slots
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.tasks import callback_tag
@@ -176,7 +176,7 @@ def _create(run: ChangesetRun, operation: ops.CreateItem) -> None:
     now = run.draft.state.now
     not_before = operation.not_before
     if isinstance(not_before, timedelta):
-        not_before = now + not_before
+        not_before = moments.later(now, not_before)
     number = run.draft.new_number(operation.id)
     names = (operation.id, *operation.aliases)
     if len(names) > 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.changesets.item_operations import applies, merged
 from scrapy_itemgraph.changesets.state import Handled, Result
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model import input_checks, moments
 from scrapy_itemgraph.model import operations as ops
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def set_ttl(run: ChangesetRun, operation: ops.SetTTL) -> None:
 def _set_expiry(run: ChangesetRun, result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
     assert result.completed_at is not None
     ttl = task.ttl if operation.ttl is None else input_checks.parse_ttl(operation.ttl)
-    moment = None if ttl is None else result.completed_at + ttl
+    moment = None if ttl is None else moments.later(result.completed_at, ttl)
     result.expire_at(moment, run.draft.state.moment, overridden=operation.ttl is not None)
 
 
@@ -107,7 +107,8 @@ def complete(
     result.is_held = is_held
     result.is_successful = not is_held
     result.is_pending = False
-    result.expire_at(None if task.ttl is None else now + task.ttl, now, overridden=False)
+    moment = None if task.ttl is None else moments.later(now, task.ttl)
+    result.expire_at(moment, now, overridden=False)
     run.draft.effects.failures.append(Handled((item.id, task.id)))
     return result
 

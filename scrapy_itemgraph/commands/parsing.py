@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from scrapy.exceptions import UsageError
 
-from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model import input_checks, moments
 from scrapy_itemgraph.settings import number
 
 if TYPE_CHECKING:
@@ -180,4 +180,5 @@ def _moment(text: str) -> datetime | None:
         read = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return read if read.tzinfo else read.replace(tzinfo=UTC)
+    read = read if read.tzinfo else read.replace(tzinfo=UTC)
+    return read if moments.is_sayable(read) else None

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, OperationError
-from scrapy_itemgraph.model import blobs, input_checks
+from scrapy_itemgraph.model import blobs, input_checks, moments
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.model.attempt_logs import LogLine
@@ -405,12 +405,10 @@ def _with(operation: OperationT, **values: Any) -> OperationT:
 
 
 def _check_not_before(moment: Any) -> None:
-    if isinstance(moment, timedelta) or moment is None:
-        return
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise OperationError(
-            f"not_before must be a datetime with a time zone, or a timedelta, not {moment!r}"
-        )
+    if isinstance(moment, timedelta):
+        moments.check_period(moment, "not_before")
+    elif moment is not None:
+        moments.check(moment, "not_before")
 
 
 def _checked_tags(tags: Tags) -> dict[str, Any]:

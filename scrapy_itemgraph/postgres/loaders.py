@@ -1,25 +1,23 @@
 """Loaders: moments and periods that PostgreSQL can hold and Python cannot say are clamped.
 
 psycopg raises an error for them while it reads a row, so that one odd row ends whoever reads many.
-PostgreSQL's moments go from 4713 BC to 294276 and may be infinite; Python's from year 1 to 9999.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.adapt import Loader
 from psycopg.postgres import types
 
+from scrapy_itemgraph.model.moments import EARLIEST, LATEST
+
 if TYPE_CHECKING:
     from psycopg.abc import AdaptContext, Buffer
 
-# A day within the bounds, so that no time zone leads beyond them.
-EARLIEST = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
-LATEST = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
 # Periods whose days psycopg's loader in C counts wrong, because they do not fit 32 bits.
 _LONG = re.compile(rb"\d{5,} years?|\d{9,} days?")
 

@@ -8,6 +8,8 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from scrapy_itemgraph.model import moments
+
 INT32 = 2**31
 INT64 = 2**63
 
@@ -15,8 +17,11 @@ Json = dict[str, Any]
 
 
 def _in_utc(value: datetime) -> datetime:
-    """Take a time without a zone for one in UTC."""
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
+    """Take a time without a zone for one in UTC; refuse one that is none there."""
+    value = value if value.tzinfo else value.replace(tzinfo=UTC)
+    if not moments.is_sayable(value):
+        raise ValueError("it is outside the years 1 to 9999 in UTC")
+    return value
 
 
 def _read_moment(value: Any) -> Any:

@@ -10,13 +10,20 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model import input_checks, moments
 from scrapy_itemgraph.store.admin.dump import FORMAT, FORMAT_WITH_BLOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _DOCUMENTS = {"arguments", "data", "error", "fields", "log", "metadata", "request", "value"}
+# What is a moment, in a line and in its parts.
+_MOMENTS = {
+    *("created_at", "updated_at", "not_before", "completed_at", "invalidated_at", "expires_at"),
+    *("due_at", "started_at", "ended_at", "occurred_at", "handled_at", "attached_at"),
+    *("run_started_at", "run_finished_at", "changed_at", "opened_at", "source_changed_at"),
+}
+_PARTS = ("results", "attempts", "work", "blobs")
 _LONGEST_INT = 4000  # digits; Python refuses to read 4,301
 
 
@@ -60,7 +67,17 @@ def read(where: str, line: str, part: Callable[[str, list[str]], str]) -> dict[s
         raise OperationError(f"{where}: it is not JSON: {error}") from None
     if not isinstance(said, dict):
         raise OperationError(f"{where}: it is not a JSON object")
+    _clamp_moments(said)
     return said
+
+
+def _clamp_moments(line: dict[str, Any]) -> None:
+    """Have moments that Python cannot say be the nearest that it can, so that items can be read."""
+    parts = (line.get(name) for name in _PARTS)
+    for part in (line, *(one for each in parts if isinstance(each, list) for one in each)):
+        if isinstance(part, dict):
+            for name in _MOMENTS & part.keys():
+                part[name] = moments.clamped(part[name])
 
 
 def text(value: Any) -> str:

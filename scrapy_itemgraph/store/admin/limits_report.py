@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import input_checks, slots
+from scrapy_itemgraph.model import input_checks, moments, slots
 from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit, kept_gap
 from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin import counting
@@ -342,8 +342,7 @@ def _end(connection: Connection, until: datetime | None, for_: timedelta | None)
             return now + input_checks.parse_period(for_, "the period")
         except ValueError as error:
             raise OperationError(str(error)) from None
-    if not isinstance(until, datetime) or until.tzinfo is None:
-        raise OperationError(f"{until!r} is no moment with a time zone; give a datetime with one")
+    until = moments.check(until, "until")
     if until <= now:
         raise OperationError(
             f"{until:%Y-%m-%d %H:%M:%S %Z} is past: the database has {now:%Y-%m-%d %H:%M:%S %Z}; "

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.model import counts, moments
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import links, messages
@@ -133,7 +133,7 @@ def unhandle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> 
     """Open failures again that were handled, as far as nothing of them ran since."""
     try:
         given = json.loads(form["undo"])
-        since = datetime.fromisoformat(given.pop("since"))
+        since = moments.check(datetime.fromisoformat(given.pop("since")), "since")
         which = _which(given)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise OperationError("this cannot be undone: the form does not say what") from None

@@ -15,6 +15,7 @@ from conftest import new_database
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import operations as ops
+from scrapy_itemgraph.model.moments import EARLIEST, LATEST
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.admin import load
@@ -309,3 +310,27 @@ def test_status_shows_a_dump_and_a_load_under_way(filled):
 
     assert seen["dump"][-1] == (4001, 4505)
     assert seen["load"][-1] == (2000, None)
+
+
+def test_moments_that_python_cannot_say_are_loaded_as_the_nearest(database, tmp_path):
+    """What a dump has of them stops neither the load nor whoever reads the items afterwards."""
+    with ItemGraph.open(database, "books") as graph:
+        graph.apply([ops.CreateItem("A", ["page"], {"url": "http://a.example/"})])
+    engine = engines.sync_engine(database)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE items SET not_before = '294276-12-31', created_at = '4713-01-01 BC', "
+            "updated_at = '-infinity'"
+        )
+    with ItemGraph.open(database, "books") as graph:
+        lines = list(graph.dump())
+    assert "294276" in "".join(lines)
+    with ItemGraph.open(database, "copy") as graph:
+        graph.load(lines)
+        item = graph.get("A")
+        assert (item.created_at, item.updated_at) == (EARLIEST, EARLIEST)
+        graph.delete("A")
+    with engine.begin() as connection:
+        left = connection.exec_driver_sql("SELECT not_before FROM items").scalars().all()
+    engine.dispose()
+    assert left == [LATEST]

@@ -125,3 +125,15 @@ def test_another_crawl_is_named_in_the_query(web):
     assert web.ask("POST", "/items/add?crawl=other", {"id": "A", "data": {}}).status_code == 201
     assert web.get("/items/A?crawl=other")["id"] == "A"
     assert web.get("/api/v1/crawls/other/items/A")["id"] == "A"
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-01:00"])
+def test_a_not_before_outside_the_calendar_in_utc_is_refused(web, moment):
+    """It is a mistake of the request, and nothing is added."""
+    sent = {"id": "ODD", "data": {}, "not_before": moment}
+
+    answer = web.ask("POST", "/items/add", sent)
+
+    assert answer.status_code == 422
+    assert "outside the years 1 to 9999 in UTC" in answer.text
+    assert web.ask("GET", "/items/ODD").status_code == 404
