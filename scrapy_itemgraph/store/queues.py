@@ -10,7 +10,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.postgres.engine import in_order
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.notify import notify
-from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS
+from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS, seconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -83,11 +83,11 @@ MEND = text("""
 """)
 
 # In how many seconds it is the turn of the next queue that nobody has for itself.
-NEXT_TURN = text("""
-    SELECT extract(epoch FROM q.next_at - clock_timestamp()) FROM queues q
+NEXT_TURN = text(f"""
+    SELECT {seconds_until("q.next_at")} FROM queues q
     WHERE q.crawl_id = :crawl AND q.is_live AND q.holder IS NULL
     ORDER BY q.next_at LIMIT 1
-""")
+""")  # noqa: S608 - our own condition
 
 # Queues that were never needed before.
 MAKE_QUEUES = text("""
@@ -250,7 +250,7 @@ def mend(connection: Connection, crawl_id: int) -> None:
 def next_turn(connection: Connection, crawl_id: int) -> float | None:
     """Return in how many seconds the next queue may be looked into that nobody has."""
     seconds = connection.execute(NEXT_TURN, {"crawl": crawl_id}).scalar()
-    return None if seconds is None else max(0.0, float(seconds))
+    return None if seconds is None else max(0.0, seconds)
 
 
 def wake(connection: Connection, queue_ids: Iterable[int]) -> None:

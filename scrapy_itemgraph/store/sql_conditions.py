@@ -1,4 +1,4 @@
-"""Conditions: in SQL, when a worker is dead, work ready, a task stopped, a result fresh.
+"""Conditions: in SQL, when a worker is dead, work ready, a task stopped, a result fresh; and ages.
 
 Statements that ask include them, so that there is one answer everywhere.
 """
@@ -72,6 +72,19 @@ IS_LASTING = """r.completed_at IS NOT NULL AND r.expires_at IS NULL
 # Whether it has no moment to come at which it expires, and does not last: the rest.
 IS_LAPSED = """r.completed_at IS NOT NULL AND r.due_at IS NULL
                 AND (r.expires_at IS NOT NULL OR r.invalidated_at IS NOT NULL OR r.is_held)"""
+
+
+def seconds_until(moment: str) -> str:
+    """Return in how many seconds a moment is; infinite for one that is.
+
+    Infinite moments themselves cannot be subtracted before PostgreSQL 17.
+    """
+    return f"CAST(extract(epoch FROM {moment}) - extract(epoch FROM clock_timestamp()) AS float8)"
+
+
+def seconds_since(moment: str) -> str:
+    """Return how many seconds ago a moment was, likewise."""
+    return f"CAST(extract(epoch FROM clock_timestamp()) - extract(epoch FROM {moment}) AS float8)"
 
 
 def lives(connection: Connection, worker_id: int) -> bool:

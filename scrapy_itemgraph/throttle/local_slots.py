@@ -75,7 +75,7 @@ class LocalSlots:
             concurrency = given.get("concurrency", self._concurrency)
         delay = kept_gap(delay)
         gap = max(delay * (1 - self._jitter(downloader, given)), LEAST) if delay else 0.0
-        at_once = int(concurrency) if concurrency > 0 else MANY
+        at_once = max(int(concurrency), 1) if concurrency > 0 else MANY
         return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
 
     def delay(self, limiter: Limiter) -> float | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 
+import odd_rows
 import pytest
 import sqlalchemy as sa
 from alembic import command
@@ -239,6 +241,77 @@ def test_renamed_tables_keep_what_is_in_them(empty_engine):
         rows = connection.exec_driver_sql("SELECT key, value FROM spider_state").all()
     assert tokens == 1
     assert rows == [('"page"', 7)]
+
+
+def odd_rows_of(connection):
+    """Fill the tables whose numbers the database checks from 0017 on with odd ones."""
+    moments, floats = odd_rows.MOMENTS, odd_rows.FLOATS
+    for n in range(max(len(moments), len(floats))):
+        given = {
+            "n": n,
+            "moment": moments[n % len(moments)],
+            "float": floats[n % len(floats)],
+            "period": odd_rows.PERIODS[n % len(odd_rows.PERIODS)],
+            "number": -n,
+        }
+        for statement in (
+            (
+                "INSERT INTO crawls (name, created_at, run_started_at, run_finished_at) "
+                "VALUES (:n, :moment, :moment, :moment)"
+            ),
+            (
+                "INSERT INTO limits (name, gap, delay, set_gap, crawl_delay, throttle, latency, "
+                "concurrency, set_concurrency, last_at, blocked_until) VALUES "
+                "(:n, :float, :float, :float, :float, :float, :float, :number, :number, "
+                ":moment, :moment)"
+            ),
+            (
+                "INSERT INTO tasks (crawl_id, name, spider, version, ttl, definition) "
+                "SELECT id, 't', 's', '1', CAST(:period AS interval), gen_random_uuid() "
+                "FROM crawls WHERE name = CAST(:n AS text)"
+            ),
+            (
+                "INSERT INTO workers (crawl_id, spider, host, process_id, started_at, locked_at, "
+                "lease_until, stopped_at, seen_at) SELECT id, 's', 'h', 1, :moment, :moment, :moment, "
+                ":moment, :moment FROM crawls WHERE name = CAST(:n AS text)"
+            ),
+            (
+                "INSERT INTO queues (crawl_id, slot_id, next_at) SELECT c.id, l.id, :moment "
+                "FROM crawls c JOIN limits l ON l.name = c.name WHERE c.name = CAST(:n AS text)"
+            ),
+            (
+                "INSERT INTO holdings (limit_id, worker_id, units, is_exclusive, since, asked_at, "
+                "until) SELECT l.id, 1, :number, false, :moment, :moment, :moment "
+                "FROM limits l WHERE l.name = CAST(:n AS text)"
+            ),
+        ):
+            text = statement.replace(":moment", "CAST(:moment AS timestamptz)")
+            text = text.replace(":float", "CAST(:float AS float8)").replace(
+                "(:n,", "(CAST(:n AS text),"
+            )
+            connection.execute(sa.text(text.replace("VALUES :n", "VALUES CAST(:n AS text)")), given)
+
+
+def test_rows_with_odd_numbers_are_mended_before_the_database_refuses_them(empty_engine):
+    """No row keeps a database from being migrated; what is left can be kept by and read."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0016")
+        odd_rows_of(connection)
+        count = connection.exec_driver_sql("SELECT count(*) FROM limits").scalar_one()
+
+        migrate.upgrade(connection)
+
+        delays = connection.exec_driver_sql(
+            "SELECT min(set_gap), max(set_gap), min(crawl_delay), max(crawl_delay), count(*) "
+            "FROM limits"
+        ).one()
+        assert delays == (86_400.0, 86_400.0, 60.0, 60.0, count)
+        ttls = connection.exec_driver_sql("SELECT DISTINCT ttl FROM tasks ORDER BY 1").scalars()
+        assert set(ttls) == {None, timedelta(microseconds=1), timedelta(days=36525)}
+        for table in ("crawls", "limits", "workers", "queues", "holdings"):
+            connection.exec_driver_sql(f"SELECT * FROM {table}").all()
+    with empty_engine.connect() as connection, pytest.raises(sa.exc.IntegrityError):
+        connection.exec_driver_sql("UPDATE limits SET crawl_delay = 1e-320")
 
 
 def test_a_schema_is_not_migrated_under_workers_that_live(empty_engine, empty_database):

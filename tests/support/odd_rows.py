@@ -199,18 +199,26 @@ def fill(project: Project, arrived: Callable[[], bool]) -> None:
 
 # What the crawls above leave no row of.
 MORE = (
-    "UPDATE limits SET blocked_until = now() - interval '1 s', blocked_by = 'http 503', "
-    "last_at = now(), throttle = 0.001 WHERE name = 'localhost'",
+    (
+        "UPDATE limits SET blocked_until = now() - interval '1 s', blocked_by = 'http 503', "
+        "last_at = now(), throttle = 0.001 WHERE name = 'localhost'"
+    ),
     "INSERT INTO sweeps (crawl_id, tags) SELECT id, '{page}' FROM crawls",
     "INSERT INTO logins (crawl_id) SELECT id FROM crawls ON CONFLICT DO NOTHING",
-    "INSERT INTO cookies (crawl_id, jar, domain, path, name, cookie, expires_at) "
-    "SELECT id, 'null', 'localhost', '/', 'a', "
-    '\'{"name": "a", "value": "1"}\', now() + interval \'1 day\' FROM crawls',
-    "INSERT INTO blob_contents (sha256, size, store, state, content, stored_at, collect_at) "
-    "VALUES ('\\x00', 1, 'database', 'stored', '\\x00', now(), now() + interval '1 day')",
-    "INSERT INTO blobs (item_id, name, content_id, attached_at) "
-    "SELECT i.id, 'page', c.id, now() FROM items i CROSS JOIN blob_contents c "
-    "WHERE i.name = 'ODD-DONE'",
+    (
+        "INSERT INTO cookies (crawl_id, jar, domain, path, name, cookie, expires_at) "
+        "SELECT id, 'null', 'localhost', '/', 'a', "
+        '\'{"name": "a", "value": "1"}\', now() + interval \'1 day\' FROM crawls'
+    ),
+    (
+        "INSERT INTO blob_contents (sha256, size, store, state, content, stored_at, collect_at) "
+        "VALUES ('\\x00', 1, 'database', 'stored', '\\x00', now(), now() + interval '1 day')"
+    ),
+    (
+        "INSERT INTO blobs (item_id, name, content_id, attached_at) "
+        "SELECT i.id, 'page', c.id, now() FROM items i CROSS JOIN blob_contents c "
+        "WHERE i.name = 'ODD-DONE'"
+    ),
     "INSERT INTO tokens (name, digest, role) VALUES ('t', '\\x00', 'read')",
 )
 

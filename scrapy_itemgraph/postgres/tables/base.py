@@ -1,10 +1,10 @@
-"""The metadata that all tables share, and the column of a moment."""
+"""The metadata that all tables share, the column of a moment, and the check of what one is."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import DDL, Column, DateTime, MetaData, event, func
+from sqlalchemy import DDL, CheckConstraint, Column, DateTime, MetaData, event, func
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,3 +33,9 @@ def stored(table: Table, **parameters: str) -> None:
     given = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     statement: Any = DDL  # it has no types
     event.listen(table, "after_create", statement(f"ALTER TABLE {table.name} SET ({given})"))
+
+
+def sayable(*names: str) -> CheckConstraint:
+    """Declare that moments are some that Python can say; see `postgres.loaders`."""
+    within = "{0} BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00'"
+    return CheckConstraint(" AND ".join(map(within.format, names)), name="moments")

@@ -7,6 +7,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     ForeignKey,
     Identity,
@@ -21,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-from scrapy_itemgraph.postgres.tables.base import metadata, moment
+from scrapy_itemgraph.postgres.tables.base import metadata, moment, sayable
 
 crawls = Table(
     "crawls",
@@ -40,6 +41,7 @@ crawls = Table(
         comment="how many commits freed names; by it workers know that what they know is outdated",
     ),
     UniqueConstraint("name"),
+    sayable("created_at", "run_started_at", "run_finished_at"),
 )
 
 
@@ -76,6 +78,7 @@ tasks = Table(
         comment="what all its work keeps to",
     ),
     UniqueConstraint("crawl_id", "name"),
+    CheckConstraint("ttl > '0' AND ttl <= '36525 days'", name="ttl"),
 )
 
 
@@ -147,5 +150,6 @@ workers = Table(
     moment("seen_at", now=True),
     Column("memory", BigInteger, comment="bytes that its process has, when it was seen last"),
     Column("code", Text, comment="the version of its code: of its egg, or a digest"),
+    sayable("started_at", "locked_at", "lease_until", "stopped_at", "seen_at"),
     Index("workers_living_idx", "crawl_id", postgresql_where=text("stopped_at IS NULL")),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import (
     ARRAY,
     Boolean,
+    CheckConstraint,
     Column,
     DateTime,
     Double,
@@ -19,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-from scrapy_itemgraph.postgres.tables.base import metadata, moment, stored
+from scrapy_itemgraph.postgres.tables.base import metadata, moment, sayable, stored
 
 limits = Table(
     "limits",
@@ -39,6 +40,15 @@ limits = Table(
     moment("blocked_until"),
     Column("blocked_by", Text, comment="'person', or what the site answered"),
     UniqueConstraint("kind", "name"),
+    sayable("last_at", "blocked_until"),
+    CheckConstraint(
+        "gap >= 0 AND gap < 'Infinity' AND delay >= 0 AND delay < 'Infinity' "
+        "AND throttle >= 0 AND throttle < 'Infinity' AND latency >= 0 AND latency < 'Infinity'",
+        name="delays",
+    ),
+    CheckConstraint("set_gap BETWEEN 0.001 AND 86400", name="set_gap"),
+    CheckConstraint("crawl_delay BETWEEN 0.001 AND 86400", name="crawl_delay"),
+    CheckConstraint("concurrency >= 1 AND set_concurrency >= 1", name="concurrency"),
 )
 stored(limits, fillfactor="50")
 
@@ -54,6 +64,8 @@ holdings = Table(
     Column("asked_at", DateTime(timezone=True), comment="when it asked last for what it lacks"),
     Column("until", DateTime(timezone=True), comment="the holder is gone; not free before"),
     PrimaryKeyConstraint("limit_id", "worker_id"),
+    sayable("since", "asked_at", "until"),
+    CheckConstraint("units >= 0", name="units"),
     Index("holdings_worker_id_limit_id_idx", "worker_id", "limit_id"),
 )
 stored(holdings, fillfactor="50")

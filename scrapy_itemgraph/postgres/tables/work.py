@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-from scrapy_itemgraph.postgres.tables.base import metadata, moment, stored
+from scrapy_itemgraph.postgres.tables.base import metadata, moment, sayable, stored
 
 queues = Table(
     "queues",
@@ -43,6 +43,7 @@ queues = Table(
     ),
     Column("holder", Integer, comment="the worker that has the slot for itself"),
     UniqueConstraint("crawl_id", "slot_id"),
+    sayable("next_at"),
     Index(
         "queues_turn_idx",
         "crawl_id",

@@ -17,6 +17,7 @@ from scrapy_itemgraph.store.admin.limits_report import limit_name
 from scrapy_itemgraph.store.admin.status import STATE
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.limits.allocation import STORED_TERMS, StoredTerms
+from scrapy_itemgraph.store.sql_conditions import seconds_since, seconds_until
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -68,10 +69,10 @@ FACTS = text(f"""
 # The limits that an item's unclaimed work keeps to, its slot first, and who has them.
 LIMITS = text(f"""
     SELECT t.name AS task, {STORED_TERMS},
-        CAST(extract(epoch FROM clock_timestamp() - l.last_at) AS float8) AS last_ago,
+        {seconds_since("l.last_at")} AS last_ago,
         h.worker_id, h.units, h.is_exclusive, o.host, o.process_id, c.name AS crawl,
         o.crawl_id = w.crawl_id AND h.until IS NULL AS is_own,
-        CAST(extract(epoch FROM h.until - clock_timestamp()) AS float8) AS free_in
+        {seconds_until("h.until")} AS free_in
     FROM work w
     JOIN queues q ON q.id = w.queue_id
     JOIN tasks t ON t.id = w.task_id

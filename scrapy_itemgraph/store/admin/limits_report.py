@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, fields
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
@@ -27,7 +26,7 @@ from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from sqlalchemy import Connection, TextClause
 

@@ -19,7 +19,7 @@ from scrapy_itemgraph.store.limits import allocation
 from scrapy_itemgraph.store.limits.allocation import Holding, StoredLimit
 from scrapy_itemgraph.store.notify import TELL
 from scrapy_itemgraph.store.slots import LOCK_LIMITS, intern_slots, lock_limits
-from scrapy_itemgraph.store.sql_conditions import IS_DEAD
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD, seconds_since, seconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,12 +66,10 @@ TAKE_FREE = text("""
 # Locked limits and who has them; read after the lock, in a statement of its own.
 STATES = text(f"""
     SELECT {allocation.STORED_TERMS}, l.throttle, l.latency,
-        CAST(extract(epoch FROM l.blocked_until - clock_timestamp()) AS float8) AS blocked_in,
-        CAST(extract(epoch FROM clock_timestamp() - l.last_at) AS float8) AS last_ago,
+        {seconds_until("l.blocked_until")} AS blocked_in, {seconds_since("l.last_at")} AS last_ago,
         h.worker_id, h.units, h.is_exclusive,
-        CAST(extract(epoch FROM clock_timestamp() - h.since) AS float8) AS age,
-        CAST(extract(epoch FROM clock_timestamp() - h.asked_at) AS float8) AS asked_ago,
-        CAST(extract(epoch FROM h.until - clock_timestamp()) AS float8) AS free_in,
+        {seconds_since("h.since")} AS age, {seconds_since("h.asked_at")} AS asked_ago,
+        {seconds_until("h.until")} AS free_in,
         h.worker_id <> :worker AND (w.id IS NULL OR {IS_DEAD}) AS is_gone,
         w.crawl_id IS DISTINCT FROM (SELECT own.crawl_id FROM workers own WHERE own.id = :worker)
             AS is_foreign

@@ -9,7 +9,12 @@ from sqlalchemy import text
 from scrapy_itemgraph.model.work import Remaining
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.registry.crawls import HAS_WORK
-from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_READY_ALONE, IS_READY_BESIDE_OTHERS
+from scrapy_itemgraph.store.sql_conditions import (
+    IS_DEAD,
+    IS_READY_ALONE,
+    IS_READY_BESIDE_OTHERS,
+    seconds_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -48,10 +53,13 @@ FINISH = text(f"""
             AND NOT {IS_DEAD})
 """)  # noqa: S608
 
-# Of a queue: its slot is not blocked by a person. What a site asked for is waited for.
+# Of a queue: its slot is not blocked by a person. What a site asked for is waited for, unless that
+# is longer than a year: nobody keeps a run open for that.
 _OPEN_SLOT = """NOT EXISTS (
-                SELECT FROM limits l WHERE l.id = q.slot_id AND l.blocked_by = 'person'
-                    AND l.blocked_until > (SELECT clock_timestamp()))"""
+                SELECT FROM limits l WHERE l.id = q.slot_id
+                    AND l.blocked_until > (SELECT clock_timestamp())
+                        + CASE WHEN l.blocked_by = 'person' THEN interval '0'
+                            ELSE interval '1 year' END)"""
 
 REMAINING = text(f"""
     WITH kind AS (SELECT unnest(CAST(:kinds AS int[])) AS id)
@@ -77,9 +85,10 @@ REMAINING = text(f"""
             SELECT FROM workers o JOIN work w ON w.worker_id = o.id AND w.token IS NOT NULL
             WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL) AS claimed,
         EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl) AS sweeping,
-        (SELECT CAST(greatest(0, extract(epoch FROM w.not_before - clock_timestamp())) AS float8)
+        (SELECT greatest(0, {seconds_until("w.not_before")})
             FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
-            WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL AND w.tries > 0
+            WHERE w.crawl_id = :crawl AND w.tries > 0
+                AND w.not_before < (SELECT clock_timestamp()) + interval '1 year'
                 AND {_OPEN_SLOT}
             ORDER BY w.not_before LIMIT 1) AS next_retry
 """)  # noqa: S608 - our own condition
