@@ -25,7 +25,11 @@ logger = logs.logger(__name__)
 VERSION_TABLE = "itemgraph_version"
 LOCK = int.from_bytes(b"itemgrph", "big")  # the advisory lock of whoever migrates
 
-HAS_VERSION = sa.text("SELECT to_regclass(:table) IS NOT NULL")
+# This reads the catalog. `to_regclass` would answer from the session's cache: it may not know of a
+# table that another start committed while this one waited for the lock.
+HAS_VERSION = sa.text(
+    "SELECT EXISTS (SELECT FROM pg_class WHERE relname = :table AND pg_table_is_visible(oid))"
+)
 VERSION = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - our own constant
 
 

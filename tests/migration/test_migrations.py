@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import odd_rows
 import pytest
+import races
 import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -154,6 +156,37 @@ def test_two_upgrades_at_once_are_safe(empty_engine):
     assert failures == []
     with empty_engine.connect() as connection:
         assert migrate.current(connection) == migrate.head()
+
+
+def test_who_saw_no_version_sees_the_one_that_others_committed_since(empty_engine):
+    """Within one transaction too, a start that found no schema finds the one of another start."""
+    with races.actors(empty_engine, 1) as (late,):
+        assert late.run(migrate.current) is None
+        with empty_engine.begin() as early:
+            early.exec_driver_sql(f"CREATE TABLE {migrate.VERSION_TABLE} (version_num text)")
+            early.exec_driver_sql(f"INSERT INTO {migrate.VERSION_TABLE} VALUES ('0001')")
+
+        assert late.run(migrate.current) == "0001"
+
+
+def test_thirty_first_starts_at_once_make_one_schema(empty_database):
+    """Thirty starts on an empty database: one of them migrates it, and none of them fails."""
+    engine = engines.sync_engine(empty_database, connections=30)
+    ready = threading.Barrier(30)
+
+    def start(_: int) -> str | None:
+        with engine.connect() as connection:
+            connection.rollback()
+            ready.wait(60)
+            with connection.begin():
+                migrate.ensure(connection, auto=False)
+            return migrate.current(connection)
+
+    with ThreadPoolExecutor(30) as threads:
+        found = list(threads.map(start, range(30)))
+    engine.dispose()
+
+    assert found == [migrate.head()] * 30
 
 
 def test_an_older_schema_is_refused_with_the_line_to_run(engine, monkeypatch):
