@@ -44,7 +44,9 @@ TAKE_PART = text("UPDATE feeds SET run_started_at = :run WHERE id = :feed")
 # What the run has kept before the feed took part in it.
 MARK_RUN = text("""
     INSERT INTO feed_items (feed_id, journal_id)
-    SELECT :feed, id FROM journal WHERE crawl_id = :crawl AND created_at >= :run
+    SELECT :feed, j.id FROM journal j
+    WHERE j.crawl_id = :crawl
+        AND j.id > (SELECT c.run_journal_id FROM crawls c WHERE c.id = :crawl)
     ON CONFLICT (feed_id, journal_id) DO UPDATE SET is_written = false
 """)
 
@@ -125,7 +127,7 @@ def _register(connection: Connection, crawl_id: int, name: str) -> FeedState:
         connection.execute(FORGET_ITEMS, {"feed": row.id})
         connection.execute(BEGIN_ANEW, {"feed": row.id})
     if not row.takes_part:
-        connection.execute(MARK_RUN, {"crawl": crawl_id, "feed": row.id, "run": row.run})
+        connection.execute(MARK_RUN, {"crawl": crawl_id, "feed": row.id})
         connection.execute(TAKE_PART, {"feed": row.id, "run": row.run})
     return FeedState(id=row.id, is_new=is_new)
 
@@ -168,10 +170,7 @@ def read(
 
 def mark_run(connection: Connection, crawl_id: int, feed_id: int) -> None:
     """Mark all of the run as not written; the caller's transaction owns the crawl."""
-    run = connection.execute(
-        text("SELECT run_started_at FROM crawls WHERE id = :crawl"), {"crawl": crawl_id}
-    ).scalar_one()
-    connection.execute(MARK_RUN, {"crawl": crawl_id, "feed": feed_id, "run": run})
+    connection.execute(MARK_RUN, {"crawl": crawl_id, "feed": feed_id})
 
 
 def count(connection: Connection, feed_id: int, most: int) -> int:

@@ -34,6 +34,13 @@ crawls = Table(
     moment("run_started_at"),
     moment("run_finished_at"),
     Column(
+        "run_journal_id",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="the last number of its journal before the run",
+    ),
+    Column(
         "names_freed",
         BigInteger,
         nullable=False,

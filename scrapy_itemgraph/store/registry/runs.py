@@ -31,9 +31,13 @@ OTHERS_LIVE = text(f"""
         WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND NOT {IS_DEAD})
 """)  # noqa: S608 - our own condition
 
-# By the same clock as the worker's start, which is in this transaction.
+# By the same clock as the worker's start, which is in this transaction. What the journal has by
+# then is an earlier run's, whatever its clock said.
 BEGIN = text("""
-    UPDATE crawls SET run_started_at = now(), run_finished_at = NULL
+    UPDATE crawls SET run_started_at = now(), run_finished_at = NULL,
+        run_journal_id = coalesce((
+            SELECT j.id FROM journal j WHERE j.crawl_id = :crawl
+            ORDER BY j.crawl_id DESC, j.id DESC LIMIT 1), 0)
     WHERE id = :crawl
     RETURNING run_started_at
 """)

@@ -43,11 +43,10 @@ def ids(connection, feed_id: int) -> list[int]:
 
 def begin_run(crawl: Crawl) -> None:
     """End the run, and begin the next one."""
+    crawl.connection.execute(runs.BEGIN, {"crawl": crawl.id})
+    # The next one cannot begin at the same moment; here it would, in one transaction.
     crawl.connection.execute(
-        sa.text(
-            "UPDATE crawls SET run_started_at = clock_timestamp(), run_finished_at = NULL "
-            "WHERE id = :crawl"
-        ),
+        sa.text("UPDATE crawls SET run_started_at = clock_timestamp() WHERE id = :crawl"),
         {"crawl": crawl.id},
     )
 
@@ -70,6 +69,27 @@ def test_what_is_kept_is_marked_for_the_feeds_of_the_run(crawl):
     assert second.is_new
     assert unwritten(connection, first.id) == []
     assert unwritten(connection, second.id) == ["new"]
+
+
+def test_a_clock_that_goes_back_between_runs_doubles_nothing(crawl):
+    """What an earlier run kept stays its own, though by the clock it is later than the next one."""
+    connection = crawl.connection
+    (feed,) = feeds.register(connection, crawl.id, ["a.jl"])
+    keep(connection, crawl.id, "old")
+    state = feeds.take(connection, feed.id)
+    feeds.advance(connection, state, ids(connection, feed.id), whole=False)
+    connection.exec_driver_sql("UPDATE journal SET created_at = created_at + interval '1 hour'")
+    connection.exec_driver_sql(
+        "UPDATE crawls SET run_started_at = run_started_at + interval '1 hour'"
+    )
+    begin_run(crawl)
+
+    (again, other) = feeds.register(connection, crawl.id, ["a.jl", "b.jl"])
+    keep(connection, crawl.id, "new")
+    feeds.mark_run(connection, crawl.id, again.id)
+
+    assert unwritten(connection, again.id) == ["new"]
+    assert unwritten(connection, other.id) == ["new"]
 
 
 def test_a_feed_that_lacks_something_goes_on_in_the_next_run(crawl):
