@@ -52,18 +52,10 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
     async def _held_open(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         worker = self._worker
         error: Exception | None = None
-        if worker.failure is None:
+        while worker.failure is None:
             try:
-                turns = Turns()
-                async for output in start:
-                    kept = self._worker.spider_output.from_start(output)
-                    if kept is not None:
-                        yield kept
-                    await worker.outbox.wait_for_room()
-                    if turns.is_due:
-                        await turns.give()
-                    if worker.failure is not None:
-                        break
+                async for kept in self._passed_on(start):
+                    yield kept
                 worker.start_has_ended()
             except Exception as raised:
                 if isinstance(raised, CloseSpider) and scrapy.version_info >= (2, 18):
@@ -76,11 +68,25 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
                     raised,
                     extra={"action": "start_failed"},
                 )
-            await worker.ended.wait()
+            if await worker.is_over():
+                break
+            start = worker.spider.start()
         if worker.failure is not None:
             worker.close_spider()
         if error is not None:
             raise error
+
+    async def _passed_on(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        worker, turns = self._worker, Turns()
+        async for output in start:
+            kept = worker.spider_output.from_start(output)
+            if kept is not None:
+                yield kept
+            await worker.outbox.wait_for_room()
+            if turns.is_due:
+                await turns.give()
+            if worker.failure is not None:
+                break
 
     def process_spider_input(self, response: Response) -> None:
         """Watch the scrape."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.contents import WorkerContents
     from scrapy_itemgraph.graph.transactions import Transactions
     from scrapy_itemgraph.model.cookies import Cookie
+    from scrapy_itemgraph.model.work import Claim
 
 logger = logs.logger(__name__)
 
@@ -43,7 +44,8 @@ class Commits:
         self, transactions: Transactions, contents: WorkerContents, *, spider: str
     ) -> None:
         self.worker_id = 0
-        self.names_freed = 0
+        self.names_freed = (0, 0)  # how often the database went elsewhere; how often since then
+        self.witness: Claim | None = None  # the last claim whose end is known to be committed
         self._taken = TakenNames()
         self._transactions = transactions
         self._contents = contents
@@ -51,7 +53,12 @@ class Commits:
 
     def see_freed(self, count: int) -> None:
         """Take note of how many commits of the crawl have freed names, by whomever."""
-        self.names_freed = max(self.names_freed, count)
+        self.names_freed = max(self.names_freed, (self.names_freed[0], count))
+
+    def forget_names(self) -> None:
+        """Know of no name any more that it is taken: the database is on another server."""
+        self.names_freed = (self.names_freed[0] + 1, 0)
+        self._taken = TakenNames()
 
     async def commit(
         self,
@@ -125,7 +132,11 @@ class Commits:
 
     async def note_startable(self, pairs: Collection[tuple[int, int]]) -> None:
         """Note what the engine has and gets next, in a transaction of its own."""
-        await self._transactions.call(engine_work.write_alone, self.worker_id, pairs)
+
+        def note(connection: Connection) -> None:
+            engine_work.write_alone(connection, self.worker_id, pairs)
+
+        await self._transactions.call(note)
 
     async def _save_session(
         self, cookies: Sequence[Cookie], state: Mapping[str, str | None]
@@ -149,10 +160,12 @@ class Commits:
         token = uuid.uuid4()
         crawl_id = self._transactions.crawl_id
         freed = -1
+        taken = self._taken
         has_unfenced = any(one.claim is None for one in changesets)
 
         def commit(connection: Connection, before: int) -> list[Applied]:
-            nonlocal freed
+            nonlocal freed, taken
+            taken = self._taken
             crawl = crawls.share_crawl(connection, crawl_id)
             if has_unfenced and not commit_tokens.take(connection, token):
                 return apply.answered(connection, changesets, crawl_id)
@@ -163,7 +176,7 @@ class Commits:
                 worker_id=self.worker_id,
                 spider=self._spider,
                 is_again=before > 0,
-                taken=self._taken,
+                taken=taken,
             )
             freed = crawl.names_freed
             self.see_freed(freed)
@@ -173,7 +186,10 @@ class Commits:
             return applied
 
         applied = await self._transactions.numbered(commit)
-        self._taken.learn(applied, freed)
+        taken.learn(applied, freed)
+        for changeset, one in zip(changesets, applied, strict=True):
+            if changeset.claim is not None and one.outcome is not None:
+                self.witness = changeset.claim
         return applied
 
 

@@ -171,6 +171,18 @@ class Heartbeat:
         self._wake()
         return await asyncio.wrap_future(asked)
 
+    @property
+    def worker_id(self) -> int:
+        """The number of the worker whose lock and lease these are."""
+        return self._worker_id
+
+    def take_number(self, worker_id: int) -> None:
+        """Go on for the worker as which this one has been registered anew."""
+        replaced: Future[int] = Future()
+        replaced.set_result(worker_id)
+        self._replacing = replaced
+        self._wake()
+
     def stop(self) -> None:
         """Renew no more; the lock stays."""
         self._is_stopped = True

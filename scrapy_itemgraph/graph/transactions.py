@@ -26,7 +26,7 @@ from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.tools.async_tools import happens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from datetime import timedelta
 
     from sqlalchemy import Connection, Engine
@@ -45,8 +45,16 @@ _TRIES = 10  # of a blocking transaction that others' deadlocks end
 _FIRST_PAUSE, _LONGEST_PAUSE, _LEAST_PAUSE = 0.1, 5.0, 0.1
 
 
+class _NewServerError(Exception):
+    """A transaction began on another server than the ones before it, or on one started again."""
+
+
 class Transactions:
-    """Runs functions of a connection, each in a transaction of its own."""
+    """Runs functions of a connection, each in a transaction of its own.
+
+    On a server that is another one than before, or was started again, nothing runs before
+    `recover` has: it is awaited, and uses `unchecked`.
+    """
 
     def __init__(self, engine: AsyncEngine, patience: timedelta) -> None:
         self.crawl_id = 0
@@ -59,6 +67,10 @@ class Transactions:
         self.watchdog = WorkerWatchdog(engine, self._patience)
         self._is_ending = False
         self._given_up: DatabaseUnavailableError | None = None
+        self.recover: Callable[[], Awaitable[None]] | None = None
+        self._recovering = asyncio.Lock()
+        self._server: Any = None  # which one the transactions are on
+        self._next_server: Any = None  # while `recover` has not looked at it to the end
 
     @property
     def connect_arguments(self) -> dict[str, Any]:
@@ -122,10 +134,16 @@ class Transactions:
         if self._given_up is not None:
             raise self._given_up
         began, pause = time.monotonic(), _FIRST_PAUSE
+
+        def within(connection: Connection) -> T:
+            self._check_server(connection)
+            return function(connection)
+
         while True:
             try:
-                return await self._answer(function)
-            except apply.MovedNamesError:
+                await self._recover()
+                return await self._answer(within)
+            except (apply.MovedNamesError, _NewServerError):
                 continue
             except DBAPIError as error:
                 if not errors.is_passing(error):
@@ -138,6 +156,36 @@ class Transactions:
                 self._say_once_that_we_wait(error)
                 await self._pause(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _check_server(self, connection: Connection) -> None:
+        server = connection.info[engines.SERVER]
+        if self._server is None:
+            self._server = server
+        elif server != self._server:
+            self._next_server = server
+            raise _NewServerError
+
+    async def _recover(self) -> None:
+        """Have it looked at what became of the database, if it is on another server now."""
+        if self._next_server is None:
+            return
+        async with self._recovering:
+            if self._next_server is None:
+                return
+            if self.recover is not None:
+                await self.recover()
+            self._server, self._next_server = self._next_server, None
+
+    async def unchecked(self, function: Callable[[Connection], T], *, hot: bool = False) -> T:
+        """Run a function of `recover`, once, on the server that it looks at."""
+
+        def within(connection: Connection) -> T:
+            if connection.info[engines.SERVER] != self._next_server:
+                self._next_server = connection.info[engines.SERVER]
+                raise _NewServerError
+            return function(connection)
+
+        return await self._answer(self._hot(within) if hot else within)
 
     async def numbered(self, function: Callable[[Connection, int], T]) -> T:
         """Run a function that is told how often it has begun before, with flat plans, pipelined.

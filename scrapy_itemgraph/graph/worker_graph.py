@@ -18,6 +18,7 @@ from scrapy_itemgraph.graph.transactions import Transactions
 from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
 from scrapy_itemgraph.graph.worker_limits import WorkerLimits
 from scrapy_itemgraph.graph.worker_pruning import WorkerPruning
+from scrapy_itemgraph.graph.worker_recovery import WorkerRecovery
 from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
 from scrapy_itemgraph.graph.worker_upkeep import WorkerUpkeep
 from scrapy_itemgraph.model import slots
@@ -85,10 +86,12 @@ class WorkerGraph(WorkerUpkeep):
         self._has_callback = has_callback
         self._on_replaced = on_replaced
         self.callbacks: set[str] = set()
+        self._tasks: Mapping[str, Task] = {}
         self.has_cookies = False
         self._source_of = source_of
         self.contents = WorkerContents(self._transactions, settings.blobs)
         self._commits = Commits(self._transactions, self.contents, spider=spider)
+        self.recovery = WorkerRecovery(self._transactions, self._commits, self)
         self.commit = self._commits.commit
         self.note_startable = self._commits.note_startable
 
@@ -164,20 +167,11 @@ class WorkerGraph(WorkerUpkeep):
         renamed = await self._call(sweeps.rename_tags, self.settings.tag_renames)
         crawl_id, other = await self._call(crawls.make_crawl, crawl, arguments)
         self._take_crawl(crawl_id)
-        self._registration = await self._call(
-            stored_tasks.register_tasks,
-            self._crawl_id,
-            self._spider,
-            tasks,
-            self.settings.default_ttl,
-            of_callback=self._of_callback,
-            limits_of=self.limits.of_task,
-            of_all=self.limits.of_all,
-        )
-        self.limits.learn(self._registration.limits)
-        self.callbacks = set(self._registration.callbacks)
+        self._tasks = tasks
+        self._take_registration(await self._call(self._register_tasks))
         worker = await self._register_worker(joins_run=True)
         self._started_at = worker.started_at
+        self.recovery.begin(crawl)
         self.is_resumed = self.run_started_at < self._started_at
         await self._begin_to_beat()
         locks = feed_locks.of(self._heartbeat, self._transactions.connect_arguments)
@@ -190,6 +184,45 @@ class WorkerGraph(WorkerUpkeep):
             stray_groups=await self.limits.stray_groups({*tasks, *callback_names}),
             outdated=await self._note_code(self._registration.tasks),
         )
+
+    def _register_tasks(self, connection: Connection) -> stored_tasks.Registration:
+        return stored_tasks.register_tasks(
+            connection,
+            self._crawl_id,
+            self._spider,
+            self._tasks,
+            self.settings.default_ttl,
+            of_callback=self._of_callback,
+            limits_of=self.limits.of_task,
+            of_all=self.limits.of_all,
+        )
+
+    def _take_registration(self, registration: stored_tasks.Registration) -> None:
+        self._registration = registration
+        self.limits.learn(registration.limits)
+        self.callbacks |= registration.callbacks
+
+    def register_anew(self, connection: Connection) -> None:
+        """Register tasks and worker in a database that knows neither; see `worker_recovery`."""
+        self._take_registration(self._register_tasks(connection))
+        self.run_started_at = runs.join(connection, self._crawl_id)
+        self._take_worker(self._register_process(connection))
+        self._heartbeat.take_number(self.worker_id)
+
+    def register_callbacks_anew(self, connection: Connection) -> None:
+        """Register plain callbacks that the database lacks; see `worker_recovery`."""
+        if self.callbacks and self._of_callback is not None:
+            known = stored_tasks.register_callbacks(
+                connection,
+                self._crawl_id,
+                self._spider,
+                [self._of_callback(name) for name in sorted(self.callbacks)],
+                self.settings.default_ttl,
+            )
+            new = {number: one for number, one in known.items() if self._is_new(number, one)}
+            tasks = {number: self._of_callback(one.name) for number, one in new.items()}
+            self.limits.register_in(connection, tasks)
+            self._registration.tasks.update(new)
 
     async def _ensure_schema(self) -> None:
         is_embedded = self._server is not None
@@ -236,21 +269,28 @@ class WorkerGraph(WorkerUpkeep):
         def register(connection: Connection) -> workers.NewWorker:
             if joins_run:
                 self.run_started_at = runs.join(connection, self._crawl_id)
-            return workers.register(
-                connection,
-                self._crawl_id,
-                spider=self._spider,
-                host=socket.gethostname(),
-                process_id=os.getpid(),
-                job=self._job,
-                code=self._code_version,
-                lease=self.settings.lease,
-            )
+            return self._register_process(connection)
 
         worker = await self._call(register)
+        self._take_worker(worker)
+        return worker
+
+    def _register_process(self, connection: Connection) -> workers.NewWorker:
+        return workers.register(
+            connection,
+            self._crawl_id,
+            spider=self._spider,
+            host=socket.gethostname(),
+            process_id=os.getpid(),
+            job=self._job,
+            code=self._code_version,
+            lease=self.settings.lease,
+        )
+
+    def _take_worker(self, worker: workers.NewWorker) -> None:
+        self.registered_at = worker.started_at
         self.worker_id = self._commits.worker_id = worker.id
         self.sessions.worker_id = self.limits.worker_id = worker.id
-        return worker
 
     async def seed(self, operations: Sequence[Operation]) -> tuple[Note, ...]:
         """Apply checked operations in one transaction of their own.
@@ -292,19 +332,17 @@ class WorkerGraph(WorkerUpkeep):
         )
 
     async def _take_callbacks(self, known: Mapping[int, RegisteredTask]) -> bool:
-        tasks = self._registration.tasks
-        new = {
-            number: one
-            for number, one in known.items()
-            if number not in tasks and self._has_callback(one.name)
-        }
+        new = {number: one for number, one in known.items() if self._is_new(number, one)}
         if self._of_callback is not None:
             limited = {number: self._of_callback(one.name) for number, one in new.items()}
             await self.limits.register(limited)
         await self._note_code(new)
-        tasks |= new
+        self._registration.tasks.update(new)
         self.callbacks |= {one.name for one in known.values()}
         return bool(new)
+
+    def _is_new(self, number: int, task: RegisteredTask) -> bool:
+        return number not in self._registration.tasks and self._has_callback(task.name)
 
     async def _note_code(self, tasks: Mapping[int, RegisteredTask]) -> Sequence[Outdated]:
         """Remember what code tasks run now; return what of their fresh results is older."""
@@ -353,10 +391,11 @@ class WorkerGraph(WorkerUpkeep):
             grants = tuple(admission.grants.values())
             return ClaimResult(claims=claims, grants=grants, again_in=admission.again_in)
 
-        return await self._transactions.numbered(claim)
+        with self.recovery.kept(tokens):
+            return await self._transactions.numbered(claim)
 
     @property
-    def names_freed(self) -> int:
+    def names_freed(self) -> tuple[int, int]:
         """How often names were freed, as of the last claim or commit; it only grows."""
         return self._commits.names_freed
 
@@ -364,7 +403,10 @@ class WorkerGraph(WorkerUpkeep):
         """Give claims back in their place; return how many were still ours."""
         if not claims:
             return 0
-        return await self._call(stored_claims.release, claims, self.worker_id, hot=True, share=True)
+        with self.recovery.kept([one.token for one in claims]):
+            return await self._call(
+                stored_claims.release, claims, self.worker_id, hot=True, share=True
+            )
 
     async def refile(self, claim: Claim, slot: str) -> bool:
         """Give a claim back into the queue of the slot that its request really has.
@@ -383,7 +425,8 @@ class WorkerGraph(WorkerUpkeep):
             queue_id = queues.intern(connection, self._crawl_id, slot_id)
             return stored_claims.refile(connection, claim, queue_id, self.worker_id)
 
-        return await self._call(refile, hot=True, share=True)
+        with self.recovery.kept([claim.token]):
+            return await self._call(refile, hot=True, share=True)
 
     @property
     def lives(self) -> bool:
@@ -444,6 +487,9 @@ class WorkerGraph(WorkerUpkeep):
 
     async def _replace_worker(self) -> int:
         """Register anew who was given up for dead; returns its number."""
+        await self._call(lambda _: None)  # on another server that may be done
+        if self.worker_id != self._heartbeat.worker_id:
+            return self.worker_id
         self._on_replaced()
         logger.warning(
             "This worker was given up for dead; it goes on as a new one, and what it was doing "

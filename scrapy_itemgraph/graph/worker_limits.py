@@ -71,9 +71,14 @@ class WorkerLimits:
 
     async def register(self, tasks: Mapping[int, Task]) -> None:
         """Save the limits of tasks that are registered, and of requests of none."""
+        if any(map(self.of_task, tasks.values())):
+            await self._call(self.register_in, tasks)
+
+    def register_in(self, connection: Connection, tasks: Mapping[int, Task]) -> None:
+        """Do the same in a transaction that is open."""
         declared = {number: self.of_task(task) for number, task in tasks.items()}
         if any(declared.values()):
-            self.learn(await self._call(declared_limits.register, declared))
+            self.learn(declared_limits.register(connection, declared))
 
     @property
     def declared(self) -> Mapping[int, Limit]:

@@ -42,6 +42,10 @@ class WorkerSessions:
         )
         return state
 
+    def forget_state(self) -> None:
+        """Have all of the saved state read again the next time."""
+        self._state_at = None
+
     async def begin_login(self, generation: int) -> tuple[bool, int]:
         """Become the one that logs in for all; whether that is so, and the current generation."""
         return await self._call(logins.begin, self._crawl_id, self.worker_id, generation)

@@ -38,6 +38,7 @@ class WorkerUpkeep(WorkerReads):
         super().__init__(transactions)
         self.settings = settings
         self.worker_id = 0
+        self.is_start_told = False  # that the database was told of the end of `start()`
         self.is_sweeping = False
         self.staged = 0  # results that fell due
         self.suspects_wait = False  # there is work that must run alone
@@ -48,6 +49,7 @@ class WorkerUpkeep(WorkerReads):
     async def mark_started(self) -> None:
         """Note that `start()` came to its end; until then no worker finishes the run."""
         await self._call(workers.mark_started, self.worker_id)
+        self.is_start_told = True
 
     async def finish_run(self) -> None:
         """Note that the run is over, so that the next start begins another one."""

@@ -56,7 +56,8 @@ SELECT pg_backend_pid(), set_config('synchronous_commit', 'on', true),
     set_config('TimeZone', 'UTC', true),
     set_config('lock_timeout', '{lock:.0f}', true),
     set_config('statement_timeout', '0', true),
-    set_config('idle_in_transaction_session_timeout', '{idle:.0f}', true)"""
+    set_config('idle_in_transaction_session_timeout', '{idle:.0f}', true),
+    extract(epoch FROM pg_postmaster_start_time()) AS server"""
 
 # Plans that do not depend on statistics (docs/decisions; trials P2).
 HOT_PATH = """\
@@ -71,6 +72,7 @@ START_PAUSE = 0.2
 ANNOUNCE = sa.text("SELECT set_config('application_name', :name, true)")
 
 PROCESS = "itemgraph_process"  # the server's, behind a connection; a pooler tells another one
+SERVER = "itemgraph_server"  # which server a transaction is on: when that was started
 
 NOW = sa.text("SELECT clock_timestamp()")
 
@@ -216,7 +218,8 @@ def _set_up_connection(_: Any, record: sa.pool.ConnectionPoolEntry) -> None:
 
 def _set_up_transaction(connection: sa.Connection, idle: float = 0.0, lock: float = 0.0) -> None:
     begin = BEGIN.format(idle=idle * 1000, lock=lock * 1000)
-    connection.info[PROCESS] = connection.exec_driver_sql(begin).scalar_one()
+    row = connection.exec_driver_sql(begin).one()
+    connection.info[PROCESS], connection.info[SERVER] = row[0], row.server
 
 
 def _leave_standby(context: sa.engine.ExceptionContext) -> None:

@@ -147,6 +147,18 @@ class Limiters:
                 self._by_id.pop(limiter.limit_id, None)
         return uses
 
+    def renumber(self, numbers: Mapping[tuple[str, str], int]) -> None:
+        """Take note of the numbers that limits have now; of those with another one all is lost."""
+        for key, limiter in self._by_key.items():
+            number = numbers.get(key)
+            if limiter.limit_id in {None, number} or (number is None and not limiter.is_slot):
+                continue
+            self._by_id.pop(limiter.limit_id, None)
+            limiter.lose()
+            limiter.again_at = -math.inf
+            limiter.limit_id = number
+        self._by_id |= {one.limit_id: one for one in self if one.limit_id is not None}
+
     def lose(self) -> None:
         """Take note that this process has nothing in hand any more."""
         for limiter in self:

@@ -107,7 +107,7 @@ class Committer:
             return
         back = batch
         try:
-            applied, has_freed = await self._commit([entry.changeset for entry in batch])
+            applied, freed = await self._commit([entry.changeset for entry in batch])
             back = []
         finally:
             self.outbox.settle(back=back)
@@ -118,6 +118,7 @@ class Committer:
             self._tally(entry, result, made)
             counts.update(_report(entry.changeset, entry.where, result))
             if entry.execution is not None:
+                has_freed = self.graph.names_freed != freed
                 try:
                     await self.enqueuer.applied(entry.execution, result, has_freed=has_freed)
                 except Exception:  # a handler of signals, or a user's duplicates filter
@@ -144,8 +145,10 @@ class Committer:
             items=made,
         )
 
-    async def _commit(self, changesets: Sequence[Changeset]) -> tuple[Sequence[Applied], bool]:
-        """Commit in one transaction; return what came of each, and whether names were freed."""
+    async def _commit(
+        self, changesets: Sequence[Changeset]
+    ) -> tuple[Sequence[Applied], tuple[int, int]]:
+        """Commit in one transaction; return what came of each, and `names_freed` before that."""
         new = self.callbacks.unregistered()
         if new:
             await self.graph.register_callbacks(new)
@@ -165,7 +168,7 @@ class Committer:
             if startable is not None:
                 self.ready.settle(is_told=is_told)
         self.sessions.saved(cookies, state)
-        return result.applied, self.graph.names_freed != freed
+        return result.applied, freed
 
     async def _report_notes(self, where: str, applied: Applied, counts: Counter[str]) -> int:
         """Count what each operation did, and log it; the loop turns between many of them.

@@ -51,7 +51,6 @@ class Maintenance:
     _sweeping: Progress | None = None
     _staging: Progress | None = None
     _staged: int = 0
-    _is_marked: bool = False
     _tell_at: float = -math.inf
 
     async def run(self) -> None:
@@ -60,7 +59,6 @@ class Maintenance:
         pruned = -math.inf
         while True:
             if self._has_just_started:
-                self._is_marked = True
                 await self.graph.mark_started()
             has_more = await self._keep_up()
             await self._say_how_far()
@@ -122,7 +120,7 @@ class Maintenance:
 
     @property
     def _has_just_started(self) -> bool:
-        return self.start_ended.is_set() and not self._is_marked
+        return self.start_ended.is_set() and not self.graph.is_start_told
 
     def _between(self, seconds: float) -> float:
         """Return how long to wait, where one of few workers waits so many seconds."""

@@ -13,17 +13,19 @@ from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.serialize import classes
-from scrapy_itemgraph.settings import Settings, project_directory
+from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.throttle.download_gate import Gate
 from scrapy_itemgraph.throttle.feedback import SiteFeedback
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.throttle.local_slots import AutoThrottle, LocalSlots
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.tools.async_tools import cancelled
+from scrapy_itemgraph.tools.async_tools import cancelled, either
+from scrapy_itemgraph.worker import opening
 from scrapy_itemgraph.worker.claim_pace import ClaimPace
 from scrapy_itemgraph.worker.claimer import Claimer, log_summary
 from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.content_writer import ContentWriter
+from scrapy_itemgraph.worker.database_memory import DatabaseMemory
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
@@ -114,6 +116,7 @@ class Worker:
         self.ended = asyncio.Event()  # nothing is left to do, or the crawl failed
         self.failure: str | None = None
         self.jars = Jars(crawler)
+        self.start_again = asyncio.Event()  # the database lacks what `start()` gave it
         self._news = asyncio.Event()  # there may be work where there was none
         self._room = asyncio.Event()  # an execution ended
         self._graph: WorkerGraph | None = None
@@ -158,8 +161,8 @@ class Worker:
         try:
             callbacks = self._read_spider()
             self._graph = graph = await self._open_graph(callbacks)
-            self._say_where()
-            await self._say_what_is_resumed()
+            opening.say_where(self.settings)
+            await opening.say_what_is_resumed(graph)
             self.sessions = SessionSync(graph, self.jars, state)
             await self.sessions.refresh_state()
         except ItemGraphError as error:
@@ -217,28 +220,19 @@ class Worker:
             "on_replaced": self.limiters.lose,
         }
 
-    def _say_where(self) -> None:
-        """Say where an embedded graph is when no project says it: an egg, or runspider."""
-        if self.settings.database_url is None and project_directory() is None:
-            logger.info(
-                "The item graph is in %s, under the working directory, for there is no scrapy.cfg; "
-                "ITEMGRAPH_DATA_DIR puts it elsewhere",
-                self.settings.data_dir,
-                extra={"action": "data_dir"},
-            )
-
-    async def _say_what_is_resumed(self) -> None:
-        """Say what an earlier start of a run that is not over has left, and what it has done."""
-        if not self.graph.is_resumed:
-            return
-        line = (await self.graph.summary()).resuming
-        if line is not None:
-            logger.info("%s", line, extra={"action": "resuming"})
-
     def _build(self, graph: WorkerGraph, callbacks: CallbackTasks, identities: RequestIds) -> None:
         """Build the parts in order, each from what it needs."""
         crawler, settings, news, sessions = self.crawler, self.settings, self._news, self.sessions
         self._build_queue(graph)
+        graph.recovery.memory = DatabaseMemory(
+            self.active,
+            self.outbox,
+            self.limiters,
+            sessions,
+            self.start_ended,
+            self.start_again,
+            news,
+        )
         active, ready, queue = self.active, self.ready, self.queue
         duplicates = Duplicates(crawler, identities.dupefilter)
         self.checks = Checks(self.tasks, graph.callbacks)
@@ -385,8 +379,12 @@ class Worker:
         )
 
     async def _claim(self) -> None:
-        await seeds.sow(self.spider, self._seed, self.checks, self.tallies)
+        await self.sow()
         await self.claimer.run()
+
+    async def sow(self) -> None:
+        """Apply what the spider's `seeds()` yields."""
+        await seeds.sow(self.spider, self._seed, self.checks, self.tallies)
 
     async def _seed(self, operations: Sequence[Operation]) -> Sequence[Note]:
         """Apply seeds in a transaction of their own; what they attach waits for its store."""
@@ -396,8 +394,20 @@ class Worker:
 
     def start_has_ended(self) -> None:
         """Take note that `start()` has nothing more."""
-        self.start_ended.set()
+        if not self.start_again.is_set():
+            self.start_ended.set()
         self._news.set()
+
+    async def is_over(self) -> bool:
+        """Wait for the end of the crawl; False if `start()` has to be run once more before."""
+        await either(self.ended, self.start_again.wait())
+        if self.ended.is_set():
+            return True
+        self.start_again.clear()
+        logger.info("Running seeds() and start() once more", extra={"action": "start_again"})
+        await self._guarded(self.sow())
+        self.enqueuer.identities.start_again()
+        return False
 
     def stopping(self) -> None:
         """Take note that nothing new begins any more; what is under way comes to its end."""

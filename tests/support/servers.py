@@ -47,6 +47,16 @@ class Server:
         """Make a standby the primary, and wait until it is."""
         self.run("pg_ctl", "promote", "-w", stdout=subprocess.DEVNULL)
 
+    def fall_behind(self) -> None:
+        """Have a standby get nothing more of its primary."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            connection.execute("SELECT pg_reload_conf()")
+            deadline = time.monotonic() + PATIENCE
+            while connection.execute("SELECT FROM pg_stat_wal_receiver").fetchone() is not None:
+                assert time.monotonic() < deadline, "the standby goes on receiving"
+                time.sleep(0.02)  # looking again is all the waiting there is
+
     def kill(self) -> None:
         """End it as a machine ends that loses its power: no process of it does anything more."""
         postmaster = int((self.directory / "data" / "postmaster.pid").read_text().split()[0])
@@ -111,27 +121,20 @@ def own_postgres(parent: Path | None = None) -> Iterator[Server]:
 
 
 @contextmanager
-def standby(primary: Server) -> Iterator[Server]:
+def standby(primary: Server, *, is_synchronous: bool = True) -> Iterator[Server]:
     """Run a standby of a server on a port of its own; each commit waits until it has it, too.
 
-    The test is skipped where PostgreSQL comes without the program that copies a cluster.
+    One that is not synchronous has it a moment later. The test is skipped where PostgreSQL comes
+    without the program that copies a cluster.
     """
     if not (PROGRAMS / "pg_basebackup").exists():
         pytest.skip(f"there is no pg_basebackup in {PROGRAMS}")
-    with tempfile.TemporaryDirectory(prefix="itemgraph-standby-") as name:
-        directory, port = Path(name), _free_port()
-        run = _runner(directory, _account(directory))
-        run(
-            "pg_basebackup",
-            *("-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres"),
-            *("--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--no-manifest"),
-            env=os.environ | {"PGPASSWORD": PASSWORD},
-        )
-        with (directory / "data" / "postgresql.auto.conf").open("a") as file:
-            file.write(f"port = {port}\nunix_socket_directories = '{directory}'\n")
-        one = Server(port, directory, run)
+    with _copy(primary, _free_port(), "--write-recovery-conf") as one:
         one.start()
         try:
+            if not is_synchronous:
+                yield one
+                return
             with psycopg.connect(primary.url, autocommit=True) as connection:
                 connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
                 connection.execute("SELECT pg_reload_conf()")
@@ -143,6 +146,32 @@ def standby(primary: Server) -> Iterator[Server]:
             yield one
         finally:
             one.stop(check=False)
+
+
+@contextmanager
+def backup(primary: Server) -> Iterator[Server]:
+    """Copy a server as it is now; started, which is the caller's, the copy takes its place."""
+    with _copy(primary, primary.port) as one:
+        try:
+            yield one
+        finally:
+            one.stop(check=False)
+
+
+@contextmanager
+def _copy(primary: Server, port: int, *options: str) -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="itemgraph-standby-") as name:
+        directory = Path(name)
+        run = _runner(directory, _account(directory))
+        run(
+            "pg_basebackup",
+            *("-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres"),
+            *(*options, "--checkpoint=fast", "--no-sync", "--no-manifest"),
+            env=os.environ | {"PGPASSWORD": PASSWORD},
+        )
+        with (directory / "data" / "postgresql.auto.conf").open("a") as file:
+            file.write(f"port = {port}\nunix_socket_directories = '{directory}'\n")
+        yield Server(port, directory, run)
 
 
 @contextmanager

@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy_itemgraph.model.operations import Changeset
+    from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.worker.executions.execution import Execution
 
 _MOST_WAITING = 1000  # changesets, before whoever makes more of them is to wait
@@ -57,7 +60,7 @@ class Outbox:
         self.is_stopping = False
         self._batch = batch
         self._waiting: deque[Entry] = deque()
-        self._taken = 0
+        self._taken: list[Entry] = []
         self._size = 0  # operations and scraped items, of those that wait
         self._drained = asyncio.Event()
         self._unstored: deque[Entry] = deque()
@@ -66,13 +69,21 @@ class Outbox:
     @property
     def pending(self) -> int:
         """How many changesets are not committed yet."""
-        return len(self._waiting) + self._taken + len(self._unstored) + len(self._storing)
+        taken = len(self._taken)
+        return len(self._waiting) + taken + len(self._unstored) + len(self._storing)
+
+    @property
+    def claims(self) -> Iterator[Claim]:
+        """The claims that are not ended in the database yet, as far as is known."""
+        every = (self._waiting, self._taken, self._unstored, self._storing)
+        claims = (entry.changeset.claim for entries in every for entry in entries)
+        return (claim for claim in claims if claim is not None)
 
     @property
     def excess(self) -> int:
         """How many are not committed yet, beyond what is under way and the batch after it."""
         if self._size + self._unstored_size > _MOST_OPERATIONS:
-            return self.pending - self._taken
+            return self.pending - len(self._taken)
         return max(0, self.pending - 2 * self._batch)
 
     @property
@@ -148,7 +159,7 @@ class Outbox:
         self._size -= size
         if not self._waiting:
             self.added.clear()
-        self._taken = len(batch)
+        self._taken = list(batch)
         return batch
 
     def settle(self, *, back: list[Entry]) -> None:
@@ -157,7 +168,7 @@ class Outbox:
             self._waiting.extendleft(reversed(back))
             self._size += sum(entry.size for entry in back)
             self.added.set()
-        self._taken = 0
+        self._taken = []
         self._drained.set()
 
     async def wait_for_room(self) -> None:

@@ -160,6 +160,14 @@ class Jars(_Synced):
                 del self._unsaved[_ident(cookie)]
         self._overtake({_ident(cookie) for cookie in cookies})
 
+    def save_again(self) -> None:
+        """Have all cookies saved and read again: the database lacks what was saved."""
+        self._read_at.clear()
+        for key, domains_ in self._seen.items():
+            for domain, cookies in domains_.items():
+                for (path, name), cookie in cookies.items():
+                    self._remember(key, domain, path, name, cookie)
+
     def wanted(self, requests: Iterable[Request]) -> CookieRead:
         """Begin to read the cookies of these requests: which jars, and for which hosts."""
         read = CookieRead()
@@ -337,6 +345,11 @@ class State(_Synced):
         for key, text in changes.items():
             self._note(key, text)
         self._overtake(changes.keys())
+
+    def save_again(self) -> None:
+        """Have all of the state saved again: the database lacks what was saved."""
+        self._stored.clear()
+        self._next_at = 0.0
 
     def reading(self) -> Read:
         """Begin to read the stored state."""

@@ -62,7 +62,7 @@ class Enqueuer:
     stats: StatsCollector
     most_held: int  # requests that cannot be stored, carried at a time
     _known: KnownNames = field(default_factory=lambda: KnownNames(_MOST_KNOWN))
-    _freed: int = 0  # how often names had been freed when these were known
+    _freed: tuple[int, int] = (0, 0)  # `names_freed` of the graph when these were known
     _carried: set[Leg] = field(default_factory=set)
     _carried_starts: set[str] = field(default_factory=set)
     _places: set[str] = field(default_factory=set)
@@ -252,6 +252,7 @@ class Enqueuer:
         `has_freed` tells that names were freed meanwhile, so that these may be free as well.
         """
         turns = Turns()
+        freed = self.graph.names_freed
         self.duplicates.listen()
         are_only_counted = self.duplicates.are_only_counted
         for note in applied.notes:
@@ -264,7 +265,7 @@ class Enqueuer:
             found = execution.discovered.get(note.text)
             if found is None or (isinstance(found, Request) and found.dont_filter):
                 continue
-            if not has_freed:
+            if not has_freed and freed == self.graph.names_freed:
                 self._known.add(note.text)
             if note.label == "known":
                 if are_only_counted and isinstance(found, EnqueueRequest):

@@ -55,6 +55,11 @@ class RequestIds:
         self._goes_by_url = is_scrapys and type(self._fingerprinter) is RequestFingerprinter
         self._names: LastValues[str, str] = LastValues(_MOST_NAMES)  # by URL
 
+    def start_again(self) -> None:
+        """Name what `start()` yields as the first time: it is run once more."""
+        self._starts = SeenTexts()
+        self._repeated.clear()
+
     def of_start(self, request: Request, spider: Spider, run_started_at: datetime) -> Identity:
         """Return the identity of a request that `start()` yields: once in each run."""
         if self._is_filtered(request):

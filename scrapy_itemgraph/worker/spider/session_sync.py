@@ -44,6 +44,12 @@ class SessionSync:
             await self.graph.commit([], cookies=cookies, state=state)
             self.saved(cookies, state)
 
+    def save_again(self) -> None:
+        """Have all saved and read again: the database lacks what was saved."""
+        self.jars.save_again()
+        self.state.save_again()
+        self.graph.sessions.forget_state()
+
     async def refresh_cookies(self, requests: Iterable[Request]) -> None:
         """Take over what other processes have saved of the cookies that requests may send."""
         if not self.graph.has_cookies:

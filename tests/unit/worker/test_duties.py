@@ -158,6 +158,7 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
         async def mark_started() -> None:
             nonlocal marks
             marks += 1
+            graph.is_start_told = True
 
         async def keep_up(told=None) -> bool:
             return more.pop(0) if more else False
@@ -172,7 +173,7 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
             learn_callbacks,
         )
         graph.staged, graph.is_sweeping, graph.pruning = 0, False, Pruning()
-        graph.crowd = 1.0
+        graph.crowd, graph.is_start_told = 1.0, False
         started = asyncio.Event()
         started.set()
         maintenance = Maintenance(

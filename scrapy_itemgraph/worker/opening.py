@@ -1,0 +1,34 @@
+"""What a worker says when its graph is open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.settings import project_directory
+from scrapy_itemgraph.tools import logs
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.settings import Settings
+
+logger = logs.logger(__name__)
+
+
+def say_where(settings: Settings) -> None:
+    """Say where an embedded graph is when no project says it: an egg, or runspider."""
+    if settings.database_url is None and project_directory() is None:
+        logger.info(
+            "The item graph is in %s, under the working directory, for there is no scrapy.cfg; "
+            "ITEMGRAPH_DATA_DIR puts it elsewhere",
+            settings.data_dir,
+            extra={"action": "data_dir"},
+        )
+
+
+async def say_what_is_resumed(graph: WorkerGraph) -> None:
+    """Say what an earlier start of a run that is not over has left, and what it has done."""
+    if not graph.is_resumed:
+        return
+    line = (await graph.summary()).resuming
+    if line is not None:
+        logger.info("%s", line, extra={"action": "resuming"})
