@@ -14,8 +14,9 @@ from starlette.staticfiles import StaticFiles
 from scrapy_itemgraph.web import api, health, login, models, pages, problems
 from scrapy_itemgraph.web.access import Access
 from scrapy_itemgraph.web.pages import routes
-from scrapy_itemgraph.web.protection import BODY_LIMIT, Headed, Protection
+from scrapy_itemgraph.web.protection import Headed, Protection
 from scrapy_itemgraph.web.raw_paths import RawPaths
+from scrapy_itemgraph.web.receiving import BODY_LIMIT, Receiving
 from scrapy_itemgraph.web.simulations import Simulations
 from scrapy_itemgraph.web.streams import Ending, Streams
 
@@ -73,11 +74,10 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         middleware=[
-            Middleware(
-                Protection, hosts=allowed_hosts, any_address=any_address, body_limit=body_limit
-            ),
+            Middleware(Protection, hosts=allowed_hosts, any_address=any_address),
             Middleware(Ending, stopping=stopping),
             Middleware(RawPaths),
+            Middleware(Receiving, body_limit=body_limit),
         ],
     )
     app.state.graphs = graphs

@@ -1,8 +1,7 @@
-"""What protects every request and answer, whatever asks: names, sites, bodies, headers."""
+"""What protects every request and answer, whatever asks: names, sites, headers."""
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -13,16 +12,15 @@ from scrapy_itemgraph.web import problems
 from scrapy_itemgraph.web.access import is_loopback
 from scrapy_itemgraph.web.problems import Problem
 from scrapy_itemgraph.web.raw_paths import is_text
+from scrapy_itemgraph.web.receiving import SAFE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-BODY_LIMIT = 16 * 1024 * 1024  # bytes
 # Bytes of a request's line and headers: an id may have 8 kB, percent-encoded three times that.
 HEAD_LIMIT = 64 * 1024
-BODY_WITHIN = 60.0  # seconds in which a body has to be here
 ANY = "*"
 
 POLICY = (
@@ -39,7 +37,6 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_SAFE = {"GET", "HEAD", "OPTIONS"}
 _HEALTH = "/healthz"
 
 
@@ -78,12 +75,10 @@ class Protection:
         hosts: Collection[str] = (),
         *,
         any_address: bool = False,
-        body_limit: int = BODY_LIMIT,
     ) -> None:
         self._app = app
         self._hosts = {host.lower().rstrip(".") for host in hosts}
         self._any_address = any_address
-        self._body_limit = body_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, and pass it on."""
@@ -92,8 +87,6 @@ class Protection:
             return
         try:
             self._check(scope)
-            if scope["method"] not in _SAFE:
-                receive = await self._received(scope, receive)
         except Problem as problem:
             await problems.answer(problem)(scope, receive, send)
             return
@@ -111,7 +104,7 @@ class Protection:
             raise Problem(
                 421, f"this server is not called {host!r:.200}; --allow-host lets it be called so"
             )
-        if scope["method"] not in _SAFE and not _is_same_site(headers, host):
+        if scope["method"] not in SAFE and not _is_same_site(headers, host):
             raise Problem(
                 403, "a page of another site may change nothing here, and neither may its scripts"
             )
@@ -123,32 +116,6 @@ class Protection:
         if name in self._hosts or ANY in self._hosts or is_loopback(name):
             return True
         return self._any_address and _is_address(name)
-
-    async def _received(self, scope: Scope, receive: Receive) -> Receive:
-        """Receive a body, and return what hands it out."""
-        declared = Headers(scope=scope).get("content-length", "0")
-        if declared.isdecimal() and int(declared) > self._body_limit:
-            raise self._too_large()
-        body = bytearray()
-        try:
-            async with asyncio.timeout(BODY_WITHIN):
-                while (message := await receive())["type"] == "http.request":
-                    body += message.get("body", b"")
-                    if len(body) > self._body_limit:
-                        raise self._too_large()
-                    if not message.get("more_body", False):
-                        break
-        except TimeoutError:
-            raise Problem(408, f"the body was not here in {BODY_WITHIN:.0f} seconds") from None
-        whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
-
-        async def hand_out() -> Message:
-            return whole.pop() if whole else await receive()
-
-        return hand_out
-
-    def _too_large(self) -> Problem:
-        return Problem(413, f"the body has more than {self._body_limit:,} bytes; send it in parts")
 
 
 def _hostname(host: str) -> str:

@@ -62,6 +62,17 @@ def test_it_protects_itself(outer):
     assert asked(outer, "GET", "/graph/healthz", host="evil").status_code == 200
 
 
+def test_a_body_of_another_length_than_declared_is_refused(outer):
+    """Whatever server it is mounted in, a body that lacks bytes of its length changes nothing."""
+    sent = {"content": b'{"data": {"cut": 1}}', "headers": {"content-type": "application/json"}}
+    sent["headers"]["content-length"] = "21"
+    answer = asked(outer, "POST", "/graph/items/a%2Fb", **sent)
+
+    assert answer.status_code == 400
+    assert "cut off" in answer.json()["detail"]
+    assert "cut" not in asked(outer, "GET", "/graph/items/a%2Fb").json()["data"]
+
+
 def test_a_browser_is_sent_to_the_form_below_the_path(outer, database):
     """The form, what it leads to, and its cookie are below the path."""
     with Graphs.open(database) as graphs:

@@ -6,6 +6,7 @@ import socket
 from urllib.parse import urlsplit
 
 import pytest
+import raw_clients
 
 ADD = "/items/add"
 ITEM = {"data": {}}
@@ -170,6 +171,14 @@ def test_what_is_no_http_does_not_hurt(web, sent):
     """What is no request, or half of one, is refused or dropped, and the next is answered."""
     assert b" 500 " not in exchanged(web, sent)
     assert web.ask("GET", "/healthz").status_code == 200
+
+
+def test_a_body_with_two_lengths_is_refused(web):
+    """A body that is declared and comes in chunks, which servers read differently, is refused."""
+    both = ["Content-Length: 3", "Transfer-Encoding: chunked", "Content-Type: application/json"]
+    sent = raw_clients.head("POST", "/items/NEW", *both) + raw_clients.chunked(b'{"data": {}}')
+
+    assert exchanged(web, sent).startswith(b"HTTP/1.1 400 ")
 
 
 def exchanged(web, sent: bytes) -> bytes:
