@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
 
-_BACKLOG = 128  # connections that wait to be taken
 _TOKENS: printing.Columns = {"TOKEN": "name", "ROLE": "role", "MADE": "created_at"}
 
 
@@ -35,6 +34,14 @@ _TOKENS: printing.Columns = {"TOKEN": "name", "ROLE": "role", "MADE": "created_a
         default=[],
         help="a name by which the server may be called; may be repeated; *: any",
     ),
+    Argument("--connections", metavar="N", type=parsing.count, default=500, help="at a time (500)"),
+    Argument(
+        "--connections-by-address",
+        metavar="N",
+        type=parsing.count,
+        default=100,
+        help="at a time from one address; this machine's own have no such limit (100)",
+    ),
 )
 def serve(call: Call) -> None:
     """Serve the item graph over HTTP, until Ctrl-C.
@@ -45,7 +52,7 @@ def serve(call: Call) -> None:
     host, port = call.given.host, call.given.port
     try:
         # What only this command needs, and an extra.
-        from scrapy_itemgraph.web import app, graphs, server  # noqa: PLC0415
+        from scrapy_itemgraph.web import app, connections, graphs, server  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f'serve needs {error.name}; install it with `pip install "scrapy-itemgraph[web]"`'
@@ -75,7 +82,8 @@ def serve(call: Call) -> None:
             )
             sys.stdout.flush()
 
-        server.serve(application, listening, ready)
+        door = connections.Door(call.given.connections, call.given.connections_by_address)
+        server.serve(application, listening, ready, door)
 
 
 def _simulate(call: Call) -> Sequence[str]:
@@ -111,7 +119,7 @@ def _listening(host: str, port: int) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
-            listening.listen(_BACKLOG)
+            listening.listen()
         except OSError:
             listening.close()
             raise

@@ -100,7 +100,6 @@ async def _unknown(request: Request, error: Exception) -> Response:
     """Say to a browser on a page, and to programs in a document, that nothing is there."""
     assert isinstance(error, HTTPException)
     problem = problems.of_http(request, error)
-    if not routes.wants_page(request):
-        return problems.answer(problem)
-    problem.detail = "There is no such page."
-    return routes.refusal(request, problem)
+    if routes.wants_page(request):
+        problem.detail = "There is no such page."
+    return routes.refused(request, problem)

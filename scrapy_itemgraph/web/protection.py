@@ -12,7 +12,6 @@ from scrapy_itemgraph.web import problems
 from scrapy_itemgraph.web.access import is_loopback
 from scrapy_itemgraph.web.problems import Problem
 from scrapy_itemgraph.web.raw_paths import is_text
-from scrapy_itemgraph.web.receiving import SAFE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 # Bytes of a request's line and headers: an id may have 8 kB, percent-encoded three times that.
 HEAD_LIMIT = 64 * 1024
 ANY = "*"
+SAFE = {"GET", "HEAD", "OPTIONS"}
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from scrapy_itemgraph.web.connections import BACKLOG, Connection, Door
 from scrapy_itemgraph.web.protection import HEAD_LIMIT
 
 if TYPE_CHECKING:
@@ -22,15 +23,20 @@ if TYPE_CHECKING:
 CLOSE_WITHIN = 3  # seconds that answers under way have after SIGTERM
 
 
-def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
+def serve(
+    app: FastAPI, listening: socket.socket, ready: Callable[[], None], door: Door | None = None
+) -> None:
     """Serve until SIGINT or SIGTERM; answers under way are finished.
 
-    `ready` is called as soon as it answers, and ends well when it is told to.
+    `ready` is called as soon as it answers, and ends well when it is told to. The door has the
+    limits of connections.
     """
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=Connection,
         ws="none",
+        loop="asyncio",  # whose errors `Door.handle` knows
+        backlog=BACKLOG,
         lifespan="off",
         h11_max_incomplete_event_size=HEAD_LIMIT,
         timeout_graceful_shutdown=CLOSE_WITHIN,
@@ -40,21 +46,27 @@ def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> 
     )
     # What goes wrong in our answers, `problems` logs; all else is about what strangers send.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    _Server(config, app.state.stopping, ready).run(sockets=[listening])
+    _Server(config, door or Door(), app.state.stopping, ready).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
     """Ends by returning: uvicorn's own ends by the signal, and then nothing is put away."""
 
     def __init__(
-        self, config: uvicorn.Config, stopping: asyncio.Event, ready: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        door: Door,
+        stopping: asyncio.Event,
+        ready: Callable[[], None],
     ) -> None:
         super().__init__(config)
+        self.server_state = self._door = door
         self._stopping = stopping
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""
+        asyncio.get_running_loop().set_exception_handler(self._door.handle)
         await super().startup(sockets)
         self._ready()
 

@@ -12,7 +12,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 from commands_run import TASKS
@@ -39,6 +39,13 @@ class Server:
     database: str | None
     process: subprocess.Popen[str]
     client: httpx.Client
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        found = urlsplit(self.url).port
+        assert found is not None
+        return found
 
     def ask(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         """Send a request; a body as JSON."""

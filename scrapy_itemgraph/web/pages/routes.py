@@ -67,6 +67,11 @@ def wants_page(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")
 
 
+def refused(request: Request, problem: problems.Problem) -> Response:
+    """Return what is wrong: as a page to a browser that looks for one, else as a document."""
+    return refusal(request, problem) if wants_page(request) else problems.answer(problem)
+
+
 def refusal(request: Request, problem: problems.Problem, *, away: bool = False) -> Response:
     """Return the page that says what is wrong; to whoever has to log in, the form."""
     root = request.scope.get("root_path", "").rstrip("/")
