@@ -94,7 +94,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        self._unread_since: float | None = None
+        self._unread, self._read_at = 0, 0.0
         self._socket = cast("asyncio.Transport", transport)
         self.waits_since = self.loop.time()
         super().connection_made(cast("asyncio.Transport", _Transport(self._socket, self)))
@@ -119,23 +119,11 @@ class Connection(H11Protocol):
         elif self.conn.their_state is h11.IDLE:
             self.waits_since = self.loop.time()
 
-    def pause_writing(self) -> None:
-        """Wait for whoever reads the answer."""
-        self._unread_since = self.loop.time()
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        """Go on."""
-        if not self.transport.is_closing():
-            self._unread_since = None
-        super().resume_writing()
-
     def close(self) -> None:
         """Close when the answer is sent; while a body comes, say so, and linger.
 
         To close with bytes unread is to reset the connection, by which an answer may get lost.
         """
-        self._unread_since = self._unread_since or self.loop.time()
         is_unread = self.conn.their_state in {h11.SEND_BODY, h11.ERROR}
         if not is_unread or not self._socket.can_write_eof():
             self._socket.close()
@@ -146,11 +134,16 @@ class Connection(H11Protocol):
 
     def end_if_late(self, now: float) -> None:
         """End if a head, the reading of an answer or the rest of a body takes too long."""
+        unread = self._socket.get_write_buffer_size()
+        if unread != self._unread or not unread:
+            self._unread, self._read_at = unread, now
         waits = 0.0 if self.waits_since is None else now - self.waits_since
-        unread = 0.0 if self._unread_since is None else now - self._unread_since
-        if unread >= ANSWER_WITHIN or (self.transport.is_closing() and waits >= LINGERS):
+        if now - self._read_at >= ANSWER_WITHIN:
             self._socket.abort()
-        elif waits >= HEAD_WITHIN and not self.transport.is_closing():
+        elif self.transport.is_closing():
+            if waits >= LINGERS and not unread:
+                self._socket.abort()
+        elif waits >= HEAD_WITHIN:
             if self.conn.trailing_data[0]:
                 self.refuse(Problem(408, f"the head was not here in {HEAD_WITHIN:.0f} seconds"))
             else:
