@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from scrapy_itemgraph.web import problems
 from scrapy_itemgraph.web.access import is_loopback
 from scrapy_itemgraph.web.problems import Problem
-from scrapy_itemgraph.web.raw_paths import is_text
+from scrapy_itemgraph.web.raw_paths import is_text, path_below_root
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -37,6 +37,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_READS = {"GET", "HEAD"}
 _HEALTH = "/healthz"
 
 
@@ -100,7 +101,7 @@ class Protection:
         if not is_text(scope.get("raw_path") or b"") or not is_text(scope["query_string"]):
             raise Problem(400, "the address has percent-encoded bytes that are no UTF-8, or a NUL")
         host = headers.get("host", "")
-        if not scope["path"].endswith(_HEALTH) and not self._is_ours(host):
+        if not _asks_for_health(scope) and not self._is_ours(host):
             raise Problem(
                 421, f"this server is not called {host!r:.200}; --allow-host lets it be called so"
             )
@@ -116,6 +117,15 @@ class Protection:
         if name in self._hosts or ANY in self._hosts or is_loopback(name):
             return True
         return self._any_address and _is_address(name)
+
+
+def _asks_for_health(scope: Scope) -> bool:
+    """Tell whether a request only asks for health, which anybody may, by any name.
+
+    The whole path as it was sent is compared, which is the one that is routed: an item's id may end
+    in `/healthz`, and decoded paths are equal that lead to different routes.
+    """
+    return scope["method"] in _READS and path_below_root(scope) == _HEALTH
 
 
 def _hostname(host: str) -> str:

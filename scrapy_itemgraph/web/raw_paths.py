@@ -52,9 +52,19 @@ def sent_path(scope: Scope) -> str:
     raw: bytes | None = scope.get("raw_path")
     if raw is None:
         return quote(str(scope["path"]), safe="/:@")
-    root: str = scope.get("root_path", "").rstrip("/")
+    root = _root(scope)
     parts = raw.partition(b"?")[0].decode("latin-1").split("/")
     return root + "/" + "/".join(parts[root.count("/") + 1 :])
+
+
+def path_below_root(scope: Scope) -> str:
+    """Return the path by which a request is routed, without what the application is mounted at."""
+    return sent_path(scope).removeprefix(_root(scope))
+
+
+def _root(scope: Scope) -> str:
+    root: str = scope.get("root_path", "")
+    return root.rstrip("/")
 
 
 def is_text(raw: bytes) -> bool:

@@ -29,7 +29,7 @@ PATIENCE = 60.0  # seconds
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*arguments: str) -> Iterator[Browser]:
     """Start Chromium without a window, or skip and say what is missing."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -38,7 +38,7 @@ def chromium() -> Iterator[Browser]:
     # Root has no sandbox to be in; what is looked at is our own.
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, args=sandbox)
+        browser = started.chromium.launch(executable_path=path, args=[*sandbox, *arguments])
         yield browser
         browser.close()
 

@@ -20,6 +20,7 @@ from scrapy_itemgraph.exceptions import (
 from scrapy_itemgraph.web import problems
 from scrapy_itemgraph.web.pages import links, messages
 from scrapy_itemgraph.web.pages.rendering import page
+from scrapy_itemgraph.web.raw_paths import path_below_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -63,7 +64,7 @@ def _of_error(request: Request, error: ItemGraphError) -> Response:
 
 def wants_page(request: Request) -> bool:
     """Tell whether a browser looks for a page, and no program for a document."""
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", "").rstrip("/"))
+    path = path_below_root(request.scope)
     return "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")
 
 

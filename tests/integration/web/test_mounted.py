@@ -60,6 +60,8 @@ def test_it_protects_itself(outer):
     headers = {"origin": "http://evil"}
     assert asked(outer, "DELETE", "/graph/items/a%2Fb", headers=headers).status_code == 403
     assert asked(outer, "GET", "/graph/healthz", host="evil").status_code == 200
+    assert asked(outer, "GET", "/graph/graph/healthz", host="evil").status_code == 421
+    assert asked(outer, "GET", "/graph/items/a%2Fhealthz", host="evil").status_code == 421
 
 
 def test_a_body_of_another_length_than_declared_is_refused(outer):

@@ -60,6 +60,46 @@ def test_names_of_this_machine_pass(web, host):
     assert web.ask("GET", "/items/NEW", headers={"host": host}).status_code == 200
 
 
+ADD_EVIL = b'{"data": {"url": "http://192.0.2.1/"}}'
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("GET", "/items/NEW%2Fhealthz"),
+        ("GET", "/items/healthz"),
+        ("GET", "/crawls/books/item/healthz?id=NEW"),
+        ("GET", "/%68ealthz"),
+        ("GET", "/items%2F..%2Fhealthz"),
+        ("GET", "//healthz"),
+        ("GET", "/healthz/"),
+        ("GET", "http://evil.example/healthz"),
+        ("OPTIONS", "/healthz"),
+        ("POST", "/healthz"),
+        ("POST", "/items/healthz"),
+        ("POST", "/items/EVIL%2Fhealthz"),
+        ("POST", "/items/EVIL%2F%68%65%61%6C%74%68%7A"),
+        ("DELETE", "/items/NEW%2Fhealthz"),
+    ],
+)
+def test_no_path_but_that_of_health_is_served_under_names_of_others(web, method, target):
+    """A website whose name leads here gets nothing where a path only ends as that of health."""
+    head = (
+        f"{method} {target} HTTP/1.1\r\nHost: evil.example\r\nSec-Fetch-Site: same-origin\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(ADD_EVIL)}\r\n\r\n"
+    )
+
+    assert exchanged(web, head.encode() + ADD_EVIL).startswith(b"HTTP/1.1 421 ")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_health_is_told_under_any_name(web, method):
+    """Monitoring may call the server by an address that it does not know."""
+    answer = web.ask(method, "/healthz?a=b", headers={"host": "evil.example"})
+
+    assert answer.status_code == 200
+
+
 @pytest.mark.parametrize("name", ["x-forwarded-for", "forwarded", "x-real-ip"])
 def test_what_comes_through_a_proxy_needs_tokens(web, name):
     """Without tokens nobody is served who asks a proxy on this machine."""
