@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.command import Call
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.model.tokens import Keys
 
+_MAKE = "scrapy itemgraph token add NAME --role operate"
+_WITHOUT = "scrapy itemgraph serve --no-tokens"
 _TOKENS: printing.Columns = {"TOKEN": "name", "ROLE": "role", "MADE": "created_at"}
 
 
@@ -41,6 +44,11 @@ _TOKENS: printing.Columns = {"TOKEN": "name", "ROLE": "role", "MADE": "created_a
         type=parsing.count,
         default=100,
         help="at a time from one address; this machine's own have no such limit (100)",
+    ),
+    Argument(
+        "--no-tokens",
+        action="store_true",
+        help="serve this machine without tokens again, after the last one was removed",
     ),
 )
 def serve(call: Call) -> None:
@@ -63,14 +71,16 @@ def serve(call: Call) -> None:
     ):
         address, port = listening.getsockname()[:2]
         is_near = ipaddress.ip_address(address).is_loopback
-        has_tokens = bool(graph.tokens())
-        _refuse_strangers(call, host, is_near=is_near, has_tokens=has_tokens)
+        keys = graph.web_keys()
+        has_tokens = bool(keys.tokens)
+        _refuse_strangers(call, host, keys, is_near=is_near)
         names = [*call.given.allow_host, *([] if is_near else [host])]
         application = app.create_app(
             graphs.Graphs(graph),
             allowed_hosts=names,
             any_address=not is_near,
             simulate=_simulate(call),
+            without_tokens=call.given.no_tokens,
         )
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
@@ -96,18 +106,25 @@ def _simulate(call: Call) -> Sequence[str]:
     return [sys.executable, "-m", "scrapy", "itemgraph", *options, "simulate"]
 
 
-def _refuse_strangers(call: Call, host: str, *, is_near: bool, has_tokens: bool) -> None:
-    if has_tokens:
+def _refuse_strangers(call: Call, host: str, keys: Keys, *, is_near: bool) -> None:
+    if keys.tokens:
+        if call.given.no_tokens:
+            raise OperationError(
+                "--no-tokens is for a database without tokens, and this one has some: "
+                f"{', '.join(sorted(one.name for one in keys.tokens.values()))}; leave it out"
+            )
         return
     if not is_near:
         raise OperationError(
             f"without tokens only this machine is served, and {host} is reached by others; make a "
-            "token first: scrapy itemgraph token add NAME --role operate"
+            f"token first: {_MAKE}"
         )
     if call.given.allow_host:
+        raise OperationError(f"--allow-host is for servers with tokens; make one first: {_MAKE}")
+    if keys.last_made_at is not None and not call.given.no_tokens:
         raise OperationError(
-            "--allow-host is for servers with tokens; make one first: scrapy itemgraph token add "
-            "NAME --role operate"
+            f"there were tokens, and none is left, so nobody would be let in; make one: {_MAKE}; "
+            f"or serve this machine without any: {_WITHOUT}"
         )
 
 
@@ -161,7 +178,13 @@ def _add(graph: ItemGraph, name: str, role: str) -> tuple[Any, Sequence[str]]:
 
 def _remove(graph: ItemGraph, name: str, _: object) -> tuple[Any, Sequence[str]]:
     graph.remove_token(name)
-    return {"removed": name}, [f"removed the token {name}"]
+    lines = [f"removed the token {name}"]
+    if not graph.tokens():
+        lines.append(
+            "no token is left: servers let nobody in until there is one again "
+            f"({_MAKE}); {_WITHOUT} serves this machine without any"
+        )
+    return {"removed": name}, lines
 
 
 def _list(graph: ItemGraph, *_: object) -> tuple[Any, Sequence[str]]:

@@ -13,7 +13,7 @@ from scrapy_itemgraph.tools.wording import closest
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.model.tokens import Role, Token
+    from scrapy_itemgraph.model.tokens import Keys, Role, Token
 
 
 class TokenCalls(Calls):
@@ -21,11 +21,11 @@ class TokenCalls(Calls):
 
     def tokens(self) -> list[Token]:
         """Return the tokens, by name, without their secrets, which nobody knows any more."""
-        return list(self.tokens_by_digest().values())
+        return self._call(stored_tokens.every)
 
-    def tokens_by_digest(self) -> dict[bytes, Token]:
-        """Return the tokens, each by what `scrapy_itemgraph.model.tokens.digest` makes of it."""
-        return self._call(stored_tokens.by_digest)
+    def web_keys(self) -> Keys:
+        """Return what lets in over HTTP, and whether there ever was a token."""
+        return self._call(stored_tokens.keys)
 
     def add_token(self, name: str, role: Role | str) -> str:
         """Make a token, and return its secret, which is shown this once.
@@ -54,6 +54,8 @@ class TokenCalls(Calls):
     def remove_token(self, name: str) -> None:
         """Remove a token: within seconds nobody is let in with it any more.
 
+        Where it was the last one, nobody is let in at all.
+
         Raises:
             NotFoundError: there is none of that name.
 
@@ -61,7 +63,7 @@ class TokenCalls(Calls):
 
         def remove(connection: Connection) -> None:
             if not stored_tokens.remove(connection, name):
-                known = [one.name for one in stored_tokens.by_digest(connection).values()]
+                known = [one.name for one in stored_tokens.every(connection)]
                 listed = ", ".join(known) or "none yet"
                 raise NotFoundError(
                     f"there is no token {name!r:.80}{closest(name, known)}; there are {listed}"

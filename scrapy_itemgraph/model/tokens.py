@@ -35,6 +35,18 @@ class Token:
     created_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What lets in: tokens by the digests of their secrets.
+
+    `last_made_at` is when the last token was made, also if it is removed; None: there never was
+    one.
+    """
+
+    tokens: dict[bytes, Token]
+    last_made_at: datetime | None
+
+
 def new_secret() -> str:
     """Draw a secret of 256 random bits."""
     return _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)

@@ -12,10 +12,13 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from scrapy_itemgraph.model import tokens
-from scrapy_itemgraph.model.tokens import Role, Token
+from scrapy_itemgraph.model.tokens import Keys, Role
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
+from scrapy_itemgraph.web.proxies import is_passed_on
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from scrapy_itemgraph.web.graphs import Graphs
 
 COOKIE = "itemgraph_token"
@@ -23,8 +26,7 @@ COOKIE = "itemgraph_token"
 REMEMBERED = 2.0
 PATIENCE = 10.0  # seconds that requests wait for one of them to read the tokens
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
-# What proxies add: who is behind one is not on this machine, though the proxy may be.
-_OF_PROXIES = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_MAKE_ONE = "`scrapy itemgraph token add NAME --role operate` makes one"
 _bearer = HTTPBearer(auto_error=False, description="made by `scrapy itemgraph token add`")
 
 
@@ -44,14 +46,19 @@ class Visitor:
 class Access:
     """Knows the tokens of the database, and who bears one."""
 
-    def __init__(self, graphs: Graphs) -> None:
+    def __init__(
+        self, graphs: Graphs, *, is_public: bool = False, without_tokens: bool = False
+    ) -> None:
+        """Take the graphs; `is_public` and `without_tokens` as `NoTokens` has them."""
         self._graphs = graphs
         self._lock = threading.Lock()
-        self._tokens: dict[bytes, Token] = {}
+        made_before = graphs.database.web_keys().last_made_at if without_tokens else None
+        self._no_tokens = NoTokens(is_public=is_public, made_before=made_before)
+        self._keys = Keys({}, None)
         self._read_at = self._asked_at = -REMEMBERED
 
-    def tokens(self) -> dict[bytes, Token]:
-        """Return the tokens of the last moments, by digest.
+    def keys(self) -> Keys:
+        """Return what lets in, as it was in the last moments.
 
         Raises:
             Problem: the database has not answered for a while.
@@ -59,7 +66,7 @@ class Access:
         """
         now = time.monotonic()
         if now - self._read_at < REMEMBERED:
-            return self._tokens
+            return self._keys
         # One thread reads. Where the database hangs the others do not wait for it all together.
         left = self._asked_at + PATIENCE - now if self._lock.locked() else PATIENCE
         if not self._lock.acquire(timeout=max(0.0, left)):
@@ -67,15 +74,17 @@ class Access:
         try:
             if time.monotonic() - self._read_at >= REMEMBERED:
                 self._asked_at = time.monotonic()
-                self._tokens = self._graphs.database.tokens_by_digest()
+                keys = self._graphs.database.web_keys()
+                self._no_tokens.note(keys)
+                self._keys = keys
                 self._read_at = time.monotonic()
-            return self._tokens
+            return self._keys
         finally:
             self._lock.release()
 
     def of_secret(self, secret: str) -> Visitor | None:
         """Return who bears a token; None: nobody."""
-        found = self.tokens().get(tokens.digest(secret))
+        found = self.keys().tokens.get(tokens.digest(secret))
         return None if found is None else Visitor(found.name, found.role)
 
     def visitor(self, request: Request) -> Visitor:
@@ -91,8 +100,8 @@ class Access:
             if found is None:
                 raise Problem(401, "this token is not known", _CHALLENGE)
             return found
-        if not self.tokens():
-            return _local(request)
+        if not self.keys().tokens:
+            return self._no_tokens.visitor(request)
         found = self.of_secret(request.cookies.get(COOKIE, ""))
         if found is None:
             raise Problem(
@@ -104,16 +113,47 @@ class Access:
         return found
 
 
-def _local(request: Request) -> Visitor:
-    """Let in this machine's users, as long as there are no tokens."""
-    is_near = request.client is not None and is_loopback(request.client.host)
-    if not is_near or any(name in request.headers for name in _OF_PROXIES):
-        raise Problem(
-            403,
-            "without tokens only this machine is served, and not through a proxy; "
-            "`scrapy itemgraph token add` makes a token",
-        )
-    return Visitor(None, Role.OPERATE)
+class NoTokens:
+    """Says who is let in while there are no tokens: this machine's users, or nobody.
+
+    Nobody where others reach the server (`is_public`): it listens beyond this machine, or has names
+    besides this machine's. And nobody where there ever was a token, for a proxy or a port that was
+    opened for those who had one is still there; those that were made until `made_before` do not
+    count.
+    """
+
+    def __init__(self, *, is_public: bool, made_before: datetime | None) -> None:
+        self._is_public = is_public
+        self._made_before = made_before
+        self._has_seen_tokens = False
+
+    def note(self, keys: Keys) -> None:
+        """Note whether there was a token, which holds as long as the server runs."""
+        was_made = keys.last_made_at not in {None, self._made_before}
+        self._has_seen_tokens |= was_made or bool(keys.tokens)
+
+    def visitor(self, request: Request) -> Visitor:
+        """Return who sends a request.
+
+        Raises:
+            Problem: nobody is let in, or who asks is not on this machine.
+
+        """
+        if self._has_seen_tokens:
+            raise Problem(
+                403,
+                f"there were tokens, and none is left, so nobody is let in; {_MAKE_ONE}; started "
+                "anew with --no-tokens the server serves this machine without any",
+            )
+        if self._is_public:
+            raise Problem(403, f"a server that others reach needs tokens; {_MAKE_ONE}")
+        is_near = request.client is not None and is_loopback(request.client.host)
+        if not is_near or is_passed_on(request):
+            raise Problem(
+                403,
+                f"without tokens only this machine is served, and not through a proxy; {_MAKE_ONE}",
+            )
+        return Visitor(None, Role.OPERATE)
 
 
 def is_loopback(host: str) -> bool:

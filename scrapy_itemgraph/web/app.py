@@ -57,6 +57,7 @@ def create_app(
     any_address: bool = False,
     body_limit: int = BODY_LIMIT,
     simulate: Sequence[str] | None = None,
+    without_tokens: bool = False,
 ) -> FastAPI:
     """Make the application that serves graphs, which stay open as long as it is used.
 
@@ -64,6 +65,10 @@ def create_app(
     `allowed_hosts`, `"*"` being any; and with `any_address` under addresses that are numbers.
     Bodies have at most `body_limit` bytes. `simulate` is a command that simulates a task, up to its
     arguments; without one nothing of the project is run.
+
+    Without tokens only this machine is served, and nobody where `allowed_hosts` or `any_address`
+    say that others reach it. Nobody is served either once the last token is removed, unless, with
+    `without_tokens`, all were removed before.
     """
     stopping = asyncio.Event()
     app = Application(
@@ -81,7 +86,8 @@ def create_app(
         ],
     )
     app.state.graphs = graphs
-    app.state.access = Access(graphs)
+    is_public = any_address or bool(allowed_hosts)
+    app.state.access = Access(graphs, is_public=is_public, without_tokens=without_tokens)
     app.state.stopping = stopping
     app.state.streams = Streams()
     app.state.simulations = None if simulate is None else Simulations(simulate, stopping)

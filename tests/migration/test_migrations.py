@@ -305,8 +305,8 @@ def odd_rows_of(connection):
             ),
             (
                 "INSERT INTO workers (crawl_id, spider, host, process_id, started_at, locked_at, "
-                "lease_until, stopped_at, seen_at) SELECT id, 's', 'h', 1, :moment, :moment, :moment, "
-                ":moment, :moment FROM crawls WHERE name = CAST(:n AS text)"
+                "lease_until, stopped_at, seen_at) "
+                "SELECT id, 's', 'h', 1, :moment, :moment, :moment, :moment, :moment FROM crawls WHERE name = CAST(:n AS text)"
             ),
             (
                 "INSERT INTO queues (crawl_id, slot_id, next_at) SELECT c.id, l.id, :moment "
@@ -345,6 +345,22 @@ def test_rows_with_odd_numbers_are_mended_before_the_database_refuses_them(empty
             connection.exec_driver_sql(f"SELECT * FROM {table}").all()
     with empty_engine.connect() as connection, pytest.raises(sa.exc.IntegrityError):
         connection.exec_driver_sql("UPDATE limits SET crawl_delay = 1e-320")
+
+
+@pytest.mark.parametrize("names", [[], ["anna", "grafana"]])
+def test_a_database_that_has_tokens_remembers_it(empty_engine, names):
+    """Where the version before made tokens it is known that there were some, else not."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0016")
+        for name in names:
+            connection.exec_driver_sql(
+                f"INSERT INTO tokens (name, digest, role) VALUES ('{name}', '{name}', 'read')"
+            )
+        migrate.upgrade(connection)
+
+        made = connection.exec_driver_sql("SELECT last_at FROM tokens_made").all()
+        created = connection.exec_driver_sql("SELECT max(created_at) FROM tokens").all()
+    assert made == (created if names else [])
 
 
 def test_a_schema_is_not_migrated_under_workers_that_live(empty_engine, empty_database):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import sqlalchemy as sa
+    from starlette.types import ASGIApp
 
 SCRAPY = [sys.executable, "-m", "scrapy", "itemgraph"]
 PATIENCE = 30.0  # seconds
@@ -109,6 +111,27 @@ def serving(database: str | None, *arguments: str, cwd: Path | None = None) -> I
             process.terminate()
         if not process.stdout.closed:
             process.communicate(timeout=PATIENCE)
+
+
+def asked(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    *,
+    client: tuple[str, int] = ("127.0.0.1", 1),
+    host: str = "localhost",
+    scheme: str = "http",
+    **options: Any,
+) -> httpx.Response:
+    """Send one request to an application in this process, and return the answer."""
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app, client=client)
+        base = f"{scheme}://{host}"
+        async with httpx.AsyncClient(transport=transport, base_url=base) as one:
+            return await one.request(method, path, **options)
+
+    return asyncio.run(ask())
 
 
 @contextmanager

@@ -10,14 +10,13 @@ import pytest
 from graphs import Crawl
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from web_servers import asked
 
 from scrapy_itemgraph.web.app import create_app
 from scrapy_itemgraph.web.graphs import Graphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-HERE = ("127.0.0.1", 1)
 
 
 @pytest.fixture
@@ -26,18 +25,7 @@ def outer(database, engine) -> Iterator[Starlette]:
     with engine.begin() as connection:
         Crawl.of(connection).work("a/b")
     with Graphs.open(database) as graphs:
-        yield Starlette(routes=[Mount("/graph", create_app(graphs, allowed_hosts=["ours"]))])
-
-
-def asked(app, method, path, client=HERE, host="ours", **options):
-    """Send one request, and return the answer."""
-
-    async def ask():
-        transport = httpx.ASGITransport(app, client=client)
-        async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as one:
-            return await one.request(method, path, **options)
-
-    return asyncio.run(ask())
+        yield Starlette(routes=[Mount("/graph", create_app(graphs))])
 
 
 def test_paths_and_links_are_below_where_it_is_mounted(outer):
@@ -94,8 +82,8 @@ def test_an_error_that_nobody_foresaw_is_a_500_without_its_text(outer, monkeypat
     monkeypatch.setattr("scrapy_itemgraph.graph.ItemGraph.show", lambda *_, **__: 1 / 0)
 
     async def ask():
-        transport = httpx.ASGITransport(outer, client=HERE, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://ours") as one:
+        transport = httpx.ASGITransport(outer, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as one:
             return await one.get("/graph/items/a%2Fb")
 
     answer = asyncio.run(ask())
