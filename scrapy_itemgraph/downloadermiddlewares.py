@@ -10,34 +10,43 @@ from scrapy import Request
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.throttle import feedback
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
-from scrapy_itemgraph.worker.executions.execution import LEG, Leg, LegState
+from scrapy_itemgraph.worker.executions.execution import LegState, leg_of
 from scrapy_itemgraph.worker.worker import WorkerComponent
 
 if TYPE_CHECKING:
     from scrapy.http import Response
+
+    from scrapy_itemgraph.worker.executions.execution import Leg
 
 
 class ItemGraphDownloaderMiddleware(WorkerComponent):
     """Watches the asyncio task of each fetch, and answers for tasks that download nothing."""
 
     async def process_request(self, request: Request) -> Response | None:
-        """Watch the fetch; stand in for the response of a task without a download."""
-        leg = request.meta.get(LEG)
-        if not isinstance(leg, Leg) or leg.request is not request:
+        """Watch the fetch, and check where it leads; stand in for one without a download."""
+        egress = self._worker.egress
+        leg = leg_of(request)
+        if leg is None:
+            if egress.guards(request):
+                await egress.check(request)
             return None
         leg.fetch = asyncio.current_task()
         assert leg.fetch is not None
         leg.fetch.add_done_callback(lambda task: self._fetched(leg, task))
         if NO_DOWNLOAD not in request.meta:
+            if egress.guards(request):
+                await egress.check(request)
             return None
         if leg.lane:
             await self._worker.gate.pass_without_download(leg)
         return self._worker.response_to(request)
 
     async def process_response(self, request: Request, response: Response) -> Response:
-        """Let requests that start just now leave before a callback has the loop."""
+        """Check where it is from; let requests that start just now leave before a callback runs."""
         if not self._worker.is_open:
             return response
+        if self._worker.egress.guards(request):
+            self._worker.egress.check_answer(request, response)
         if feedback.is_robots(request):
             self._worker.feedback.robots(request, response)
         await self._worker.gate.sends.quiet()

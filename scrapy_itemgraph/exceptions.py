@@ -89,5 +89,9 @@ class UnstorableError(ItemGraphError):
     """A request, or a value that it carries, has no stored form."""
 
 
+class RefusedUrlError(ItemGraphError):
+    """What stored data says is to be fetched is not fetched; its work ends as refused."""
+
+
 class NotFoundError(ItemGraphError):
     """What a command or call named does not exist."""

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from scrapy_itemgraph.exceptions import ConfigurationError, InvalidIdError
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.blobs import DATABASE
+from scrapy_itemgraph.model.hosts import HostRule, read_rules
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.tools import logs
 
@@ -61,6 +62,8 @@ class Settings:
     keep_logs: int = 100
     keep_snippets: int = 1000
     blobs: str = field(default=DATABASE, repr=False)  # a URL may hold a password
+    allowed_hosts: tuple[HostRule, ...] = ()
+    public_only: bool = False
 
     @classmethod
     def of_project(cls, project: ProjectSettings) -> Settings:
@@ -283,4 +286,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "keep_logs": _natural,
     "keep_snippets": _natural,
     "blobs": _blobs,
+    "allowed_hosts": read_rules,
+    "public_only": _boolean,
 }

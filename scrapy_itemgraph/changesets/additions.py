@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ITEMS = """items (name, data, created_by, nice, not_before, id, slot_id, crawl_id, created_at,
     updated_at)"""
+OUTSIDE_ITEMS = ITEMS.replace(")", ", is_from_outside)")
 TAGS = "tags (item_id, tag_name, value, crawl_id)"
 
 
@@ -110,13 +111,23 @@ def of(operations: Iterable[Operation]) -> Additions | None:
     return Additions(creations)
 
 
-def add(connection: Connection, given: Additions, *, crawl_id: int, now: datetime) -> list[Note]:
-    """Create the items whose names are free, in their order; return a note of each."""
+def add(
+    connection: Connection,
+    given: Additions,
+    *,
+    crawl_id: int,
+    now: datetime,
+    is_from_outside: bool = False,
+) -> list[Note]:
+    """Create the items whose names are free, in their order; return a note of each.
+
+    Items that came over HTTP are marked as from outside.
+    """
     drawn = connection.execute(stored_items.NEXT_IDS, {"count": len(given.by_name)}).scalars()
     numbers = dict(zip(given.by_name, drawn, strict=True))
     known = _take(connection, crawl_id, given, numbers)
     new = [(numbers[name], one) for name, one in given.by_name.items() if name not in known]
-    _write(connection, new, crawl_id, now)
+    _write(connection, new, crawl_id, now, is_from_outside=is_from_outside)
     groups: dict[Hashable, list[int]] = {}
     for number, one in new:
         groups.setdefault(one.alike, []).append(number)
@@ -144,15 +155,21 @@ def _take(
 
 
 def _write(
-    connection: Connection, new: Sequence[tuple[int, Addition]], crawl_id: int, now: datetime
+    connection: Connection,
+    new: Sequence[tuple[int, Addition]],
+    crawl_id: int,
+    now: datetime,
+    *,
+    is_from_outside: bool,
 ) -> None:
     """Write items with their tags."""
     slots = stored_slots.intern_slots(connection, {one.slot for _, one in new})
-    ends = {slot: f"\t{slot_id}\t{crawl_id}\t{now}\t{now}\n" for slot, slot_id in slots.items()}
+    end = "\tt\n" if is_from_outside else "\n"
+    ends = {slot: f"\t{slot_id}\t{crawl_id}\t{now}\t{now}{end}" for slot, slot_id in slots.items()}
     rows = [
         f"{one.row}{_moment(one.not_before, now)}\t{number}{ends[one.slot]}" for number, one in new
     ]
-    copying.copy(connection, ITEMS, "".join(rows))
+    copying.copy(connection, OUTSIDE_ITEMS if is_from_outside else ITEMS, "".join(rows))
     tags = [f"{number}\t{row}\t{crawl_id}\n" for number, one in new for row in one.tag_rows]
     copying.copy(connection, TAGS, "".join(tags))
 

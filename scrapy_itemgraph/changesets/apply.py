@@ -67,11 +67,13 @@ def apply(
     spider: str | None = None,
     is_again: bool = False,
     taken: TakenNames | None = None,
+    is_from_outside: bool = False,
 ) -> list[Applied]:
     """Apply changesets in order; one that cannot be is a failure and leaves the others alone.
 
     With `is_again` a claim that is not ours any more may be on record as ended: the answer to the
-    first commit was lost. Names that are `taken` are not looked up to be created.
+    first commit was lost. Names that are `taken` are not looked up to be created. What came over
+    HTTP `is_from_outside`, and marks its items so.
     Returns what became of each changeset, in the same order.
     """
     kept = [c for c in changesets if c.claim is not None and c.outcome in _KEPT]
@@ -88,7 +90,13 @@ def apply(
     ended_pairs = {_pair(c.claim) for c in running if c.claim is not None}
     claimed_items = freed_items | {item_id for item_id, _ in ended_pairs}
     rest(connection, len(operations))
-    state = State(crawl.id, crawl.now, read_tasks(tasks), size=len(operations))
+    state = State(
+        crawl.id,
+        crawl.now,
+        read_tasks(tasks),
+        size=len(operations),
+        is_from_outside=is_from_outside,
+    )
     if taken is not None:
         operations = _unsettled(connection, state, operations, taken.as_of(crawl.names_freed))
     load(connection, state, operations, claimed_items)

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 INSERT_ITEMS = text("""
     INSERT INTO items (id, crawl_id, slot_id, name, data, created_by, nice, not_before,
-        created_at, updated_at)
+        created_at, updated_at, is_from_outside)
     SELECT id, :crawl, slot_id, name, data, created_by, nice, not_before, :now,
-        CAST(:now AS timestamptz) + turn * interval '1 microsecond'
+        CAST(:now AS timestamptz) + turn * interval '1 microsecond', CAST(:outside AS bool)
     FROM ROWS FROM (
         unnest(CAST(:items AS bigint[]), CAST(:slots AS int[]), CAST(:names AS text[]),
             CAST(:created_by AS text[]), CAST(:nice AS int[]), CAST(:not_before AS timestamptz[]),
@@ -49,6 +49,11 @@ UPDATE_ITEMS = text("""
         CAST(:data AS text[]), CAST(:updated AS timestamptz[]))
         AS new(id, slot_id, name, data, updated_at)
     WHERE i.id = new.id
+""")
+
+MARK_ITEMS = text("""
+    UPDATE items i SET is_from_outside = true
+    FROM unnest(CAST(:items AS bigint[])) AS marked(id) WHERE i.id = marked.id
 """)
 
 DELETE_ITEMS = text("""
@@ -126,6 +131,7 @@ def flush(connection: Connection, state: State) -> bool:
     write_new(connection, state, slot_ids)
     frees_names = batch_names.write(connection, state)
     for items in slices(connection, living):
+        _mark_items(connection, state, items)
         _write_tags(connection, state, items)
         _write_results(connection, state, items)
         _write_blobs(connection, items)
@@ -197,6 +203,15 @@ def _write_items(
         connection.execute(UPDATE_ITEMS, given)
 
 
+def _mark_items(connection: Connection, state: State, living: Sequence[Item]) -> None:
+    """Mark the items in which somebody outside the project's code had a hand just now."""
+    marked = [
+        item.id for item in living if item.is_marked and not (item.is_new and state.is_from_outside)
+    ]
+    if marked:
+        connection.execute(MARK_ITEMS, {"items": number_array(marked)})
+
+
 def write_new(connection: Connection, state: State, slot_ids: dict[str, int]) -> None:
     """Write the items that were created and not looked at since, with their tags."""
     for part in parts(connection, state.new.items(), SLICE):
@@ -229,6 +244,7 @@ def insert_items(
         "nice": number_array(nice),
         "not_before": list(not_before),
         "turns": number_array(turns),
+        "outside": state.is_from_outside or None,
         # One document: quotes in the elements of an array would each be escaped once more.
         "data": f"[{','.join(texts)}]",
     }

@@ -78,6 +78,7 @@ class ChangesetRun:
 
         """
         kind = type(operation).__name__
+        self.draft.state.begins(operation)
         try:
             _APPLIERS[type(operation)](self, operation)
         except OperationError as error:
@@ -326,6 +327,7 @@ def _merge(
     else:
         data = _called("merge", operation.merge, into.data, gone.data)
     _set_data(run, into, data)
+    into.mark(is_from_outside=gone.is_from_outside)
     if gone.id in run.updated:
         run.updated.add(into.id)
     for task_id in gone.results:

@@ -29,7 +29,7 @@ TASKS = text("""
 # we wait for its lock, PostgreSQL would find that it joins no more, and leave the item out.
 LOCK = text("""
     SELECT i.id, i.name, i.data, (SELECT s.name FROM limits s WHERE s.id = i.slot_id) AS slot,
-        i.created_by, i.nice, i.not_before, i.updated_at, i.has_blobs
+        i.created_by, i.nice, i.not_before, i.updated_at, i.has_blobs, i.is_from_outside
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN items i ON i.id = wanted.id
     FOR NO KEY UPDATE OF i

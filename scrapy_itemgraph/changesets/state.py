@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from scrapy_itemgraph.model import input_checks, slots
+from scrapy_itemgraph.model import input_checks, operations, slots
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.tools.parted_dict import mapping_for
@@ -18,12 +18,26 @@ from scrapy_itemgraph.tools.parted_dict import mapping_for
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from scrapy_itemgraph.model.operations import CreateItem
+    from scrapy_itemgraph.model.operations import CreateItem, Operation
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _TURN = timedelta(microseconds=1)  # between two changesets of a batch
+
+# Those that change what requests are made of: data, names, tags, metadata.
+_MARKING = frozenset(
+    {
+        operations.CreateItem,
+        operations.UpdateData,
+        operations.RenameItem,
+        operations.MergeItem,
+        operations.CreateAlias,
+        operations.AddTag,
+        operations.UpdateMetadata,
+        operations.StoreResult,
+    }
+)
 
 TOMBSTONE = 0
 """Owner of a name that stays taken after its item was deleted; item ids begin at 1."""
@@ -85,6 +99,7 @@ class Item:
     not_before: datetime | None = None
     updated_at: datetime | None = None
     has_blobs: bool | None = None
+    is_from_outside: bool | None = None
     tags: dict[str, Any] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     results: dict[int, Result] = field(default_factory=dict)
@@ -96,6 +111,7 @@ class Item:
     blobs: Mapping[str, Blob] = field(default_factory=dict)  # replaced, never changed
     written_blobs: Mapping[str, Blob | None] = field(default_factory=dict)  # likewise
     owns_data: bool = False  # nobody else has its data, which may be changed in place
+    is_marked: bool = False  # as from outside, by this batch
 
     def copy(self) -> Item:
         """Return a copy whose containers are its own; values in them are replaced, not mutated."""
@@ -108,6 +124,11 @@ class Item:
             results={task: replace(result) for task, result in self.results.items()},
             owns_data=False,
         )
+
+    def mark(self, *, is_from_outside: bool | None) -> None:
+        """Take note that somebody outside the project's code had a hand in it, if so."""
+        if is_from_outside and not self.is_from_outside:
+            self.is_from_outside = self.is_marked = True
 
     def set_tag(self, tag: str, value: Any) -> None:
         """Add a tag, or set its value."""
@@ -273,7 +294,8 @@ class State:
     are the names inserted by this batch with the number that stands there; `stored_owners` is what
     others had stored, and `owners` where the batch has changed that. `taken` are names that
     somebody has, whoever that is. `turn` is the place of the changeset that runs in the batch, from
-    0: each has a moment of its own, for merges keep what is later.
+    0: each has a moment of its own, for merges keep what is later. `is_from_outside` tells that the
+    batch came over HTTP, `is_marking` that the operation that runs marks its items so.
     """
 
     crawl_id: int
@@ -281,6 +303,8 @@ class State:
     tasks: dict[str, TaskRow]
     size: int = 0
     turn: int = 0
+    is_from_outside: bool = False
+    is_marking: bool = False
     owners: MutableMapping[str, int | None] = field(init=False)
     items: dict[int, Item] = field(default_factory=dict)
     new: MutableMapping[int, New] = field(default_factory=dict)
@@ -298,6 +322,10 @@ class State:
         self.candidates = mapping_for(self.size)
         self.reserved = mapping_for(self.size)
         self.stored_owners = mapping_for(self.size)
+
+    def begins(self, operation: Operation) -> None:
+        """Take note of the operation that runs: what it changes may be from outside by that."""
+        self.is_marking = self.is_from_outside and type(operation) in _MARKING
 
     @property
     def moment(self) -> datetime:
@@ -364,6 +392,7 @@ class Draft:
             else:
                 return None
             self._items[item_id] = item
+        item.mark(is_from_outside=self.state.is_marking)
         return None if item.is_deleted else item
 
     def new_number(self, name: str) -> int:

@@ -26,13 +26,24 @@ T = TypeVar("T")
 class Calls:
     """Runs functions in transactions, for a crawl, an item or a task by their names."""
 
-    def __init__(self, engine: Engine, crawl: str | None, blobs: str = DATABASE) -> None:
-        """Take the crawl's name, and the URL of the store of blobs' contents."""
+    def __init__(
+        self,
+        engine: Engine,
+        crawl: str | None,
+        blobs: str = DATABASE,
+        *,
+        is_from_outside: bool = False,
+    ) -> None:
+        """Take the crawl's name, and the URL of the store of blobs' contents.
+
+        What is changed by calls that come over HTTP `is_from_outside`.
+        """
         self._engine = engine
         self._blobs = blobs
         self._transactions = BlockingTransactions(engine)
         self._call = self._transactions.call
         self._crawl = crawl
+        self._is_from_outside = is_from_outside
         self._contents = CommandContents(self._call, blobs)
 
     def of(self, crawl: str | None = None) -> Self:
@@ -40,7 +51,16 @@ class Calls:
 
         Nothing is asked of the database yet.
         """
-        return type(self)(self._engine, crawl or self._crawl, self._blobs)
+        return type(self)(
+            self._engine,
+            crawl or self._crawl,
+            self._blobs,
+            is_from_outside=self._is_from_outside,
+        )
+
+    def from_outside(self) -> Self:
+        """Return the same graph for calls that come over HTTP: what they change is marked so."""
+        return type(self)(self._engine, self._crawl, self._blobs, is_from_outside=True)
 
     def announce(self, what: str, done: int, total: int | None = None) -> None:
         """Let `status` show how far long work is, while the next calls' transactions last."""

@@ -46,9 +46,21 @@ class ChangeCalls(BlobCalls, ItemCalls):
             engines.hot_path(connection)
             crawl = crawls.share_crawl(connection, crawl_id)
             if (new := prepared.additions) is not None:
-                return additions.add(connection, new, crawl_id=crawl_id, now=crawl.now)
+                return additions.add(
+                    connection,
+                    new,
+                    crawl_id=crawl_id,
+                    now=crawl.now,
+                    is_from_outside=self._is_from_outside,
+                )
             changeset = operations.Changeset(operations=prepared.operations, outcome=Outcome.OK)
-            (applied,) = apply.apply(connection, [changeset], crawl=crawl, worker_id=None)
+            (applied,) = apply.apply(
+                connection,
+                [changeset],
+                crawl=crawl,
+                worker_id=None,
+                is_from_outside=self._is_from_outside,
+            )
             if applied.error is not None:
                 name = prepared.names[applied.failed_at or 0]
                 raise OperationError(f"{name}: {applied.error.message}")

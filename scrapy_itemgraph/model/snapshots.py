@@ -21,6 +21,7 @@ class ItemSnapshot:
     created_by: str | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    is_from_outside: bool = False  # it was made or changed over HTTP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

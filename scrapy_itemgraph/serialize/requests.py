@@ -13,7 +13,13 @@ from scrapy import Request, Spider
 from scrapy.http.headers import Headers
 from scrapy.http.request import NO_CALLBACK
 
-from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, UnstorableError
+from scrapy_itemgraph.exceptions import (
+    InvalidDataError,
+    ItemGraphError,
+    RefusedUrlError,
+    UnstorableError,
+)
+from scrapy_itemgraph.model import schemes
 from scrapy_itemgraph.serialize import classes, json_values, request_state
 from scrapy_itemgraph.tools.wording import closest
 
@@ -53,6 +59,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "cb_kwargs": (dict,),
     "state": (dict,),
     "extra": (dict,),
+    schemes.SCHEME: (str,),
 }
 _PLAIN = frozenset({str, int, bool, type(None)})  # equal of one type, they are the same for ever
 _come_back: WeakSet[type[Request]] = WeakSet()  # classes whose requests come back as they were
@@ -63,7 +70,8 @@ def dump(request: Request, spider: Spider) -> dict[str, Any]:
     """Return a request as JSON values, with what differs from the defaults of `Request`.
 
     Of a subclass all that stands in the instance is stored. Keys of meta that begin with
-    `_itemgraph` are left out.
+    `_itemgraph` are left out. Another scheme than http and https is noted beside its URL: so `load`
+    knows that a spider yielded it.
 
     Raises:
         UnstorableError: a callback is no method of the spider, a value has no stored form, or a
@@ -83,6 +91,8 @@ def likeness(request: Request) -> tuple[Any, ...] | None:
     yields are like the one before.
     """
     if type(request) is not Request or type(request.headers) is not Headers:
+        return None
+    if not schemes.is_web(request.url):
         return None
     if request.body or request.cookies or request.cb_kwargs or request.flags:
         return None
@@ -120,9 +130,11 @@ def load(stored: Mapping[str, Any], spider: Spider) -> Request:
 
     Raises:
         ItemGraphError: a callback or a class is gone, or what is stored is damaged.
+        RefusedUrlError: its URL has another scheme than http and https that no spider yielded.
 
     """
     values = _checked(stored)
+    _check_scheme(values["url"], values.pop(schemes.SCHEME, None))
     path = values.pop("class", None)
     kind = Request if path is None else classes.find(path)
     if not issubclass(kind, Request):
@@ -156,6 +168,7 @@ def callback_name(request: Request, spider: Spider) -> str:
 def _dump(request: Request, spider: Spider) -> dict[str, Any]:
     kind: Any = type(request)
     stored: dict[str, Any] = {"url": json_values.dump(request.url, "url")}
+    stored |= schemes.mark_of(request.url)
     if kind is not Request:
         stored["class"] = _path_of(kind)
     for role in ("callback", "errback"):
@@ -291,6 +304,14 @@ def _checked(stored: Mapping[str, Any]) -> dict[str, Any]:
                 f"not {type(value).__name__}: {value!r:.200}"
             )
     return values
+
+
+def _check_scheme(url: str, yielded: str | None) -> None:
+    if ":" in url and not schemes.is_web(url) and schemes.scheme_of(url) != yielded:
+        raise RefusedUrlError(
+            f"a stored request is for {url!r:.200}, and the spider did not yield it with this "
+            "scheme; of what others stored only http and https are fetched"
+        )
 
 
 def _check_extra(kind: Any, extra: Mapping[Any, Any]) -> None:

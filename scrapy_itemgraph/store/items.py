@@ -22,7 +22,7 @@ LOCK_ITEMS = text("""
 
 # The items of claims, as they are committed.
 SNAPSHOTS = text("""
-    SELECT i.id, i.name, i.data, i.created_by, i.created_at, i.updated_at,
+    SELECT i.id, i.name, i.data, i.created_by, i.created_at, i.updated_at, i.is_from_outside,
         ARRAY(SELECT a.name FROM aliases a WHERE a.item_id = i.id ORDER BY a.name) AS names,
         (SELECT json_object_agg(g.tag_name, g.value) FROM tags g WHERE g.item_id = i.id) AS tags
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
@@ -89,6 +89,7 @@ def snapshots(connection: Connection, item_ids: Iterable[int]) -> dict[int, Item
             created_by=row.created_by,
             created_at=row.created_at,
             updated_at=row.updated_at,
+            is_from_outside=bool(row.is_from_outside),
         )
         for row in rows
     }

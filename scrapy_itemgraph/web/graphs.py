@@ -26,7 +26,7 @@ class Graphs:
 
     def __init__(self, graph: ItemGraph) -> None:
         """Take a graph that is open; its crawl is meant where a request names none."""
-        self.database = graph
+        self.database = graph.from_outside()
 
     @classmethod
     @contextmanager

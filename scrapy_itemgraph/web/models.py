@@ -78,6 +78,7 @@ class Listed(BaseModel):
     created_by: str | None
     created_at: datetime
     updated_at: datetime
+    is_from_outside: bool
 
 
 class Blob(BaseModel):

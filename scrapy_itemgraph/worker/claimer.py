@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.exceptions import ItemGraphError, RefusedUrlError
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import SetTTL
 from scrapy_itemgraph.model.work import UNMADE, ClaimBudget
@@ -310,6 +310,8 @@ class Claimer:
         engine = self.crawler.engine
         if engine is None or engine.spider is None:  # closed meanwhile
             execution.release()
+        elif isinstance(error, RefusedUrlError):
+            execution.refuse(self.active.error_of(execution, error, kind="refused", url=url))
         else:
             kind = UNMADE if isinstance(error, ItemGraphError) else None
             self.active.fail(execution, error, kind=kind, url=url)

@@ -11,6 +11,7 @@ from scrapy.http import Response
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.serialize import classes
 from scrapy_itemgraph.settings import Settings
@@ -44,6 +45,7 @@ from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
+from scrapy_itemgraph.worker.spider.egress import Egress
 from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
@@ -117,6 +119,9 @@ class Worker:
         self.failure: str | None = None
         self.jars = Jars(crawler)
         self.start_again = asyncio.Event()  # the database lacks what `start()` gave it
+        self.egress = Egress(
+            self.settings.allowed_hosts, self.settings.public_only, self.start_ended
+        )
         self._news = asyncio.Event()  # there may be work where there was none
         self._room = asyncio.Event()  # an execution ended
         self._graph: WorkerGraph | None = None
@@ -170,6 +175,7 @@ class Worker:
             return
         self._build(graph, callbacks, identities)
         assert self.crawler.engine is not None
+        self.egress.stand_before(self.crawler.engine.downloader)
         self.gate.stand_before(self.crawler.engine.downloader)
         output_tasks.save_tasks(self.crawler.engine)
         self.is_open = True
@@ -193,6 +199,7 @@ class Worker:
 
     def _read_spider(self) -> CallbackTasks:
         """Take the tasks that the spider declares; return those of its plain callbacks."""
+        self.egress.start_at_all(getattr(self.spider, "start_urls", None))
         classes.load_modules(self.settings.allowed_modules)
         self.tasks = tasks.discover(type(self.spider))
         for name, options in self.settings.callbacks.items():
@@ -263,6 +270,7 @@ class Worker:
             self.logins,
             has_tasks=bool(self.tasks),
             callbacks=settings.callbacks,
+            starts_at=self.egress.starts_at,
             most_of_snippet=settings.keep_snippets,
         )
         self.committer = Committer(
@@ -388,6 +396,9 @@ class Worker:
 
     async def _seed(self, operations: Sequence[Operation]) -> Sequence[Note]:
         """Apply seeds in a transaction of their own; what they attach waits for its store."""
+        for seed in operations:
+            if isinstance(seed, CreateItem):
+                self.egress.starts_at(seed.data.get("url"))
         return await self.content_writer.patiently(partial(self.graph.seed, operations))
 
     # Closing

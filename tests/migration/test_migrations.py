@@ -306,7 +306,8 @@ def odd_rows_of(connection):
             (
                 "INSERT INTO workers (crawl_id, spider, host, process_id, started_at, locked_at, "
                 "lease_until, stopped_at, seen_at) "
-                "SELECT id, 's', 'h', 1, :moment, :moment, :moment, :moment, :moment FROM crawls WHERE name = CAST(:n AS text)"
+                "SELECT id, 's', 'h', 1, :moment, :moment, :moment, :moment, :moment FROM crawls "
+                "WHERE name = CAST(:n AS text)"
             ),
             (
                 "INSERT INTO queues (crawl_id, slot_id, next_at) SELECT c.id, l.id, :moment "
@@ -361,6 +362,55 @@ def test_a_database_that_has_tokens_remembers_it(empty_engine, names):
         made = connection.exec_driver_sql("SELECT last_at FROM tokens_made").all()
         created = connection.exec_driver_sql("SELECT max(created_at) FROM tokens").all()
     assert made == (created if names else [])
+
+
+def test_requests_of_before_for_files_are_known_as_the_spiders(empty_engine):
+    """A stored request of another scheme than http and https is marked; all else stays."""
+    kept = {
+        "web": '{"url": "https://a.example/", "request": {}}',
+        "upper": '{"url": "HTTPS://a.example/", "request": {}}',
+        "item": '{"url": "file:///x"}',
+        "list": "[1]",
+        "odd": '{"url": "file:///\\u0000", "request": {}}',
+        "none": '{"request": {}}',
+        "text": '{"url": "file:///x", "request": "no"}',
+    }
+    marked = {
+        "file": (
+            '{"n": 1.50, "url": "file:///x", "request": {}, "z": 1}',
+            '{"n": 1.50, "url": "file:///x", "request": {"scheme": "file"}, "z": 1}',
+        ),
+        "s3": (
+            '{"url": "S3://b/x", "request": { "meta": {"a": 1e2}}}',
+            '{"url": "S3://b/x", "request": {"scheme": "s3",  "meta": {"a": 1e2}}}',
+        ),
+    }
+    given = {**kept, **{name: before for name, (before, _) in marked.items()}}
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0016")
+        for name, data in given.items():
+            connection.execute(
+                sa.text(
+                    "INSERT INTO items (crawl_id, slot_id, name, data) "
+                    "VALUES (1, 1, :name, CAST(:data AS json))"
+                ),
+                {"name": name, "data": data},
+            )
+        for item, request in enumerate(['{"url": "file:///y"}', '{"url": "http://y/"}', None]):
+            connection.execute(
+                sa.text(
+                    "INSERT INTO work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, "
+                    "nice, request) VALUES (:item, 1, 1, 1, 1, false, 0, CAST(:request AS json))"
+                ),
+                {"item": item, "request": request},
+            )
+        migrate.upgrade(connection)
+
+        found = dict(connection.exec_driver_sql("SELECT name, data::text FROM items").all())
+        work = connection.exec_driver_sql("SELECT request::text FROM work ORDER BY item_id")
+        requests = list(work.scalars())
+    assert found == {**kept, **{name: after for name, (_, after) in marked.items()}}
+    assert requests == ['{"scheme": "file", "url": "file:///y"}', '{"url": "http://y/"}', None]
 
 
 def test_a_schema_is_not_migrated_under_workers_that_live(empty_engine, empty_database):

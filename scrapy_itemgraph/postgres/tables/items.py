@@ -42,6 +42,11 @@ items = Table(
     moment("created_at", now=True),
     moment("updated_at", now=True),
     Column("has_blobs", Boolean, comment="true: it has or had blobs; null: it never had"),
+    Column(
+        "is_from_outside",
+        Boolean,
+        comment="true: made or changed over HTTP; null: by the project or its people alone",
+    ),
     Index("items_crawl_id_id_idx", "crawl_id", "id"),
 )
 

@@ -106,6 +106,7 @@ _WORK = _object(
 _ITEM = _object(
     """'kind', 'item', 'id', i.name, 'slot', s.name, 'created_by', i.created_by, 'nice', i.nice,
     'not_before', i.not_before, 'created_at', i.created_at, 'updated_at', i.updated_at,
+    'is_from_outside', i.is_from_outside,
     'aliases', (SELECT json_agg(name ORDER BY name) FROM aliases
         WHERE item_id = i.id AND name <> i.name)""",
     data="i.data",

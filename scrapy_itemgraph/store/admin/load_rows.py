@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NOTHING: dict[str, Any] = {}
 
 ITEMS = """items (id, crawl_id, slot_id, name, data, created_by, nice, not_before, created_at,
-    updated_at, has_blobs)"""
+    updated_at, has_blobs, is_from_outside)"""
 BLOBS = "blobs (item_id, name, content_id, mime, attached_at)"
 ALIASES = "aliases (crawl_id, key, name, item_id)"
 TAGS = "tags (item_id, tag_name, crawl_id, value)"
@@ -76,6 +76,7 @@ class ItemRows:
                 line["created_at"],
                 line["updated_at"],
                 True if "blobs" in line else None,
+                True if get("is_from_outside") else None,
             )
         )
         for alias in (name, *get("aliases", ())):

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from scrapy import Request, Spider
 
-from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.exceptions import ItemGraphError, RefusedUrlError
+from scrapy_itemgraph.model import schemes, slots
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD, slot_of
 from scrapy_itemgraph.worker.executions.execution import LEG
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.worker.executions.context import ItemContext
-
-_SCHEMES = {"http", "https"}  # that may be fetched because data says so
 
 
 def build_request(spider: Spider, task: Task, item: ItemContext) -> Request:
@@ -51,7 +49,8 @@ def build_request(spider: Spider, task: Task, item: ItemContext) -> Request:
 def stored_request(spider: Spider, claim: Claim) -> Request:
     """Return the request of a claim, as it was yielded, or where redirects and retries took it.
 
-    It is an ItemGraphError if the spider has no such callback any more, or the data was changed.
+    It is an ItemGraphError if the spider has no such callback any more, or the data was changed,
+    and a RefusedUrlError if what came over HTTP would read files, or choose its proxy.
     """
     data = claim.item.data if isinstance(claim.item.data, dict) else {}
     stored = data.get("request") if claim.request is None else claim.request
@@ -61,12 +60,28 @@ def stored_request(spider: Spider, claim: Claim) -> Request:
             f"{claim.task} needs"
         )
     request = requests.load({"url": data.get("url"), **stored}, spider)
+    if claim.item.is_from_outside:
+        _check_outside(request, is_as_given=claim.request is None)
     if callbacks.task_of(request.callback) is not None:
         raise ItemGraphError(
             f"{request} was yielded for {claim.task}, which is a @task now: make an item of it "
             "with CreateItem, and delete this one"
         )
     return request
+
+
+def _check_outside(request: Request, *, is_as_given: bool) -> None:
+    """Check a stored request in which somebody had a hand over HTTP."""
+    if not schemes.is_web(request.url):
+        raise RefusedUrlError(
+            f"the item was made or changed over HTTP, and its request is for {request.url!r:.200}; "
+            "from outside the project's code only http and https are fetched"
+        )
+    if is_as_given and request.meta.get("proxy"):  # later ones are of the project's middlewares
+        raise RefusedUrlError(
+            "the item was made or changed over HTTP, and its request names a proxy in its meta; "
+            "from outside the project's code none may, so have a downloader middleware choose it"
+        )
 
 
 def request_data(request: Request, spider: Spider) -> dict[str, Any]:
@@ -93,8 +108,8 @@ def user_request(spider: Spider, task: Task, item: ItemContext) -> Request:
         return request.copy() if LEG in request.meta else request
     url = item.data.get("url")
     if isinstance(url, str) and (task.download or ":" in url):
-        if task.download and url.partition(":")[0].strip().lower() not in _SCHEMES:
-            raise ItemGraphError(
+        if task.download and not schemes.is_web(url):
+            raise RefusedUrlError(
                 f"data['url'] is {url!r:.80}; by itself a task fetches http and https only, for an "
                 "item's URL may come from a website. If you mean it, give the task request="
             )

@@ -20,7 +20,7 @@ from scrapy_itemgraph.exceptions import (
     ItemGraphError,
     SessionExpired,
 )
-from scrapy_itemgraph.model.operations import Operation
+from scrapy_itemgraph.model.operations import CreateItem, Operation
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.throttle.download_gate import PostponedError
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
@@ -78,6 +78,7 @@ class SpiderOutput:
     logins: Logins
     has_tasks: bool
     callbacks: Mapping[str, Mapping[str, Any]]  # ITEMGRAPH_CALLBACKS: also options of errbacks
+    starts_at: Callable[[Any], None]  # takes each URL with which the project's own code begins
     most_of_snippet: int  # characters of a response that are kept with an error
 
     # Scrapes
@@ -304,6 +305,8 @@ class SpiderOutput:
     def from_start(self, output: Any) -> Any:
         """Pass on an item or a request of `start()`; an operation is committed by itself."""
         where = f"spider {self.spider.name}, start()"
+        if isinstance(output, CreateItem):
+            self.starts_at(output.data.get("url"))
         if isinstance(output, Operation):
             self.active.apply([self.checks.checked(output, None, where)], where)
             return None
@@ -311,6 +314,7 @@ class SpiderOutput:
             check_ttl(output.meta, where)
             self._check_target(output, where)
             output.meta[START] = True
+            self.starts_at(output.url)
             return output
         if self.has_tasks and output is not None and not is_item(output):
             raise foreign(output, where)

@@ -91,6 +91,7 @@ class Scrape:
             logins=self.neighbour,
             has_tasks=True,
             callbacks=callbacks or {},
+            starts_at=lambda _: None,
             most_of_snippet=100,
         )
         self.task = declared["parse"] if of_task else tasks.of_callback("parse_plain", {})
