@@ -25,6 +25,8 @@ class WorkerFeeds:
         self._crawl_id = crawl_id
         self._locks = locks
         self._led: set[int] = set()
+        self._names: list[str] = []
+        self._numbers: dict[int, int] = {}  # that feeds have now, by those that were given first
 
     async def register(self, names: Sequence[str]) -> list[FeedState]:
         """Let feeds take part in the run, each known by its name."""
@@ -33,20 +35,33 @@ class WorkerFeeds:
             crawls.own_crawl(connection, self._crawl_id)
             return feeds.register(connection, self._crawl_id, names)
 
-        return await self._call(register)
+        states = await self._call(register)
+        self._names = list(dict.fromkeys(names))
+        self._numbers = {state.id: state.id for state in states}
+        return states
+
+    def register_anew(self, connection: Connection) -> None:
+        """Let them take part again in a database that may lack them; see `worker_recovery`."""
+        if self._names:
+            crawls.own_crawl(connection, self._crawl_id)
+            states = feeds.register(connection, self._crawl_id, self._names)
+            numbers = [state.id for state in states]
+            feeds.fence(connection, numbers)
+            self._numbers = dict(zip(self._numbers, numbers, strict=True))
 
     async def lead(self, feed_id: int) -> FeedState | None:
         """Become the one that writes a feed, if nobody does; return how far it has come."""
-        if not await self._call(feeds.is_free, feed_id):
+        if not await self.is_free(feed_id):
             return None
-        if not await self._locks.take(feed_id):
+        number = self._numbers[feed_id]
+        if not await self._locks.take(number):
             return None
         self._led.add(feed_id)
-        return await self._call(feeds.take, feed_id)
+        return await self._call(feeds.take, number)
 
     async def is_free(self, feed_id: int) -> bool:
         """Tell whether nobody writes a feed, as of this moment."""
-        return await self._call(feeds.is_free, feed_id)
+        return await self._call(feeds.is_free, self._numbers[feed_id])
 
     async def led(self) -> set[int]:
         """Return the feeds that are still ours to write."""
@@ -64,12 +79,17 @@ class WorkerFeeds:
     ) -> list[FeedItem]:
         """Return what is not written yet, and with `with_written` what is, by number."""
         return await self._call(
-            feeds.read, feed_id, after_id=after_id, limit=limit, with_written=with_written, hot=True
+            feeds.read,
+            self._numbers[feed_id],
+            after_id=after_id,
+            limit=limit,
+            with_written=with_written,
+            hot=True,
         )
 
     async def count(self, feed_id: int, most: int) -> int:
         """Count what is not written yet, up to `most`."""
-        return await self._call(feeds.count, feed_id, most, hot=True)
+        return await self._call(feeds.count, self._numbers[feed_id], most, hot=True)
 
     async def advance(
         self, state: FeedState, written: Sequence[int] = (), *, whole: bool = False
@@ -82,7 +102,7 @@ class WorkerFeeds:
 
         def mark(connection: Connection) -> None:
             crawls.own_crawl(connection, self._crawl_id)
-            feeds.mark_run(connection, self._crawl_id, feed_id)
+            feeds.mark_run(connection, self._crawl_id, self._numbers[feed_id])
 
         await self._call(mark)
 

@@ -209,8 +209,10 @@ class WorkerGraph(WorkerUpkeep):
         self._take_worker(self._register_process(connection))
         self._heartbeat.take_number(self.worker_id)
 
-    def register_callbacks_anew(self, connection: Connection) -> None:
-        """Register plain callbacks that the database lacks; see `worker_recovery`."""
+    def register_missing(self, connection: Connection) -> None:
+        """Register plain callbacks and feeds that the database lacks; see `worker_recovery`."""
+        if hasattr(self, "feeds"):  # else it is not open yet
+            self.feeds.register_anew(connection)
         if self.callbacks and self._of_callback is not None:
             known = stored_tasks.register_callbacks(
                 connection,

@@ -54,8 +54,8 @@ class Registered(Protocol):
     def register_anew(self, connection: Connection) -> None:
         """Register tasks and worker in a database that knows neither."""
 
-    def register_callbacks_anew(self, connection: Connection) -> None:
-        """Register plain callbacks that the database lacks."""
+    def register_missing(self, connection: Connection) -> None:
+        """Register plain callbacks and feeds that the database lacks."""
 
 
 @dataclass(kw_only=True)
@@ -108,7 +108,7 @@ class WorkerRecovery:
         if not found.has_worker:
             found.is_back, found.has_start = True, False
             await run(self._registered.register_anew)
-        await run(self._registered.register_callbacks_anew)
+        await run(self._registered.register_missing)
         if self.memory is not None:
             known = self.memory.limits()
             self.memory.renumber(

@@ -55,6 +55,8 @@ TAKE = text("""
     RETURNING uri, batch, count, size, mark
 """)
 
+FENCE = text("UPDATE feeds SET token = NULL WHERE id = ANY (CAST(:feeds AS int[]))")
+
 ADVANCE = text("""
     UPDATE feeds SET uri = :uri, batch = :batch, count = :count, size = :size, mark = :mark
     WHERE id = :feed AND token = :token
@@ -140,6 +142,11 @@ def take(connection: Connection, feed_id: int) -> FeedState | None:
     token = uuid.uuid4()
     row = connection.execute(TAKE, {"feed": feed_id, "token": token}).first()
     return None if row is None else FeedState(id=feed_id, token=token, **row._asdict())
+
+
+def fence(connection: Connection, feed_ids: Sequence[int]) -> None:
+    """Have whoever writes these feeds look first how far they have come, see `take`."""
+    connection.execute(FENCE, {"feeds": list(feed_ids)})
 
 
 def advance(

@@ -5,20 +5,24 @@ What it lacks is fetched again, by the workers that went on meanwhile.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import json
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import oracle
 import psycopg
 import pytest
 import servers
+import sites
 from projects import Project, until
 
 from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
 PAGES = 250
 WARNING = "WARNING: The database went back: "
@@ -60,6 +64,27 @@ class S(scrapy.Spider):
         return self.parse(response)
 """
 
+KEPT = f"""
+{LINKS}
+
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        yield scrapy.Request(SITE + "/page/0")  # known by its URL: fetched once
+
+    def parse(self, response):
+        number = int(response.url.rpartition("/")[2])
+        yield {{"page": number}}
+        for link in links(number):
+            yield response.follow(f"/page/{{link}}")
+"""
+
+FEEDS = """
+ITEMGRAPH_KEEP_ITEMS = True
+FEEDS = {"kept.jl": {"format": "jsonlines"}}
+"""
+
 SETTINGS = """
 DOWNLOAD_DELAY = 0.01
 ITEMGRAPH_COMMIT_INTERVAL = 0.02
@@ -68,9 +93,52 @@ ITEMGRAPH_COMMIT_INTERVAL = 0.02
 DONE = "SELECT count(DISTINCT item_id) FROM results WHERE completed_at IS NOT NULL"
 
 
+class HeldSite(sites.Site):
+    """A site that answers nothing while it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer.set()
+
+    def respond(self, *given):
+        """Answer once that is allowed."""
+        self.may_answer.wait(60)
+        return super().respond(*given)
+
+
+@dataclass
+class Scene:
+    """A crawl, the server that it begins on, and what becomes of that.
+
+    `behind` is how many pages are done by then of which the next server knows, `fall` how many are
+    when the first one ends.
+    """
+
+    primary: servers.Server
+    site: HeldSite
+    behind: int
+    fall: int
+
+    def until_done(self, pages: int) -> None:
+        """Wait until so many pages are done."""
+        with psycopg.connect(self.primary.url, autocommit=True) as witness:
+            until(lambda: witness.execute(DONE).fetchone()[0] >= pages)
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Have nothing more done meanwhile than what is under way."""
+        self.until_done(self.behind)
+        self.site.may_answer.clear()
+        try:
+            yield
+        finally:
+            self.site.may_answer.set()
+
+
 @contextmanager
-def promoted(primary: servers.Server, until_done: Callable[[int], None], behind: int, fall: int):
+def promoted(scene: Scene):
     """Let a standby fall behind, the primary go on, be killed, and the standby be promoted."""
+    primary = scene.primary
     with servers.standby(primary, is_synchronous=False) as standby:
         url = (
             f"postgresql://postgres:open%20sesame@127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
@@ -78,9 +146,9 @@ def promoted(primary: servers.Server, until_done: Callable[[int], None], behind:
         )
 
         def happen() -> servers.Server:
-            until_done(behind)
-            standby.fall_behind()
-            until_done(fall)
+            with scene.standing_still():
+                standby.fall_behind()
+            scene.until_done(scene.fall)
             primary.kill()
             standby.promote()
             return standby
@@ -89,31 +157,25 @@ def promoted(primary: servers.Server, until_done: Callable[[int], None], behind:
 
 
 @contextmanager
-def restored(primary: servers.Server, until_done: Callable[[int], None], behind: int, fall: int):
+def restored(scene: Scene):
     """Take a backup, let the crawl go on, and start the backup in the place of the server."""
-    copies = []
+    with ExitStack() as stack:
 
-    def happen() -> servers.Server:
-        until_done(behind)
-        copy = servers.backup(primary)
-        copies.append(copy)
-        server = copy.__enter__()
-        until_done(fall)
-        primary.kill()
-        server.start()
-        return server
+        def happen() -> servers.Server:
+            with scene.standing_still():
+                copy = stack.enter_context(servers.backup(scene.primary))
+            scene.until_done(scene.fall)
+            scene.primary.kill()
+            copy.start()
+            return copy
 
-    try:
-        yield primary.url, happen
-    finally:
-        for copy in copies:
-            copy.__exit__(None, None, None)
+        yield scene.primary.url, happen
 
 
 class Case(NamedTuple):
-    """What is crawled by how many workers, and when, by pages done, what happens."""
+    """What happens when, by pages done, to how many workers of which spider."""
 
-    how: Callable[..., AbstractContextManager[tuple[str, Callable[[], servers.Server]]]]
+    how: Callable[[Scene], AbstractContextManager[tuple[str, Callable[[], servers.Server]]]]
     spider: str
     workers: int
     behind: int
@@ -123,8 +185,8 @@ class Case(NamedTuple):
 CASES = [
     Case(promoted, TASKS, 2, 40, 80),
     Case(restored, PLAIN, 2, 40, 150),
-    Case(promoted, PLAIN, 1, 5, 20),
-    Case(promoted, PLAIN, 3, 100, 130),
+    Case(promoted, PLAIN, 1, 5, 40),
+    Case(promoted, PLAIN, 3, 100, 140),
     Case(restored, TASKS, 1, 60, 200),
     Case(restored, TASKS, 3, 5, 120),
 ]
@@ -134,23 +196,34 @@ CASES = [
     "case",
     [pytest.param(one, marks=pytest.mark.slow if one not in CASES[:2] else ()) for one in CASES],
 )
-def test_what_a_database_lacks_that_went_back_is_fetched_again(tmp_path, site, case: Case):
+def test_what_a_database_lacks_that_went_back_is_fetched_again(tmp_path, case: Case):
     """All pages are there in the end, nothing is outstanding, and the workers end by themselves."""
+    crawl(tmp_path, case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [promoted, restored])
+def test_a_kept_feed_of_lines_is_cut_to_what_the_database_knows_of_it(tmp_path, how):
+    """Of a database that went back, each item is in the feed once in the end."""
+    crawl(tmp_path, Case(how, KEPT, 2, 50, 150), FEEDS)
+
+    lines = (tmp_path / "kept.jl").read_text().splitlines()
+    assert sorted(json.loads(line)["page"] for line in lines) == list(range(PAGES))
+
+
+def crawl(directory: Path, case: Case, settings: str = "") -> None:
+    """Crawl while it happens, and check what is there in the end."""
     with (
         servers.own_postgres() as primary,
-        psycopg.connect(primary.url, autocommit=True) as witness,
+        sites.site(HeldSite) as site,
+        case.how(Scene(primary, site, case.behind, case.fall)) as (url, happen),
     ):
-
-        def until_done(pages: int) -> None:
-            until(lambda: witness.execute(DONE).fetchone()[0] >= pages, project.log)
-
-        with case.how(primary, until_done, case.behind, case.fall) as (url, happen):
-            project = Project(tmp_path, url, site.url).write(case.spider, SETTINGS)
-            started = [project.start("crawl", "s")]
-            until(lambda: site.hits["/page/3"] > 0, project.log)
-            started += [project.start("crawl", "s") for _ in range(case.workers - 1)]
-            server = happen()
-            check(server, [project.finish(process) for process in started])
+        project = Project(directory, url, site.url).write(case.spider, SETTINGS + settings)
+        started = [project.start("crawl", "s")]
+        until(lambda: site.hits["/page/3"] > 0, project.log)
+        started += [project.start("crawl", "s") for _ in range(case.workers - 1)]
+        server = happen()
+        check(server, [project.finish(process) for process in started])
 
 
 def check(server: servers.Server, runs: list) -> None:
