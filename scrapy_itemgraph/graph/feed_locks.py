@@ -13,7 +13,7 @@ import psycopg
 import sqlalchemy as sa
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
-from scrapy_itemgraph.postgres import backend_activity, sessions
+from scrapy_itemgraph.postgres import backend_activity, engine, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,10 +26,9 @@ _UNLOCK = sa.text(f"SELECT pg_advisory_unlock({_KEY}, :feed)")
 _LOCK_IN_TRANSACTION = f"SELECT pg_try_advisory_xact_lock({_KEY}, %s)"
 
 # For a transaction that goes on, and holds locks behind a transaction pooler, too.
-_NO_TIMEOUTS = """
+_NO_TIMEOUTS = f"""
     SELECT set_config('idle_in_transaction_session_timeout', '0', true),
-        CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
-            THEN set_config('transaction_timeout', '0', true) END"""
+        {engine.NO_TRANSACTION_TIMEOUT}"""
 
 _SILENCE = 10.0  # seconds until a connection that does not answer is lost, as in `LASTING`
 

@@ -43,7 +43,8 @@ class ItemCalls(Calls):
         while numbers := self._of_crawl(
             stored_items.item_ids, after=after, limit=crawl_reports.STEP
         ):
-            yield from self._call(partial(stored_items.snapshots, item_ids=numbers)).values()
+            found = self._call(partial(stored_items.snapshots, item_ids=numbers))
+            yield from (found[number] for number in numbers if number in found)
             after = numbers[-1]
 
     def results(self, name: str) -> list[ResultSnapshot]:

@@ -46,6 +46,9 @@ FROM unnest(CAST(%s AS int[]), CAST(%s AS timestamptz[])) AS lost(pid, begun_at)
 JOIN pg_stat_activity a ON a.pid = lost.pid AND a.xact_start = lost.begun_at
 WHERE a.state LIKE 'idle in transaction%%' OR a.wait_event = 'ClientRead'"""
 
+# psycopg reads moments in no other style; behind a pooler nothing is set for a session.
+STYLE = "SELECT set_config('DateStyle', 'ISO, MDY', true)"
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -95,7 +98,9 @@ async def _ask(
         async with asyncio.timeout(seconds):
             connection = await psycopg.AsyncConnection.connect(autocommit=True, **connect)
         with cut_after(seconds, connection):
-            return await (await connection.execute(statement, given)).fetchall()
+            async with connection.transaction():
+                await connection.execute(STYLE)
+                return await (await connection.execute(statement, given)).fetchall()
     except (psycopg.Error, OSError, TimeoutError):
         return None
     finally:

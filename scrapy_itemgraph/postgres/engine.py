@@ -42,6 +42,7 @@ APPLICATION = "scrapy-itemgraph"
 
 CONNECT_ARGUMENTS: dict[str, Any] = {
     "application_name": APPLICATION,
+    "client_encoding": "UTF8",  # a role may have another, which cannot say every text
     "connect_timeout": 10,
     "keepalives": 1,
     "keepalives_idle": 30,
@@ -50,13 +51,21 @@ CONNECT_ARGUMENTS: dict[str, Any] = {
     "tcp_user_timeout": 60_000,
 }
 
-# What every transaction relies on, whatever the server, database or role have as default.
-BEGIN = """\
+# PostgreSQL has it from 17 on, and refuses to set what it does not know.
+NO_TRANSACTION_TIMEOUT = """\
+CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+        THEN set_config('transaction_timeout', '0', true) END"""
+
+# What every transaction relies on, whatever the server, database or role have as default: psycopg
+# reads moments and periods in one style alone, and a null in an array may be the text NULL.
+BEGIN = f"""\
 SELECT pg_backend_pid(), set_config('synchronous_commit', 'on', true),
-    set_config('TimeZone', 'UTC', true),
-    set_config('lock_timeout', '{lock:.0f}', true),
+    set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO, MDY', true),
+    set_config('IntervalStyle', 'postgres', true), set_config('array_nulls', 'on', true),
+    set_config('extra_float_digits', '1', true), {NO_TRANSACTION_TIMEOUT},
+    set_config('lock_timeout', '{{lock:.0f}}', true),
     set_config('statement_timeout', '0', true),
-    set_config('idle_in_transaction_session_timeout', '{idle:.0f}', true),
+    set_config('idle_in_transaction_session_timeout', '{{idle:.0f}}', true),
     extract(epoch FROM pg_postmaster_start_time()) AS server"""
 
 # Plans that do not depend on statistics (docs/decisions; trials P2).

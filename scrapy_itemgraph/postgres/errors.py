@@ -83,7 +83,8 @@ REASONS = (
         "read-only transaction|session is read-only|server is in hot standby mode",
         "takes no writes",
         "It is a standby, or just becoming the primary; use the primary's address, or name both "
-        "with target_session_attrs=read-write",
+        "with target_session_attrs=read-write. On a primary, default_transaction_read_only is on "
+        "for the database or the role",
     ),
     _Reason(
         (),

@@ -22,12 +22,12 @@ from scrapy_itemgraph.exceptions import (
     DatabaseStartingError,
     DatabaseUnavailableError,
 )
-from scrapy_itemgraph.graph import WorkerGraph
+from scrapy_itemgraph.graph import ItemGraph, WorkerGraph
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.postgres import backend_activity, errors, urls
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import errors, urls
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.settings import Settings
 
@@ -37,9 +37,13 @@ SHOW = sa.text(
     "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'),"
     " current_setting('TimeZone'), current_setting('application_name'),"
     " current_setting('lock_timeout'), current_setting('statement_timeout'),"
-    " current_setting('idle_in_transaction_session_timeout')"
+    " current_setting('idle_in_transaction_session_timeout'), current_setting('DateStyle'),"
+    " current_setting('IntervalStyle'), current_setting('array_nulls'),"
+    " current_setting('extra_float_digits'), current_setting('client_encoding'),"
+    " coalesce(current_setting('transaction_timeout', true), '0')"
 )
 EXPECTED = ("read committed", "on", "UTC", "scrapy-itemgraph", "0", "0", "0")
+EXPECTED += ("ISO, MDY", "postgres", "on", "1", "UTF8", "0")
 RAISE = "DO $$ BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '{}'; END $$"
 
 
@@ -161,6 +165,11 @@ def test_every_transaction_sets_what_it_relies_on(database):
         "lock_timeout": "200ms",
         "statement_timeout": "5s",
         "idle_in_transaction_session_timeout": "5s",
+        "DateStyle": "German",
+        "IntervalStyle": "iso_8601",
+        "array_nulls": "off",
+        "extra_float_digits": "-15",
+        "client_encoding": "LATIN1",
     }
     name = urls.normalise_url(database).database
     engine = engines.sync_engine(database)
@@ -177,6 +186,63 @@ def test_every_transaction_sets_what_it_relies_on(database):
         assert raw.execute("SHOW synchronous_commit").fetchone() == ("off",)
         raw.rollback()
     engine.dispose()
+
+
+def test_a_transaction_timeout_of_the_database_ends_no_transaction(database, engine):
+    """PostgreSQL has it from 17 on; neither the crawl's transactions nor a command's know it."""
+    with engine.begin() as connection:
+        if engines.server_version(connection) < 17:
+            pytest.skip("PostgreSQL has no transaction_timeout before 17")
+        name = urls.normalise_url(database).database
+        connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET transaction_timeout = '1s'")
+    engine.dispose()
+    long = sa.text("SELECT count(*) FROM pg_sleep(1.5)")
+
+    async def awaited():
+        engine = engines.async_engine(database, pool_size=1)
+        async with engine.begin() as connection:
+            count = await connection.run_sync(sa.Connection.scalar, long)
+        await engine.dispose()
+        return count
+
+    with engine.begin() as connection:
+        assert connection.scalar(long) == 1
+        raw = connection.connection.dbapi_connection
+    assert asyncio.run(awaited()) == 1
+    with pytest.raises(psycopg.errors.TransactionTimeout):
+        raw.execute("SELECT pg_sleep(20)")
+
+
+def test_a_database_that_is_read_only_by_default_is_named_as_one(database, engine):
+    """What somebody made read-only stays so, and the error says where that is set."""
+    with engine.begin() as connection:
+        name = urls.normalise_url(database).database
+        connection.exec_driver_sql(
+            f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'
+        )
+    engine.dispose()
+
+    with (
+        pytest.raises(DatabaseUnavailableError, match="default_transaction_read_only is on"),
+        errors.translated(database),
+        engine.begin() as connection,
+    ):
+        connection.exec_driver_sql("INSERT INTO crawls (name) VALUES ('none')")
+
+
+def test_a_server_is_asked_what_it_does_whatever_its_style_of_dates(database, engine):
+    """The moment at which a transaction was begun is read, and found again."""
+    with engine.begin() as connection:
+        name = urls.normalise_url(database).database
+        connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET DateStyle = 'SQL, DMY'")
+    connect = engines.connect_arguments(engine)
+
+    with engine.begin() as connection:
+        process = connection.info[engines.PROCESS]
+        begun = connection.scalar(sa.text("SELECT now()"))
+        found = asyncio.run(backend_activity.look(connect, [process], 10))
+
+    assert found[process].begun_at == begun
 
 
 def test_the_async_engine_sets_the_same(database):
@@ -506,22 +572,33 @@ def test_a_password_with_an_at_sign_is_not_shown():
     assert "word" not in str(caught.value).replace("password", "")
 
 
-def test_a_database_that_cannot_hold_every_text_is_refused(server_url):
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+@pytest.mark.parametrize("way", ["a crawl", "a command", "migrate"])
+def test_a_database_that_cannot_hold_every_text_is_refused(server_url, encoding, way):
     """A database in another encoding than UTF-8 is refused before anything is stored."""
+    name = f"itemgraph_test_{uuid.uuid4().hex}"
     url = urls.normalise_url(server_url)
     admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with admin.connect() as connection:
         connection.exec_driver_sql(
-            "CREATE DATABASE itemgraph_test_latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+            f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
         )
-    engine = engines.sync_engine(url.set(database="itemgraph_test_latin"))
+    other = url.set(database=name).render_as_string(hide_password=False)
 
-    with engine.connect() as connection, pytest.raises(DatabaseError, match="LATIN1"):
-        engines.check_version(connection)
+    async def run():
+        async with crawling(other, auto_migrate=True):
+            pass
 
-    engine.dispose()
+    ways = {
+        "a crawl": lambda: asyncio.run(run()),
+        "a command": lambda: ItemGraph.open(other, "books").__enter__(),
+        "migrate": lambda: ItemGraph.migrate(other),
+    }
+    with pytest.raises(DatabaseError, match=f"encoding is {encoding}, which cannot hold"):
+        ways[way]()
+
     with admin.connect() as connection:
-        connection.exec_driver_sql("DROP DATABASE itemgraph_test_latin")
+        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.mark.parametrize(
