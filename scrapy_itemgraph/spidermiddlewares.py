@@ -69,6 +69,7 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
                     extra={"action": "start_failed"},
                 )
             if await worker.is_over():
+                worker.check_start()
                 break
             start = worker.spider.start()
         if worker.failure is not None:

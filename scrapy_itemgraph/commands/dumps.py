@@ -15,8 +15,8 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.tools import bulk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import BinaryIO
+    from collections.abc import Iterator
+    from typing import IO, BinaryIO
 
     from scrapy_itemgraph.commands.command import Call
 
@@ -34,18 +34,28 @@ _FILE = "of JSON lines; compressed if it ends in .gz"
 def dump(call: Call) -> None:
     """Write a whole crawl to a file, as it is at one moment, while workers go on.
 
+    Its owner alone may read the file.
     Everything but claims, cookies and limits: items, names, tags, data, results, failures,
     attempts, work, scraped items and the spider's state. `load` makes the same crawl of it.
     """
     count = 0
     with (
         call.graph(crawl=call.given.crawl) as graph,
-        streams.written(call.given.output, is_compressed=call.given.output.endswith(".gz")) as file,
+        streams.written(
+            call.given.output,
+            is_compressed=call.given.output.endswith(".gz"),
+            is_private=True,
+        ) as file,
         call.progress("dump", "lines") as progress,
     ):
         for line in graph.dump(blobs=call.given.blobs):
-            file.write(line.encode() + b"\n")
+            written = file.write(line.encode() + b"\n")
             count += 1
+            if written > streams.LINE_BYTES:
+                call.note(
+                    f"scrapy itemgraph: line {count} of the dump has {written:,} bytes; `load` "
+                    f"takes lines of up to {streams.LINE_BYTES:,}"
+                )
             if count % _NOW_AND_THEN == 0:
                 progress.reach(count)
     told = f"{count:,} lines of the crawl {graph.crawl!r} to {call.given.output}"
@@ -65,7 +75,7 @@ def load(call: Call) -> None:
     before it is whole, and nothing of it stays if anything is wrong.
     """
     with streams.opened(call.given.file) as file, _whole(call.given.file):
-        lines = (line.decode() for line in _uncompressed(call.given.file, file))
+        lines = (line.decode() for line in streams.lines_of(_uncompressed(call.given.file, file)))
         first = next(lines, "")
         with (
             call.graph(crawl=call.crawl or _name(first), may_create=True) as graph,
@@ -82,8 +92,8 @@ def load(call: Call) -> None:
     call.write({"crawl": graph.crawl, **counts}, [printing.clean(f"{graph.crawl}: {told}")])
 
 
-def _uncompressed(name: str, file: BinaryIO) -> Iterable[bytes]:
-    return gzip.open(file) if name.endswith(".gz") else file
+def _uncompressed(name: str, file: BinaryIO) -> IO[bytes]:
+    return gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file  # type: ignore[return-value]
 
 
 def _name(first: str) -> str | None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.exceptions import (
@@ -53,8 +53,13 @@ def opened(file: str) -> AbstractContextManager[BinaryIO]:
 
 
 @contextmanager
-def written(name: str, *, is_compressed: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file that stands under its name only when it is whole."""
+def written(
+    name: str, *, is_compressed: bool = False, is_private: bool = False
+) -> Iterator[IO[bytes]]:
+    """Open a file that stands under its name only when it is whole.
+
+    Nobody but its owner may read one that is private.
+    """
     if name == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -62,8 +67,10 @@ def written(name: str, *, is_compressed: bool = False) -> Iterator[IO[bytes]]:
     target = Path(name)
     part = target if target.exists() and not target.is_file() else Path(f"{name}.part")  # a pipe
     try:
-        file: IO[bytes]
-        with gzip.open(part, "wb") if is_compressed else part.open("wb") as file:  # type: ignore[assignment]
+        if is_private and part != target:
+            part.unlink(missing_ok=True)  # which may be wider open
+        opener = _open_private if is_private else None
+        with open(part, "wb", opener=opener) as plain, _packed(plain, is_compressed) as file:
             yield file
             file.flush()
             if part != target:
@@ -77,6 +84,32 @@ def written(name: str, *, is_compressed: bool = False) -> Iterator[IO[bytes]]:
     finally:
         if part != target:
             part.unlink(missing_ok=True)
+
+
+def _packed(file: IO[bytes], is_compressed: bool) -> AbstractContextManager[IO[bytes]]:
+    """Return a file to write to, which compresses what goes to `file`, if it is."""
+    if not is_compressed:
+        return nullcontext(file)
+    return cast("AbstractContextManager[IO[bytes]]", gzip.GzipFile(fileobj=file, mode="wb"))
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    """Go through the lines of a file.
+
+    Raises:
+        OperationError: naming a line that is longer than any that is read.
+
+    """
+    number = 0
+    while line := file.readline(LINE_BYTES + 1):
+        number += 1
+        if len(line) > LINE_BYTES:
+            raise OperationError(f"line {number}: it has more than {LINE_BYTES:,} bytes")
+        yield line
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +214,10 @@ class Stream:
             yield Chunk(prepare(Checked(read), names), first or 1, last, self._seen)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        number = 0
-        while line := self._given.readline(LINE_BYTES + 1):
-            number += 1
+        for number, line in enumerate(lines_of(self._given), 1):
             self._seen += len(line)
-            if number < self._call.given.first or not line.strip():
-                continue
-            if len(line) > LINE_BYTES:
-                raise OperationError(f"line {number}: it has more than {LINE_BYTES:,} bytes")
-            yield number, line
+            if number >= self._call.given.first and line.strip():
+                yield number, line
 
     def _apply(self, graph: ItemGraph, chunk: Chunk) -> list[Note]:
         self._first = chunk.first

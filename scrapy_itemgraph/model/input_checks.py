@@ -12,6 +12,7 @@ from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError, Operat
 
 MAX_ID_BYTES = 8192
 MAX_TAG_BYTES = 1000
+MAX_CRAWL_BYTES = 255
 MAX_TTL = timedelta(days=36525)
 MAX_DEPTH = 100
 _LONG = 2**63
@@ -55,6 +56,28 @@ def check_tag(value: Any, what: str = "tag") -> str:
             "shorten its name, and keep the long form in its value or in the item's data"
         )
     return tag
+
+
+class CrawlNameError(InvalidIdError):
+    """The name is too long for a crawl's."""
+
+
+def check_crawl(value: Any) -> str:
+    """Return `value` when it can be a crawl's name: as an id, but of 255 bytes at most.
+
+    Raises:
+        CrawlNameError: it is too long.
+        InvalidIdError: it is no text that can be stored.
+
+    """
+    name = check_id(value, "the crawl's name")
+    size = len(name.encode())
+    if size > MAX_CRAWL_BYTES:
+        raise CrawlNameError(
+            f"the crawl's name has {size:,} bytes, more than {MAX_CRAWL_BYTES}: {name[:60]!r}…; "
+            "shorten it (ITEMGRAPH_CRAWL, --crawl)"
+        )
+    return name
 
 
 def _is_plain_text(value: Any) -> bool:

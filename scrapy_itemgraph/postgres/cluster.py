@@ -8,7 +8,6 @@ them lives nobody else gets it, whatever `postmaster.pid` says.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -41,6 +40,7 @@ START_TIMEOUT = 300  # seconds; recovery after a hard stop reads up to max_wal_s
 SILENCE_TIMEOUT = 60
 STOP_TIMEOUT = 120
 SOCKET_PATH_LIMIT = 103  # bytes, the least of the systems we know
+SOCKET_PREFIX = "itemgraph-"  # of the names of directories for sockets alone
 LOG_LIMIT = 10_000_000
 # Of a large graph's indexes, which are written at random, what does not fit is read and written
 # for each new item. What a small graph does not need is never touched, and takes no memory.
@@ -225,7 +225,8 @@ class Cluster:
         usable = self._usable_programs()
         self._check_run(
             usable / "initdb",
-            *("-D", ".", "-U", ROLE, "--auth=trust", "--encoding=UTF8", "--locale=C"),
+            *("-D", ".", "-U", ROLE, "--auth-local=trust", "--auth-host=reject"),
+            *("--encoding=UTF8", "--locale=C"),
             *(BUILTIN_LOCALE if self.installed.version >= BUILTIN_SINCE else ()),
             directory=new,
         )
@@ -331,32 +332,44 @@ class Cluster:
         # A comma separates directories for PostgreSQL and hosts for its clients.
         if _fits_socket(self.data) and not re.search(r"[,\"'\\\n]", str(self.data)):
             return self.data
-        name = f"itemgraph-{hashlib.sha256(os.fsencode(self.data)).hexdigest()[:16]}"
+        if (kept := self._kept_socket_directory()) is not None:
+            return kept
         parents = [Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve()]  # noqa: S108
-        # Where those who use a server that died know it to be.
-        if (died := self._postmaster()) and Path(died.socket_directory).name == name:
-            parents.insert(0, Path(died.socket_directory).parent)
         for parent in parents:
-            if _fits_socket(parent / name) and (
+            if _fits_socket(parent / f"{SOCKET_PREFIX}{'x' * 8}") and (
                 self.account is None or system_user.can_pass(self.account, parent)
             ):
-                return self._private(parent / name)
+                # Of a name that nobody knows before, so that nobody can have made it.
+                made = Path(tempfile.mkdtemp(prefix=SOCKET_PREFIX, dir=parent))
+                self._hand_over(made)
+                return made
         raise exceptions.EmbeddedServerError(
             f"PostgreSQL can have no socket in {self.data}, for the path is too long or too odd, "
             f"nor in {' or '.join(map(str, parents))}. Set ITEMGRAPH_DATA_DIR to a shorter path."
         )
 
-    def _private(self, path: Path) -> Path:
-        with suppress(FileExistsError):
+    def _kept_socket_directory(self) -> Path | None:
+        """Return where those who use a server that died know its socket to be, if it is private."""
+        if (died := self._postmaster()) is None:
+            return None
+        path = Path(died.socket_directory)
+        if not path.name.startswith(SOCKET_PREFIX):
+            return None
+        # Made again where somebody has cleaned up: who waits for the server looks there.
+        with suppress(OSError):
             self._make_private(path)
-        status = path.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
-            raise exceptions.EmbeddedServerError(f"{path} is no private directory; remove it.")
-        system_user.check_owner(path, self.owner)
-        return path
+        try:
+            status = path.lstat()
+        except OSError:
+            return None
+        is_private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+        return path if is_private and status.st_uid == self.owner else None
 
     def _make_private(self, path: Path) -> None:
         path.mkdir(mode=0o700)
+        self._hand_over(path)
+
+    def _hand_over(self, path: Path) -> None:
         if self.account:
             os.chown(path, self.account.pw_uid, self.account.pw_gid)
 

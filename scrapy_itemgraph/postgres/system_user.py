@@ -17,7 +17,8 @@ from scrapy_itemgraph.tools import locks, logs
 logger = logs.logger(__name__)
 
 SYSTEM_USER = "pgserver"  # who PostgreSQL runs as when we are root, which it refuses
-_ACCOUNTS = Path("/etc/passwd")  # `useradd` renames another into its place, under other locks
+# Root's own: what others may open, they may lock for ever, as they may /etc/passwd.
+_LOCK = Path("/var/lib/scrapy-itemgraph/account.lock")
 
 
 def system_account() -> pwd.struct_passwd:
@@ -25,10 +26,14 @@ def system_account() -> pwd.struct_passwd:
     with suppress(KeyError):
         return pwd.getpwnam(SYSTEM_USER)
     # Two `useradd` at once succeed both, and the second gives the account another number.
-    with locks.locked(_ACCOUNTS):
-        with suppress(KeyError):
-            return pwd.getpwnam(SYSTEM_USER)
-        _make_account()
+    try:
+        _make_lock_directory()
+        with locks.locked(_LOCK):
+            with suppress(KeyError):
+                return pwd.getpwnam(SYSTEM_USER)
+            _make_account()
+    except OSError as error:
+        logger.warning("%s cannot be locked: %s", _LOCK, error)
     with suppress(KeyError):
         return pwd.getpwnam(SYSTEM_USER)
     raise exceptions.EmbeddedServerError(
@@ -36,6 +41,15 @@ def system_account() -> pwd.struct_passwd:
         f"it (`useradd --system {SYSTEM_USER}`), run as another user, or set "
         "ITEMGRAPH_DATABASE_URL."
     )
+
+
+def _make_lock_directory() -> None:
+    """Make the directory of the lock, as that of clusters that stand apart is."""
+    directory = _LOCK.parent
+    if not directory.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o755)
+    check_owner(directory, os.geteuid())
 
 
 def _make_account() -> None:

@@ -116,6 +116,7 @@ class Gate:
         self._timer: asyncio.TimerHandle | None = None
         self._closing_since: float | None = None
         self._is_over = False
+        self._rests_until = -math.inf  # a moment of time.monotonic
         self._blocked: set[Limiter] = set()  # slots
         self._slots: Mapping[str, Slot] = {}  # Scrapy's
         self._said: dict[tuple[str, str], float] = {}
@@ -192,7 +193,7 @@ class Gate:
         if not lane:
             return
         now = time.monotonic()
-        if not self._waiting and self._listener.is_alive and _ready_at(lane, now) <= now:
+        if not self._waiting and self._listener.is_alive and self._ready_at(lane, now) <= now:
             _reserve(lane, now)
             return
         waiter = _Waiter(lane, request, leg)
@@ -241,7 +242,7 @@ class Gate:
             self._blocked = {limiter for limiter in self._blocked if limiter.blocked_until > now}
         soonest = math.inf
         for waiter in list(self._waiting):
-            at = _ready_at(waiter.lane, now)
+            at = self._ready_at(waiter.lane, now)
             if not is_alive:
                 if self._closing_since is not None:
                     self._put_off(waiter)
@@ -255,6 +256,14 @@ class Gate:
                 soonest = min(soonest, at)
         self._look_again(soonest, now)
         self._listener.more_may_start()
+
+    def rest(self, seconds: float) -> None:
+        """Let no download start for a while: this process could not do it."""
+        self._rests_until = time.monotonic() + seconds
+        self.pump()
+
+    def _ready_at(self, lane: Lane, now: float) -> float:
+        return max(self._rests_until, *(limiter.ready_at(now) for limiter in lane))
 
     def _is_too_late(self, at: float, now: float) -> bool:
         """Whether the spider closes, and would wait for long for a request's turn."""
@@ -327,10 +336,6 @@ class Gate:
         self._is_over = True
         for waiter in list(self._waiting):
             self._turn_away(waiter)
-
-
-def _ready_at(lane: Lane, now: float) -> float:
-    return max(limiter.ready_at(now) for limiter in lane)
 
 
 def _reserve(lane: Lane, now: float) -> None:

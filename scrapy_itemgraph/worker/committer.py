@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.tallies import NO_TASK
@@ -44,6 +44,35 @@ _STATS = {
 }
 
 
+class StartTally:
+    """Counts what became of what `start()` yielded, each of which is committed by itself."""
+
+    def __init__(self) -> None:
+        self._failed = 0
+        self._last = ""
+        self._is_any_stored = False
+
+    def add(self, changeset: Changeset, applied: Applied) -> None:
+        """Take note of a changeset's end, unless it is of a claim."""
+        if changeset.claim is not None:
+            return
+        if applied.error is None:
+            self._is_any_stored = True
+            return
+        self._failed += 1
+        self._last = str(applied.error)
+
+    @property
+    def failure(self) -> str | None:
+        """What to say where all of it was refused; None where something was stored."""
+        if self._is_any_stored or not self._failed:
+            return None
+        return (
+            f"Nothing of what start() yielded could be stored ({self._failed} failed, see above; "
+            f"the last: {self._last})"
+        )
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Committer:
     """Commits in batches: at once when nothing is left to hand out, else as they gather.
@@ -65,6 +94,7 @@ class Committer:
     tallies: Tallies
     interval: float
     before_commit: Sequence[Callable[[], Awaitable[None]]] = ()
+    of_start: StartTally = field(default_factory=StartTally)
 
     async def run(self) -> None:
         """Commit until the outbox is stopped; never stops within a transaction."""
@@ -116,6 +146,7 @@ class Committer:
         for entry, result in zip(batch, applied, strict=True):
             made = await self._report_notes(entry.where, result, counts)
             self._tally(entry, result, made)
+            self.of_start.add(entry.changeset, result)
             counts.update(_report(entry.changeset, entry.where, result))
             if entry.execution is not None:
                 has_freed = self.graph.names_freed != freed

@@ -43,6 +43,7 @@ from scrapy_itemgraph.worker.spider import (
 )
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
+from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
 from scrapy_itemgraph.worker.spider.egress import Egress
@@ -265,6 +266,7 @@ class Worker:
             self.gate,
             self.checks,
             FailurePolicy(crawler.settings, max_retry_after=settings.max_retry_after),
+            Descriptors(),
             self.enqueuer,
             EarlyLinks(crawler, identities, duplicates, self.enqueuer, has_tasks=bool(self.tasks)),
             self.logins,
@@ -419,6 +421,11 @@ class Worker:
         await self._guarded(self.sow())
         self.enqueuer.identities.start_again()
         return False
+
+    def check_start(self) -> None:
+        """Have the crawl end as one that failed, if nothing of its start could be stored."""
+        if self.is_open and (message := self.committer.of_start.failure) is not None:
+            self.fail(message)
 
     def stopping(self) -> None:
         """Take note that nothing new begins any more; what is under way comes to its end."""

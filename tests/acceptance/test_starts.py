@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import string
+
 import pytest
 from projects import IS_REACTORLESS
 
@@ -179,6 +182,7 @@ def test_disabled_it_is_not_there(project):
     [
         (SPIDER, 'ITEMGRAPH_DATABASE_URL = "postgresql://a@127.0.0.1:1/x"', "127.0.0.1"),
         (SPIDER, 'ITEMGRAPH_CRAWL = "{name}-{category}"', "category"),
+        (SPIDER, 'ITEMGRAPH_CRAWL = "x" * 256', "the crawl's name has 256 bytes, more than 255"),
         (
             SPIDER.replace('tags=["page"]', 'tags=["page"], depends_on=["parse_pag"]'),
             "",
@@ -201,6 +205,46 @@ def test_errors_at_the_start_close_the_spider(project, site, spider, settings, w
     assert any(words in line for line in errors), run.log
     assert "psycopg" not in "".join(run.log.split("Traceback")[1:])
     assert not site.hits
+
+
+STARTED = """
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        yield CreateItem("A", tags=["page"], data={"url": SITE + "/a"})
+
+    @task(tags=["page"])
+    def parse_page(self, response, item):
+        yield UpdateData({"url": response.url})
+"""
+
+
+@pytest.mark.parametrize("is_one_stored", [False, True], ids=["all", "some"])
+def test_a_start_of_which_nothing_could_be_stored_is_no_success(project, site, is_one_stored):
+    """It ends with itemgraph_error and code 1, after the graph's own work; some will do."""
+    project.write(STARTED)
+    assert project.crawl().code == 0
+    bad = "".join(random.Random(1).choices(string.ascii_letters, k=4000))
+    other = (
+        'yield CreateItem("B", tags=["page"], data={"url": SITE + "/b"})' if is_one_stored else ""
+    )
+    project.write(
+        STARTED.replace(
+            'yield CreateItem("A"',
+            f'{other}\n        yield CreateItem("C", tags=["{bad}"])\n        return\n'
+            '        yield CreateItem("A"',
+        ).replace('tags=["page"])\n    def', 'tags=["page"], version=2)\n    def')
+    )
+
+    run = project.crawl()
+
+    assert site.hits["/a"] == 2, run.log
+    assert run.code == (0 if is_one_stored else 1), run.log
+    assert run.stats["reason"] == ("finished" if is_one_stored else "itemgraph_error")
+    assert ("Nothing of what start() yielded could be stored (1 failed" in run.log) is not (
+        is_one_stored
+    )
 
 
 def test_parse_gives_a_blank_item(project):

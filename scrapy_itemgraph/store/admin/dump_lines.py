@@ -90,6 +90,29 @@ def text_of(given: Mapping[str, Any], name: str) -> str | None:
     return text(given[name]) if name in given else None
 
 
+def object_text(given: Mapping[str, Any], name: str) -> str:
+    """Return a member that is a document, and must be a JSON object, as it is stored.
+
+    Raises:
+        ValueError: it is another kind of JSON.
+
+    """
+    value = given[name]
+    is_object = (
+        value.lstrip().startswith("{")
+        if isinstance(value, input_checks.Unreadable)
+        else isinstance(value, dict)
+    )
+    if not is_object:
+        raise ValueError(f"{name!r} is no JSON object: {value!r:.80}")
+    return text(value)
+
+
+def object_text_of(given: Mapping[str, Any], name: str) -> str | None:
+    """Return such a member; None where there is none."""
+    return object_text(given, name) if name in given else None
+
+
 class _OddError(Exception):
     """There is a number, or text, that Python would write otherwise than it stands there."""
 

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
-from scrapy_itemgraph.model import fingerprints, item_names
+from scrapy_itemgraph.model import fingerprints, input_checks, item_names
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     Intern = Callable[[Iterable[Limit]], dict[Limit, int]]
     Line = tuple[str, dict[str, Any]]  # where it stands, for errors, and what it says
 
-STEP = 2000  # items that are written at a time
+STEP = 2000  # items that are written at a time,
+STEP_CHARACTERS = 16_000_000  # or fewer, whose lines have so many together
 _COUNTED = {"item": "items", "failure": "failures", "scraped": "scraped"}
 _OF_DATA = {"22", "23"}  # SQLSTATE classes: values that cannot be stored, or not beside others
 _MISTAKES = (
@@ -53,9 +54,13 @@ _MISTAKES = (
 
 MAKE_CRAWL = text("INSERT INTO crawls (name) VALUES (:name) ON CONFLICT DO NOTHING RETURNING id")
 
+# A run that began in the future would do again at once whatever falls due before that.
 SET_CRAWL = text("""
     UPDATE crawls SET arguments = CAST(:arguments AS json), created_at = :created_at,
-        run_started_at = :run_started_at, run_finished_at = :run_finished_at
+        run_started_at = CASE WHEN given.started > now() THEN now() ELSE given.started END,
+        run_finished_at = CASE WHEN given.finished > now() THEN now() ELSE given.finished END
+    FROM (SELECT CAST(:run_started_at AS timestamptz) AS started,
+        CAST(:run_finished_at AS timestamptz) AS finished) AS given
     WHERE id = :crawl
 """)
 
@@ -66,7 +71,7 @@ ADD_TASK = text("""
     VALUES (:crawl, :name, :spider, :version, CAST(:ttl AS interval), :nice, :slot, :max_failures,
         :is_item_exclusive, :is_enabled, :is_registered, :is_callback, CAST(:definition AS uuid),
         CAST(:source AS uuid), CAST(:source_changed_at AS timestamptz), CAST(:limits AS int[]))
-    RETURNING id
+    RETURNING id, ttl > interval '0' AND ttl <= :longest AS is_possible
 """)
 
 ADD_TASK_TAGS = text("""
@@ -134,11 +139,13 @@ class Load:
         self._depends: dict[str, Sequence[str]] = {}
         self._claimed: list[int] = []  # items whose work was, when the dump was made
         self._waiting: list[Line] = []
+        self._characters = 0  # of what waits
         self._kind = ""  # of what waits
         self._has_ended = False
         self._where = ""  # what is written just now
         self._writing: tuple[Future[None], str] | None = None
         self.counts = dict.fromkeys(_COUNTED.values(), 0)
+        input_checks.check_crawl(name)
         made = connection.execute(MAKE_CRAWL, {"name": name}).scalar()
         if made is None:
             raise OperationError(
@@ -162,7 +169,8 @@ class Load:
                 self._write()
             self._kind = str(kind)
             self._waiting.append((where, line))
-            if len(self._waiting) == STEP:
+            self._characters += len(given)
+            if len(self._waiting) == STEP or self._characters >= STEP_CHARACTERS:
                 self._write()
             return
         self._write()
@@ -201,7 +209,7 @@ class Load:
         if kind == "crawl":
             moments = {name: line.get(name) for name in ("run_started_at", "run_finished_at")}
             given = {"crawl": self._crawl, "created_at": line["created_at"], **moments}
-            execute(SET_CRAWL, given | {"arguments": dump_lines.text(line["arguments"])})
+            execute(SET_CRAWL, given | {"arguments": dump_lines.object_text(line, "arguments")})
         elif kind == "task":
             self._task(line)
         elif kind == "state":
@@ -252,7 +260,13 @@ class Load:
             "source_changed_at": line.get("source_changed_at"),
             "limits": sorted(limits[one] for one in own),
         }
-        task = self._tasks[line["name"]] = self._connection.execute(ADD_TASK, given).scalar_one()
+        row = self._connection.execute(ADD_TASK, given | {"longest": input_checks.MAX_TTL}).one()
+        if row.is_possible is False:
+            raise OperationError(
+                f"ttl of the task {line['name']!r} is {line['ttl']!r}; a time to live is above 0, "
+                "and a hundred years at most"
+            )
+        task = self._tasks[line["name"]] = row.id
         tags = {"crawl": self._crawl, "task": task, "tags": line.get("tags", [])}
         self._connection.execute(ADD_TASK_TAGS, tags)
         for one in tagged:
@@ -273,6 +287,7 @@ class Load:
         if not self._waiting:
             return
         lines, self._waiting = self._waiting, []
+        self._characters = 0
         writers = {"item": self._items, "failure": self._failures, "scraped": self._scraped}
         self._where = f"{lines[0][0]} to {lines[-1][0]}"
         self.counts[_COUNTED[self._kind]] += len(lines)
@@ -341,7 +356,7 @@ class Load:
                 owners[one["item"]],
                 self._tasks[one["task"]],
                 one.get("is_refusal", False),
-                dump_lines.text(one["error"]),
+                dump_lines.object_text(one, "error"),
                 one["occurred_at"],
                 one.get("handled_at"),
                 one.get("handled_by"),
@@ -359,7 +374,7 @@ class Load:
                 owners[one["item"]] if "item" in one else None,
                 self._tasks[one["task"]] if "task" in one else None,
                 one["class"],
-                dump_lines.text(one["fields"]),
+                dump_lines.object_text(one, "fields"),
                 one["created_at"],
             )
             for _, one in lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_itemgraph.model import input_checks, item_names
@@ -69,7 +70,7 @@ class ItemRows:
                 crawl,
                 of.slots[slot],
                 name,
-                dump_lines.text(line["data"]),
+                dump_lines.object_text(line, "data"),
                 get("created_by"),
                 get("nice"),
                 get("not_before"),
@@ -101,11 +102,12 @@ class ItemRows:
 
     def _result(self, one: dict[str, Any], number: int) -> tuple[Any, ...]:
         get = one.get
+        _check_expiry(one)
         return (
             number,
             self.tasks[one["task"]],
             one["version"],
-            dump_lines.text(get("metadata", _NOTHING)),
+            dump_lines.object_text_of(one, "metadata") or "{}",
             one["is_successful"],
             get("is_held", False),
             one["created_at"],
@@ -124,7 +126,7 @@ class ItemRows:
             one["version"],
             one["number"],
             one["outcome"],
-            dump_lines.text_of(one, "error"),
+            dump_lines.object_text_of(one, "error"),
             dump_lines.text_of(one, "log"),
             one.get("started_at"),
             one["ended_at"],
@@ -148,8 +150,29 @@ class ItemRows:
             get("alone_stalls", 0),
             get("is_refiled", False),
             get("not_before"),
-            dump_lines.text_of(one, "request"),
+            dump_lines.object_text_of(one, "request"),
         )
+
+
+def _check_expiry(one: Mapping[str, Any]) -> None:
+    """Refuse a result that was stale when it was made: its page would be fetched for ever."""
+    completed, expires = one.get("completed_at"), one.get("expires_at")
+    if completed is None or expires is None:
+        return
+    if not _moment(completed) < _moment(expires):
+        raise ValueError(
+            f"a result of the task {one['task']!r} expires at {expires}, which is not after its "
+            f"completion at {completed}"
+        )
+
+
+def _moment(given: Any) -> datetime:
+    """Return a moment, to be compared."""
+    try:
+        moment = datetime.fromisoformat(given)
+    except (ValueError, TypeError):
+        raise ValueError(f"{given!r:.80} is no moment as ISO 8601 has it") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def item_id(name: Any) -> str:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model.input_checks import CrawlNameError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
@@ -93,7 +96,17 @@ def find_crawl(connection: Connection, name: str) -> int | None:
 def make_crawl(
     connection: Connection, name: str, arguments: Mapping[str, str] | None = None
 ) -> tuple[int, dict[str, str] | None]:
-    """Return a crawl's number, and the other arguments that its outstanding work was made with."""
+    """Return a crawl's number, and the other arguments that its outstanding work was made with.
+
+    Raises:
+        InvalidIdError: it cannot be a new crawl's name.
+
+    """
+    try:
+        input_checks.check_crawl(name)
+    except CrawlNameError:
+        if find_crawl(connection, name) is None:  # one of before there was a limit goes on
+            raise
     given = dict(sorted((arguments or {}).items()))
     connection.execute(MAKE_CRAWL, {"name": name, "arguments": json.dumps(given)})
     row = connection.execute(FIND_CRAWL, {"name": name}).one()

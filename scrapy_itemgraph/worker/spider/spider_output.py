@@ -26,7 +26,7 @@ from scrapy_itemgraph.throttle.download_gate import PostponedError
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg, current_leg
-from scrapy_itemgraph.worker.spider import callbacks, methods, responses
+from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses
 from scrapy_itemgraph.worker.spider.enqueuer import START
 from scrapy_itemgraph.worker.spider.validation import check_ttl, foreign
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.work import ErrorRecord
     from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.spider.descriptors import Descriptors
     from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
     from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
@@ -73,6 +74,7 @@ class SpiderOutput:
     gate: Gate
     checks: Checks
     failures: FailurePolicy
+    sockets: Descriptors
     enqueuer: Enqueuer
     early_links: EarlyLinks
     logins: Logins
@@ -245,6 +247,10 @@ class SpiderOutput:
         assert reason is not None
         if isinstance(reason, PostponedError):
             execution.release()
+            return []
+        if claim is not None and self.sockets.are_used_up(reason):
+            execution.release()
+            self.gate.rest(descriptors.REST)
             return []
         verdict = self.failures.judge(reason, task, claim.attempt if claim else 1)
         response = reason.response if isinstance(reason, HttpError) else None

@@ -6,6 +6,7 @@ import gzip
 import json
 import resource
 import signal
+import stat
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,39 @@ def test_what_is_no_dump_is_refused(scrapy, crawl, tmp_path, content, error):
 
     assert refused.code == 1
     assert error in refused.err
+    assert len(refused.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+def test_a_dump_is_its_owners_alone(scrapy, crawl, tmp_path, name):
+    """Cookies of websites may stand in it; what was left of a dump before does not widen it."""
+    crawl.work("A")
+    part = tmp_path / f"{name}.part"
+    part.touch()
+    part.chmod(0o666)
+    (tmp_path / name).touch()
+
+    assert scrapy("dump", "books", "-o", name).code == 0
+
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+    assert not part.exists()
+    assert scrapy("load", name, "--crawl", "moved").code == 0
+
+
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(scrapy, crawl, tmp_path):
+    """A few kilobytes may unpack to gigabytes; the error names the line."""
+    crawl.work("A")
+    scrapy("dump", "books", "-o", "file")
+    lines = (tmp_path / "file").read_bytes().splitlines(keepends=True)
+    with gzip.open(tmp_path / "bomb.gz", "wb", compresslevel=1) as file:
+        file.writelines(lines[:2])
+        for _ in range(300):
+            file.write(b"[" * 1_000_000)
+
+    refused = scrapy("load", "bomb.gz", "--crawl", "moved")
+
+    assert refused.code == 1
+    assert "line 3: it has more than 64,000,000 bytes" in refused.err
     assert len(refused.err.splitlines()) == 1
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 
 import graphs
 import oracle
@@ -205,6 +206,28 @@ def test_nobody_sees_a_crawl_before_it_is_whole(filled):
         assert graph.crawls() == ["books"]
 
 
+def changed(kind, lines, name=None, **members):
+    """Return lines of which the first of a kind, or of its name, has other members."""
+    read = [json.loads(line) for line in lines]
+    found = next(one for one in read if one.get("kind") == kind and name in {None, one.get("id")})
+    found.update(members)
+    return [json.dumps(one) for one in read]
+
+
+def expiring(lines, seconds=0, moment=None):
+    """Return lines whose first result expires so long after its completion."""
+    read = [json.loads(line) for line in lines]
+    result = next(
+        one
+        for line in read
+        for one in line.get("results", ())
+        if one["task"] == "parse" and one.get("completed_at")
+    )
+    expires = datetime.fromisoformat(result["completed_at"]) + timedelta(seconds=seconds)
+    result["expires_at"] = moment or expires.isoformat()
+    return [json.dumps(one) for one in read]
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -238,6 +261,27 @@ def test_nobody_sees_a_crawl_before_it_is_whole(filled):
             lambda lines: [line.replace('"id":"A"', '"id":""') for line in lines],
             "line [0-9]+: id is empty",
         ),
+        *(
+            (partial(changed, "item", name="E", data=data), "line [0-9]+: 'data' is no JSON object")
+            for data in ([1], "x", None, 1.5)
+        ),
+        (
+            lambda lines: [
+                line.replace('"data":{}', '"data":[1.10]') if '"id":"E"' in line else line
+                for line in lines
+            ],
+            r"line [0-9]+: 'data' is no JSON object: '\[1.10\]'",
+        ),
+        (partial(changed, "failure", error=[]), "lines? [0-9]+.*: 'error' is no JSON object"),
+        (partial(changed, "scraped", fields="x"), "lines? [0-9]+.*: 'fields' is no JSON object"),
+        (partial(changed, "crawl", arguments=[1]), "line 2: 'arguments' is no JSON object"),
+        (partial(expiring, seconds=0), "line [0-9]+: a result of the task 'parse' expires at"),
+        (partial(expiring, seconds=-5), "line [0-9]+: a result of the task 'parse' expires at"),
+        (partial(expiring, moment="-infinity"), "line [0-9]+: '-infinity' is no moment"),
+        *(
+            (partial(changed, "task", ttl=ttl), "line 3: ttl of the task 'parse' is")
+            for ttl in ("0", "-1 day", "200 years")
+        ),
     ],
 )
 def test_a_damaged_dump_is_refused(filled, change, error):
@@ -248,6 +292,41 @@ def test_a_damaged_dump_is_refused(filled, change, error):
         with pytest.raises(OperationError, match=error):
             graph.load(damaged)
         assert graph.crawls() == ["books"]
+
+
+def test_a_run_that_is_loaded_did_not_begin_in_the_future(filled, engine):
+    """Or whatever falls due before that moment would be done again and again at once."""
+    later = {"run_started_at": "2999-01-01T00:00:00Z", "run_finished_at": "2999-01-01T00:00:00Z"}
+    with ItemGraph.open(filled, "moved") as graph:
+        graph.load(changed("crawl", lines_of(filled), **later))
+
+    with engine.begin() as connection:
+        row = connection.exec_driver_sql(
+            "SELECT run_started_at <= now(), run_finished_at <= now() FROM crawls"
+            " WHERE name = 'moved'"
+        ).one()
+    assert row == (True, True)
+
+
+def test_long_lines_are_written_few_at_a_time(database, engine, monkeypatch):
+    """What waits to be written is bounded by its length, and not by its number alone."""
+    with engine.begin() as connection:
+        crawl = graphs.Crawl(connection)
+        crawl.register(**TASKS)
+        crawl.do(*(ops.CreateItem(f"I{n}", ["page"], {"x": "x" * 1000}) for n in range(50)))
+    dumped = lines_of(database)
+    steps = []
+    monkeypatch.setattr(load, "STEP_CHARACTERS", 5_000)
+    write = load.Load._items
+    monkeypatch.setattr(
+        load.Load, "_items", lambda self, lines: (steps.append(len(lines)), write(self, lines))
+    )
+
+    with ItemGraph.open(database, "moved") as graph:
+        graph.load(dumped)
+
+    assert sum(steps) == 50
+    assert max(steps) < 6
 
 
 def test_a_crawl_that_exists_is_not_loaded_into(filled):

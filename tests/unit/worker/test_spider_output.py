@@ -20,6 +20,7 @@ from scrapy_itemgraph.model.operations import UpdateData
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg
+from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
 from scrapy_itemgraph.worker.spider.spider_output import Errback, SpiderOutput
@@ -80,6 +81,7 @@ class Scrape:
             gate=parts.gate,
             checks=Checks(declared, {"parse_plain"}),
             failures=FailurePolicy(parts.crawler.settings, max_retry_after=timedelta(hours=1)),
+            sockets=Descriptors(),
             enqueuer=self.neighbour,
             early_links=EarlyLinks(
                 parts.crawler,
