@@ -8,6 +8,7 @@ them lives nobody else gets it, whatever `postmaster.pid` says.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -40,7 +41,6 @@ START_TIMEOUT = 300  # seconds; recovery after a hard stop reads up to max_wal_s
 SILENCE_TIMEOUT = 60
 STOP_TIMEOUT = 120
 SOCKET_PATH_LIMIT = 103  # bytes, the least of the systems we know
-SOCKET_PREFIX = "itemgraph-"  # of the names of directories for sockets alone
 LOG_LIMIT = 10_000_000
 # Of a large graph's indexes, which are written at random, what does not fit is read and written
 # for each new item. What a small graph does not need is never touched, and takes no memory.
@@ -73,6 +73,7 @@ log_timezone = 'UTC'
 timezone = 'UTC'
 lc_messages = 'C'
 """
+_SOCKET_DIRECTORY = re.compile(r"^unix_socket_directories = '(.+)'$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -332,15 +333,17 @@ class Cluster:
         # A comma separates directories for PostgreSQL and hosts for its clients.
         if _fits_socket(self.data) and not re.search(r"[,\"'\\\n]", str(self.data)):
             return self.data
-        if (kept := self._kept_socket_directory()) is not None:
+        # A copy of this cluster has another.
+        prefix = f"itemgraph-{hashlib.sha256(os.fsencode(self.data)).hexdigest()[:8]}"
+        if (kept := self._kept_socket_directory(prefix)) is not None:
             return kept
         parents = [Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve()]  # noqa: S108
         for parent in parents:
-            if _fits_socket(parent / f"{SOCKET_PREFIX}{'x' * 8}") and (
+            if _fits_socket(parent / f"{prefix}-{'x' * 8}") and (
                 self.account is None or system_user.can_pass(self.account, parent)
             ):
                 # Of a name that nobody knows before, so that nobody can have made it.
-                made = Path(tempfile.mkdtemp(prefix=SOCKET_PREFIX, dir=parent))
+                made = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=parent))
                 self._hand_over(made)
                 return made
         raise exceptions.EmbeddedServerError(
@@ -348,22 +351,21 @@ class Cluster:
             f"nor in {' or '.join(map(str, parents))}. Set ITEMGRAPH_DATA_DIR to a shorter path."
         )
 
-    def _kept_socket_directory(self) -> Path | None:
-        """Return where those who use a server that died know its socket to be, if it is private."""
-        if (died := self._postmaster()) is None:
-            return None
-        path = Path(died.socket_directory)
-        if not path.name.startswith(SOCKET_PREFIX):
-            return None
-        # Made again where somebody has cleaned up: who waits for the server looks there.
-        with suppress(OSError):
-            self._make_private(path)
-        try:
+    def _kept_socket_directory(self, prefix: str) -> Path | None:
+        """Return the last one, where those who use a server that died look for it, if it is ours.
+
+        It is made again where somebody has cleaned up.
+        """
+        with suppress(FileNotFoundError):
+            found = _SOCKET_DIRECTORY.search((self.directory / "itemgraph.conf").read_text())
+            if found is None or not (path := Path(found[1])).name.startswith(prefix):
+                return None
+            with suppress(OSError):
+                self._make_private(path)
             status = path.lstat()
-        except OSError:
-            return None
-        is_private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
-        return path if is_private and status.st_uid == self.owner else None
+            is_private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+            return path if is_private and status.st_uid == self.owner else None
+        return None
 
     def _make_private(self, path: Path) -> None:
         path.mkdir(mode=0o700)

@@ -36,7 +36,7 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
     found = _get(graph, name)
     results = graph.results(found.id)
     root = request.scope.get("root_path", "").rstrip("/")
-    url = found.data.get("url")
+    url = found.data.get("url") if isinstance(found.data, dict) else None
     return page(
         request,
         "item.html",

@@ -6,6 +6,7 @@ import graphs
 import pytest
 import sqlalchemy as sa
 
+from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import operations as ops
 
@@ -41,5 +42,8 @@ def test_people_see_an_item_whose_data_is_no_object(odd):
         assert graph.status()
         assert list(graph.dump())
         graph.expire("A")
+        with pytest.raises(ItemGraphError):
+            graph.apply([ops.UpdateData({"a": 1}, id="A")])
+        assert graph.get("A").data == graph.show("A")["data"]
         graph.delete("A")
         assert graph.get("A") is None

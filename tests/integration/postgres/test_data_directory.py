@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import pwd
 import shutil
+import signal
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -18,9 +21,6 @@ from scrapy_itemgraph.exceptions import EmbeddedServerError
 from scrapy_itemgraph.postgres import data_directory, programs, system_user
 from scrapy_itemgraph.postgres.cluster import Cluster
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root has PostgreSQL run as another account"
@@ -329,6 +329,77 @@ def test_processes_that_make_the_account_at_once_make_one(tmp_path):
         assert numbers == {f"{pwd.getpwnam(name).pw_uid}\n"}
     finally:
         subprocess.run(["userdel", name], check=True)
+
+
+def test_nobody_else_can_hold_up_the_making_of_the_account(monkeypatch):
+    """Everybody may lock /etc/passwd; what root locks here nobody else can open."""
+    name = f"itemgraph-test-{os.getpid()}"
+    monkeypatch.setattr(system_user, "SYSTEM_USER", name)
+    with Path("/etc/passwd").open() as accounts:
+        fcntl.flock(accounts, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            assert system_user.system_account().pw_name == name
+        finally:
+            subprocess.run(["userdel", name], check=False)
+
+    stranger = pwd.getpwnam("nobody")
+    assert not system_user.can(stranger, 'exec 3<"$1"', system_user._LOCK)
+    assert not system_user.can(stranger, 'exec 3>"$1/other"', system_user._LOCK.parent)
+
+
+def test_nobody_else_can_make_the_directory_of_a_socket_first(made, tmp_path):
+    """Its name is not known before; who has made one where the last one was is passed by."""
+    long = copy(made, tmp_path / ("long" * 30))
+    stranger = pwd.getpwnam("nobody")
+    name = hashlib.sha256(os.fsencode(long / "cluster")).hexdigest()
+    foreign = [Path("/tmp") / f"itemgraph-{name[:16]}"]
+    try:
+        server = EmbeddedServer.start(long)
+        first = Path(server.cluster._postmaster().socket_directory)
+        assert query(server, "SELECT 1") == [(1,)]
+        server.close()
+        assert not first.exists()
+        foreign.append(first)
+        for path in foreign:
+            path.mkdir(mode=0o777)
+            os.chown(path, stranger.pw_uid, stranger.pw_gid)
+
+        server = EmbeddedServer.start(long)
+        second = Path(server.cluster._postmaster().socket_directory)
+        assert query(server, "SELECT 1") == [(1,)]
+        server.close()
+    finally:
+        for path in foreign:
+            path.rmdir()
+
+    assert second not in foreign
+
+
+def test_a_server_that_died_has_its_socket_where_it_was(made, tmp_path):
+    """Those who use it look there; also when somebody has cleaned up meanwhile."""
+    long = copy(made, tmp_path / ("long" * 30))
+    before = EmbeddedServer.start(long)
+    died = before.cluster._postmaster()
+    os.kill(died.pid, signal.SIGKILL)
+
+    after = EmbeddedServer.start(long)
+
+    assert after.url == before.url
+    assert query(before, "SELECT 1") == [(1,)]
+    before.close()
+    after.close()
+
+
+def test_a_new_cluster_takes_no_connections_over_tcp(made):
+    """Whatever somebody has it listen on, it refuses until pg_hba.conf says otherwise."""
+    rules = [
+        line.split()
+        for line in (made / "cluster" / "pg_hba.conf").read_text().splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
+
+    assert {rule[-1] for rule in rules if rule[0] == "host"} == {"reject"}
+    assert {rule[-1] for rule in rules if rule[0] == "local"} == {"trust"}
 
 
 def test_a_socket_is_where_the_account_can_go(made, tmp_path, private, monkeypatch):

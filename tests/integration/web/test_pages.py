@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import urlencode
 
 import pytest
+import sqlalchemy as sa
 
 POSTS = {
     "expire": ("id", "task"),
@@ -82,3 +84,25 @@ def test_a_message_that_is_none_of_ours_is_not_shown(web, said) -> None:
 
     assert answer.status_code == 200
     assert re.search(r'id="messages" role="status">\s*</div>', answer.text)
+
+
+@pytest.mark.parametrize("data", ["[1]", '"text"', "null", "17", "{}"])
+def test_an_item_whose_data_is_no_object_is_shown(web, filled, engine_of, data) -> None:
+    """The database may have it from elsewhere: pages and API show it, and it can be deleted."""
+    assert web.ask("POST", "/items/ODD", {"tags": ["page"]}).status_code == 201
+    with engine_of(filled).begin() as connection:
+        connection.execute(
+            sa.text("UPDATE items SET data = CAST(:data AS json) WHERE name = 'ODD'"),
+            {"data": data},
+        )
+
+    for page in ("item?id=ODD", "item.json?id=ODD", "explain?id=ODD", "search?q=ODD", "worklist"):
+        assert web.ask("GET", f"/crawls/books/{page}").status_code == 200, page
+    shown = web.ask("GET", "/crawls/books/item?id=ODD").text
+    assert {"[1]": ">1<", '"text"': "text", "null": "null", "17": "17", "{}": "nothing"}[
+        data
+    ] in shown
+    assert web.get("/items/ODD")["data"] == json.loads(data)
+    for path in ("/api/v1/crawls/books/items", "/api/v1/crawls/books/items/ODD/explain"):
+        assert web.ask("GET", path).status_code in {200, 404}, path
+    assert web.ask("DELETE", "/items/ODD").status_code == 200
