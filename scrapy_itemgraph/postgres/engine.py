@@ -66,7 +66,7 @@ SELECT pg_backend_pid(), set_config('synchronous_commit', 'on', true),
     set_config('lock_timeout', '{{lock:.0f}}', true),
     set_config('statement_timeout', '0', true),
     set_config('idle_in_transaction_session_timeout', '{{idle:.0f}}', true),
-    extract(epoch FROM pg_postmaster_start_time()) AS server"""
+    extract(epoch FROM pg_postmaster_start_time()) AS server"""  # noqa: S608 - our own text
 
 # Plans that do not depend on statistics (docs/decisions; trials P2).
 HOT_PATH = """\
