@@ -22,6 +22,7 @@ from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.postgres import errors, loaders, urls
 from scrapy_itemgraph.postgres.async_engine import AsyncEngine
 from scrapy_itemgraph.postgres.programs import NEWEST, OLDEST
+from scrapy_itemgraph.postgres.server_clock import ServerClock
 from scrapy_itemgraph.tools import async_tools, logs
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ SLICE = 1000  # rows that one statement of a large batch has at most
 WIDE = 4 * SLICE  # where each row is little work
 
 POOL_SIZE = 2  # one claims while the other commits
+LEASES_RENEWED = 300.0  # seconds in which each worker that lives renews its lease
 POOL_WAIT = 10  # seconds that a thread waits for a connection of a pool
 
 APPLICATION = "scrapy-itemgraph"
@@ -59,7 +61,8 @@ CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
 # What every transaction relies on, whatever the server, database or role have as default: psycopg
 # reads moments and periods in one style alone, and a null in an array may be the text NULL.
 BEGIN = f"""\
-SELECT pg_backend_pid(), set_config('synchronous_commit', 'on', true),
+SELECT pg_backend_pid(), CAST(extract(epoch FROM clock_timestamp()) AS float8) AS told,
+    set_config('synchronous_commit', 'on', true),
     set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO, MDY', true),
     set_config('IntervalStyle', 'postgres', true), set_config('array_nulls', 'on', true),
     set_config('extra_float_digits', '1', true), {NO_TRANSACTION_TIMEOUT},
@@ -80,6 +83,7 @@ QUIET_WAIT = 3  # and those of them after which it says so
 START_PAUSE = 0.2
 ANNOUNCE = sa.text("SELECT set_config('application_name', :name, true)")
 
+CLOCK = "itemgraph_clock"  # the server's, as all connections of an engine have seen it
 PROCESS = "itemgraph_process"  # the server's, behind a connection; a pooler tells another one
 SERVER = "itemgraph_server"  # which server a transaction is on: when that was started
 
@@ -216,19 +220,35 @@ def _engine_options(url: sa.URL, **connect: Any) -> dict[str, Any]:
 
 
 def _listen(engine: sa.Engine) -> None:
-    sa.event.listen(engine, "connect", _set_up_connection)
+    sa.event.listen(engine, "connect", partial(_set_up_connection, ServerClock()))
     sa.event.listen(engine, "handle_error", _leave_standby)
 
 
-def _set_up_connection(_: Any, record: sa.pool.ConnectionPoolEntry) -> None:
+def _set_up_connection(clock: ServerClock, _: Any, record: sa.pool.ConnectionPoolEntry) -> None:
     driver: Any = record.driver_connection
     loaders.register(driver)
+    record.info[CLOCK] = clock
 
 
 def _set_up_transaction(connection: sa.Connection, idle: float = 0.0, lock: float = 0.0) -> None:
     begin = BEGIN.format(idle=idle * 1000, lock=lock * 1000)
+    asked = time.monotonic()
     row = connection.exec_driver_sql(begin).one()
+    connection.info[CLOCK].note(row.told, asked, time.monotonic())
     connection.info[PROCESS], connection.info[SERVER] = row[0], row.server
+
+
+def since_jump(connection: sa.Connection) -> float:
+    """Return how many seconds ago the server's clock was seen to jump ahead; infinite for never."""
+    clock: ServerClock = connection.info[CLOCK]
+    return clock.since_jump(time.monotonic())
+
+
+def untrusted(connection: sa.Connection) -> float:
+    """Return by how many seconds leases may seem to be over that are not."""
+    clock: ServerClock = connection.info[CLOCK]
+    is_over = clock.since_jump(time.monotonic()) > LEASES_RENEWED
+    return 0.0 if is_over else clock.ahead
 
 
 def _leave_standby(context: sa.engine.ExceptionContext) -> None:

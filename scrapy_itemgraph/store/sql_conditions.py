@@ -27,8 +27,19 @@ LOCK_IS_FREE = "pg_try_advisory_xact_lock(CAST('workers'::regclass::oid AS int),
 LOCKLESS_AT = "greatest(pg_postmaster_start_time(), pg_last_xact_replay_timestamp())"
 
 # Whether a worker `w` is dead. A free lock counts only if it was taken at all, and of this server.
-IS_DEAD = f"""(w.stopped_at IS NOT NULL OR w.lease_until < clock_timestamp()
-            OR (coalesce(w.locked_at > {LOCKLESS_AT}, false) AND {LOCK_IS_FREE}))"""
+_IS_DEAD = """(w.stopped_at IS NOT NULL OR w.lease_until < {now}
+            OR (coalesce(w.locked_at > {lockless_at}, false) AND {lock_is_free}))"""
+IS_DEAD = _IS_DEAD.format(
+    now="clock_timestamp()", lockless_at=LOCKLESS_AT, lock_is_free=LOCK_IS_FREE
+)
+
+# The same, for who takes over what the dead had: leases that seem to be over since the server's
+# clock jumped ahead by `untrusted` seconds are not.
+IS_SURELY_DEAD = _IS_DEAD.format(
+    now="clock_timestamp() - make_interval(secs => :untrusted)",
+    lockless_at=LOCKLESS_AT,
+    lock_is_free=LOCK_IS_FREE,
+)
 
 # Whether work `w` is neither claimed nor put off to a later time.
 IS_READY = "w.token IS NULL AND w.not_before IS NULL"

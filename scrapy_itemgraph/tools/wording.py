@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def one_line(value: Any) -> str:
 
 def format_period(seconds: float) -> str:
     """Write a number of seconds for people, in its largest unit and the next: "3d 4h", "12m"."""
+    if not math.isfinite(seconds):
+        return "ever"
     rest = max(0, round(seconds))
     units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
     first = next((n for n, (_, size) in enumerate(units) if rest >= size), len(units) - 1)

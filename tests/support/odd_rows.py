@@ -243,6 +243,7 @@ def crawl(project: Project, urls: list[str]) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     """Crawl the databases that a file names, each with the project's spider."""
+    from scrapy.utils.log import configure_logging
     from scrapy.utils.project import get_project_settings
     from scrapy.utils.reactor import install_reactor
 
@@ -250,6 +251,7 @@ def main() -> None:
     from twisted.internet import reactor
 
     settings = get_project_settings()
+    configure_logging(settings)
     urls = json.loads(Path(sys.argv[1]).read_text())
 
     async def crawls() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Grant, Terms
@@ -19,6 +19,7 @@ _TURN_OF_OTHERS = 0.1
 # How long the requests of a dead worker may run whose downloads nobody has measured.
 _UNKNOWN_LATENCY = 2.0
 _LONGEST_LATENCY = 30.0
+_SLACK = 1.0
 # A worker that has not asked again for so long waits no more.
 FORGOTTEN = 3.5
 
@@ -95,6 +96,30 @@ class StoredLimit(StoredTerms):
     def outlived(self, units: int) -> float:
         """Return how long what a dead worker had holds others off."""
         return outlived(units, (self.gap, self.set_gap, self.crawl_delay), self.latency)
+
+    def is_to_outlive(self, one: Holding) -> bool:
+        """Whether it is to be noted anew when it is free what a dead worker had.
+
+        It was not noted, or is later than it could be: the server's clock was set back since.
+        """
+        if one.free_in is None:
+            return one.is_gone
+        return one.free_in > self.outlived(one.units) + _SLACK
+
+    # Where the server's clock jumped ahead, what it tells of the time before is too long; since it
+    # was noticed that many seconds have `passed`, by this process's own clock.
+
+    def passed_at_most(self, passed: float) -> StoredLimit:
+        """Return it with its last start no longer ago than is sure."""
+        if self.last_ago is None or self.last_ago <= passed:
+            return self
+        return replace(self, last_ago=passed)
+
+    def not_before(self, one: Holding, passed: float) -> Holding:
+        """Return a holding of the dead that is not free before that is sure."""
+        if one.free_in is None:
+            return one
+        return one._replace(free_in=max(one.free_in, self.outlived(one.units) - passed))
 
 
 def outlived(units: int, gaps: Iterable[float | None], latency: float | None) -> float:

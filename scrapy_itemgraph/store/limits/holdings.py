@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.limits import Grant
+from scrapy_itemgraph.model.rates import LONGEST_GAP
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues, sql_conditions
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.limits import allocation
 from scrapy_itemgraph.store.limits.allocation import Holding, StoredLimit
 from scrapy_itemgraph.store.notify import TELL
 from scrapy_itemgraph.store.slots import LOCK_LIMITS, intern_slots, lock_limits
-from scrapy_itemgraph.store.sql_conditions import IS_DEAD, seconds_since, seconds_until
+from scrapy_itemgraph.store.sql_conditions import IS_SURELY_DEAD, seconds_since, seconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +72,7 @@ STATES = text(f"""
         h.worker_id, h.units, h.is_exclusive,
         {seconds_since("h.since")} AS age, {seconds_since("h.asked_at")} AS asked_ago,
         {seconds_until("h.until")} AS free_in,
-        h.worker_id <> :worker AND (w.id IS NULL OR {IS_DEAD}) AS is_gone,
+        h.worker_id <> :worker AND (w.id IS NULL OR {IS_SURELY_DEAD}) AS is_gone,
         w.crawl_id IS DISTINCT FROM (SELECT own.crawl_id FROM workers own WHERE own.id = :worker)
             AS is_foreign
     FROM unnest(CAST(:limits AS int[])) AS wanted(id)
@@ -122,14 +124,23 @@ OUTLIVE = text("""
             AS gone(limit_id, worker_id, seconds)
         CROSS JOIN LATERAL (
             SELECT y.ctid AS at FROM holdings y
-            WHERE y.limit_id = gone.limit_id AND y.worker_id = gone.worker_id AND y.until IS NULL
+            WHERE y.limit_id = gone.limit_id AND y.worker_id = gone.worker_id
+                AND (y.until IS NULL
+                    OR y.until > clock_timestamp() + make_interval(secs => gone.seconds))
             OFFSET 0) AS x) AS left_by
     WHERE h.ctid = left_by.at
 """)
 
+# Limits whose last start is in the future: the server's clock was set back since.
+FORGET_FUTURE = text("""
+    UPDATE limits l SET last_at = clock_timestamp()
+    WHERE l.id = ANY (CAST(:limits AS int[])) AND l.last_at > clock_timestamp()
+""")
+
 USED = text("""
     UPDATE limits l
-    SET last_at = greatest(l.last_at, clock_timestamp() - make_interval(secs => used.last_ago)),
+    SET last_at = greatest(least(l.last_at, clock_timestamp()),
+            clock_timestamp() - make_interval(secs => used.last_ago)),
         throttle = coalesce(used.throttle, l.throttle), latency = coalesce(used.latency, l.latency)
     FROM unnest(CAST(:limits AS int[]), CAST(:last_ago AS float8[]),
         CAST(:throttles AS float8[]), CAST(:latencies AS float8[]))
@@ -189,7 +200,9 @@ def acquire(
     """
     wanted = {use.limit_id: use for use in uses}
     locked = _locked(connection, LOCK_FREE_LIMITS, wanted)
-    free = _take_free(connection, worker_id, locked, learns=learns)
+    free: dict[int, Grant] = {}
+    if engine.since_jump(connection) > LONGEST_GAP:  # else it does not tell how long ago a start is
+        free = _take_free(connection, worker_id, locked, learns=learns)
     rest = [use for use in locked if use.limit_id not in free]
     return free | _decide(connection, worker_id, rest, learns=learns)
 
@@ -312,6 +325,8 @@ def _decide(
     locked = [use.limit_id for use in uses]
     states = _states(connection, worker_id, locked)
     _note(connection, [use for use in uses if use.last_ago is not None])
+    if later := [one.id for one in states.values() if (one.last_ago or 0.0) < 0]:
+        connection.execute(FORGET_FUTURE, {"limits": later})
     others = {one: allocation.others_of(states[one], worker_id) for one in locked}
     _clear(connection, [states[one] for one in locked])
     decisions = {
@@ -334,10 +349,18 @@ def _states(
     """Read locked limits and their holdings, as a worker sees them."""
     states: dict[int, StoredLimit] = {}
     width = len(Holding._fields)
-    for row in connection.execute(STATES, {"limits": limit_ids, "worker": worker_id}):
-        limit = states.setdefault(row.id, StoredLimit(*row[:-width]))
+    given = {
+        "limits": limit_ids,
+        "worker": worker_id,
+        "untrusted": engine.untrusted(connection),
+    }
+    passed = engine.since_jump(connection)
+    for row in connection.execute(STATES, given):
+        limit = states.get(row.id)
+        if limit is None:
+            limit = states[row.id] = StoredLimit(*row[:-width]).passed_at_most(passed)
         if row.worker_id is not None:
-            limit.holdings[row.worker_id] = Holding(*row[-width:])
+            limit.holdings[row.worker_id] = limit.not_before(Holding(*row[-width:]), passed)
     return states
 
 
@@ -355,7 +378,7 @@ def _clear(connection: Connection, limits: Iterable[StoredLimit]) -> None:
     left = [
         (limit.id, one.worker_id, limit.outlived(one.units))
         for limit, one in held
-        if one.is_gone and one.free_in is None and one.units
+        if one.units and limit.is_to_outlive(one)
     ]
     _outlive(connection, left)
     over = [

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.work import ErrorRecord, GivenUp, Outcome, TakenOver
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import attempts, engine_work, failures, logins
 from scrapy_itemgraph.store.columns import columns, typed
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_READY_ALONE, LOCK_IS_FREE
+from scrapy_itemgraph.store.sql_conditions import (
+    IS_DEAD,
+    IS_READY_ALONE,
+    IS_SURELY_DEAD,
+    LOCK_IS_FREE,
+)
 from scrapy_itemgraph.store.worklist import claims
 from scrapy_itemgraph.tools import memory
 
@@ -106,7 +112,7 @@ STOP_WORKER = text("""
 # Workers that died, and those that stalled: their lease is over, but somebody holds their lock.
 LOST_WORKERS = text(f"""
     SELECT w.id, {LOCK_IS_FREE} AS has_died FROM workers w
-    WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND w.id <> :worker AND {IS_DEAD}
+    WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND w.id <> :worker AND {IS_SURELY_DEAD}
     FOR NO KEY UPDATE OF w SKIP LOCKED
 """)  # noqa: S608 - our own conditions
 
@@ -221,7 +227,8 @@ def end_leases(connection: Connection, since: datetime) -> None:
 
 def lost(connection: Connection, crawl_id: int) -> set[int]:
     """Return the workers whose claims may be taken over; locks them."""
-    return set(connection.execute(LOST_WORKERS, {"crawl": crawl_id, "worker": 0}).scalars())
+    given = {"crawl": crawl_id, "worker": 0, "untrusted": engine.untrusted(connection)}
+    return set(connection.execute(LOST_WORKERS, given).scalars())
 
 
 def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOver:
@@ -229,7 +236,8 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
 
     Work that was the last of several of them while it ran alone becomes a failure.
     """
-    gone = connection.execute(LOST_WORKERS, {"crawl": crawl_id, "worker": worker_id}).all()
+    asked = {"crawl": crawl_id, "worker": worker_id, "untrusted": engine.untrusted(connection)}
+    gone = connection.execute(LOST_WORKERS, asked).all()
     if not gone:
         return TakenOver(**_look(connection, crawl_id))
     given = columns(gone, workers="id", died="has_died")
