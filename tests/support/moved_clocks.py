@@ -1,4 +1,4 @@
-"""A server whose clock a test can move: in one database `clock_timestamp()` and `now()` are ours."""
+"""A server whose clock a test can move: `clock_timestamp()` and `now()` are ours in a database."""
 
 from __future__ import annotations
 
