@@ -54,8 +54,9 @@ async def connected(app):
         writer.transport.abort()
         with suppress(OSError):
             await writer.wait_closed()
-        await until(lambda: not door.connections and door._looking is None)
         server.close()
+        async with asyncio.timeout(PATIENCE):
+            await until(lambda: not door.connections and door._looking is None)
 
 
 async def until(condition):
