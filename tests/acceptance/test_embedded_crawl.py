@@ -68,6 +68,17 @@ def test_claims_of_the_dead_are_taken_over_also_when_a_command_stopped_the_serve
     assert "60 results are fresh" in rest.log
 
 
+@pytest.mark.slow
+def test_thirty_first_starts_at_once_share_one_new_server(tmp_path):
+    """On a directory without a server all go on: one makes it, one makes the schema."""
+    project = Project(tmp_path, "").write(SPIDER, "ITEMGRAPH_DATABASE_URL = None")
+    started = [project.start("crawl", "s") for _ in range(30)]
+    runs = [project.finish(process, 900) for process in started]
+
+    assert {run.code for run in runs} == {0}, "".join(run.log for run in runs)
+    assert "60 results are fresh" in project.crawl().log
+
+
 PAGES = """
 class S(scrapy.Spider):
     name = "s"

@@ -47,6 +47,25 @@ def run(one: Limiter, clock: Clock, took: float = 0.5) -> None:
     one.end(clock.now, took)
 
 
+# Numbers
+
+
+def test_a_limit_with_another_number_is_lost_and_one_without_is_asked_for(clock):
+    """Where the database went back, a slot may have another number by now, or none."""
+    limiters = known()
+    kept, moved, gone = map(limiters.slot, ("kept.example", "moved.example", "gone.example"))
+    limiters.identify({"kept.example": 1, "moved.example": 2, "gone.example": 3})
+    for one in (kept, moved, gone):
+        one.take(grant(number=one.limit_id, name=one.name), clock.now)
+
+    limiters.renumber({kept.key: 1, moved.key: 3})
+
+    assert [one.units for one in (kept, moved, gone)] == [1, 0, 0]
+    assert [one.limit_id for one in (kept, moved, gone)] == [1, 3, None]
+    assert limiters.unidentified == [gone.key]
+    assert limiters.rooms({}).keys() == {1}
+
+
 # When the next request may start
 
 

@@ -154,6 +154,18 @@ def test_a_cookie_is_unsaved_until_a_commit_has_saved_it(browser):
     assert browser.jars.unsaved() == []
 
 
+def test_all_is_saved_and_read_again_for_a_database_that_lacks_it(browser):
+    """What was saved before counts as unsaved again, and hosts as not read."""
+    browser.fetch("a=1", "b=1")
+    browser.commit()
+    browser.jars.merge(browser.jars.wanted([Request(SITE)]), [], datetime.now(UTC))
+
+    browser.jars.save_again()
+
+    assert names(browser.jars.unsaved()) == ["a", "b"]
+    assert set(browser.jars.wanted([Request(SITE)]).pairs.values()) == {None}
+
+
 def test_a_cookie_changed_during_a_commit_stays_unsaved(browser):
     """The commit of an older value does not make a newer one saved."""
     browser.fetch("a=1", "b=1")
@@ -450,6 +462,17 @@ def test_only_changed_keys_are_saved(spider):
     spider.state["todo"].append(2)
 
     assert commit(state) == {'"todo"': "[1, 2]"}
+
+
+def test_all_of_a_state_is_saved_again_for_a_database_that_lacks_it(spider):
+    """Also keys that have not changed since they were saved."""
+    state = state_of(spider)
+    spider.state["page"] = 1
+    saved = commit(state)
+
+    state.save_again()
+
+    assert state.changed() == saved
 
 
 def test_a_state_is_unsaved_until_a_commit_has_saved_it(spider):

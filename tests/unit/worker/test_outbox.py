@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from parts import a_claim
 
 from scrapy_itemgraph.model.operations import AddTag, Changeset
 from scrapy_itemgraph.model.work import Outcome
@@ -28,6 +29,20 @@ def outbox(*sizes: int, batch: int = 4) -> Outbox:
         changeset = Changeset(operations=(AddTag("a"),) * size, outcome=Outcome.OK)
         one.put(Entry(changeset, f"of {size}"), is_last=False)
     return one
+
+
+def test_claims_are_known_until_it_is_known_what_became_of_them():
+    """Those that wait, and those that a commit under way has."""
+    one = Outbox(1, asyncio.Event())
+    for number in (1, 2):
+        changeset = Changeset(operations=(), outcome=Outcome.OK, claim=a_claim(number))
+        one.put(Entry(changeset, "of a claim"), is_last=False)
+    one.take()
+    under_way = sorted(claim.item_id for claim in one.claims)
+    one.settle(back=[])
+
+    assert under_way == [1, 2]
+    assert [claim.item_id for claim in one.claims] == [2]
 
 
 def sizes(batch: Sequence[Entry]) -> list[int]:
