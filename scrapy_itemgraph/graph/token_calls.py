@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TokenCalls(Calls):
-    """Makes, lists and removes tokens."""
+    """Makes, lists and removes tokens, and the sessions of browsers that log in with one."""
 
     def tokens(self) -> list[Token]:
         """Return the tokens, by name, without their secrets, which nobody knows any more."""
@@ -70,3 +70,15 @@ class TokenCalls(Calls):
                 )
 
         self._call(remove)
+
+    def add_web_session(self, token: str) -> str | None:
+        """Make a session for a token, and return its secret; None: the token is not known."""
+        secret = tokens.new_session()
+        digests = tokens.digest(secret), tokens.digest(token)
+        is_made = self._call(lambda connection: stored_tokens.add_session(connection, *digests))
+        return secret if is_made else None
+
+    def remove_web_session(self, secret: str) -> None:
+        """End a session, if there is one of this secret."""
+        digest = tokens.digest(secret)
+        self._call(lambda connection: stored_tokens.remove_session(connection, digest))

@@ -6,6 +6,7 @@ import hashlib
 import re
 import secrets
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "itemgraph_"  # so that who finds one in a file knows what it is
 _RANDOM_BYTES = 32
+SESSION = timedelta(days=30)  # that a browser is logged in at most
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 
 
@@ -37,19 +39,25 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What lets in: tokens by the digests of their secrets.
+    """What lets in: tokens by the digests of their secrets, and sessions of browsers.
 
-    `last_made_at` is when the last token was made, also if it is removed; None: there never was
-    one.
+    `sessions` has the digest of the token for the digest of each session. `last_made_at` is when
+    the last token was made, also if it is removed; None: there never was one.
     """
 
     tokens: dict[bytes, Token]
+    sessions: dict[bytes, bytes]
     last_made_at: datetime | None
 
 
 def new_secret() -> str:
     """Draw a secret of 256 random bits."""
     return _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+
+
+def new_session() -> str:
+    """Draw the secret of a browser's session; it is no token, and nobody takes it for one."""
+    return secrets.token_urlsafe(_RANDOM_BYTES)
 
 
 def digest(secret: str) -> bytes:

@@ -36,6 +36,7 @@ _WRITTEN_BY_SCHEDULERS = {
     "queues": "INSERT, UPDATE",
     "limits": "INSERT, UPDATE",
     "tasks": "UPDATE",
+    "web_sessions": "INSERT, UPDATE, DELETE",  # of browsers that log in where such a role serves
 }
 
 PLACE = text("""

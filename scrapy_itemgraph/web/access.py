@@ -1,8 +1,9 @@
-"""Who may what: tokens, and what is allowed without any."""
+"""Who may what: tokens, sessions of browsers, and what is allowed without any."""
 
 from __future__ import annotations
 
 import ipaddress
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -11,19 +12,24 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from scrapy_itemgraph.exceptions import MissingRightError
 from scrapy_itemgraph.model import tokens
 from scrapy_itemgraph.model.tokens import Keys, Role
+from scrapy_itemgraph.web import cookies
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 from scrapy_itemgraph.web.proxies import is_passed_on
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from scrapy_itemgraph.web.graphs import Graphs
 
-COOKIE = "itemgraph_token"
+SESSION = "session"  # the cookie
 # Seconds that tokens are remembered, and so how long one that was removed still lets in.
 REMEMBERED = 2.0
+# Seconds after which they are read again for one that is not known: it may be new.
+FRESH = 0.25
 PATIENCE = 10.0  # seconds that requests wait for one of them to read the tokens
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _MAKE_ONE = "`scrapy itemgraph token add NAME --role operate` makes one"
@@ -44,7 +50,7 @@ class Visitor:
 
 
 class Access:
-    """Knows the tokens of the database, and who bears one."""
+    """Knows the tokens and sessions of the database, and who bears one."""
 
     def __init__(
         self, graphs: Graphs, *, is_public: bool = False, without_tokens: bool = False
@@ -54,63 +60,132 @@ class Access:
         self._lock = threading.Lock()
         made_before = graphs.database.web_keys().last_made_at if without_tokens else None
         self._no_tokens = NoTokens(is_public=is_public, made_before=made_before)
-        self._keys = Keys({}, None)
-        self._read_at = self._asked_at = -REMEMBERED
+        self._keys = Keys({}, {}, None)
+        self._read_at = self._asked_at = -math.inf
+        self._changes = 0
+        self._own = OwnSessions()
 
-    def keys(self) -> Keys:
-        """Return what lets in, as it was in the last moments.
+    def keys(self, remembered: float | None = None) -> Keys:
+        """Return what lets in, as it was in the last seconds.
 
         Raises:
             Problem: the database has not answered for a while.
 
         """
+        remembered = REMEMBERED if remembered is None else remembered
         now = time.monotonic()
-        if now - self._read_at < REMEMBERED:
+        if now - self._read_at < remembered:
             return self._keys
         # One thread reads. Where the database hangs the others do not wait for it all together.
         left = self._asked_at + PATIENCE - now if self._lock.locked() else PATIENCE
         if not self._lock.acquire(timeout=max(0.0, left)):
             raise Problem(503, "the database does not answer", RETRY_AFTER)
         try:
-            if time.monotonic() - self._read_at >= REMEMBERED:
+            if time.monotonic() - self._read_at >= remembered:
                 self._asked_at = time.monotonic()
+                changes = self._changes
                 keys = self._graphs.database.web_keys()
                 self._no_tokens.note(keys)
                 self._keys = keys
-                self._read_at = time.monotonic()
+                # What was changed meanwhile may not be among what was read.
+                self._read_at = time.monotonic() if changes == self._changes else -math.inf
             return self._keys
         finally:
             self._lock.release()
 
     def of_secret(self, secret: str) -> Visitor | None:
         """Return who bears a token; None: nobody."""
-        found = self.keys().tokens.get(tokens.digest(secret))
-        return None if found is None else Visitor(found.name, found.role)
+        return self._known(lambda _: tokens.digest(secret))
+
+    def of_session(self, secret: str) -> Visitor | None:
+        """Return whose session it is; None: nobody's, or it has ended."""
+        digest = tokens.digest(secret)
+        return self._known(lambda keys: keys.sessions.get(digest) or self._own.token(digest))
+
+    def _known(self, token: Callable[[Keys], bytes | None]) -> Visitor | None:
+        """Return the visitor of a token by its digest; what is not known may be new."""
+        for remembered in (None, min(FRESH, REMEMBERED)):
+            keys = self.keys(remembered)
+            found = keys.tokens.get(token(keys) or b"")
+            if found is not None:
+                return Visitor(found.name, found.role)
+        return None
+
+    def log_in(self, secret: str) -> str | None:
+        """Make a session for a token, and return its secret; None: the token is not known."""
+        if self.of_secret(secret) is None:
+            return None
+        try:
+            session = self._graphs.database.add_web_session(secret)
+        except MissingRightError:
+            session = self._own.add(tokens.digest(secret))
+        self._note_change()
+        return session
+
+    def log_out(self, secret: str) -> None:
+        """End a session, if it is one."""
+        if not self._own.remove(tokens.digest(secret)) and self.of_session(secret) is not None:
+            self._graphs.database.remove_web_session(secret)
+            self._note_change()
+
+    def _note_change(self) -> None:
+        self._changes += 1
+        self._read_at = -math.inf
 
     def visitor(self, request: Request) -> Visitor:
         """Return who sends a request.
+
+        A token counts before a cookie. Other credentials are a proxy's before us, and not for us.
 
         Raises:
             Problem: nobody that is known; or, without tokens, somebody elsewhere.
 
         """
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        if scheme:
-            found = self.of_secret(secret.strip()) if scheme.lower() == "bearer" else None
+        if scheme.lower() == "bearer":
+            found = self.of_secret(secret.strip())
             if found is None:
                 raise Problem(401, "this token is not known", _CHALLENGE)
             return found
         if not self.keys().tokens:
             return self._no_tokens.visitor(request)
-        found = self.of_secret(request.cookies.get(COOKIE, ""))
-        if found is None:
-            raise Problem(
-                401,
-                "send a token, as `Authorization: Bearer TOKEN`, or log in at /login; "
-                "`scrapy itemgraph token add` makes one",
-                _CHALLENGE,
-            )
-        return found
+        for session in cookies.values(request, SESSION):
+            found = self.of_session(session)
+            if found is not None:
+                return found
+        raise Problem(
+            401,
+            "send a token, as `Authorization: Bearer TOKEN`, or log in at /login; "
+            "`scrapy itemgraph token add` makes one",
+            _CHALLENGE,
+        )
+
+
+class OwnSessions:
+    """Sessions of this process alone, where its role of the database may not write any."""
+
+    MOST = 100
+
+    def __init__(self) -> None:
+        self._sessions: dict[bytes, tuple[bytes, float]] = {}
+
+    def add(self, token: bytes) -> str:
+        """Make a session for a token, by its digest, and return its secret."""
+        secret = tokens.new_session()
+        ends = time.monotonic() + tokens.SESSION.total_seconds()
+        self._sessions[tokens.digest(secret)] = token, ends
+        for digest in list(self._sessions)[: -self.MOST]:
+            self._sessions.pop(digest, None)
+        return secret
+
+    def token(self, digest: bytes) -> bytes | None:
+        """Return the digest of a session's token; None: there is no such session any more."""
+        token, ends = self._sessions.get(digest, (None, 0.0))
+        return token if time.monotonic() < ends else None
+
+    def remove(self, digest: bytes) -> bool:
+        """Forget a session, and return whether it was one of these."""
+        return self._sessions.pop(digest, None) is not None
 
 
 class NoTokens:

@@ -1,4 +1,4 @@
-"""Logging in with a browser: a token, once, for a cookie."""
+"""Logging in with a browser: a token, once, for a session of its own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse
 
-from scrapy_itemgraph.web.access import COOKIE, Access
+from scrapy_itemgraph.model import tokens
+from scrapy_itemgraph.web import cookies
+from scrapy_itemgraph.web.access import SESSION, Access
 from scrapy_itemgraph.web.pages import links
 from scrapy_itemgraph.web.pages.rendering import page
 from scrapy_itemgraph.web.pages.routes import PageRoute
 from scrapy_itemgraph.web.problems import Problem
 
-KEPT = 30 * 24 * 3600  # seconds that a browser keeps the cookie
+KEPT = int(tokens.SESSION.total_seconds())
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
@@ -46,7 +48,7 @@ def show(request: Request, then: Annotated[str, Query()] = "", again: str = "") 
 
 @router.post("/login")
 async def log_in(request: Request) -> Response:
-    """Take a token, and give a cookie."""
+    """Take a token, and give a cookie; a session that the browser had ends."""
     try:
         given = parse_qs((await request.body()).decode(), max_num_fields=10)
     except ValueError:
@@ -54,24 +56,25 @@ async def log_in(request: Request) -> Response:
     secret = given.get("token", [""])[-1].strip()
     target = links.local(given.get("then", [""])[-1], f"{_root(request)}/")
     access: Access = request.app.state.access
-    if await run_in_threadpool(access.of_secret, secret) is None:
+    session = await run_in_threadpool(access.log_in, secret)
+    if session is None:
         return _form(request, target, "This token is not known.", 401)
+    await run_in_threadpool(_end, request)
     answer = RedirectResponse(target, 303)
-    answer.set_cookie(
-        COOKIE,
-        secret,
-        max_age=KEPT,
-        path=_root(request) or "/",
-        secure=request.url.scheme == "https",
-        httponly=True,
-        samesite="strict",
-    )
+    cookies.give(request, answer, SESSION, session, KEPT)
     return answer
 
 
 @router.post("/logout")
 def log_out(request: Request) -> Response:
-    """Take the cookie back."""
+    """End the session, and take the cookie back."""
+    _end(request)
     answer = RedirectResponse(f"{_root(request)}/login", 303)
-    answer.delete_cookie(COOKIE, path=_root(request) or "/", httponly=True, samesite="strict")
+    cookies.take_back(request, answer, SESSION)
     return answer
+
+
+def _end(request: Request) -> None:
+    access: Access = request.app.state.access
+    for session in cookies.values(request, SESSION):
+        access.log_out(session)

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import cockpits
 import pytest
+from conftest import new_database
 from web_servers import crawl_of
 
 from scrapy_itemgraph import ItemGraph
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+from playwright.sync_api import expect
 
 EVIL = "evil.example"  # whose name leads to this machine
 ASK = """async ([method, path]) => {
@@ -39,6 +43,13 @@ def books(database) -> str:
     return database
 
 
+@pytest.fixture
+def other(server_url, template) -> Iterator[str]:
+    """Yield another database."""
+    with new_database(server_url, template) as url:
+        yield url
+
+
 def test_a_website_whose_name_leads_here_neither_writes_nor_reads(browser, books) -> None:
     """A page under another site's name, all the same origin for the browser, gets no item."""
     with cockpits.cockpit(books) as address:
@@ -52,3 +63,27 @@ def test_a_website_whose_name_leads_here_neither_writes_nor_reads(browser, books
         page.close()
     with ItemGraph.open(books, "books") as graph:
         assert graph.status()["items"] == 1
+
+
+def test_a_browser_is_logged_in_at_two_servers_of_a_host(browser, books, other) -> None:
+    """Cookies go to all ports of a host; logging in or out at one server ends none elsewhere."""
+    secrets = []
+    for url in (books, other):
+        with ItemGraph.open(url) as graph:
+            secrets.append(graph.add_token("anna", "operate"))
+    with cockpits.cockpit(books) as first, cockpits.cockpit(other) as second:
+        context = browser.new_context()
+        page = context.new_page()
+        for address, secret in zip((first, second), secrets, strict=True):
+            page.goto(f"{address}/")
+            page.get_by_label("Token").fill(secret)
+            page.get_by_role("button", name="Log in").click()
+            expect(page.get_by_role("button", name="Log out")).to_be_visible()
+        kept = {one["name"]: one["value"] for one in context.cookies()}
+        assert kept.keys() == {f"itemgraph_session_{urlsplit(one).port}" for one in (first, second)}
+        assert not set(kept.values()) & set(secrets)
+        page.get_by_role("button", name="Log out").click()
+        expect(page.locator("h1")).to_have_text("Log in")
+        page.goto(f"{first}/")
+        expect(page.get_by_role("button", name="Log out")).to_be_visible()
+        context.close()

@@ -19,7 +19,9 @@ import httpx
 from commands_run import TASKS
 from graphs import Crawl
 
+from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import urls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
     from starlette.types import ASGIApp
 
+    from scrapy_itemgraph.model.roles import RoleKind
+
 SCRAPY = [sys.executable, "-m", "scrapy", "itemgraph"]
-PATIENCE = 30.0  # seconds
+PATIENCE = 120.0  # seconds; a busy machine takes half a minute to start a process
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,23 @@ def crawl_of(url: str, name: str = "books") -> Iterator[Crawl]:
         yield crawl
         connection.commit()
     engine.dispose()
+
+
+@contextmanager
+def role_of(url: str, name: str, kind: RoleKind) -> Iterator[str]:
+    """Make a role of a kind for a database, and yield the URL with it."""
+    engine = engines.sync_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE \"{name}\" LOGIN PASSWORD 'sesame'")
+    with ItemGraph.open(url) as graph:
+        graph.grants(kind, name, apply=True)
+    of_role = urls.normalise_url(url).set(username=name, password="sesame")
+    try:
+        yield of_role.render_as_string(hide_password=False)
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f'DROP OWNED BY "{name}"; DROP ROLE "{name}"')
+        engine.dispose()
 
 
 def encoded(name: str) -> str:

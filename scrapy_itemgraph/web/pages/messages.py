@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from fastapi.responses import RedirectResponse
 
+from scrapy_itemgraph.web import cookies
+
 if TYPE_CHECKING:
     from fastapi import Request
     from starlette.responses import Response
 
-COOKIE = "itemgraph_said"
+_SAID = "said"
 _MOST = 600  # characters of a message
 _MOST_AGE = 60  # seconds
 
@@ -36,35 +38,23 @@ def say(
     said = Message(text[:_MOST], kind, undo, undo_of)
     document = json.dumps(asdict(said), ensure_ascii=False)  # a cookie has 4 kB
     value = base64.urlsafe_b64encode(document.encode(errors="replace")).decode()
-    answer.set_cookie(
-        COOKIE,
-        value,
-        max_age=_MOST_AGE,
-        path=_path(request.scope.get("root_path", "")),
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-    )
+    cookies.give(request, answer, _SAID, value, _MOST_AGE)
     return answer
 
 
 def taken(request: Request) -> Message | None:
     """Return what the action before said; what is no message of ours is dropped."""
-    value = request.cookies.get(COOKIE)
-    if not value:
+    values = cookies.values(request, _SAID)
+    if not values:
         return None
     try:
-        found = json.loads(base64.urlsafe_b64decode(value))
+        found = json.loads(base64.urlsafe_b64decode(values[0]))
         said = Message(**{str(name): str(text) for name, text in found.items()})
     except (ValueError, TypeError, AttributeError):
         return None
     return said if said.kind in {"good", "bad", "warn"} else None
 
 
-def forget(answer: Response, root: str) -> None:
+def forget(request: Request, answer: Response) -> None:
     """Take the message back, once it is shown."""
-    answer.delete_cookie(COOKIE, path=_path(root), httponly=True, samesite="strict")
-
-
-def _path(root: str) -> str:
-    return f"{root.rstrip('/')}/"
+    cookies.take_back(request, answer, _SAID)

