@@ -68,6 +68,7 @@ def serve(call: Call) -> None:
     with (
         _listening(host, port) as listening,
         call.graph(connections=graphs.CONNECTIONS, lock_wait=graphs.LOCK_WAIT) as graph,
+        graphs.Graphs.over(graph) as served,
     ):
         address, port = listening.getsockname()[:2]
         is_near = ipaddress.ip_address(address).is_loopback
@@ -76,7 +77,7 @@ def serve(call: Call) -> None:
         _refuse_strangers(call, host, keys, is_near=is_near)
         names = [*call.given.allow_host, *([] if is_near else [host])]
         application = app.create_app(
-            graphs.Graphs(graph),
+            served,
             allowed_hosts=names,
             any_address=not is_near,
             simulate=_simulate(call),

@@ -8,6 +8,7 @@ from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph.contents import CommandContents
 from scrapy_itemgraph.graph.transactions import BlockingTransactions
 from scrapy_itemgraph.model.blobs import DATABASE
+from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.registry import crawls
@@ -61,6 +62,15 @@ class Calls:
     def from_outside(self) -> Self:
         """Return the same graph for calls that come over HTTP: what they change is marked so."""
         return type(self)(self._engine, self._crawl, self._blobs, is_from_outside=True)
+
+    def ping(self) -> None:
+        """Ask the database something that costs nothing.
+
+        Raises:
+            DatabaseError: it does not answer.
+
+        """
+        self._call(lambda connection: connection.execute(engines.NOW))
 
     def announce(self, what: str, done: int, total: int | None = None) -> None:
         """Let `status` show how far long work is, while the next calls' transactions last."""

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.command_watchdog import Patience
 
 
+_SOON = 5  # seconds after which a server that says nothing is taken to be away
+_IMPATIENT = {
+    "connect_timeout": _SOON,
+    "keepalives_idle": _SOON,
+    "keepalives_interval": 1,
+    "tcp_user_timeout": _SOON * 1000,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migrated:
     """Where a database is, and its schema's versions before and after a migration."""
@@ -63,6 +72,17 @@ def connected(
             stack.enter_context(patience.over(engine))
         engines.when_up(engine, is_known=is_embedded)
         yield engine, alone_since
+
+
+@contextmanager
+def beside(engine: Engine) -> Iterator[Engine]:
+    """Make an engine of one connection to the same server, for what has to know soon."""
+    one = engines.sync_engine(engine.url, connections=1, lock_wait=_SOON, **_IMPATIENT)
+    try:
+        with _ended(one):
+            yield one
+    finally:
+        one.dispose()
 
 
 @contextmanager

@@ -91,6 +91,15 @@ class ItemGraph(
                 connect.ensure_schema(connection, auto=automatic, alone_since=alone_since)
             yield cls(engine, crawl, blob_store(str(blobs), Path.cwd()))
 
+    @contextmanager
+    def beside(self) -> Iterator[ItemGraph]:
+        """Yield the same graph on one connection of its own, which no other call keeps busy.
+
+        It gives up soon: after seconds a server that is not reached is an error.
+        """
+        with connect.beside(self._engine) as engine:
+            yield type(self)(engine, self._crawl, self._blobs)
+
     @staticmethod
     def migrate(
         url: str | None = None,

@@ -6,25 +6,25 @@ import asyncio
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from scrapy_itemgraph.web import api, health, login, models, pages, problems
-from scrapy_itemgraph.web.access import Access
+from scrapy_itemgraph.web.access import Access, Reader
 from scrapy_itemgraph.web.pages import routes
 from scrapy_itemgraph.web.protection import Headed, Protection
 from scrapy_itemgraph.web.raw_paths import RawPaths
 from scrapy_itemgraph.web.receiving import BODY_LIMIT, Receiving
+from scrapy_itemgraph.web.searches import Searches
 from scrapy_itemgraph.web.simulations import Simulations
 from scrapy_itemgraph.web.streams import Ending, Streams
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from fastapi import Request
-    from starlette.responses import Response
     from starlette.types import ASGIApp
 
     from scrapy_itemgraph.web.graphs import Graphs
@@ -74,7 +74,7 @@ def create_app(
     app = Application(
         title="scrapy-itemgraph",
         description=DESCRIPTION,
-        openapi_url="/api/v1/openapi.json",
+        openapi_url=None,  # FastAPI's own asks for no token
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -91,15 +91,26 @@ def create_app(
     app.state.stopping = stopping
     app.state.streams = Streams()
     app.state.simulations = None if simulate is None else Simulations(simulate, stopping)
+    app.state.searches = Searches()
     app.state.numbers = health.Numbers(graphs)
+    app.state.health = health.Health(graphs)
     problems.handle(app)
     app.add_exception_handler(HTTPException, _unknown)
     app.include_router(api.router)
+    app.add_api_route("/api/v1/openapi.json", describe, include_in_schema=False)
     app.include_router(health.router)
     app.include_router(login.router)
     app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=str(STATIC)), name="static")
     return app
+
+
+def describe(request: Request, _: Reader) -> Response:
+    """Describe the API, where it is mounted."""
+    app: Application = request.app
+    root = request.scope.get("root_path", "").rstrip("/")
+    servers = {"servers": [{"url": root}]} if root else {}
+    return JSONResponse({**app.openapi(), **servers})
 
 
 async def _unknown(request: Request, error: Exception) -> Response:

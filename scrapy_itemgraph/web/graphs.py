@@ -15,7 +15,8 @@ from scrapy_itemgraph.web import raw_paths
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Connections to the database at most, however many browsers there are; others wait for one.
+# Connections to the database at most, however many browsers there are; others wait for one. One
+# more is for health.
 CONNECTIONS = 8
 # Seconds that a request waits for a lock, before it is refused.
 LOCK_WAIT = 10.0
@@ -24,9 +25,13 @@ LOCK_WAIT = 10.0
 class Graphs:
     """Gives each request the graph of a crawl, on connections that all share."""
 
-    def __init__(self, graph: ItemGraph) -> None:
-        """Take a graph that is open; its crawl is meant where a request names none."""
+    def __init__(self, graph: ItemGraph, health: ItemGraph | None = None) -> None:
+        """Take a graph that is open; its crawl is meant where a request names none.
+
+        `health` is one on a connection of its own, for whoever asks whether the database answers.
+        """
         self.database = graph.from_outside()
+        self.health = health or graph
 
     @classmethod
     @contextmanager
@@ -47,17 +52,27 @@ class Graphs:
             DatabaseError: when the server or its schema cannot be used, in one clear line.
 
         """
-        with ItemGraph.open(
-            url,
-            crawl,
-            data_dir=data_dir,
-            postgres_bin=postgres_bin,
-            auto_migrate=auto_migrate,
-            connections=connections,
-            blobs=blobs,
-            lock_wait=LOCK_WAIT,
-        ) as graph:
-            yield cls(graph)
+        with (
+            ItemGraph.open(
+                url,
+                crawl,
+                data_dir=data_dir,
+                postgres_bin=postgres_bin,
+                auto_migrate=auto_migrate,
+                connections=connections,
+                blobs=blobs,
+                lock_wait=LOCK_WAIT,
+            ) as graph,
+            cls.over(graph) as graphs,
+        ):
+            yield graphs
+
+    @classmethod
+    @contextmanager
+    def over(cls, graph: ItemGraph) -> Iterator[Graphs]:
+        """Take a graph that is open, with a connection more for whoever asks for health."""
+        with graph.beside() as health:
+            yield cls(graph, health)
 
     def of(self, crawl: str | None = None) -> ItemGraph:
         """Return the graph of a crawl; None: of the served one, or of the database's only one.
@@ -67,7 +82,8 @@ class Graphs:
         return self.database.of(crawl)
 
 
-def _all(request: Request) -> Graphs:
+# These two are not worth a thread, and there may be none.
+async def _all(request: Request) -> Graphs:
     graphs: Graphs = request.app.state.graphs
     return graphs
 
@@ -75,7 +91,7 @@ def _all(request: Request) -> Graphs:
 AllGraphs = Annotated[Graphs, Depends(_all)]
 
 
-def _of_request(graphs: AllGraphs, crawl: str = "") -> ItemGraph:
+async def _of_request(graphs: AllGraphs, crawl: str = "") -> ItemGraph:
     return graphs.of(crawl)
 
 

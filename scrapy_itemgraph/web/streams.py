@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -21,24 +22,31 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from scrapy_itemgraph.web.access import Access
+    from scrapy_itemgraph.web.access import Access, Visitor
 
 MEDIA_TYPE = "text/event-stream"
 EVERY = 2.0  # seconds between two looks at least
 SHARE = 0.02  # of the time is spent looking at most, for each key
 SIGN_OF_LIFE = 15.0  # seconds without news after which a comment is sent
-MOST = 200  # streams at a time
+MOST = 200  # streams at a time,
+MOST_OF_TOKEN = MOST // 4  # and those of one token
 
 
 class Streams:
     """Keeps streams: all that ask for the same share one look at the database."""
 
     def __init__(self) -> None:
-        self._open = 0
+        self._open: Counter[str | None] = Counter()  # by the names of tokens
         self._looks: dict[Hashable, _Look] = {}
 
     def answer(
-        self, request: Request, key: Hashable, read: Callable[[], Any], *, event: str = "message"
+        self,
+        request: Request,
+        visitor: Visitor,
+        key: Hashable,
+        read: Callable[[], Any],
+        *,
+        event: str = "message",
     ) -> StreamingResponse:
         """Return a stream of what `read` returns, sent at first and whenever it is another.
 
@@ -46,37 +54,37 @@ class Streams:
         database is away the stream says `event: problem`, and goes on when it is back.
 
         Raises:
-            Problem: there are too many streams.
+            Problem: there are too many streams, in all or of this visitor's token.
 
         """
-        if self._open >= MOST:
+        if self._open.total() >= MOST:
             raise Problem(503, f"there are {MOST} streams already", RETRY_AFTER)
-        return StreamingResponse(self._events(request, key, read, event), media_type=MEDIA_TYPE)
+        name = visitor.name
+        if name is not None and self._open[name] >= MOST_OF_TOKEN:
+            said = f"the token {name!r} has {MOST_OF_TOKEN} streams already; close one"
+            raise Problem(503, said, RETRY_AFTER)
+        return _Stream(self._events(request, key, read, event), name, self._open)
 
     async def _events(
         self, request: Request, key: Hashable, read: Callable[[], Any], event: str
     ) -> AsyncIterator[bytes]:
         access: Access = request.app.state.access
-        self._open += 1
         last, sent_at = b"", time.monotonic()
-        try:
-            while True:
-                try:
-                    await run_in_threadpool(access.visitor, request)
-                    said = _message(event, await self._look(key, read))
-                except Problem:
-                    return
-                except ItemGraphError as error:
-                    said = _message("problem", written({"detail": str(error)}))
-                if said != last:
-                    last, sent_at = said, time.monotonic()
-                    yield said
-                elif time.monotonic() - sent_at >= SIGN_OF_LIFE:
-                    sent_at = time.monotonic()
-                    yield b": still here\n\n"
-                await asyncio.sleep(EVERY)
-        finally:
-            self._open -= 1
+        while True:
+            try:
+                await run_in_threadpool(access.visitor, request)
+                said = _message(event, await self._look(key, read))
+            except Problem:
+                return
+            except ItemGraphError as error:
+                said = _message("problem", written({"detail": str(error)}))
+            if said != last:
+                last, sent_at = said, time.monotonic()
+                yield said
+            elif time.monotonic() - sent_at >= SIGN_OF_LIFE:
+                sent_at = time.monotonic()
+                yield b": still here\n\n"
+            await asyncio.sleep(EVERY)
 
     async def _look(self, key: Hashable, read: Callable[[], Any]) -> bytes:
         """Return what was read last, read anew where that is too long ago.
@@ -92,6 +100,27 @@ class Streams:
             look.task = asyncio.create_task(look.read(read))
         assert look.task is not None
         return await asyncio.shield(look.task)
+
+
+class _Stream(StreamingResponse):
+    """A stream that counts from when it is promised until it ends, however it does."""
+
+    def __init__(
+        self, events: AsyncIterator[bytes], name: str | None, counted: Counter[str | None]
+    ) -> None:
+        super().__init__(events, media_type=MEDIA_TYPE)
+        self._name = name
+        self._counted = counted
+        counted[name] += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what comes."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._counted[self._name] -= 1
+            if not self._counted[self._name]:
+                del self._counted[self._name]
 
 
 class _Look:

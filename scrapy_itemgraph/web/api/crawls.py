@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -16,6 +17,7 @@ from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer, page
 from scrapy_itemgraph.web.graphs import AllGraphs, CrawlGraph
 from scrapy_itemgraph.web.parameters import MOST, After, AfterNumber, Limit, Period
+from scrapy_itemgraph.web.searches import Searches
 from scrapy_itemgraph.web.streams import MEDIA_TYPE, Streams
 
 MOST_CRAWLS = Query(ge=1, le=100, description="rows at most")
@@ -59,11 +61,11 @@ def get_status(graph: CrawlGraph, _: Reader) -> Response:
     response_class=StreamingResponse,
     responses={200: {"content": {MEDIA_TYPE: {}}}},
 )
-async def stream_status(request: Request, graph: CrawlGraph, _: Reader) -> StreamingResponse:
+async def stream_status(request: Request, graph: CrawlGraph, visitor: Reader) -> StreamingResponse:
     """Stream a crawl's numbers as server-sent events: at first, and whenever they change."""
     streams: Streams = request.app.state.streams
     name = request.path_params["crawl"]
-    return streams.answer(request, ("status", name), graph.status, event="status")
+    return streams.answer(request, visitor, ("status", name), graph.status, event="status")
 
 
 @router.get("/overview", response_model=models.Crawl)
@@ -90,15 +92,18 @@ def list_minutes(graph: CrawlGraph, _: Reader, minutes: Period = 60) -> Response
 
 
 @router.get("/search", response_model=models.Found)
-def search(
+async def search(
+    request: Request,
     graph: CrawlGraph,
-    _: Reader,
+    visitor: Reader,
     q: Annotated[str, Query(min_length=1, max_length=8192)],
     by: Annotated[SearchKind, Query()] = SearchKind.PART,
     limit: Limit = 50,
 ) -> Response:
     """Find items among the newest 100,000, by a part of a name or URL, or a JSON path."""
-    return answer(graph.search(q, by, limit))
+    searches: Searches = request.app.state.searches
+    found = await searches.run(visitor, partial(graph.search, q, by, limit))
+    return answer(found)
 
 
 @router.post("/operations", response_model=list[models.Note])

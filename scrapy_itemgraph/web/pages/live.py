@@ -26,12 +26,12 @@ PARTS = ("state", "numbers", "plot", "tasks", "workers", "failures-badge")
 
 
 @router.get("/crawls/{crawl:segment}/live", name="live")
-async def live(request: Request, _: Reader, graph: CrawlGraph) -> StreamingResponse:
+async def live(request: Request, visitor: Reader, graph: CrawlGraph) -> StreamingResponse:
     """Send what changes of a crawl, as long as somebody listens."""
     root: str = request.scope.get("root_path", "").rstrip("/")
     streams: Streams = request.app.state.streams
     key = ("cockpit", root, request.path_params["crawl"])
-    return streams.answer(request, key, partial(_seen, graph, root), event="parts")
+    return streams.answer(request, visitor, key, partial(_seen, graph, root), event="parts")
 
 
 def _seen(graph: ItemGraph, root: str) -> dict[str, Any]:

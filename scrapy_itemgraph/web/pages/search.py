@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from scrapy_itemgraph.exceptions import OperationError
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_itemgraph.store.admin.search import FoundItem
+    from scrapy_itemgraph.web.searches import Searches
 
 router = APIRouter(route_class=PageRoute)
 
@@ -31,21 +34,22 @@ _SHOWN = 50
 
 
 @router.get("/crawls/{crawl:segment}/search", name="search")
-def search(
+async def search(
     request: Request, visitor: Reader, graph: CrawlGraph, q: str = "", by: str = "exact"
 ) -> Response:
     """Find items; an exact one is shown at once."""
+    searches: Searches = request.app.state.searches
     found: Sequence[FoundItem] = ()
     note = ""
     if q and by == "exact":
-        if graph.get(q) is not None:
+        if await run_in_threadpool(graph.get, q) is not None:
             root = request.scope.get("root_path", "").rstrip("/")
             return RedirectResponse(root + links.of_crawl(graph.crawl, "item", id=q), 303)
         note = "No item has exactly this id or alias; names with this in them:"
         by = "part"
     if q:
         try:
-            result = graph.search(q, by, _SHOWN)
+            result = await searches.run(visitor, partial(graph.search, q, by, _SHOWN))
         except OperationError as error:
             note = f"{error}"
         else:
@@ -54,7 +58,8 @@ def search(
                 note += " The newest 100,000 items were looked through."
             if len(found) == _SHOWN:
                 note += f" These are the newest {_SHOWN}."
-    return page(
+    return await run_in_threadpool(
+        page,
         request,
         "search.html",
         visitor=visitor,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi.routing import APIRoute
+from starlette.routing import Mount, Route
 
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.web.access import operator, reader
@@ -38,10 +39,13 @@ def routes(router: Any) -> list[APIRoute]:
 def test_each_path_wants_a_reader_and_each_change_an_operator(database):
     """Nobody forgot to ask: what reads depends on `Reader`, what changes on `Operator`."""
     with ItemGraph.open(database) as graph:
-        found = routes(create_app(Graphs(graph)))
+        app = create_app(Graphs(graph))
+    found = routes(app)
     asked = [one for one in found if one.path not in OPEN]
 
     assert len(asked) > 60
+    others = {getattr(one, "path", None) for one in app.routes if type(one) in {Mount, Route}}
+    assert others == {"/static"}
     for route in asked:
         wanted = reader if route.methods <= {"GET", "HEAD"} else operator
         assert wanted in calls(route.dependant), (route.path, route.methods)
