@@ -259,6 +259,24 @@ def test_when_cookies_expire_is_read_from_those_that_are_there(empty_engine):
     }
 
 
+def test_where_the_present_run_began_in_the_journal_is_read_from_its_times(empty_engine):
+    """A feed that takes part in a run of before goes on with what that run kept."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0016")
+        connection.exec_driver_sql(
+            "INSERT INTO crawls (name, run_started_at) VALUES ('new', NULL), ('a', now())"
+        )
+        for since in ("-2 hours", "-1 hours", "1 hours"):
+            connection.exec_driver_sql(
+                "INSERT INTO journal (crawl_id, item_class, fields, created_at) "
+                f"VALUES (2, 'dict', '{{}}', now() + interval '{since}')"
+            )
+        migrate.upgrade(connection)
+
+        rows = connection.exec_driver_sql("SELECT name, run_journal_id FROM crawls")
+        assert dict(map(tuple, rows)) == {"new": 0, "a": 2}
+
+
 def test_renamed_tables_keep_what_is_in_them(empty_engine):
     """Tokens of commits and `spider.state` of the version before are found where they are now."""
     with empty_engine.begin() as connection:
