@@ -46,13 +46,20 @@ def bearers(graphs) -> list[dict[str, str]]:
     return [{"authorization": f"Bearer {secret}"} for secret in secrets]
 
 
-def together(app, talk: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
-    """Have a conversation with an application, of requests that are under way at once."""
+def together(app, talk: Callable[[httpx.AsyncClient], Awaitable[None]], holder=None) -> None:
+    """Have a conversation with an application, of requests that are under way at once.
+
+    The locks of `holder` end with it, however it ends.
+    """
 
     async def run() -> None:
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            await talk(client)
+            try:
+                await talk(client)
+            finally:
+                if holder is not None:
+                    holder.rollback()
 
     asyncio.run(run())
 
@@ -84,7 +91,7 @@ def test_health_is_told_while_all_connections_and_threads_are_busy(graphs, engin
             holder.rollback()
             await asyncio.gather(*asking)
 
-        together(app, talk)
+        together(app, talk, holder)
 
 
 def test_whoever_asks_for_health_keeps_one_connection_busy(graphs, monkeypatch):
@@ -131,7 +138,7 @@ def test_two_searches_run_at_once_and_one_of_a_token(graphs, engine, bearers, mo
             assert (await later).status_code == 200
             await asyncio.gather(*running)
 
-        together(create_app(graphs), talk)
+        together(create_app(graphs), talk, holder)
 
 
 def test_without_tokens_two_searches_run_at_once(graphs, engine, monkeypatch):
@@ -149,7 +156,7 @@ def test_without_tokens_two_searches_run_at_once(graphs, engine, monkeypatch):
             assert [(await one).status_code for one in running] == [200, 200]
             assert (await client.get(path)).status_code == 200
 
-        together(create_app(graphs), talk)
+        together(create_app(graphs), talk, holder)
 
 
 def test_a_token_has_its_share_of_the_streams(graphs, bearers, monkeypatch):
