@@ -144,7 +144,7 @@ class WorkerRecovery:
     def _say(self, found: _Found) -> None:
         if not found.is_back:
             logger.info(
-                "The database is on another server, or that was started again; nothing that this "
+                "The database is another one, or its server was started again; nothing that this "
                 "worker saw committed is missing",
                 extra={"action": "server_changed"},
             )

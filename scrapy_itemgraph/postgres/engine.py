@@ -69,7 +69,8 @@ SELECT pg_backend_pid(), CAST(extract(epoch FROM clock_timestamp()) AS float8) A
     set_config('lock_timeout', '{{lock:.0f}}', true),
     set_config('statement_timeout', '0', true),
     set_config('idle_in_transaction_session_timeout', '{{idle:.0f}}', true),
-    extract(epoch FROM pg_postmaster_start_time()) AS server"""  # noqa: S608 - our own text
+    concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()),
+        pg_relation_filepath(to_regclass('crawls'))) AS server"""  # noqa: S608 - our own text
 
 # Plans that do not depend on statistics (docs/decisions; trials P2).
 HOT_PATH = """\
@@ -85,7 +86,8 @@ ANNOUNCE = sa.text("SELECT set_config('application_name', :name, true)")
 
 CLOCK = "itemgraph_clock"  # the server's, as all connections of an engine have seen it
 PROCESS = "itemgraph_process"  # the server's, behind a connection; a pooler tells another one
-SERVER = "itemgraph_server"  # which server a transaction is on: when that was started
+# Which server and database a transaction is on: when that was started, and where a table is stored.
+SERVER = "itemgraph_server"
 
 NOW = sa.text("SELECT clock_timestamp()")
 
