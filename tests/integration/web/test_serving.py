@@ -17,7 +17,7 @@ import web_servers
 from graphs import Crawl
 from web_servers import SCRAPY, serving
 
-PATIENCE = 30.0  # seconds
+PATIENCE = 120.0  # seconds
 
 
 def refused(database, *arguments):
