@@ -43,6 +43,10 @@ MEND = (
         set_concurrency = CASE WHEN set_concurrency >= 1 THEN set_concurrency END
     """,
     "UPDATE holdings SET units = 0 WHERE units < 0",
+    "UPDATE tasks SET max_failures = NULL, definition = CAST(repeat('0', 32) AS uuid) "
+    "WHERE max_failures < 1",
+    "UPDATE crawls SET names_freed = 0 WHERE NOT names_freed BETWEEN 0 AND 4611686018427387904",
+    "UPDATE logins SET generation = 0 WHERE NOT generation BETWEEN 0 AND 1073741824",
     """
     UPDATE tasks SET definition = CAST(repeat('0', 32) AS uuid),
         ttl = CASE WHEN ttl > interval '0' THEN interval '36525 days' END
@@ -62,7 +66,12 @@ CHECKS = {
         "concurrency": "concurrency >= 1 AND set_concurrency >= 1",
     },
     "holdings": {"units": "units >= 0"},
-    "tasks": {"ttl": "ttl > '0' AND ttl <= '36525 days'"},
+    "tasks": {
+        "ttl": "ttl > '0' AND ttl <= '36525 days'",
+        "max_failures": "max_failures >= 1",
+    },
+    "crawls": {"names_freed": "names_freed BETWEEN 0 AND 4611686018427387904"},
+    "logins": {"generation": "generation BETWEEN 0 AND 1073741824"},
 }
 
 

@@ -15,7 +15,7 @@ from scrapy_itemgraph.changesets.state import TOMBSTONE
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.simulations import Change, Simulation
-from scrapy_itemgraph.model.work import Applied, Claim, ErrorRecord, Outcome
+from scrapy_itemgraph.model.work import Applied, Claim, ErrorRecord, Outcome, attempt_after
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.store import items as stored_items
@@ -207,7 +207,7 @@ def _claim(
         task=task.name,
         version=task.version,
         token=row.token,
-        attempt=row.tries + 1,
+        attempt=attempt_after(row.tries),
         claimed_at=row.claimed_at,
         slot=row.slot,
         is_alone=False,

@@ -126,11 +126,22 @@ class Unreadable(str):
     __slots__ = ()
 
 
+def _finite(text: str) -> float:
+    """Read a number; one beyond a float's range could not be written again."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.20} is no number that can be kept")
+    return number
+
+
+_read = json.JSONDecoder(parse_float=_finite).decode
+
+
 def load_json(text: str | bytes) -> Any:
     """Read JSON of the database; what cannot be read spoils no other row."""
     raw = text.encode() if isinstance(text, str) else bytes(text)
     try:
-        value = json.loads(raw)
+        value = _read(raw.decode())
         if raw.count(b"[") + raw.count(b"{") <= _READABLE or not _is_odd(value, _READABLE):
             return value
     except (ValueError, RecursionError):

@@ -204,6 +204,11 @@ class GivenUp:
     url: str | None
 
 
+def attempt_after(tries: int) -> int:
+    """Return the number of the attempt after so many, from 1 to what a smallint holds."""
+    return min(max(tries, 0), 32766) + 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver:
     """How many claims of dead and stalled workers are free, and what of them is given up.

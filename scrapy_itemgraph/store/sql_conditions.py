@@ -66,7 +66,7 @@ COUNTED_FAILURES = f"""
 # Whether a task `t` has as many of them as stop it; unknown where nothing does.
 IS_STOPPED = f"""t.max_failures <= (
             SELECT count(*) FROM ({COUNTED_FAILURES}
-                LIMIT t.max_failures) AS counted)"""  # noqa: S608 - our own conditions
+                LIMIT greatest(t.max_failures, 0)) AS counted)"""  # noqa: S608 - our own conditions
 
 # Whether a result `r` of a task `t` stands, complete and not held, but for its expiry.
 STANDS = """r.completed_at IS NOT NULL AND NOT r.is_held

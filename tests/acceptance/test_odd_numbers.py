@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
+import odd_rows
 import pytest
+from conftest import new_database
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph
@@ -59,3 +63,51 @@ def test_a_delay_that_a_person_sets_below_a_millisecond_is_none(project):
                 graph.set_delay("127.0.0.1", seconds)
 
     assert project.crawl().stats["reason"] == "finished"
+
+
+# Which columns have an odd number at the same time.
+TOGETHER = (
+    ("items", "results", "failures", "attempts"),
+    ("work", "queues", "tasks", "kinds"),
+    (
+        *("workers", "crawls", "limits", "holdings", "sweeps", "handed", "tags", "logins"),
+        *("cookies", "spider_state", "journal", "feeds", "blobs", "blob_contents"),
+        *("commit_tokens", "task_minutes", "limit_minutes", "tokens"),
+    ),
+)
+
+
+def together(tables, url, number):
+    """Put the odd numbers of this place into all columns of some tables, as far as they go in."""
+    columns = {}
+    for odd in odd_rows.every():
+        if odd.table in tables and not odd.is_reference:
+            columns.setdefault((odd.table, odd.column), []).append(odd)
+    chosen = [odds[number % len(odds)] for odds in columns.values()]
+    return [str(odd) for odd in chosen if odd.put_into(url)]
+
+
+@pytest.mark.tracebacks("ValueError: odd", "is no JSON object", "Unreadable", "left out")
+@pytest.mark.parametrize(
+    "numbers", [(0, 1), pytest.param(range(7), marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_no_number_in_a_row_ends_a_crawl(project, server_url, site, numbers):
+    """Whatever stands in the columns that a worker reads, it does its other work, and people too.
+
+    What is infinite, no number, negative, tiny, huge, or a moment that Python cannot say is refused
+    by the database, or read as something that can be kept to.
+    """
+    odd_rows.fill(project, site.arrived.is_set)
+    site.may_answer.set()
+    with ExitStack() as stack:
+        put = {}
+        for tables in TOGETHER:
+            for number in numbers:
+                url = stack.enter_context(new_database(server_url, project.url))
+                put[url] = together(tables, url, number)
+
+        ended = odd_rows.crawl(project, list(put))
+
+        found = {url: (how["reason"], odd_rows.wrongs_of(url)) for url, how in ended.items()}
+        wrong = [(found[url], put[url]) for url in put if found[url] != ("finished", [])]
+        assert not wrong

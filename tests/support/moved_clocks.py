@@ -1,4 +1,4 @@
-"""A server whose clock a test can move: `clock_timestamp()` and `now()` are ours in a database."""
+"""A server whose clock a test can move: in one database its functions are ours."""
 
 from __future__ import annotations
 

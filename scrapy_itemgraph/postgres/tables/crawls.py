@@ -49,6 +49,7 @@ crawls = Table(
     ),
     UniqueConstraint("name"),
     sayable("created_at", "run_started_at", "run_finished_at"),
+    CheckConstraint("names_freed BETWEEN 0 AND 4611686018427387904", name="names_freed"),
 )
 
 
@@ -86,6 +87,7 @@ tasks = Table(
     ),
     UniqueConstraint("crawl_id", "name"),
     CheckConstraint("ttl > '0' AND ttl <= '36525 days'", name="ttl"),
+    CheckConstraint("max_failures >= 1", name="max_failures"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     JSON,
+    CheckConstraint,
     Column,
     DateTime,
     ForeignKey,
@@ -56,4 +57,5 @@ logins = Table(
     Column("generation", Integer, nullable=False, server_default=text("0")),
     Column("worker_id", Integer, comment="who logs in just now"),
     moment("renewed_at"),
+    CheckConstraint("generation BETWEEN 0 AND 1073741824", name="generation"),
 )

@@ -139,7 +139,8 @@ FORGET_FUTURE = text("""
 
 USED = text("""
     UPDATE limits l
-    SET last_at = greatest(least(l.last_at, clock_timestamp()),
+    SET last_at = greatest(
+            CASE WHEN l.last_at <= clock_timestamp() THEN l.last_at END,
             clock_timestamp() - make_interval(secs => used.last_ago)),
         throttle = coalesce(used.throttle, l.throttle), latency = coalesce(used.latency, l.latency)
     FROM unnest(CAST(:limits AS int[]), CAST(:last_ago AS float8[]),

@@ -114,4 +114,5 @@ def make_crawl(
         return row.id, None
     differs = connection.execute(HAS_WORK, {"crawl": row.id}).scalar_one()
     connection.execute(SET_ARGUMENTS, {"crawl": row.id, "arguments": json.dumps(given)})
-    return row.id, row.arguments if differs else None
+    others = row.arguments if isinstance(row.arguments, dict) else {}
+    return row.id, others if differs else None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.work import ErrorRecord, GivenUp, Outcome, TakenOver
+from scrapy_itemgraph.model.work import ErrorRecord, GivenUp, Outcome, TakenOver, attempt_after
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import attempts, engine_work, failures, logins
 from scrapy_itemgraph.store.columns import columns, typed
@@ -80,7 +80,7 @@ class Orphan(NamedTuple):
             worker_id=self.worker_id,
             token=self.token,
             version=self.version,
-            number=self.tries + 1,
+            number=attempt_after(self.tries),
             outcome=Outcome.DIED if self.has_died else Outcome.STALLED,
             started_at=self.claimed_at,
         )
@@ -153,9 +153,12 @@ ORPHANS = text("""
 FREE_ORPHANS = text("""
     UPDATE work w
     SET token = NULL, worker_id = NULL, claimed_at = NULL,
-        deaths = w.deaths + orphan.deaths, stalls = w.stalls + orphan.stalls,
-        alone_deaths = w.alone_deaths + CASE WHEN w.is_suspect THEN orphan.deaths ELSE 0 END,
-        alone_stalls = w.alone_stalls + CASE WHEN w.is_suspect THEN orphan.stalls ELSE 0 END
+        deaths = least(w.deaths + orphan.deaths, 32767),
+        stalls = least(w.stalls + orphan.stalls, 32767),
+        alone_deaths = least(32767,
+            w.alone_deaths + CASE WHEN w.is_suspect THEN orphan.deaths ELSE 0 END),
+        alone_stalls = least(32767,
+            w.alone_stalls + CASE WHEN w.is_suspect THEN orphan.stalls ELSE 0 END)
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:deaths AS int[]),
         CAST(:stalls AS int[])) AS orphan(item_id, task_id, deaths, stalls)
     WHERE w.item_id = orphan.item_id AND w.task_id = orphan.task_id

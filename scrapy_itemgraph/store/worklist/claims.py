@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.work import Claim, Outcome
+from scrapy_itemgraph.model.work import Claim, Outcome, attempt_after
 from scrapy_itemgraph.store import attempts, engine_work, sql_conditions
 from scrapy_itemgraph.store.columns import columns, typed
 from scrapy_itemgraph.store.items import lock_items, snapshots
@@ -73,7 +73,7 @@ TAKE_ANYWAY = text("""
 GIVE_BACK = text("""
     UPDATE work w
     SET token = NULL, worker_id = NULL, claimed_at = NULL,
-        tries = w.tries + ended.tries, not_before = ended.not_before,
+        tries = least(greatest(w.tries, 0) + ended.tries, 32766), not_before = ended.not_before,
         alone_deaths = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_deaths END,
         alone_stalls = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_stalls END
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]),
@@ -210,7 +210,7 @@ def _take(
             task=tasks[row.task_id].name,
             version=tasks[row.task_id].version,
             token=claimed.token,
-            attempt=row.tries + 1,
+            attempt=attempt_after(row.tries),
             claimed_at=claimed.claimed_at,
             slot=claimed.slot,
             invalidated_at=claimed.invalidated_at,
