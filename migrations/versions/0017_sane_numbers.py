@@ -43,8 +43,10 @@ MEND = (
         set_concurrency = CASE WHEN set_concurrency >= 1 THEN set_concurrency END
     """,
     "UPDATE holdings SET units = 0 WHERE units < 0",
-    "UPDATE tasks SET max_failures = NULL, definition = CAST(repeat('0', 32) AS uuid) "
-    "WHERE max_failures < 1",
+    (
+        "UPDATE tasks SET max_failures = NULL, definition = CAST(repeat('0', 32) AS uuid) "
+        "WHERE max_failures < 1"
+    ),
     "UPDATE crawls SET names_freed = 0 WHERE NOT names_freed BETWEEN 0 AND 4611686018427387904",
     "UPDATE logins SET generation = 0 WHERE NOT generation BETWEEN 0 AND 1073741824",
     """
