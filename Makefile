@@ -110,7 +110,7 @@ model: $(READY) ## thousands of random histories on a plain-Python model and Pos
 	ITEMGRAPH_TEST_MODEL=$(MODEL_EXAMPLES) ITEMGRAPH_TEST_MODEL_STEPS=$(MODEL_STEPS) \
 		ITEMGRAPH_TEST_MODEL_SEED=$(MODEL_SEED) $(BIN)/python -m pytest -q tests/model
 
-chaos: $(READY) compiled ## faults of nineteen kinds, and slow tests of crashes (CHAOS="--faults 1000 --seed 7 --at-once 3"; slow)
+chaos: $(READY) compiled ## faults of 21 kinds, and slow tests of crashes (CHAOS="--faults 1000 --seed 7 --at-once 3"; slow)
 	$(BIN)/python -u tests/chaos/drive.py $(or $(CHAOS),--faults 100)
 	ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
 		tests/acceptance/test_deaths.py tests/acceptance/test_manuals.py \

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING
 
+import moved_clocks
 import psycopg
 
-from chaos.field import DISK, HOSTS, LEASE, Watch, until
+from chaos.field import CLOCK, DISK, HOSTS, LEASE, PROXIED, Watch, until
 from scrapy_itemgraph.graph import ItemGraph
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ RECOVERS, GETS_WORK = 20.0, 5.0
 # What takes space; where there is none for the second one, PostgreSQL ends.
 NEW_ROWS = "CREATE TABLE chaos AS SELECT repeat('.', 1000) FROM generate_series(1, 1000)"
 NEW_LOG = "SELECT pg_logical_emit_message(false, 'chaos', repeat('.', 1 << 22))"
+JUMPS = 0.3, 1.5  # seconds that the clock jumps; aims hold for less than two beyond the lease
+LOST = 10  # commits that a restore loses, if there are so many in a while
 NEEDS: dict[str, str] = {}  # by the fault: what not every machine allows
 
 
@@ -284,6 +287,32 @@ def fill_the_disk(field: Field, strike: Strike) -> None:
     field.progress()  # the server may have to be started
 
 
+def move_the_clock(field: Field, strike: Strike) -> None:
+    """Have the database's clock jump ahead or back, and after a while the other way."""
+    seconds = strike.choice.choice([-1, 1]) * strike.choice.uniform(*JUMPS)
+    moved_clocks.move(field.url, seconds)
+    time.sleep(strike.lasts())
+    moved_clocks.move(field.url, -seconds)
+
+
+def restore_a_backup(field: Field, strike: Strike) -> None:
+    """Put a backup of before the last commits in the place of the database, under workers.
+
+    What is missing then is what is missing after a standby was promoted that was behind.
+    """
+    backup = field.backup()
+    before = field.progress()
+    with suppress(TimeoutError):
+        until(lambda: field.progress() > before + LOST, GETS_WORK)
+    field.proxy.freeze()
+    if strike.choice.random() < 0.5:
+        field.signal_postgres(signal.SIGINT)
+        field.progress()  # it answers again
+    field.restore(backup)
+    field.proxy.thaw()
+    field.proxy.cut()
+
+
 def _is_refused(field: Field, statement: str) -> bool:
     """Tell whether PostgreSQL says that its disk is full, or even ends for that."""
     try:
@@ -296,3 +325,5 @@ def _is_refused(field: Field, statement: str) -> bool:
 
 long_fault(cut_off_a_host, HOSTS)
 long_fault(fill_the_disk, DISK)
+long_fault(move_the_clock, CLOCK)
+long_fault(restore_a_backup, PROXIED)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import moved_clocks
 import psutil
 import psycopg
 import servers
@@ -21,11 +24,10 @@ from proxies import Proxy, proxy
 
 from chaos import hosts, spiders
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import migrate
+from scrapy_itemgraph.postgres import migrate, programs
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -89,8 +91,10 @@ WAITING = """
     JOIN unnest(%s::bigint[], %s::int[]) p (item_id, task_id) USING (item_id, task_id)
     WHERE w.token IS NULL OR w.token = ANY (%s)
 """
+END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
 GONE = "broke the connection|cannot be reached|refuses connections"
 HOSTS, DISK = "a host of its own", "a disk of its own"
+CLOCK, PROXIED = "a clock of its own", "a proxy before all workers"
 
 
 @dataclass(eq=False)
@@ -106,6 +110,7 @@ class Field:
     host: hosts.Host | None  # where the first worker is
     disk: hosts.Disk | None  # where the database is
     is_local: bool  # all but the first worker use the server directly, and start it again
+    has_clock: bool  # the database's clock can be moved
     workers: list[subprocess.Popen] = field(default_factory=list)
     struck: set[int] = field(default_factory=set)  # processes that a fault has ended
     versions: dict[str, list[str]] = field(
@@ -229,6 +234,46 @@ class Field:
             psutil.Process(int(pid.read_text().split()[0])).send_signal(number)
         time.sleep(0.1)
 
+    def backup(self) -> Path:
+        """Make a backup of the database, while workers work."""
+        path = self.directory / "backup"
+        self._run("pg_dump", "-Fc", "-d", self.url, "-f", path)
+        return path
+
+    def restore(self, backup: Path) -> None:
+        """Put a backup in the place of the database; workers must not reach it meanwhile."""
+        self.close()
+        url = sa.make_url(self.url)
+        new, old = f"{url.database}_new", f"{url.database}_old"
+        self._alone(f"CREATE DATABASE {new}")
+        restored = url.set(database=new).render_as_string(hide_password=False)
+        self._run("pg_restore", "--single-transaction", "-d", restored, backup)
+        if self.has_clock:
+            self._alone(f"ALTER DATABASE {new} SET search_path = public, pg_catalog")
+        self._alone(
+            f"BEGIN; ALTER DATABASE {url.database} RENAME TO {old}; "
+            f"ALTER DATABASE {new} RENAME TO {url.database}; COMMIT"
+        )
+        self._alone(f"DROP DATABASE {old} WITH (FORCE)")
+
+    def _run(self, program: str, *arguments: object) -> None:
+        command = [programs.find().programs / program, *map(str, arguments)]
+        subprocess.run(command, check=True, env=os.environ | {"PGOPTIONS": ""})
+
+    def _alone(self, statement: str) -> None:
+        """Run a statement for which nobody may be connected to the database."""
+        url = sa.make_url(self.url)
+        admin_url = url.set(database="postgres").render_as_string(hide_password=False)
+        with psycopg.connect(admin_url, autocommit=True) as admin:
+            while True:
+                admin.execute(END_SESSIONS, [url.database])
+                try:
+                    admin.execute(statement)
+                except psycopg.errors.ObjectInUse:
+                    admin.rollback()
+                else:
+                    return
+
     def close(self) -> None:
         """Give up the connection that is kept."""
         if self._kept is not None:
@@ -302,6 +347,9 @@ def open_field(
         engine = engines.sync_engine(keeper.url)
         with engine.begin() as connection:
             migrate.ensure(connection, auto=True)
+        if CLOCK in needs:
+            moved_clocks.install(keeper.url)
+        is_local = is_local and PROXIED not in needs
         ours = host.ours if host else tuple(f"127.0.0.{1 + at}" for at in range(spiders.SITES))
         between, through = stack.enter_context(proxy(engine, ours[0]))
         engine.dispose()
@@ -310,7 +358,9 @@ def open_field(
         project.write(spiders.SPIDER, spiders.SETTINGS + settings, places=places, timing=TIMING)
         direct = sa.make_url(keeper.url).set(drivername="postgresql")
         url = direct.render_as_string(hide_password=False)
-        one = Field(directory, project, between, url, site, ours, host, disk, is_local)
+        one = Field(
+            directory, project, between, url, site, ours, host, disk, is_local, CLOCK in needs
+        )
         stack.callback(_end, one)
         (directory / "versions.json").write_text(json.dumps(dict.fromkeys(spiders.TASKS, "1")))
         one.workers += [one.start(place) for place in range(workers)]
@@ -320,6 +370,8 @@ def open_field(
 
 def possible(needs: str) -> str:
     """Return why the machine does not allow what is needed, or nothing."""
+    if needs in {CLOCK, PROXIED}:
+        return ""
     with servers.open_directory() as directory:
         try:
             with hosts.host(1) if needs == HOSTS else hosts.disk(directory):

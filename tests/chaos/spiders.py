@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -17,6 +18,18 @@ AHEAD = 60  # pages that are known and not yet asked for
 MOST_LINKS = 10
 SITES = 8  # websites, each with a slot of its own
 PER_GROUP = 50  # pages
+
+# What a website's robots.txt asks for, and what it is instead.
+ROBOTS = (
+    b"User-agent: *\nCrawl-delay: 1e-320\n",
+    b"User-agent: *\nCrawl-delay: 1e308\n",
+    b"User-agent: *\nCrawl-delay: nan\n",
+    b"User-agent: *\nCrawl-delay: -inf\n",
+    b"User-agent: *\nCrawl-delay: 0.00000001\n",
+    b"User-agent: *\nCrawl-delay: " + b"9" * 5000 + b"\n",
+    b"\xff\x00" * 10_000,
+    b"",
+)
 
 SPIDER = """
 import json
@@ -83,6 +96,8 @@ import os
 
 LOG_LEVEL = "INFO"
 DOWNLOAD_DELAY = 0.25
+ROBOTSTXT_OBEY = True
+ITEMGRAPH_MAX_CRAWL_DELAY = 0.3
 CONCURRENT_REQUESTS_PER_DOMAIN = 4
 ITEMGRAPH_LEASE = 5
 
@@ -102,6 +117,7 @@ class EndlessSite(sites.Site):
         self.asked: Counter[tuple[int, str]] = Counter()  # by page and version of the task
         self._links: dict[int, range] = {}
         self._is_over = False
+        self._robots = itertools.cycle(ROBOTS)
         self._counting = threading.Lock()
 
     def end(self) -> None:
@@ -117,7 +133,9 @@ class EndlessSite(sites.Site):
     def respond(
         self, method: str, target: str, headers: Message, body: bytes
     ) -> tuple[int, dict[str, Any], bytes] | None:
-        """Answer a request for /page/N."""
+        """Answer a request for /page/N, or for a robots.txt, which each time is another."""
+        if target == "/robots.txt":
+            return 200, {"Content-Type": "text/plain"}, next(self._robots)
         number = int(target.rpartition("/")[2])
         with self._counting:
             self.asked[number, headers["Version"]] += 1
