@@ -71,7 +71,12 @@ ADD_TASK = text("""
     VALUES (:crawl, :name, :spider, :version, CAST(:ttl AS interval), :nice, :slot, :max_failures,
         :is_item_exclusive, :is_enabled, :is_registered, :is_callback, CAST(:definition AS uuid),
         CAST(:source AS uuid), CAST(:source_changed_at AS timestamptz), CAST(:limits AS int[]))
-    RETURNING id, ttl > interval '0' AND ttl <= :longest AS is_possible
+    RETURNING id
+""")
+
+IS_POSSIBLE = text("""
+    SELECT coalesce(ttl > interval '0' AND ttl <= :longest, true)
+    FROM (SELECT CAST(:ttl AS interval) AS ttl) AS given
 """)
 
 ADD_TASK_TAGS = text("""
@@ -260,13 +265,14 @@ class Load:
             "source_changed_at": line.get("source_changed_at"),
             "limits": sorted(limits[one] for one in own),
         }
-        row = self._connection.execute(ADD_TASK, given | {"longest": input_checks.MAX_TTL}).one()
-        if row.is_possible is False:
+        longest = {"ttl": given["ttl"], "longest": input_checks.MAX_TTL}
+        if not self._connection.scalar(IS_POSSIBLE, longest):
             raise OperationError(
                 f"ttl of the task {line['name']!r} is {line['ttl']!r}; a time to live is above 0, "
                 "and a hundred years at most"
             )
-        task = self._tasks[line["name"]] = row.id
+        task = self._connection.execute(ADD_TASK, given).scalar_one()
+        self._tasks[line["name"]] = task
         tags = {"crawl": self._crawl, "task": task, "tags": line.get("tags", [])}
         self._connection.execute(ADD_TASK_TAGS, tags)
         for one in tagged:
