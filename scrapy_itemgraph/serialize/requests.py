@@ -348,7 +348,10 @@ def _of_class(kind: type[Request], values: dict[str, Any], state: dict[Any, Any]
 
 def _built(kind: type[Request], values: dict[str, Any], extra: dict[str, Any]) -> Request:
     """Make a request as it was stored before the state of subclasses was: by its constructor."""
-    given = copy.deepcopy(values)
+    given: dict[str, Any] = {  # its constructor may change what it gets
+        name: copy.deepcopy(value) if isinstance(value, (dict, list)) else value
+        for name, value in values.items()
+    }
     headers = _exact_headers(given.pop("headers", {}), values.get("encoding", "utf-8"))
     if isinstance(given.get("body"), str):
         given["body"] = given["body"].encode()

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import json
+import threading
 
 import pytest
 import scrapy
@@ -241,10 +242,13 @@ def test_requests_of_an_older_version_are_made_by_their_constructor(spider):
     stored = {
         "url": f"{URL}#t",
         "class": f"{__name__}:Tokens",
+        "callback": "parse_item",
         "meta": {"token": "x"},
         "extra": {"token": "x"},
     }
+    spider.cannot_be_copied = threading.Lock()
     loaded = requests.load(stored, spider)
+    assert loaded.callback == spider.parse_item
     assert (type(loaded), loaded.token, loaded.meta) == (Tokens, "x", {"token": "x"})
     assert loaded.url == f"{URL}#t"
 
