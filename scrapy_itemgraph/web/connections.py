@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
-import logging
 import resource
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +16,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.web import problems
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 from scrapy_itemgraph.web.protection import HEADERS
@@ -34,7 +34,7 @@ _EVERY = 1.0  # seconds between two looks at all connections
 _OTHER_FILES = 128  # what the database, pages and processes may have open
 _FEWEST = 16
 _LACKS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 
 class Door(ServerState):
