@@ -91,7 +91,6 @@ WAITING = """
     JOIN unnest(%s::bigint[], %s::int[]) p (item_id, task_id) USING (item_id, task_id)
     WHERE w.token IS NULL OR w.token = ANY (%s)
 """
-END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
 GONE = "broke the connection|cannot be reached|refuses connections"
 HOSTS, DISK = "a host of its own", "a disk of its own"
 CLOCK, PROXIED = "a clock of its own", "a proxy before all workers"
@@ -262,17 +261,7 @@ class Field:
 
     def _alone(self, statement: str) -> None:
         """Run a statement for which nobody may be connected to the database."""
-        url = sa.make_url(self.url)
-        admin_url = url.set(database="postgres").render_as_string(hide_password=False)
-        with psycopg.connect(admin_url, autocommit=True) as admin:
-            while True:
-                admin.execute(END_SESSIONS, [url.database])
-                try:
-                    admin.execute(statement)
-                except psycopg.errors.ObjectInUse:
-                    admin.rollback()
-                else:
-                    return
+        servers.alone(self.url, str(sa.make_url(self.url).database), statement)
 
     def close(self) -> None:
         """Give up the connection that is kept."""

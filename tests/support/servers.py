@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.urls import normalise_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 # The folder of PostgreSQL's programs: Debian's of version 15, or another's.
 PROGRAMS = Path(os.environ.get("ITEMGRAPH_TEST_SERVER") or "/usr/lib/postgresql/15/bin")
 PASSWORD = "open sesame"
+END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
 PATIENCE = 60.0  # seconds
 # Tests do not survive a power cut.
 UNSAFE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
@@ -172,6 +174,21 @@ def _copy(primary: Server, port: int, *options: str) -> Iterator[Server]:
         with (directory / "data" / "postgresql.auto.conf").open("a") as file:
             file.write(f"port = {port}\nunix_socket_directories = '{directory}'\n")
         yield Server(port, directory, run)
+
+
+def alone(url: str, database: str, statement: str) -> None:
+    """Run a statement for which nobody may be connected to a database, on the server of a URL."""
+    admin_url = normalise_url(url).set(drivername="postgresql", database="postgres")
+    where = admin_url.render_as_string(hide_password=False)
+    with psycopg.connect(where, autocommit=True) as admin:
+        while True:
+            admin.execute(END_SESSIONS, [database])
+            try:
+                admin.execute(statement)
+            except psycopg.errors.ObjectInUse:
+                admin.rollback()
+            else:
+                return
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 import servers
 import sqlalchemy as sa
@@ -18,7 +17,6 @@ from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.postgres import urls
 from scrapy_itemgraph.settings import Settings
 
 if TYPE_CHECKING:
@@ -124,9 +122,9 @@ def test_a_database_that_is_replaced_on_a_running_server_is_noticed(server_url, 
         graph, _ = await opened(database)
         await seeded(graph, "lost")
         (lost,) = await claimed(graph, 5)
-        alone(server_url, name, f"CREATE DATABASE {name}_copy TEMPLATE {name}")
+        servers.alone(server_url, name, f"CREATE DATABASE {name}_copy TEMPLATE {name}")
         await graph.commit([ended(lost)])
-        alone(
+        servers.alone(
             server_url,
             name,
             f"BEGIN; ALTER DATABASE {name} RENAME TO {name}_old; "
@@ -141,25 +139,9 @@ def test_a_database_that_is_replaced_on_a_running_server_is_noticed(server_url, 
     try:
         asyncio.run(scene())
     finally:
-        alone(server_url, name, f"DROP DATABASE IF EXISTS {name}_old")
+        servers.alone(server_url, name, f"DROP DATABASE IF EXISTS {name}_old")
 
     assert SAID in caplog.text
-
-
-def alone(server_url: str, name: str, statement: str) -> None:
-    """Run a statement for which nobody may be connected to a database."""
-    url = urls.normalise_url(server_url).set(drivername="postgresql")
-    with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as admin:
-        while True:
-            admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
-            )
-            try:
-                admin.execute(statement)
-            except psycopg.errors.ObjectInUse:
-                admin.rollback()
-            else:
-                return
 
 
 def test_a_restart_alone_gives_nothing_back_and_is_no_warning(caplog):
