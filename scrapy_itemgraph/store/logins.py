@@ -30,7 +30,7 @@ BEGIN_LOGIN = text(f"""
 END_LOGIN = text("""
     UPDATE logins
     SET worker_id = NULL,
-        generation = generation + CAST(:renewed AS int),
+        generation = least(generation, 1000000000) + CAST(:renewed AS int),
         renewed_at = CASE WHEN :renewed THEN clock_timestamp() ELSE renewed_at END
     WHERE crawl_id = :crawl AND worker_id = :worker
 """)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.tallies import Tallies
 
-ADD_OF_TASKS = text("""
+LARGEST = 2**62  # what can still be added to; a row may hold more
+
+ADD_OF_TASKS = text(f"""
     INSERT INTO task_minutes AS m
         (crawl_id, minute, task_id, done, retried, failed, refused, items, seconds)
     SELECT :crawl, date_trunc('minute', clock_timestamp()), task_id,
@@ -28,19 +30,22 @@ ADD_OF_TASKS = text("""
         AS told(task_id, done, retried, failed, refused, items, seconds)
     ORDER BY task_id
     ON CONFLICT (crawl_id, minute, task_id) DO UPDATE SET
-        done = m.done + excluded.done, retried = m.retried + excluded.retried,
-        failed = m.failed + excluded.failed, refused = m.refused + excluded.refused,
-        items = m.items + excluded.items, seconds = m.seconds + excluded.seconds
+        done = least(m.done, {LARGEST}) + excluded.done,
+        retried = least(m.retried, {LARGEST}) + excluded.retried,
+        failed = least(m.failed, {LARGEST}) + excluded.failed,
+        refused = least(m.refused, {LARGEST}) + excluded.refused,
+        items = least(m.items, {LARGEST}) + excluded.items, seconds = m.seconds + excluded.seconds
 """)
 
-ADD_OF_LIMITS = text("""
+ADD_OF_LIMITS = text(f"""
     INSERT INTO limit_minutes AS m (limit_id, minute, requests)
     SELECT l.id, date_trunc('minute', clock_timestamp()), told.requests
     FROM unnest(CAST(:kinds AS text[]), CAST(:names AS text[]), CAST(:requests AS bigint[]))
         AS told(kind, name, requests)
     JOIN limits l ON l.kind = told.kind AND l.name = told.name
     ORDER BY l.id
-    ON CONFLICT (limit_id, minute) DO UPDATE SET requests = m.requests + excluded.requests
+    ON CONFLICT (limit_id, minute) DO UPDATE SET
+        requests = least(m.requests, {LARGEST}) + excluded.requests
 """)
 
 

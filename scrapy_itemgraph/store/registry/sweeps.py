@@ -58,7 +58,8 @@ HELD_PAIRS = text("""
 """)
 
 ADVANCE_SWEEP = text("""
-    UPDATE sweeps SET after_item_id = :after, swept = swept + :count WHERE id = :sweep
+    UPDATE sweeps SET after_item_id = :after, swept = least(swept, 4000000000000000000) + :count
+    WHERE id = :sweep
 """)
 
 CLOSE_SWEEP = text("DELETE FROM sweeps WHERE id = :sweep")

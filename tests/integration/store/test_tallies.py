@@ -49,3 +49,17 @@ def test_workers_add_to_the_same_numbers(connection):
     started = activity.requests(connection, hour)
     assert {one.name for one in started} == {"a.example"}
     assert sum(one.requests for one in started) == 6
+
+
+def test_numbers_at_their_end_can_be_added_to(connection):
+    """What somebody wrote into a row ends neither a commit nor a worker's farewell."""
+    crawl = graphs.Crawl.of(connection)
+    (number,) = crawl.registration.tasks
+    connection.exec_driver_sql("INSERT INTO limits (kind, name) VALUES ('slot', 'a.example')")
+    for _ in range(2):
+        told = Tallies()
+        told.ended(number, Outcome.OK)
+        told.starts.update({("slot", "a.example"): 3})
+        tallies.add(connection, crawl.id, told)
+        connection.exec_driver_sql("UPDATE task_minutes SET done = 9223372036854775807")
+        connection.exec_driver_sql("UPDATE limit_minutes SET requests = 9223372036854775807")
