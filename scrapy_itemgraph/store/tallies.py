@@ -35,7 +35,7 @@ ADD_OF_TASKS = text(f"""
         failed = least(m.failed, {LARGEST}) + excluded.failed,
         refused = least(m.refused, {LARGEST}) + excluded.refused,
         items = least(m.items, {LARGEST}) + excluded.items, seconds = m.seconds + excluded.seconds
-""")
+""")  # noqa: S608 - our own number
 
 ADD_OF_LIMITS = text(f"""
     INSERT INTO limit_minutes AS m (limit_id, minute, requests)
@@ -46,7 +46,7 @@ ADD_OF_LIMITS = text(f"""
     ORDER BY l.id
     ON CONFLICT (limit_id, minute) DO UPDATE SET
         requests = least(m.requests, {LARGEST}) + excluded.requests
-""")
+""")  # noqa: S608 - our own number
 
 
 def add(connection: Connection, crawl_id: int, told: Tallies) -> None:

@@ -106,7 +106,7 @@ def make_silent_worker(connection: psycopg.Connection) -> None:
     with connection.transaction():
         ((number,),) = connection.execute(
             "INSERT INTO workers (crawl_id, spider, host, process_id, has_started, locked_at, "
-            "lease_until) VALUES (1, 's', 'far', 1, true, clock_timestamp(), now() + interval '1 h') "
-            "RETURNING id"
+            "lease_until) VALUES (1, 's', 'far', 1, true, clock_timestamp(), "
+            "now() + interval '1 h') RETURNING id"
         ).fetchall()
         connection.execute(heartbeat.LOCK % number)
