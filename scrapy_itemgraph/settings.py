@@ -45,6 +45,7 @@ class Settings:
     commit_interval: float = 0.2
     patience: timedelta = timedelta(minutes=15)
     default_ttl: timedelta | None = None
+    has_default_ttl: bool = False  # be it "never"
     items: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
     callbacks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     held_requests: int = 1000
@@ -64,6 +65,16 @@ class Settings:
     blobs: str = field(default=DATABASE, repr=False)  # a URL may hold a password
     allowed_hosts: tuple[HostRule, ...] = ()
     public_only: bool = False
+
+    @property
+    def incremental_callbacks(self) -> list[str] | None:
+        """The plain callbacks whose pages a new run does not fetch again; None: all of them.
+
+        A request's own `itemgraph_ttl` makes its page incremental, too.
+        """
+        if self.has_default_ttl:
+            return None
+        return [name for name, options in self.callbacks.items() if options.get("ttl") is not None]
 
     @classmethod
     def of_project(cls, project: ProjectSettings) -> Settings:
@@ -87,7 +98,7 @@ class Settings:
                 given[name] = reader(value)
             except (ValueError, TypeError, SyntaxError) as error:
                 raise ConfigurationError(f"{PREFIX}{name.upper()}: {error}") from None
-        return cls(**given)
+        return cls(**given, has_default_ttl="default_ttl" in given)
 
 
 class ProjectSettings(Protocol):

@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.changesets import (
     blob_operations,  # noqa: F401 - its functions are known by their operations
+    enqueueing,  # noqa: F401 - likewise
     item_operations,
     result_operations,
 )
@@ -95,6 +96,7 @@ def apply(
         crawl.now,
         read_tasks(tasks),
         size=len(operations),
+        run=crawl.run,
         is_from_outside=is_from_outside,
     )
     if taken is not None:
@@ -311,6 +313,7 @@ def _hold(state: State, claim: Claim, ending: _Ending) -> None:
         result = item.results[claim.task_id] = Result(version=claim.version)
     result.is_successful = False
     result.is_held = result.is_held or not ending.is_expired
+    result.run = state.run
     result.is_changed = True
     ending.found = Found((item.id, claim.task_id))
     state.effects.failures.append(ending.found)

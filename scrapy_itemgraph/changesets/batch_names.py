@@ -73,12 +73,14 @@ class MovedNamesError(Exception):
 class Mentioned:
     """The names that a batch's operations speak of, and the classes of these.
 
-    `created` maps each name to the item that it would name, `mains` has the items' own names in the
-    order of mention, `others` are names that others may take, and `creations` is how often items
-    may be created.
+    `again` has the names of requests whose results of runs before the given number are to become
+    stale. `created` maps each name to the item that it would name, `mains` has the items' own names
+    in the order of mention, `others` are names that others may take, and `creations` is how often
+    items may be created.
     """
 
     existing: set[str]
+    again: MutableMapping[str, int]
     created: MutableMapping[str, str]
     mains: list[str]
     others: set[str]
@@ -110,12 +112,13 @@ class Mentioned:
         existing: set[str] = set()
         others: set[str] = set()
         creations = _Creations(count)
+        again: MutableMapping[str, int] = mapping_for(count)
         kinds: set[type[Operation]] = set()
         for operation in chain.from_iterable(some):
             if isinstance(operation, EnqueueRequest):  # a page may yield a great many
                 creations.add(operation.id)
-                if operation.again_before is not None:
-                    existing.add(operation.id)
+                if operation.again is not None:
+                    again[operation.id] = max(operation.again, again.get(operation.id, 0))
                 continue
             kinds.add(type(operation))
             existing |= operation.named()
@@ -127,7 +130,9 @@ class Mentioned:
             others |= operation.claimed_names()
             if isinstance(operation, UpdateData) and operation.upsert and operation.id:
                 creations.add(operation.id)
-        return cls(existing, creations.owners, creations.mains, others, creations.count, kinds)
+        return cls(
+            existing, again, creations.owners, creations.mains, others, creations.count, kinds
+        )
 
 
 class _Creations:

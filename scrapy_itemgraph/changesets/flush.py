@@ -86,21 +86,22 @@ DROP_TAGS = text("""
 
 SET_RESULTS = text("""
     INSERT INTO results (item_id, task_id, task_version, metadata, is_successful, is_held,
-        created_at, completed_at, invalidated_at, expires_at, due_at, ttl_overridden)
+        created_at, completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run)
     SELECT item_id, task_id, task_version, CAST(metadata AS json), is_successful, is_held,
-        :now, completed_at, invalidated_at, expires_at, due_at, ttl_overridden
+        :now, completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]),
         CAST(:metadata AS text[]), CAST(:successful AS bool[]), CAST(:held AS bool[]),
         CAST(:completed AS timestamptz[]), CAST(:invalidated AS timestamptz[]),
         CAST(:expires AS timestamptz[]), CAST(:due AS timestamptz[]),
-        CAST(:overridden AS bool[]))
+        CAST(:overridden AS bool[]), CAST(:runs AS int[]))
         AS new(item_id, task_id, task_version, metadata, is_successful, is_held, completed_at,
-            invalidated_at, expires_at, due_at, ttl_overridden)
+            invalidated_at, expires_at, due_at, ttl_overridden, run)
     ON CONFLICT (item_id, task_id) DO UPDATE SET task_version = excluded.task_version,
         metadata = excluded.metadata, is_successful = excluded.is_successful,
         is_held = excluded.is_held, completed_at = excluded.completed_at,
         invalidated_at = excluded.invalidated_at, expires_at = excluded.expires_at,
-        due_at = excluded.due_at, ttl_overridden = excluded.ttl_overridden
+        due_at = excluded.due_at, ttl_overridden = excluded.ttl_overridden,
+        run = excluded.run
 """)
 
 DROP_ATTEMPTS = text("""
@@ -299,6 +300,7 @@ def _write_results(connection: Connection, state: State, living: Sequence[Item])
             expires="expires_at",
             due="due_at",
             overridden="ttl_overridden",
+            runs="run",
         )
         given["metadata"] = [_json(result.metadata) for *_, result in rows]
         connection.execute(SET_RESULTS, {"now": state.now, **given})

@@ -29,17 +29,13 @@ from scrapy_itemgraph.exceptions import (
 from scrapy_itemgraph.model import input_checks, item_names, moments, slots
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
-from scrapy_itemgraph.model.tasks import callback_tag
 from scrapy_itemgraph.model.work import NEW, Note
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from scrapy_itemgraph.model.work import Claim
 
 O = TypeVar("O", bound=ops.Operation)  # noqa: E741 - the conventional name of the type of `o`
-_OF_REQUESTS = ("url", "request", "download_slot")
 _APPLIERS: dict[type[ops.Operation], Callable[[ChangesetRun, Any], None]] = {}
 
 
@@ -170,10 +166,11 @@ def create_item(run: ChangesetRun, operation: ops.CreateItem) -> None:
     taken = [alias for alias in operation.aliases if run.draft.owner(alias) is not None]
     if taken and operation.fail_if_exists:
         raise NameTakenError(f"the alias {taken[0]!r} exists already")
-    _create(run, operation)
+    create(run, operation)
 
 
-def _create(run: ChangesetRun, operation: ops.CreateItem) -> None:
+def create(run: ChangesetRun, operation: ops.CreateItem) -> None:
+    """Create an item under its free names."""
     now = run.draft.state.now
     not_before = operation.not_before
     if isinstance(not_before, timedelta):
@@ -211,74 +208,6 @@ def _meet_existing(run: ChangesetRun, operation: ops.CreateItem, owner: int) -> 
         run.note(operation, "tagged", item, ", ".join(missing))
     else:
         run.note(operation, "known", operation)
-
-
-@applies(EnqueueRequest)
-def enqueue_request(run: ChangesetRun, operation: EnqueueRequest) -> None:
-    """Create the item of a request, or have it fetched again."""
-    owner = run.draft.owner(operation.id)
-    if owner is None:
-        _create(run, operation)
-    elif operation.again_before and _fetch_again(run, run.draft.item(owner), operation):
-        run.note(operation, "again", operation)
-    else:
-        run.note(operation, "known", operation)
-
-
-def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest) -> bool:
-    """Make an item's old results stale; say whether there are any.
-
-    What is stale already is fetched anyway, or just now.
-    """
-    before = operation.again_before
-    if item is None or before is None:
-        return False
-    is_own = item.name == operation.id
-    if is_own and not set(operation.tags) & item.tags.keys():
-        return _take_callback(run, item, operation, before)
-    old = {
-        task_id: result
-        for task_id, result in item.results.items()
-        if _is_of_request(run, item, task_id, operation)
-        and (result.is_held or result.is_fresh(run.draft.state.task_numbered(task_id).version))
-        and (result.completed_at or result.created_at or before) < before
-    }
-    for task_id, result in old.items():
-        result.invalidated_at = run.draft.state.moment
-        result.is_held = False
-        result.is_changed = True
-        run.draft.effects.failures.append(Handled((item.id, task_id), by="fetched again"))
-    if old and is_own:
-        _take_request(run, item, operation)
-    return bool(old)
-
-
-def _take_request(run: ChangesetRun, item: Item, operation: EnqueueRequest) -> None:
-    """Give an item its request as it is now; what others put beside the old one stays."""
-    others = {key: value for key, value in item.data.items() if key not in _OF_REQUESTS}
-    _set_data(run, item, {**operation.data, **others})
-
-
-def _take_callback(
-    run: ChangesetRun, item: Item, operation: EnqueueRequest, before: datetime
-) -> bool:
-    """Give an item of an earlier run the callback that its request has by now."""
-    if item.updated_at is None or item.updated_at >= before:
-        return False
-    for tag in [tag for tag in item.tags if tag.startswith(callback_tag(""))]:
-        item.drop_tag(tag)
-    for tag in operation.tags:
-        item.set_tag(tag, None)
-    _take_request(run, item, operation)
-    return True
-
-
-def _is_of_request(run: ChangesetRun, item: Item, task_id: int, operation: EnqueueRequest) -> bool:
-    """Tell whether a task runs the callback of a request, or of one that was redirected to it."""
-    task = run.draft.state.task_numbered(task_id)
-    if item.name == operation.id:
-        return callback_tag(task.name) in operation.tags
-    return task.is_callback
 
 
 @applies(ops.RenameItem)
@@ -326,7 +255,7 @@ def _merge(
         data = {**into.data, **gone.data} if gone_is_later else {**gone.data, **into.data}
     else:
         data = _called("merge", operation.merge, into.data, gone.data)
-    _set_data(run, into, data)
+    set_data(run, into, data)
     into.mark(is_from_outside=gone.is_from_outside)
     if gone.id in run.updated:
         run.updated.add(into.id)
@@ -457,14 +386,15 @@ def update_data(run: ChangesetRun, operation: ops.UpdateData) -> None:
     run.update(item)
     if item.owns_data and isinstance(operation.merge, Mapping):
         item.data.update(operation.merge)  # not copied once for each of a great many updates
-        _set_data(run, item, item.data)
+        set_data(run, item, item.data)
     else:
-        _set_data(run, item, merged(operation.merge, item.data))
+        set_data(run, item, merged(operation.merge, item.data))
         item.owns_data = True
     run.note(operation, "updated", item)
 
 
-def _set_data(run: ChangesetRun, item: Item, data: dict[str, Any]) -> None:
+def set_data(run: ChangesetRun, item: Item, data: dict[str, Any]) -> None:
+    """Give an item other data, and the slot that they name."""
     item.data = data
     item.slot = slots.slot_of(data)
     item.updated_at = run.draft.state.moment

@@ -10,20 +10,23 @@ from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.changesets.state import TOMBSTONE, Blob, Item, Pair, Result, TaskRow
 from scrapy_itemgraph.model.operations import AttachBlob, DetachBlob, Expire, MergeItem, RenameItem
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE, in_order, let_go, rest, slices
+from scrapy_itemgraph.postgres.engine import SLICE, WIDE, in_order, let_go, parts, rest, slices
 from scrapy_itemgraph.store import blobs as stored_blobs
+from scrapy_itemgraph.store.sql_conditions import IS_STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import Connection, CursorResult
 
     from scrapy_itemgraph.changesets.state import State
     from scrapy_itemgraph.model.operations import Operation
 
-TASKS = text("""
-    SELECT id, name, version, ttl, is_registered, is_callback FROM tasks WHERE crawl_id = :crawl
-""")
+TASKS = text(f"""
+    SELECT t.id, t.name, t.version, t.ttl, t.is_registered, t.is_callback,
+        t.is_callback AND t.max_failures IS NOT NULL AND {IS_STOPPED} AS is_stopped
+    FROM tasks t WHERE t.crawl_id = :crawl
+""")  # noqa: S608 - our own condition
 
 # No join with what may change meanwhile: of an item that another commit gives another slot while
 # we wait for its lock, PostgreSQL would find that it joins no more, and leave the item out.
@@ -48,9 +51,16 @@ NAMES = text("""
 RESULTS = text("""
     SELECT r.item_id, r.task_id, r.task_version, r.metadata, r.is_successful, r.is_held,
         r.created_at, r.completed_at, r.invalidated_at, r.expires_at, r.due_at, r.ttl_overridden,
-        false AS is_pending, false AS is_changed
+        coalesce(r.run, 1) AS run, false AS is_pending, false AS is_changed
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN results r ON r.item_id = wanted.id
+""")
+
+OF_EARLIER_RUNS = text("""
+    SELECT DISTINCT wanted.id
+    FROM unnest(CAST(:items AS bigint[]), CAST(:runs AS int[])) AS wanted(id, run)
+    JOIN results r ON r.item_id = wanted.id
+    WHERE coalesce(r.run, 1) < wanted.run
 """)
 
 # Work that nobody has or is about to take: locked, it is claimed after us and sees what we did.
@@ -101,9 +111,11 @@ def load(
         state.stored_owners = batch_names.resolve(connection, crawl_id, keys, names)
         taking.take()
         rest(connection, len(names))
-    if mentioned.existing:
+    if mentioned.existing or mentioned.again:
         taking.settle()  # who has a name that is spoken of has to be known first
-    existing = _in_use(connection, names, mentioned.existing)
+    existing = _in_use(
+        connection, names, mentioned.existing | _of_earlier_runs(connection, state, mentioned.again)
+    )
     owned, tombstones = _owners(connection, state, existing)
     for part in slices(connection, tombstones, WIDE):
         wanted_keys = text_array(keys[name] for name in part)
@@ -122,7 +134,33 @@ def load(
     if Expire in mentioned.kinds and state.items:
         for numbers in in_order(connection, state.items, SLICE):
             state.claimed_pairs |= _claimed_pairs(connection, numbers)
-    let_go(connection, keys, mentioned.existing, mentioned.created, mentioned.others)
+    let_go(connection, keys, mentioned.existing, mentioned.again, mentioned.created)
+    let_go(connection, mentioned.others)
+
+
+def _of_earlier_runs(connection: Connection, state: State, again: Mapping[str, int]) -> set[str]:
+    """Return the names of requests whose items have a result of a run before the given one.
+
+    Only these are locked: most links lead to what this run has seen.
+    """
+    owners = state.stored_owners
+    runs: dict[int, int] = {}  # by item
+    for part in parts(connection, again, WIDE):
+        for name in part:
+            owner = owners.get(name)
+            if owner is not None and owner != TOMBSTONE:
+                runs[owner] = max(again[name], runs.get(owner, 0))
+    old: set[int] = set()
+    for items in in_order(connection, runs, WIDE):
+        given = {
+            "items": number_array(items),
+            "runs": number_array([runs[one] for one in items]),
+        }
+        old.update(connection.execute(OF_EARLIER_RUNS, given).scalars())
+    found: set[str] = set()
+    for part in parts(connection, again if old else (), WIDE):
+        found.update(name for name in part if owners.get(name) in old)
+    return found
 
 
 def _in_use(connection: Connection, names: Sequence[str], existing: Collection[str]) -> list[str]:

@@ -107,6 +107,7 @@ def complete(
     result.is_held = is_held
     result.is_successful = not is_held
     result.is_pending = False
+    result.run = run.draft.state.run
     moment = None if task.ttl is None else moments.later(now, task.ttl)
     result.expire_at(moment, now, overridden=False)
     run.draft.effects.failures.append(Handled((item.id, task.id)))

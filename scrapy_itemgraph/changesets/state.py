@@ -45,7 +45,10 @@ TOMBSTONE = 0
 
 @dataclass(slots=True)
 class Result:
-    """A row of `results`; `is_pending` while the execution that completes it still runs."""
+    """A row of `results`; `is_pending` while the execution that completes it still runs.
+
+    `run` is the number of the run in which it was completed or held last.
+    """
 
     version: str
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -57,6 +60,7 @@ class Result:
     expires_at: datetime | None = None
     due_at: datetime | None = None
     ttl_overridden: bool = False
+    run: int = 1
     is_pending: bool = False
     is_changed: bool = True
 
@@ -217,6 +221,7 @@ class TaskRow:
     ttl: timedelta | None
     is_registered: bool
     is_callback: bool = False
+    is_stopped: bool = False  # by `max_failures`
 
 
 Pair = tuple[int, int]
@@ -289,19 +294,21 @@ class Effects:
 class State:
     """The batch's view of the graph: what was loaded, and what its changesets made of it.
 
-    `size` is how many operations are to run. `candidates` are numbers drawn for items that may be
-    created, `spares` those for items that are created again under a name that was freed; `reserved`
-    are the names inserted by this batch with the number that stands there; `stored_owners` is what
-    others had stored, and `owners` where the batch has changed that. `taken` are names that
-    somebody has, whoever that is. `turn` is the place of the changeset that runs in the batch, from
-    0: each has a moment of its own, for merges keep what is later. `is_from_outside` tells that the
-    batch came over HTTP, `is_marking` that the operation that runs marks its items so.
+    `size` is how many operations are to run, `run` the number of the crawl's run. `candidates` are
+    numbers drawn for items that may be created, `spares` those for items that are created again
+    under a name that was freed; `reserved` are the names inserted by this batch with the number
+    that stands there; `stored_owners` is what others had stored, and `owners` where the batch has
+    changed that. `taken` are names that somebody has, whoever that is. `turn` is the place of the
+    changeset that runs in the batch, from 0: each has a moment of its own, for merges keep what is
+    later. `is_from_outside` tells that the batch came over HTTP, `is_marking` that the operation
+    that runs marks its items so.
     """
 
     crawl_id: int
     now: datetime
     tasks: dict[str, TaskRow]
     size: int = 0
+    run: int = 0
     turn: int = 0
     is_from_outside: bool = False
     is_marking: bool = False

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.feeds.line_files import Mended
     from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
+    from scrapy_itemgraph.settings import Settings
 
 logger = logs.logger(__name__)
 
@@ -78,7 +79,7 @@ class FeedExporter(feedexport.FeedExporter):
         try:
             states = await graph.register([without_login(slot.uri_template) for slot in slots])
             new = [slot for slot, state in zip(slots, states, strict=True) if state.is_new]
-            await warn_of_fresh(graph, new)
+            await warn_of_fresh(graph, new, self._worker.settings)
         except ItemGraphError as error:
             self._worker.fail(str(error))
             return
@@ -139,7 +140,7 @@ def filled(template: str, params: dict[str, Any]) -> str:
     return str(template % params if apply is None else apply(template, params))
 
 
-async def warn_of_fresh(graph: WorkerFeeds, slots: Sequence[FeedSlot]) -> None:
+async def warn_of_fresh(graph: WorkerFeeds, slots: Sequence[FeedSlot], settings: Settings) -> None:
     """Warn of files that will be overwritten with less than what the crawl has."""
     paths = [
         without_login(slot.uri)
@@ -148,7 +149,7 @@ async def warn_of_fresh(graph: WorkerFeeds, slots: Sequence[FeedSlot]) -> None:
         and isinstance(slot.storage, feedexport.FileFeedStorage)
         and _has_content(Path(slot.storage.path))
     ]
-    if paths and await graph.has_fresh():
+    if paths and await graph.has_fresh(callbacks=settings.incremental_callbacks):
         logger.warning(
             "%s will hold only what is scraped from now on, for it is overwritten (-O) and results "
             "that are fresh are not made again. -o appends; scrapy itemgraph export -O writes all "

@@ -70,7 +70,7 @@ class JournalExporter(feedexport.FeedExporter):
             kind = LineWriter if goes_on(slot) else WholeWriter
             self._writers.append(kind(self, graph, state.id, slot))
             new += [slot] if state.is_new else []
-        await warn_of_fresh(graph, new)
+        await warn_of_fresh(graph, new, self._worker.settings)
         self._writing = self._worker.start_duty(self._run())
 
     async def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature

@@ -8,7 +8,7 @@ from scrapy_itemgraph.store import feeds
 from scrapy_itemgraph.store.registry import crawls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from sqlalchemy import Connection
 
@@ -106,6 +106,9 @@ class WorkerFeeds:
 
         await self._call(mark)
 
-    async def has_fresh(self) -> bool:
-        """Tell whether the crawl has results that it does not make again."""
-        return await self._call(feeds.has_fresh, self._crawl_id)
+    async def has_fresh(self, *, callbacks: Collection[str] | None) -> bool:
+        """Tell whether there are results that a new run does not make again.
+
+        Of plain callbacks these are the ones whose results are kept; None: all.
+        """
+        return await self._call(feeds.has_fresh, self._crawl_id, callbacks=callbacks)

@@ -172,7 +172,7 @@ class WorkerGraph(WorkerUpkeep):
         worker = await self._register_worker(joins_run=True)
         self._started_at = worker.started_at
         self.recovery.begin(crawl)
-        self.is_resumed = self.run_started_at < self._started_at
+        self.is_resumed = self.run.started_at < self._started_at
         await self._begin_to_beat()
         locks = feed_locks.of(self._heartbeat, self._transactions.connect_arguments)
         self.feeds = WorkerFeeds(self._transactions, self._crawl_id, locks)
@@ -205,7 +205,7 @@ class WorkerGraph(WorkerUpkeep):
     def register_anew(self, connection: Connection) -> None:
         """Register tasks and worker in a database that knows neither; see `worker_recovery`."""
         self._take_registration(self._register_tasks(connection))
-        self.run_started_at = runs.join(connection, self._crawl_id)
+        self.run = runs.join(connection, self._crawl_id)
         self._take_worker(self._register_process(connection))
         self._heartbeat.take_number(self.worker_id)
 
@@ -270,7 +270,7 @@ class WorkerGraph(WorkerUpkeep):
     async def _register_worker(self, *, joins_run: bool = False) -> workers.NewWorker:
         def register(connection: Connection) -> workers.NewWorker:
             if joins_run:
-                self.run_started_at = runs.join(connection, self._crawl_id)
+                self.run = runs.join(connection, self._crawl_id)
             return self._register_process(connection)
 
         worker = await self._call(register)

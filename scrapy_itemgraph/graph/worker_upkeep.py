@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.work import Remaining, TakenOver
     from scrapy_itemgraph.settings import Settings
+    from scrapy_itemgraph.store.registry.runs import Run
 
 logger = logs.logger(__name__)
 
@@ -32,7 +33,7 @@ class WorkerUpkeep(WorkerReads):
     """Keeps a crawl up, as one of its workers, with the tasks that this one has registered."""
 
     _started_at: datetime  # by the clock of the database
-    run_started_at: datetime
+    run: Run
 
     def __init__(self, transactions: Transactions, settings: Settings) -> None:
         super().__init__(transactions)
@@ -53,7 +54,7 @@ class WorkerUpkeep(WorkerReads):
 
     async def finish_run(self) -> None:
         """Note that the run is over, so that the next start begins another one."""
-        await self._call(runs.finish, self._crawl_id, self.run_started_at)
+        await self._call(runs.finish, self._crawl_id, self.run.started_at)
 
     async def remaining(self) -> Remaining:
         """Return what is left for this worker's tasks."""

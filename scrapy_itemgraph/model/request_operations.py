@@ -10,8 +10,8 @@ from scrapy_itemgraph.model.operations import CreateItem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
+WHENEVER = 2**31 - 1  # `again` for what is fetched again whenever it is yielded
 _TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False)
 _URL = '{"url": '  # how the data of a request begins
 
@@ -19,7 +19,8 @@ _URL = '{"url": '  # how the data of a request begins
 class EnqueueRequest(CreateItem):
     """Make a Request an item; the scheduler's own operation, whose values are storable already.
 
-    If the item exists, results completed before `again_before` become stale, and it takes `data`.
+    If the item exists, its results of runs before the number `again` become stale, and it takes
+    `data`.
     A page may yield a great many of them, so each is small: the data is kept as JSON `text`.
     """
 
@@ -30,7 +31,7 @@ class EnqueueRequest(CreateItem):
         tags: tuple[str, ...],
         data: Mapping[str, Any],
         nice: int | None = None,
-        again_before: datetime | None = None,
+        again: int | None = None,
     ) -> None:
         keep = object.__setattr__
         keep(self, "id", id)
@@ -39,7 +40,7 @@ class EnqueueRequest(CreateItem):
         keep(self, "slot", slots.slot_of(data))
         keep(self, "shown", item_names.label(id, data))
         keep(self, "nice", nice)
-        keep(self, "again_before", again_before)
+        keep(self, "again", again)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -51,11 +52,11 @@ class EnqueueRequest(CreateItem):
         text: str
         slot: str
         shown: str
-        again_before: datetime | None
+        again: int | None
 
     def named(self) -> set[str]:
         """Return the item's name when it may be fetched again."""
-        return set() if self.again_before is None else {self.id}
+        return set() if self.again is None else {self.id}
 
 
 class Pattern:
@@ -70,7 +71,7 @@ class Pattern:
         self._slot = first.slot if "download_slot" in data else None
         self._rest = first.text.removeprefix(_URL + _TEXT.encode(data["url"]))
 
-    def operation(self, name: str, url: str, again_before: datetime | None) -> EnqueueRequest:
+    def operation(self, name: str, url: str) -> EnqueueRequest:
         """Return the operation for a URL, which must be ASCII without NUL."""
         first = self._first
         operation = object.__new__(EnqueueRequest)
@@ -81,5 +82,5 @@ class Pattern:
         keep(operation, "slot", slots.of_url(url) if self._slot is None else self._slot)
         keep(operation, "shown", item_names.label_of(name, url, self._method))
         keep(operation, "nice", first.nice)
-        keep(operation, "again_before", again_before)
+        keep(operation, "again", first.again)
         return operation

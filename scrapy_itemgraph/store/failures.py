@@ -33,11 +33,13 @@ PAGE = """
 
 # Holds results; one that is not there yet is made, never run.
 HOLD = text("""
-    INSERT INTO results (item_id, task_id, task_version, is_successful, is_held, created_at)
-    SELECT item_id, task_id, task_version, false, true, clock_timestamp()
+    INSERT INTO results (item_id, task_id, task_version, is_successful, is_held, created_at, run)
+    SELECT item_id, task_id, task_version, false, true, clock_timestamp(),
+        (SELECT c.run FROM tasks t JOIN crawls c ON c.id = t.crawl_id WHERE t.id = failed.task_id)
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
         AS failed(item_id, task_id, task_version)
-    ON CONFLICT (item_id, task_id) DO UPDATE SET is_successful = false, is_held = true
+    ON CONFLICT (item_id, task_id) DO UPDATE SET is_successful = false, is_held = true,
+        run = excluded.run
 """)
 
 RECORD = text("""

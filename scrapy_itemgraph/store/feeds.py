@@ -16,7 +16,7 @@ from scrapy_itemgraph.model.feeds import FeedItem, FeedState
 from scrapy_itemgraph.store.columns import typed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from sqlalchemy import Connection
 
@@ -98,6 +98,7 @@ HAS_FRESH = text("""
     SELECT EXISTS (SELECT FROM tasks t JOIN results r ON r.task_id = t.id
         WHERE t.crawl_id = :crawl AND r.is_successful AND r.invalidated_at IS NULL
             AND r.task_version = t.version
+            AND (NOT t.is_callback OR :all OR t.name = ANY (CAST(:callbacks AS text[])))
             AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp()))
 """)
 
@@ -190,6 +191,10 @@ def is_free(connection: Connection, feed_id: int) -> bool:
     return bool(connection.execute(PROBE, {"feed": feed_id}).scalar_one())
 
 
-def has_fresh(connection: Connection, crawl_id: int) -> bool:
-    """Tell whether the crawl has results that it does not make again."""
-    return bool(connection.execute(HAS_FRESH, {"crawl": crawl_id}).scalar_one())
+def has_fresh(connection: Connection, crawl_id: int, *, callbacks: Collection[str] | None) -> bool:
+    """Tell whether the crawl has results that a new run does not make again.
+
+    Of plain callbacks these are the ones whose results are kept; None: all.
+    """
+    given = {"crawl": crawl_id, "all": callbacks is None, "callbacks": list(callbacks or ())}
+    return bool(connection.execute(HAS_FRESH, given).scalar_one())

@@ -25,6 +25,19 @@ def say_where(settings: Settings) -> None:
         )
 
 
+def say_which_run(graph: WorkerGraph, settings: Settings, *, has_tasks: bool) -> None:
+    """Say whether the pages of plain callbacks are fetched anew by this run, or stay done."""
+    if has_tasks and not graph.callbacks:
+        return
+    some = settings.incremental_callbacks
+    of_some = f"; but for {', '.join(some)} (ITEMGRAPH_CALLBACKS)" if some else ""
+    if some is None:
+        line = "incremental: pages that are done stay so for as long as ITEMGRAPH_DEFAULT_TTL says"
+    else:
+        line = f"a new crawl of the site: whatever it reaches is fetched{of_some}"
+    logger.info("Run %d of this crawl is %s", graph.run.number, line, extra={"action": "run"})
+
+
 async def say_what_is_resumed(graph: WorkerGraph) -> None:
     """Say what an earlier start of a run that is not over has left, and what it has done."""
     if not graph.is_resumed:

@@ -53,6 +53,7 @@ from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
 from scrapy_itemgraph.worker.spider.lanes import Lanes
 from scrapy_itemgraph.worker.spider.logins import Logins
 from scrapy_itemgraph.worker.spider.redirects import Redirects
+from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
 from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
@@ -168,6 +169,7 @@ class Worker:
             callbacks = self._read_spider()
             self._graph = graph = await self._open_graph(callbacks)
             opening.say_where(self.settings)
+            opening.say_which_run(graph, self.settings, has_tasks=bool(self.tasks))
             await opening.say_what_is_resumed(graph)
             self.sessions = SessionSync(graph, self.jars, state)
             await self.sessions.refresh_state()
@@ -244,17 +246,19 @@ class Worker:
         active, ready, queue = self.active, self.ready, self.queue
         duplicates = Duplicates(crawler, identities.dupefilter)
         self.checks = Checks(self.tasks, graph.callbacks)
+        operations = RequestOperations(
+            graph, self.spider, identities, callbacks, settings.has_default_ttl
+        )
         self.redirects = Redirects(
-            graph, active, queue, self.spider, identities, duplicates, sessions
+            graph, active, queue, self.spider, operations, duplicates, sessions
         )
         self.enqueuer = Enqueuer(
             graph,
             active,
             self.redirects,
             self.spider,
-            identities,
+            operations,
             duplicates,
-            callbacks,
             crawler.stats,
             most_held=settings.held_requests,
         )
@@ -419,7 +423,7 @@ class Worker:
         self.start_again.clear()
         logger.info("Running seeds() and start() once more", extra={"action": "start_again"})
         await self._guarded(self.sow())
-        self.enqueuer.identities.start_again()
+        self.enqueuer.operations.identities.start_again()
         return False
 
     def check_start(self) -> None:

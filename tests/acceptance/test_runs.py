@@ -143,7 +143,7 @@ def test_a_killed_crawl_goes_on_where_it_was(project, site):
 
 
 def test_a_finished_crawl_started_again_follows_what_is_new(project, site):
-    """The start requests are fetched again, the pages that are known are not."""
+    """With a time to live start requests are fetched again, the pages that are known are not."""
     spider = """
     class S(scrapy.Spider):
         name = "s"
@@ -156,10 +156,10 @@ def test_a_finished_crawl_started_again_follows_what_is_new(project, site):
         def more(self, response):
             pass
     """
-    project.write(spider.replace("NUMBERS", "(1, 2)"))
+    project.write(spider.replace("NUMBERS", "(1, 2)"), 'ITEMGRAPH_DEFAULT_TTL = "never"')
     first = project.crawl()
 
-    project.write(spider.replace("NUMBERS", "(1, 2, 3)"))
+    project.write(spider.replace("NUMBERS", "(1, 2, 3)"), 'ITEMGRAPH_DEFAULT_TTL = "never"')
     second = project.crawl()
     third = project.crawl()
 
@@ -192,7 +192,7 @@ def test_a_filtered_start_request_is_fetched_once_in_each_run(project, site):
     second = project.crawl()
 
     assert [run.stats["reason"] for run in (first, second)] == ["finished"] * 2, second.log
-    assert site.hits == {"/page/1": 2, "/page/2": 1}
+    assert site.hits == {"/page/1": 2, "/page/2": 2}
 
 
 def test_who_starts_after_a_kill_does_not_join_a_run_of_the_dead(project, site):
@@ -219,7 +219,7 @@ def test_who_starts_after_a_kill_does_not_join_a_run_of_the_dead(project, site):
     again = project.crawl()
 
     assert again.stats["reason"] == "finished", again.log
-    assert site.hits == {"/page/1": 2, "/page/2": 1}
+    assert site.hits == {"/page/1": 2, "/page/2": 2}
 
 
 def test_a_start_request_that_a_page_links_to_is_fetched_in_each_run(project, site):
@@ -309,6 +309,7 @@ def test_a_bad_time_to_live_is_an_error_at_the_yield(project, site):
 
 def test_another_version_of_a_callback_runs_it_again(project, site):
     """ITEMGRAPH_CALLBACKS={"more": {"version": "2"}} makes all its results stale."""
+    settings = 'ITEMGRAPH_DEFAULT_TTL = "never"\n'
     spider = """
     class S(scrapy.Spider):
         name = "s"
@@ -325,10 +326,10 @@ def test_another_version_of_a_callback_runs_it_again(project, site):
         def other(self, response):
             pass
     """
-    project.write(spider)
+    project.write(spider, settings)
     project.crawl()
 
-    project.write(spider, 'ITEMGRAPH_CALLBACKS = {"more": {"version": "2"}}')
+    project.write(spider, settings + 'ITEMGRAPH_CALLBACKS = {"more": {"version": "2"}}')
     run = project.crawl()
     last = project.crawl()
 
@@ -364,7 +365,8 @@ def test_a_start_request_that_failed_is_tried_again_by_the_next_run(project, sit
 
 def test_unfiltered_children_run_again_with_their_parent(project, site):
     """A dont_filter request is fetched as often as the page that yields it, and never more."""
-    project.write("""
+    project.write(
+        """
     class S(scrapy.Spider):
         name = "s"
         start_urls = [SITE + "/page/1"]
@@ -376,7 +378,9 @@ def test_unfiltered_children_run_again_with_their_parent(project, site):
         def more(self, response):
             if response.url.endswith("/3"):
                 yield scrapy.Request(SITE + "/page/4", self.more, dont_filter=True)
-    """)
+    """,
+        'ITEMGRAPH_DEFAULT_TTL = "never"',
+    )
 
     runs = [project.crawl() for _ in range(2)]
 
@@ -541,11 +545,12 @@ def test_a_crawl_outlasts_an_outage_of_the_database(tmp_path, site):
         project.wait_for("The crawl waits for it")
         EmbeddedServer.start(tmp_path / "server").close()
         run = project.finish(process, 120)
+        hits = dict(site.hits)
         again = project.crawl()
 
     assert run.stats["reason"] == "finished", run.log
     assert run.stats["item_scraped_count"] == 24
     assert "The database answers again" in run.log
-    assert set(site.hits.values()) == {1, 2}
-    assert [path for path, hits in site.hits.items() if hits == 2] == ["/page/0"]
-    assert again.stats["itemgraph/claimed"] == 1
+    assert set(hits.values()) == {1}
+    assert set(site.hits.values()) == {2}
+    assert again.stats["itemgraph/claimed"] == len(hits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import graphs
@@ -23,7 +23,7 @@ from scrapy_itemgraph.graph.contents import CommandContents
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model import tasks as task_options
 from scrapy_itemgraph.model.blobs import DATABASE
-from scrapy_itemgraph.model.request_operations import EnqueueRequest
+from scrapy_itemgraph.model.request_operations import WHENEVER, EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome, Redirect
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 NOW = sa.text("SELECT clock_timestamp()")
 AGE_CONTENTS = sa.text("UPDATE blob_contents SET collect_at = collect_at - :period")
+BEGIN_RUN = sa.text("UPDATE crawls SET run = run + 1 WHERE id = :crawl RETURNING run")
 LARGE = 5  # bytes of content
-FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 
 def declared(tasks: Mapping[str, Task]) -> dict[str, Any]:
@@ -118,6 +118,7 @@ class Both:
         self.ours = graphs.Crawl.of(connection, **declared(tasks))
         self.people = People(connection, self.ours.name)
         self.contents = Contents(folder)
+        self.run = 0
         self.named_at: dict[bytes, float] = {}  # contents, and when an item was seen to have them
         self.model = Crawl(tasks)
         self.claims: list[tuple[Any, int]] = []  # with their workers; also those that are lost
@@ -190,13 +191,13 @@ class Both:
         """Return an operation as the package has it."""
         if not isinstance(one, Enqueue):
             return one
-        again = {"never": None, "in each run": self.run_since, "whenever": FOR_EVER}
+        again = {"never": None, "in each run": self.run, "whenever": WHENEVER}
         return EnqueueRequest(
             id=one.name,
             tags=(task_options.callback_tag(one.callback),),
             data=one.data,
             nice=one.nice,
-            again_before=again[one.again],
+            again=again[one.again],
         )
 
     def claim(self, limit: int, *, alone: bool = False, dies: bool = False) -> list[Any]:
@@ -289,13 +290,13 @@ class Both:
 
     def begin_run(self) -> None:
         """Begin a run, in which start requests are fetched once."""
-        self.run_since = self.connection.scalar(NOW)
+        with graphs.committed(self.connection):
+            self.run = self.connection.scalar(BEGIN_RUN, {"crawl": self.ours.id})
         self.model.begin_run()
 
     def let_pass(self, hours: float, *, staged: bool) -> None:
         """Let time pass; unless `staged`, what that changes is not noticed yet."""
         self._note_contents()
-        self.run_since -= timedelta(hours=hours)
         self.passed += timedelta(hours=hours)
         with graphs.committed(self.connection):
             crawl_reports.age(self.connection, self.ours.id, timedelta(hours=hours))

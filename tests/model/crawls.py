@@ -129,6 +129,7 @@ class Crawl(ItemGraph):
         Of what one of them does nothing is later, the requirements are silent on it. So they are on
         what will be tried again: it is given back first.
         """
+        self.stopped = {task for task in self.tasks if self.is_stopped(task)}
         first = [one for one in ends if one.outcome in {"retry", "released"}]
         became_of = {one.token: self._commit(one) for one in first}
         became = []
@@ -204,6 +205,7 @@ class Crawl(ItemGraph):
         result = self.items[pair.item].results.setdefault(pair.task, Result(self.tick))
         ttl, is_own = run.ttl or (self.tasks[pair.task].ttl, False)
         result.completed, result.version = (self.now, self.tick), version
+        result.run = self.run
         result.expires = None if ttl is None else self.now + ttl
         result.has_own_ttl = is_own
         result.let_run()
@@ -220,6 +222,7 @@ class Crawl(ItemGraph):
         died of.
         """
         result = self.items[pair.item].results.setdefault(pair.task, Result(self.tick))
+        result.run = self.run
         if not is_expired:
             result.is_held = True
             result.open.append(kind)
@@ -243,8 +246,7 @@ class Crawl(ItemGraph):
 
     def begin_run(self) -> None:
         """Begin a run: from now on start requests are to be fetched again."""
-        self.tick += 1
-        self.run_since = self.tick
+        self.run += 1
 
     def handle(self, task: str | None, *, retry: bool) -> None:
         """Handle open failures, of a task or all (SRAP-29); with `retry` their pairs may run."""

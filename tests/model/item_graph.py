@@ -63,6 +63,7 @@ class Result:
     completed: tuple[float, int] | None = None  # the hour and the tick; None: never run
     expires: float | None = None
     has_own_ttl: bool = False
+    run: int = 0  # of the crawl, in which it was completed or held last
     expired: int | None = None  # the tick of an `Expire`
     is_held: bool = False
     open: list[str] = field(default_factory=list)
@@ -150,7 +151,8 @@ class ItemGraph:
         self.disabled: set[str] = set()
         self.registered: set[str] = set()
         self.work: dict[Pair, Work] = {}
-        self.run_since = 0  # the tick
+        self.run = 0
+        self.stopped: set[str] = set()  # by `max_failures`, when a commit begins
         self.swept_since: int | None = None  # the tick at which code changed that is not yet swept
 
     # Names

@@ -148,10 +148,12 @@ class Run:
         if number is None or one.again == "never":
             return
         item = graph.items[number]
-        since = graph.tick + 1 if one.again == "whenever" else graph.run_since
+        is_whenever = one.again == "whenever"
         is_its_own = item.name == one.name
         if is_its_own and f"callback:{one.callback}" not in item.tags:
-            if item.updated < since:  # the code gave the request another callback since
+            results = item.results.values()
+            if results and all(is_whenever or result.run < graph.run for result in results):
+                # The code gave the request another callback since.
                 others = {tag: value for tag, value in item.tags.items() if "callback:" not in tag}
                 item.tags = others | {f"callback:{one.callback}": None}
                 self._take_request(item, one)
@@ -160,8 +162,9 @@ class Run:
         for task, result in item.results.items():
             is_meant = task == one.callback or not is_its_own
             is_done = result.is_held or graph.is_fresh(Pair(number, task))
-            made = result.made if result.completed is None else result.completed[1]
-            if graph.tasks[task].is_callback and is_meant and is_done and made < since:
+            is_old = is_whenever or result.run < graph.run
+            is_old = is_old and not (result.is_held and task in graph.stopped)
+            if graph.tasks[task].is_callback and is_meant and is_done and is_old:
                 result.expired = graph.tick
                 result.let_run()
                 is_again = True
@@ -328,6 +331,7 @@ class Run:
             version=graph.tasks[task].version,
             completed=(graph.now, graph.tick),
             expires=None if ttl is None else graph.now + ttl,
+            run=graph.run,
         )
 
     def expire(self, one: ops.Expire) -> None:

@@ -26,6 +26,7 @@ ITEMS = sa.text("""
 TOMBSTONES = sa.text("SELECT name FROM aliases WHERE crawl_id = :crawl AND item_id IS NULL")
 RESULTS = sa.text("""
     SELECT i.name AS item, t.name AS task, r.metadata, r.is_held, r.ttl_overridden,
+        CASE WHEN r.completed_at IS NOT NULL THEN r.run END AS run,
         CASE WHEN r.completed_at IS NOT NULL THEN r.task_version END AS version,
         r.invalidated_at IS NOT NULL AS is_expired,
         extract(epoch FROM r.completed_at - clock_timestamp()) / 3600 AS completed,
@@ -44,6 +45,7 @@ SILENT = {
     "state": "never run",
     "metadata": {},
     "version": None,
+    "run": None,
     "completed": None,
     "expires": None,
     "has own ttl": False,
@@ -124,6 +126,7 @@ def stored_graph(connection: Connection, crawl_id: int) -> dict[str, Any]:
             "metadata": row.metadata or {},
             "version": row.version,
             "completed": _hours(row.completed),
+            "run": row.run,
             "expires": _hours(row.expires),
             "has own ttl": row.ttl_overridden,
             "is expired": row.is_expired and row.completed is not None,
@@ -177,6 +180,7 @@ def model_graph(crawl: Crawl) -> dict[str, Any]:
                         "state": crawl.state(Pair(number, task)),
                         "metadata": result.metadata,
                         "version": result.version if result.completed else None,
+                        "run": result.run if result.completed else None,
                         "completed": _since(crawl, result.completed and result.completed[0]),
                         "expires": _since(crawl, result.expires),
                         "has own ttl": result.has_own_ttl,

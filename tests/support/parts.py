@@ -18,6 +18,7 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.work import Applied, Claim, CommitResult
 from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.store.registry.runs import Run
 from scrapy_itemgraph.throttle.download_gate import Gate
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
@@ -29,6 +30,7 @@ from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
 from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
 from scrapy_itemgraph.worker.spider.request_ids import RequestIds
+from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
 from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ class Graph:
         self.has_cookies = False
         self.callbacks: set[str] = set()
         self.registered: list[str] = []
-        self.run_started_at = datetime.now(UTC)
+        self.run = Run(1, datetime.now(UTC))
         self.redirected: list[Any] = []
         self.answers: list[Any] = []
 
@@ -131,6 +133,9 @@ class Parts:
         self.sessions = SessionSync(self.graph, Jars(crawler), State(self.spider))
         self.callbacks = CallbackTasks(self.spider, {}, {})
         self.identities = RequestIds(crawler)
+        self.operations = RequestOperations(
+            self.graph, self.spider, self.identities, self.callbacks, has_default_ttl=False
+        )
         self.dropped: list[str] = []
         self.duplicates = Duplicates(crawler, RFPDupeFilter.from_crawler(crawler))
 

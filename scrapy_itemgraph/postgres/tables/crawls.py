@@ -34,6 +34,13 @@ crawls = Table(
     moment("run_started_at"),
     moment("run_finished_at"),
     Column(
+        "run",
+        Integer,
+        nullable=False,
+        server_default=text("0"),
+        comment="the number of its run, from 1; 0 before the first",
+    ),
+    Column(
         "run_journal_id",
         BigInteger,
         nullable=False,
@@ -49,6 +56,7 @@ crawls = Table(
     ),
     UniqueConstraint("name"),
     sayable("created_at", "run_started_at", "run_finished_at"),
+    CheckConstraint("run BETWEEN 0 AND 1073741824", name="run"),
     CheckConstraint("names_freed BETWEEN 0 AND 4611686018427387904", name="names_freed"),
 )
 

@@ -115,6 +115,7 @@ results = Table(
         comment="expires_at until the expiry is staged, then null",
     ),
     Column("ttl_overridden", Boolean, nullable=False, server_default=text("false")),
+    Column("run", Integer, comment="the run of its crawl that it is of; null: the first"),
     PrimaryKeyConstraint("item_id", "task_id"),
     Index("results_due_idx", "task_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
     # A complete result is in one of these three, so that a task's are counted where they stand.

@@ -44,7 +44,7 @@ def _object(plain: str, **documents: str) -> str:
 
 _CRAWL = _object(
     """'kind', 'crawl', 'created_at', created_at, 'run_started_at', run_started_at,
-    'run_finished_at', run_finished_at""",
+    'run_finished_at', run_finished_at, 'run', run""",
     arguments="arguments",
 )
 CRAWL = f"SELECT {_CRAWL} FROM crawls WHERE id = :crawl"
@@ -85,7 +85,7 @@ _RESULT = _object(
     'is_held', nullif(r.is_held, false), 'created_at', r.created_at,
     'completed_at', r.completed_at, 'invalidated_at', r.invalidated_at,
     'expires_at', r.expires_at, 'due_at', r.due_at,
-    'ttl_overridden', nullif(r.ttl_overridden, false)""",
+    'ttl_overridden', nullif(r.ttl_overridden, false), 'run', nullif(r.run, 1)""",
     metadata="nullif(r.metadata::text, '{}')",
 )
 _ATTEMPT = _object(

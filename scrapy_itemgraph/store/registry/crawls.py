@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # works by the old meaning and ends after the sweep has passed its items.
 SHARE_CRAWL = text("""
     SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl),
-        (SELECT names_freed FROM crawls WHERE id = :crawl), clock_timestamp() AS now
+        c.names_freed, c.run, clock_timestamp() AS now
+    FROM (SELECT) AS one LEFT JOIN crawls c ON c.id = :crawl
 """)
 
 OWN_CRAWL = text("SELECT pg_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), :crawl)")
@@ -75,6 +76,11 @@ class SharedCrawl:
     def names_freed(self) -> int:
         """How many commits have freed names."""
         return self._row.names_freed or 0
+
+    @property
+    def run(self) -> int:
+        """The number of its run, from 1; 0 before the first."""
+        return self._row.run or 0
 
 
 def share_crawl(connection: Connection, crawl_id: int) -> SharedCrawl:

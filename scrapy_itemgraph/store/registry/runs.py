@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 LOCK_CRAWL = text("""
-    SELECT run_started_at, run_finished_at FROM crawls WHERE id = :crawl FOR NO KEY UPDATE
+    SELECT run, run_started_at, run_finished_at FROM crawls WHERE id = :crawl FOR NO KEY UPDATE
 """)
 
 OTHERS_LIVE = text(f"""
@@ -34,12 +34,13 @@ OTHERS_LIVE = text(f"""
 # By the same clock as the worker's start, which is in this transaction. What the journal has by
 # then is an earlier run's, whatever its clock said.
 BEGIN = text("""
-    UPDATE crawls SET run_started_at = now(), run_finished_at = NULL,
+    UPDATE crawls SET run = least(run, 1000000000) + 1, run_started_at = now(),
+        run_finished_at = NULL,
         run_journal_id = coalesce((
             SELECT j.id FROM journal j WHERE j.crawl_id = :crawl
             ORDER BY j.crawl_id DESC, j.id DESC LIMIT 1), 0)
     WHERE id = :crawl
-    RETURNING run_started_at
+    RETURNING run, run_started_at
 """)
 
 HAS_STARTED = text("""
@@ -98,8 +99,15 @@ REMAINING = text(f"""
 """)  # noqa: S608 - our own condition
 
 
-def join(connection: Connection, crawl_id: int) -> datetime:
-    """Return when the crawl's run began: the one under way, or a new one if none is.
+class Run(NamedTuple):
+    """A run of a crawl: its number, from 1, and when it began."""
+
+    number: int
+    started_at: datetime
+
+
+def join(connection: Connection, crawl_id: int) -> Run:
+    """Return the crawl's run: the one under way, or a new one if none is.
 
     One is under way while its work is not done, a worker lives, or no `start()` came to its end.
     Called in the transaction that registers the worker, before that; so of two workers that start
@@ -114,10 +122,8 @@ def join(connection: Connection, crawl_id: int) -> datetime:
             or not connection.scalar(HAS_STARTED, here)
             or connection.scalar(HAS_WORK, here)
         ):
-            started: datetime = row.run_started_at
-            return started
-    begun: datetime = connection.execute(BEGIN, {"crawl": crawl_id}).scalar_one()
-    return begun
+            return Run(row.run, row.run_started_at)
+    return Run(*connection.execute(BEGIN, {"crawl": crawl_id}).one())
 
 
 def finish(connection: Connection, crawl_id: int, run_started_at: datetime) -> None:

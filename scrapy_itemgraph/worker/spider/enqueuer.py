@@ -8,34 +8,31 @@ from typing import TYPE_CHECKING
 from scrapy import Request
 
 from scrapy_itemgraph.exceptions import ItemGraphError, UnstorableError
-from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.tools.known_names import KnownNames
 from scrapy_itemgraph.worker.executions.execution import LEG
-from scrapy_itemgraph.worker.spider import request_builder
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.statscollectors import StatsCollector
 
     from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.model.request_operations import Pattern
     from scrapy_itemgraph.model.work import Applied
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
-    from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
     from scrapy_itemgraph.worker.spider.duplicates import Duplicates
     from scrapy_itemgraph.worker.spider.redirects import Redirects
-    from scrapy_itemgraph.worker.spider.request_ids import Identity, RequestIds
+    from scrapy_itemgraph.worker.spider.request_ids import Identity
+    from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
 
 logger = logs.logger(__name__)
 
-START = "_itemgraph_start"  # in the meta of requests of `start()`
 _MOST_KNOWN = 100_000
 _FREE_NAMES = {"deleted", "alias deleted"}
-_NICE = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -56,9 +53,8 @@ class Enqueuer:
     active: ActiveExecutions
     redirects: Redirects
     spider: Spider
-    identities: RequestIds
+    operations: RequestOperations
     duplicates: Duplicates
-    callbacks: CallbackTasks
     stats: StatsCollector
     most_held: int  # requests that cannot be stored, carried at a time
     _known: KnownNames = field(default_factory=lambda: KnownNames(_MOST_KNOWN))
@@ -73,10 +69,10 @@ class Enqueuer:
         None if it cannot be taken; that is its execution's failure.
         """
         try:
-            identity = self._identify(request, execution)
-            if identity.again_before is None and self._is_known(identity, execution):
+            identity = self.operations.identify(request, execution)
+            if identity.again is None and self._is_known(identity, execution):
                 return Discovery(identity, is_known=True)
-            operation = self._operation(request, identity, execution)
+            operation = self.operations.operation(request, identity, execution)
             return Discovery(identity, is_known=False, operation=operation)
         except UnstorableError as error:
             return Discovery(identity, is_known=False, error=error)
@@ -135,7 +131,7 @@ class Enqueuer:
 
         Its name is not known, and its URL is one that `requests.has_plain_url` tells.
         """
-        operation = pattern.operation(name, url, None)
+        operation = pattern.operation(name, url)
         execution.discovered[name] = operation
         execution.add(operation)
 
@@ -144,12 +140,6 @@ class Enqueuer:
         return discovery.is_known or (
             identity.is_filtered and identity.name in execution.discovered
         )
-
-    def _identify(self, request: Request, execution: Execution) -> Identity:
-        if request.meta.pop(START, False):
-            run = self.graph.run_started_at
-            return self.identities.of_start(request, self.spider, run)
-        return self.identities.of_child(request, execution)
 
     def _is_known(self, identity: Identity, execution: Execution) -> bool:
         return identity.is_filtered and self.is_known(identity.name, execution)
@@ -160,33 +150,6 @@ class Enqueuer:
             self._freed = self.graph.names_freed
             self._known.clear()
         return name in self._known or name in execution.discovered
-
-    def _operation(
-        self, request: Request, identity: Identity, execution: Execution
-    ) -> EnqueueRequest:
-        """Return what stores a request, by the pattern of the one before it where it is alike."""
-        url, like = request.url, requests.likeness(request)
-        if like is None or not requests.has_plain_url(request):
-            return self._first_operation(request, identity)
-        if execution.pattern is not None and execution.pattern[0] == like:
-            pattern: Pattern = execution.pattern[1]
-            return pattern.operation(identity.name, url, identity.again_before)
-        operation = self._first_operation(request, identity)
-        execution.pattern = like, Pattern(operation)
-        return operation
-
-    def _first_operation(self, request: Request, identity: Identity) -> EnqueueRequest:
-        data = request_builder.request_data(request, self.spider)
-        task = self.callbacks.meet(
-            requests.callback_name(request, self.spider), self.graph.callbacks
-        )
-        return EnqueueRequest(
-            id=identity.name,
-            tags=(tasks.callback_tag(task),),
-            data=data,
-            nice=max(-_NICE, min(-request.priority, _NICE)),
-            again_before=identity.again_before,
-        )
 
     # Requests that cannot be stored
 

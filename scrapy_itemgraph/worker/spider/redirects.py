@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.spider.duplicates import Duplicates
     from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
-    from scrapy_itemgraph.worker.spider.request_ids import RequestIds
+    from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 
@@ -34,7 +34,7 @@ class Redirects:
     active: ActiveExecutions
     queue: EngineRequests
     spider: Spider
-    identities: RequestIds
+    operations: RequestOperations
     duplicates: Duplicates
     sessions: SessionSync
     _waiting: list[tuple[Request, Leg, Redirect]] = field(default_factory=list)
@@ -49,8 +49,8 @@ class Redirects:
         if callbacks.login_of(self.spider) is not None and request.url != leg.request.url:
             self.queue.push_follow_up(request, leg)
             return True
-        name = self.identities.of_target(request)
-        if claim.invalidated_at is not None:
+        name = self.operations.identities.of_target(request)
+        if claim.invalidated_at is not None and self.operations.again_in(request) is None:
             name = None  # fetched again, wherever that leads by now
         if name is not None:
             if name == claim.item.id or name in leg.execution.discovered:
@@ -90,6 +90,15 @@ class Redirects:
                     leg.close()
             self.queue.wake_engine()
 
+    def _leave(self, request: Request, leg: Leg) -> None:
+        """Leave a page to the item that has its name; in this run it may not have been fetched."""
+        operation = self.operations.of_taken(request, leg.execution)
+        if operation is None:
+            self.duplicates.dropped(request)
+        else:
+            leg.execution.discovered[operation.id] = operation
+            leg.execution.add(operation)
+
     def _add(self, request: Request, leg: Leg, move: Redirect) -> None:
         leg.state = LegState.QUEUED
         self._waiting.append((request, leg, move))
@@ -107,7 +116,7 @@ class Redirects:
         if answer is RedirectAnswer.ON:
             self.queue.push_follow_up(request, leg)
         elif answer is RedirectAnswer.TAKEN:
-            self.duplicates.dropped(request)
+            self._leave(request, leg)
             leg.close()
         else:
             leg.execution.release()

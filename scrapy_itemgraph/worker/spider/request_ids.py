@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
@@ -14,6 +13,7 @@ from scrapy.utils.request import RequestFingerprinter
 
 from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import input_checks, item_names
+from scrapy_itemgraph.model.request_operations import WHENEVER
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools.last_values import LastValues
 from scrapy_itemgraph.tools.seen_texts import SeenTexts
@@ -25,18 +25,17 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.worker.executions.execution import Execution
 
-_FOR_EVER = datetime.max.replace(tzinfo=UTC)
 _LONGEST_FINGERPRINT = 64
 _MOST_NAMES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The name of a request's item; results completed before `again_before` are fetched again."""
+    """The name of a request's item; what is of a run before the number `again` is fetched again."""
 
     name: str
     is_filtered: bool
-    again_before: datetime | None = None
+    again: int | None = None
 
 
 class RequestIds:
@@ -60,10 +59,10 @@ class RequestIds:
         self._starts = SeenTexts()
         self._repeated.clear()
 
-    def of_start(self, request: Request, spider: Spider, run_started_at: datetime) -> Identity:
+    def of_start(self, request: Request, spider: Spider, run: int) -> Identity:
         """Return the identity of a request that `start()` yields: once in each run."""
         if self._is_filtered(request):
-            return Identity(self.name(request), is_filtered=True, again_before=run_started_at)
+            return Identity(self.name(request), is_filtered=True, again=run)
         try:
             callback = requests.callback_name(request, spider)
         except UnstorableError:  # it will be carried, and has no item
@@ -72,7 +71,7 @@ class RequestIds:
         if self._starts.add(name):
             self._repeated[name] += 1
             name = f"{name}:{self._repeated[name] + 1}"
-        return Identity(name, is_filtered=False, again_before=run_started_at)
+        return Identity(name, is_filtered=False, again=run)
 
     def of_child(self, request: Request, parent: Execution | None) -> Identity:
         """Return the identity of a request that a callback, or nobody in particular, yields."""
@@ -83,7 +82,7 @@ class RequestIds:
         name = f"{self.name(request)}:{item_names.name_key(parent.claim.item.id).hex}"
         parent.copies[name] += 1
         name = f"{name}:{parent.copies[name]}"
-        return Identity(name, is_filtered=False, again_before=_FOR_EVER)
+        return Identity(name, is_filtered=False, again=WHENEVER)
 
     def of_target(self, request: Request) -> str | None:
         """Return the name that where a redirect leads is known by; None if it is not filtered."""

@@ -27,7 +27,7 @@ from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg, current_leg
 from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses
-from scrapy_itemgraph.worker.spider.enqueuer import START
+from scrapy_itemgraph.worker.spider.request_operations import START
 from scrapy_itemgraph.worker.spider.validation import check_ttl, foreign
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
     from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
     from scrapy_itemgraph.worker.spider.logins import Logins
-    from scrapy_itemgraph.worker.spider.validation import Checks
+from scrapy_itemgraph.worker.spider.validation import Checks
 
 _NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")
 

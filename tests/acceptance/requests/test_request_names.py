@@ -229,7 +229,8 @@ def test_what_a_response_gave_is_committed_with_it(project, site):
 @pytest.mark.tracebacks("ValueError: midway")
 def test_a_callback_that_raises_keeps_what_it_yielded_before(project, site):
     """The failure is recorded and holds the item, its requests go on; `handle` runs it again."""
-    project.write("""
+    project.write(
+        """
     class S(scrapy.Spider):
         name = "s"
         start_urls = [SITE + "/page/1"]
@@ -246,7 +247,9 @@ def test_a_callback_that_raises_keeps_what_it_yielded_before(project, site):
 
         def last(self, response):
             pass
-    """)
+    """,
+        'ITEMGRAPH_DEFAULT_TTL = "never"',
+    )
 
     run = project.crawl()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import graphs
@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from scrapy_itemgraph import AddTag, CreateAlias, DeleteItem, RenameItem, UpdateData
 from scrapy_itemgraph.changesets import flush
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.request_operations import EnqueueRequest
+from scrapy_itemgraph.model.request_operations import WHENEVER, EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
@@ -21,8 +21,6 @@ from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ def crawl(connection) -> Iterator[graphs.Crawl]:
 
 
 def request(
-    name: str = "A", number: int = 1, *, again_before: datetime | None = None, nice: int = 0
+    name: str = "A", number: int = 1, *, again: int | None = None, nice: int = 0
 ) -> EnqueueRequest:
     """Return the operation for a request of the callback `parse`."""
     return EnqueueRequest(
@@ -46,7 +44,7 @@ def request(
         tags=(tasks.callback_tag("parse"),),
         data={"url": f"http://{graphs.SLOT}/{number}", "request": {"callback": "parse"}},
         nice=nice,
-        again_before=again_before,
+        again=again,
     )
 
 
@@ -57,15 +55,14 @@ def enqueue(crawl: graphs.Crawl, *given: EnqueueRequest, claim: Any = None) -> l
     return [note.label for note in applied.notes]
 
 
-def now(crawl: graphs.Crawl) -> datetime:
-    """Return the database's time, later than everything before it."""
-    return crawl.connection.scalar(sa.text("SELECT clock_timestamp()"))
+def this_run(crawl: graphs.Crawl) -> int:
+    """Return the number of the run under way."""
+    return crawl.connection.scalar(sa.text("SELECT run FROM crawls"))
 
 
-def run_begins(crawl: graphs.Crawl) -> datetime:
-    """Let a minute pass, and return when the next run begins."""
-    crawl.age(minutes=1)
-    return now(crawl)
+def run_begins(crawl: graphs.Crawl) -> int:
+    """Return the number of the next run, which begins."""
+    return crawl.connection.scalar(sa.text("UPDATE crawls SET run = run + 1 RETURNING run"))
 
 
 def number_of(crawl: graphs.Crawl, name: str = "A") -> str:
@@ -131,7 +128,7 @@ def test_a_request_outside_of_work_has_no_creator(crawl):
 
 @pytest.mark.parametrize("state", ["waiting", "claimed", "done", "held"])
 def test_a_known_request_changes_nothing(crawl, state):
-    """Without again_before it is a duplicate, in whatever state the item is."""
+    """Without `again` it is a duplicate, in whatever state the item is."""
     enqueue(crawl, request())
     if state == "claimed":
         crawl.claimed()
@@ -177,13 +174,13 @@ def test_a_request_of_a_failed_callback_is_enqueued(crawl):
 
 def test_a_start_request_is_fetched_again_in_the_next_run(crawl):
     """What was done before the run began is stale; of what a run has done it stays fresh."""
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     crawl.done()
     run = run_begins(crawl)
 
-    labels = enqueue(crawl, request(again_before=run))
+    labels = enqueue(crawl, request(again=run))
     crawl.done()
-    again = enqueue(crawl, request(again_before=run))
+    again = enqueue(crawl, request(again=run))
 
     assert labels == ["again"]
     assert again == ["known"]
@@ -192,11 +189,11 @@ def test_a_start_request_is_fetched_again_in_the_next_run(crawl):
 
 def test_a_start_request_that_waits_is_not_asked_for_twice(crawl):
     """Two workers that yield it in one run make one piece of work of it."""
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     crawl.done()
     run = run_begins(crawl)
 
-    labels = [enqueue(crawl, request(again_before=run)) for _ in range(2)]
+    labels = [enqueue(crawl, request(again=run)) for _ in range(2)]
 
     assert labels == [["again"], ["known"]]
     assert crawl.worklist() == ["A parse"]
@@ -204,20 +201,20 @@ def test_a_start_request_that_waits_is_not_asked_for_twice(crawl):
 
 def test_what_waits_since_the_last_run_is_known(crawl):
     """A start request that was never done is not asked for again."""
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     run = run_begins(crawl)
 
-    assert enqueue(crawl, request(again_before=run)) == ["known"]
+    assert enqueue(crawl, request(again=run)) == ["known"]
 
     assert crawl.worklist() == ["A parse"]
 
 
 def test_a_request_that_is_fetched_again_takes_its_new_data(crawl):
     """A start request whose meta or headers were changed in code is sent as it is now."""
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     crawl.done()
 
-    enqueue(crawl, request(number=2, again_before=run_begins(crawl)))
+    enqueue(crawl, request(number=2, again=run_begins(crawl)))
 
     assert number_of(crawl) == "2"
 
@@ -227,7 +224,7 @@ def test_an_alias_does_not_take_the_data_of_a_request(crawl):
     enqueue(crawl, request("ORIGIN"))
     crawl.done("ORIGIN", CreateAlias("A"))
 
-    labels = enqueue(crawl, request(number=2, again_before=run_begins(crawl)))
+    labels = enqueue(crawl, request(number=2, again=run_begins(crawl)))
 
     assert labels == ["again"]
     assert crawl.worklist() == ["ORIGIN parse"]
@@ -236,12 +233,12 @@ def test_an_alias_does_not_take_the_data_of_a_request(crawl):
 
 def test_what_failed_is_tried_again(crawl):
     """A held result of an earlier run is let go, and its failure handled."""
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     claim = crawl.claimed()
     crawl.end(claim, outcome=Outcome.FAILED, allow_failure=True)
     assert crawl.failures() == ["A"]
 
-    labels = enqueue(crawl, request(again_before=run_begins(crawl)))
+    labels = enqueue(crawl, request(again=run_begins(crawl)))
 
     assert labels == ["again"]
     assert crawl.failures() == []
@@ -250,10 +247,10 @@ def test_what_failed_is_tried_again(crawl):
 
 def test_what_was_refused_is_tried_again(crawl):
     """So is a request that robots.txt or allowed_domains refused in an earlier run."""
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     crawl.end(crawl.claimed(), outcome=Outcome.REFUSED)
 
-    labels = enqueue(crawl, request(again_before=run_begins(crawl)))
+    labels = enqueue(crawl, request(again=run_begins(crawl)))
 
     assert labels == ["again"]
     assert crawl.worklist() == ["A parse"]
@@ -262,12 +259,12 @@ def test_what_was_refused_is_tried_again(crawl):
 @pytest.mark.parametrize("allow_failure", [True, False])
 def test_what_failed_in_this_run_is_not_tried_again(crawl, allow_failure):
     """A second worker that yields the start request later leaves the failure to a person."""
-    run = now(crawl)
-    enqueue(crawl, request(again_before=run))
+    run = this_run(crawl)
+    enqueue(crawl, request(again=run))
     claim = crawl.claimed()
     crawl.end(claim, outcome=Outcome.FAILED, allow_failure=allow_failure)
 
-    labels = enqueue(crawl, request(again_before=run))
+    labels = enqueue(crawl, request(again=run))
 
     assert labels == ["known"]
     assert crawl.failures() == ["A"]
@@ -276,11 +273,11 @@ def test_what_failed_in_this_run_is_not_tried_again(crawl, allow_failure):
 
 def test_what_is_claimed_meanwhile_is_left_to_its_claim(crawl):
     """The first fetch of a request answers whoever asks for it while it is under way."""
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     claim = crawl.claimed()
     run = run_begins(crawl)
 
-    labels = enqueue(crawl, request(again_before=run))
+    labels = enqueue(crawl, request(again=run))
     crawl.end(claim)
 
     assert labels == ["known"]
@@ -289,13 +286,13 @@ def test_what_is_claimed_meanwhile_is_left_to_its_claim(crawl):
 
 def test_what_is_fetched_again_just_now_is_not_fetched_once_more(crawl):
     """A claim that answers "again" stays the answer until it has ended, and then it is fresh."""
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     crawl.done()
     run = run_begins(crawl)
-    enqueue(crawl, request(again_before=run))
+    enqueue(crawl, request(again=run))
     claim = crawl.claimed()
 
-    labels = enqueue(crawl, request(again_before=run))
+    labels = enqueue(crawl, request(again=run))
     crawl.end(claim)
 
     assert labels == ["known"]
@@ -307,14 +304,14 @@ def test_what_is_fetched_again_just_now_is_not_fetched_once_more(crawl):
 
 
 def test_an_unfiltered_child_is_fetched_again_whenever_its_parent_runs(crawl):
-    """With an again_before of for ever a result is stale whenever it is asked for."""
-    enqueue(crawl, request(again_before=FOR_EVER))
+    """With `WHENEVER` a result is stale whenever it is asked for."""
+    enqueue(crawl, request(again=WHENEVER))
     crawl.done()
 
-    first = enqueue(crawl, request(again_before=FOR_EVER))
+    first = enqueue(crawl, request(again=WHENEVER))
     waiting = crawl.worklist()
     crawl.done()
-    second = enqueue(crawl, request(again_before=FOR_EVER))
+    second = enqueue(crawl, request(again=WHENEVER))
 
     assert (first, second) == (["again"], ["again"])
     assert waiting == crawl.worklist() == ["A parse"]
@@ -322,10 +319,10 @@ def test_an_unfiltered_child_is_fetched_again_whenever_its_parent_runs(crawl):
 
 def test_an_unfiltered_child_that_failed_is_fetched_again(crawl):
     """Its failure is handled when its parent yields it again."""
-    enqueue(crawl, request(again_before=FOR_EVER))
+    enqueue(crawl, request(again=WHENEVER))
     crawl.end(crawl.claimed(), outcome=Outcome.FAILED, allow_failure=True)
 
-    labels = enqueue(crawl, request(again_before=FOR_EVER))
+    labels = enqueue(crawl, request(again=WHENEVER))
 
     assert labels == ["again"]
     assert crawl.failures() == []
@@ -340,8 +337,8 @@ def test_a_deleted_request_is_new_again(crawl):
     enqueue(crawl, request("A"), request("B"))
     crawl.do(DeleteItem("A"), DeleteItem("B", forget=False))
 
-    labels = enqueue(crawl, request("A", again_before=FOR_EVER), request("B"))
-    tombstone = enqueue(crawl, request("B", again_before=FOR_EVER))
+    labels = enqueue(crawl, request("A", again=WHENEVER), request("B"))
+    tombstone = enqueue(crawl, request("B", again=WHENEVER))
 
     assert labels == ["new", "known"]
     assert tombstone == ["known"]
@@ -350,10 +347,10 @@ def test_a_deleted_request_is_new_again(crawl):
 
 def test_a_renamed_request_is_known_by_its_old_name(crawl):
     """What a callback renamed is fetched again in the next run, as it was."""
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     crawl.done("A", RenameItem(to="ARTICLE:1"), UpdateData({"title": "one"}))
 
-    labels = enqueue(crawl, request(number=2, again_before=run_begins(crawl)))
+    labels = enqueue(crawl, request(number=2, again=run_begins(crawl)))
 
     assert labels == ["again"]
     assert crawl.worklist() == ["ARTICLE:1 parse"]
@@ -362,10 +359,10 @@ def test_a_renamed_request_is_known_by_its_old_name(crawl):
 
 def test_data_that_callbacks_added_outlives_another_fetch(crawl):
     """UpdateData in a callback is not undone when the next run yields the request again."""
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     crawl.done("A", UpdateData({"title": "one"}))
 
-    enqueue(crawl, request(number=2, again_before=run_begins(crawl)))
+    enqueue(crawl, request(number=2, again=run_begins(crawl)))
 
     assert crawl.get("A").data.get("title") == "one"
     assert number_of(crawl) == "2"
@@ -377,14 +374,14 @@ def test_data_that_callbacks_added_outlives_another_callback(crawl):
         crawl.connection, crawl.id, "shop", [tasks.of_callback("digest", {})], None
     )
     crawl.registration.tasks.update(found)
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     crawl.done("A", UpdateData({"title": "one"}))
 
     of_now = EnqueueRequest(
         id="A",
         tags=(tasks.callback_tag("digest"),),
         data={"url": f"http://{graphs.SLOT}/2", "request": {"callback": "digest"}},
-        again_before=run_begins(crawl),
+        again=run_begins(crawl),
     )
     labels = enqueue(crawl, of_now)
 
@@ -401,11 +398,11 @@ def test_results_of_other_tasks_of_the_item_stay(crawl):
     )
     crawl.registration.tasks.update(found)
     crawl.sweep()
-    enqueue(crawl, request(again_before=now(crawl)))
+    enqueue(crawl, request(again=this_run(crawl)))
     crawl.done("A", AddTag("book"))
     crawl.done("A", task="digest")
 
-    labels = enqueue(crawl, request(again_before=run_begins(crawl)))
+    labels = enqueue(crawl, request(again=run_begins(crawl)))
 
     assert labels == ["again"]
     assert crawl.worklist() == ["A parse"]

@@ -312,7 +312,7 @@ def kept(operation):
     """Return all that an operation for a request holds."""
     return {
         name: getattr(operation, name)
-        for name in ("id", "tags", "text", "slot", "shown", "nice", "again_before", "data")
+        for name in ("id", "tags", "text", "slot", "shown", "nice", "again", "data")
     }
 
 
@@ -327,7 +327,7 @@ def test_what_a_request_shares_with_the_one_before_is_stored_as_if_it_were_alone
             request = other(spider, url)
             if like is not None and requests.likeness(request) == like:
                 pattern = Pattern(enqueuing(first, spider, "REQ:1"))
-                made = pattern.operation("REQ:2", request.url, None)
+                made = pattern.operation("REQ:2", request.url)
                 assert kept(made) == kept(enqueuing(request, spider, "REQ:2"))
             else:
                 assert other is not make or like is None

@@ -27,7 +27,7 @@ def parts_with(**settings: Any) -> Parts:
         parts.active,
         parts.queue,
         spider=parts.spider,
-        identities=parts.identities,
+        operations=parts.operations,
         duplicates=parts.duplicates,
         sessions=parts.sessions,
     )
@@ -36,9 +36,8 @@ def parts_with(**settings: Any) -> Parts:
         parts.active,
         parts.redirects,
         spider=parts.spider,
-        identities=parts.identities,
+        operations=parts.operations,
         duplicates=parts.duplicates,
-        callbacks=parts.callbacks,
         stats=parts.crawler.stats,
         most_held=1,
     )

@@ -1,0 +1,104 @@
+"""What stores a request: the name that it is known by, and when it is fetched again.
+
+A new run fetches again what it reaches, as in Scrapy. A time to live, "never" included, makes the
+pages of a callback incremental: what is done stays done for as long as that says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.exceptions import UnstorableError
+from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
+from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider.validation import TTL
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.worker.executions.execution import Execution
+    from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.request_ids import Identity, RequestIds
+
+START = "_itemgraph_start"  # in the meta of requests of `start()`
+_NICE = 2**31 - 1
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RequestOperations:
+    """Makes the operations that store requests."""
+
+    graph: WorkerGraph
+    spider: Spider
+    identities: RequestIds
+    callbacks: CallbackTasks
+    has_default_ttl: bool
+
+    def identify(self, request: Request, execution: Execution) -> Identity:
+        """Return what a request is known by; a start page is fetched once in each run."""
+        if request.meta.pop(START, False):
+            return self.identities.of_start(request, self.spider, self.graph.run.number)
+        return self.identities.of_child(request, execution)
+
+    def operation(
+        self, request: Request, identity: Identity, execution: Execution
+    ) -> EnqueueRequest:
+        """Return what stores a request, by the pattern of the one before it where it is alike.
+
+        Raises:
+            UnstorableError: it cannot be stored.
+
+        """
+        url, like = request.url, requests.likeness(request)
+        if like is None or not requests.has_plain_url(request):
+            return self._first(request, identity)
+        like = (identity.again, *like)
+        if execution.pattern is not None and execution.pattern[0] == like:
+            pattern: Pattern = execution.pattern[1]
+            return pattern.operation(identity.name, url)
+        operation = self._first(request, identity)
+        execution.pattern = like, Pattern(operation)
+        return operation
+
+    def _first(self, request: Request, identity: Identity) -> EnqueueRequest:
+        data = request_builder.request_data(request, self.spider)
+        name = requests.callback_name(request, self.spider)
+        task = self.callbacks.meet(name, self.graph.callbacks)
+        return EnqueueRequest(
+            id=identity.name,
+            tags=(tasks.callback_tag(task),),
+            data=data,
+            nice=max(-_NICE, min(-request.priority, _NICE)),
+            again=self._again(request, name) if identity.again is None else identity.again,
+        )
+
+    def again_in(self, request: Request) -> int | None:
+        """Return the run in which a link has to be fetched; None where any will do."""
+        try:
+            return self._again(request, requests.callback_name(request, self.spider))
+        except UnstorableError:  # it is carried in memory, and has no item
+            return None
+
+    def of_taken(self, request: Request, execution: Execution) -> EnqueueRequest | None:
+        """Return what has another item's page fetched in this run, to which a redirect led.
+
+        None where what was fetched in an earlier one will do, or the request cannot be stored.
+        """
+        if self.again_in(request) is None:
+            return None
+        identity = self.identities.of_child(request, execution)
+        try:
+            return self._first(request, identity)
+        except UnstorableError:
+            return None
+
+    def _again(self, request: Request, callback: str) -> int | None:
+        run = self.graph.run.number
+        is_incremental = (
+            self.has_default_ttl or TTL in request.meta or self.callbacks.has_ttl(callback)
+        )
+        return None if run < 2 or is_incremental else run  # noqa: PLR2004 - before are no others
