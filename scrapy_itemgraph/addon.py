@@ -30,6 +30,8 @@ from scrapy_itemgraph.spidermiddlewares import (
     show_operations,
 )
 from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.worker.scrapy_internals import given_arguments
+from scrapy_itemgraph.worker.spider.crawl_names import keep_arguments
 
 if TYPE_CHECKING:
     from typing import Self
@@ -110,6 +112,7 @@ class Addon:
             warn_of_unknown(settings)
             _warn_of_version(scrapy.version_info)
             if not is_looking:
+                keep_arguments(self._crawler, given_arguments(self._crawler))
                 self._install(settings)
         except ConfigurationError as error:
             self._refuse(str(error), goes_on=is_looking)

@@ -37,7 +37,8 @@ class Settings:
     session_url: str | None = field(default=None, repr=False)  # likewise
     data_dir: Path = Path(".scrapy/itemgraph")
     postgres_bin: Path | None = None
-    crawl: str = "{name}"
+    crawl: str | None = None
+    ignored_arguments: tuple[str, ...] = ()
     idle: str = "close"
     lease: timedelta = timedelta(seconds=60)
     claim_batch: int = 100
@@ -244,6 +245,14 @@ def _modules(value: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else list(value)
+    names = [name.strip() if isinstance(name, str) else name for name in names]
+    if not all(isinstance(name, str) and name for name in names):
+        raise ValueError('write names of arguments such as ["depth", "dry_run"]')
+    return tuple(names)
+
+
 def _renames(value: Any) -> dict[str, str]:
     names = [name for pair in _mapping(value).items() for name in pair]
     try:
@@ -282,6 +291,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "default_ttl": _ttl,
     "items": _mapping,
     "callbacks": _mapping,
+    "ignored_arguments": _names,
     "held_requests": _integer,
     "keep_items": _kept,
     "max_retry_after": _period,

@@ -123,6 +123,8 @@ class Call:
 
     def _crawl_of_settings(self) -> str | None:
         """Return ITEMGRAPH_CRAWL unless it takes a spider or its arguments to know it."""
+        if self.settings.crawl is None:
+            return None
         try:
             parts = list(Formatter().parse(self.settings.crawl))
         except ValueError:

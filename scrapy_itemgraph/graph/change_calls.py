@@ -42,7 +42,7 @@ class ChangeCalls(BlobCalls, ItemCalls):
         prepared = prepare(given, names)
 
         def run(connection: Connection) -> list[Note]:
-            crawl_id, _ = crawls.make_crawl(connection, self.crawl)
+            crawl_id = crawls.make_crawl(connection, self.crawl)
             engines.hot_path(connection)
             crawl = crawls.share_crawl(connection, crawl_id)
             if (new := prepared.additions) is not None:

@@ -20,7 +20,7 @@ from scrapy_itemgraph.model.work import (
     RedirectAnswer,
     Remaining,
 )
-from scrapy_itemgraph.store.registry import crawls, workers
+from scrapy_itemgraph.store.registry import crawl_starts, crawls, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.blobs import Content
     from scrapy_itemgraph.model.cookies import Cookie
+    from scrapy_itemgraph.model.crawl_arguments import CrawlStart
     from scrapy_itemgraph.model.limits import Use
     from scrapy_itemgraph.model.operations import Changeset
     from scrapy_itemgraph.model.simulations import Simulation, SimulationPlan
@@ -76,12 +77,12 @@ class SimulationGraph(WorkerGraph):
 
     async def _register(
         self,
-        crawl: str,
+        start: CrawlStart,
         tasks: Mapping[str, Task],
         callback_names: Collection[str],  # noqa: ARG002 - a start's
-        arguments: Mapping[str, str],  # noqa: ARG002 - likewise
     ) -> None:
         await self._ensure_schema()
+        known, crawl = await self._call(crawl_starts.look, start)
         self._take_crawl(0)
         self._code = simulations.Code(
             crawl=crawl,
@@ -96,9 +97,8 @@ class SimulationGraph(WorkerGraph):
         assert isinstance(prepared, simulations.Prepared)
         self._claim = prepared.claim
         self.callbacks = set(prepared.callbacks)
-        known = await self._call(crawls.find_crawl, crawl)
         self._has_made_crawl = known is None
-        crawl_id, _ = await self._call(crawls.make_crawl, crawl)
+        crawl_id = await self._call(crawls.make_crawl, crawl)
         self._take_crawl(crawl_id)
         await self.limits.number({prepared.claim.task_id: tasks[self._plan.task]})
         self._started_at = (await self._register_worker()).started_at

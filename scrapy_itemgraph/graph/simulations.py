@@ -147,7 +147,7 @@ def _register(
     """Make the crawl's tasks those of the code; return its number, and its plain callbacks."""
     engine.hot_path(connection)
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_MS}")
-    crawl_id, _ = crawls.make_crawl(connection, code.crawl)
+    crawl_id = crawls.make_crawl(connection, code.crawl)
     ttl = code.default_ttl
     if not stored_tasks.are_in_force(connection, crawl_id, code.spider, code.tasks, ttl):
         stored_tasks.register_tasks(

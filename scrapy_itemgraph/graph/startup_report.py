@@ -23,7 +23,7 @@ def tell(
     tasks: Mapping[str, Task],
     *,
     renamed: Mapping[str, int],
-    other_arguments: Mapping[str, str] | None,
+    of_crawl: Iterable[str] = (),
     vanished: Iterable[str],
     stray_groups: Iterable[tuple[str, str]] = (),
     outdated: Iterable[Outdated] = (),
@@ -35,12 +35,8 @@ def tell(
             logger.warning(
                 "The tag %r is renamed by ITEMGRAPH_TAG_RENAMES, but a task still names it", old
             )
-    if other_arguments is not None:
-        logger.warning(
-            "The crawl's outstanding work was made with other spider arguments (%s); to keep "
-            'them apart set ITEMGRAPH_CRAWL, for instance to "{name}-{argument}"',
-            ", ".join(sorted(other_arguments)) or "none",
-        )
+    for line in of_crawl:
+        logger.warning("%s", line)
     for changed in outdated:
         _tell_outdated(changed)
     for one, dependency in uncovered_dependencies(tasks):

@@ -22,6 +22,7 @@ from scrapy_itemgraph.graph.worker_recovery import WorkerRecovery
 from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
 from scrapy_itemgraph.graph.worker_upkeep import WorkerUpkeep
 from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.model.crawl_arguments import CrawlStart
 from scrapy_itemgraph.model.operations import Changeset, attachments
 from scrapy_itemgraph.model.work import ClaimResult, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine, errors
@@ -29,7 +30,14 @@ from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 from scrapy_itemgraph.store import queues, tallies
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import code_changes, crawls, runs, sweeps, workers
+from scrapy_itemgraph.store.registry import (
+    code_changes,
+    crawl_starts,
+    crawls,
+    runs,
+    sweeps,
+    workers,
+)
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
@@ -100,13 +108,12 @@ class WorkerGraph(WorkerUpkeep):
         cls,
         settings: Settings,
         *,
-        crawl: str,
+        crawl: str | CrawlStart,
         spider: str,
         tasks: Mapping[str, Task],
         of_callback: Callable[[str], Task] | None = None,
         has_callback: Callable[[str], bool] = lambda _: True,
         callback_names: Collection[str] = (),
-        arguments: Mapping[str, str] | None = None,
         job: str | None = None,
         code: str | None = None,
         source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
@@ -115,12 +122,13 @@ class WorkerGraph(WorkerUpkeep):
     ) -> Self:
         """Find or start the server, migrate if allowed, register crawl, tasks and worker.
 
-        `of_callback` returns the task of a plain callback, by its name; `has_callback` tells
-        whether this worker's code has what another one registers later, and `callback_names` are
-        those that may become tasks. `source_of` returns the digest of a task's code, by its name.
-        `job` and `code` are what people are told of the process: its job and its code's version.
-        `on_replaced` is called when this worker was given up for dead, before it begins anew.
-        `more` is what another class of graph takes.
+        `crawl` is the crawl's name, or who starts with which arguments. `of_callback` returns the
+        task of a plain callback, by its name; `has_callback` tells whether this worker's code has
+        what another one registers later, and `callback_names` are those that may become tasks.
+        `source_of` returns the digest of a task's code, by its name. `job` and `code` are what
+        people are told of the process: its job and its code's version. `on_replaced` is called when
+        this worker was given up for dead, before it begins anew. `more` is what another class of
+        graph takes.
 
         Raises:
             ItemGraphError: with one clear line.
@@ -150,7 +158,8 @@ class WorkerGraph(WorkerUpkeep):
         try:
             await graph.contents.open()
             with errors.all_translated(graph._engine.url):
-                await graph._register(crawl, tasks, callback_names, arguments or {})
+                start = crawl if isinstance(crawl, CrawlStart) else CrawlStart(spider, name=crawl)
+                await graph._register(start, tasks, callback_names)
         except BaseException:
             await graph._dispose()
             raise
@@ -158,20 +167,20 @@ class WorkerGraph(WorkerUpkeep):
 
     async def _register(
         self,
-        crawl: str,
+        start: CrawlStart,
         tasks: Mapping[str, Task],
         callback_names: Collection[str],
-        arguments: Mapping[str, str],
     ) -> None:
         await self._ensure_schema()
         renamed = await self._call(sweeps.rename_tags, self.settings.tag_renames)
-        crawl_id, other = await self._call(crawls.make_crawl, crawl, arguments)
-        self._take_crawl(crawl_id)
+        started = await self._call(crawl_starts.find_or_make, start)
+        self._take_crawl(started.crawl_id)
         self._tasks = tasks
         self._take_registration(await self._call(self._register_tasks))
         worker = await self._register_worker(joins_run=True)
         self._started_at = worker.started_at
-        self.recovery.begin(crawl)
+        self.crawl = started.name
+        self.recovery.begin(started.name)
         self.is_resumed = self.run.started_at < self._started_at
         await self._begin_to_beat()
         locks = feed_locks.of(self._heartbeat, self._transactions.connect_arguments)
@@ -179,7 +188,7 @@ class WorkerGraph(WorkerUpkeep):
         startup_report.tell(
             tasks,
             renamed=renamed,
-            other_arguments=other,
+            of_crawl=started.warnings,
             vanished=self._registration.vanished,
             stray_groups=await self.limits.stray_groups({*tasks, *callback_names}),
             outdated=await self._note_code(self._registration.tasks),

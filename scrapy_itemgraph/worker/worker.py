@@ -217,13 +217,14 @@ class Worker:
         """Return what a start tells the graph."""
         spider = self.spider
         return {
-            "crawl": crawl_names.crawl_name(self.settings.crawl, spider),
+            "crawl": crawl_names.crawl_start(
+                self.crawler, spider, self.settings.crawl, self.settings.ignored_arguments
+            ),
             "spider": spider.name,
             "tasks": self.tasks,
             "of_callback": callbacks.task_of,
             "has_callback": callbacks.has,
             "callback_names": methods.callback_names(type(spider)),
-            "arguments": crawl_names.digests(crawl_names.spider_arguments(spider)),
             "job": getattr(spider, "_job", None),
             "code": code_versions.of_spider(type(spider)),
             "source_of": callbacks.source_of,

@@ -61,7 +61,7 @@ class Crawl:
         self.connection = connection
         self.name = name
         self.spider = spider
-        self.id, _ = crawls.make_crawl(connection, name)
+        self.id = crawls.make_crawl(connection, name)
         self.registration = stored_tasks.Registration(tasks={})
         self.worker = self.new_worker()
 

@@ -155,7 +155,7 @@ class Crawl:
     def __init__(self, engine: sa.Engine, spider: type, name: str = "books") -> None:
         self.engine = engine
         with engine.begin() as connection:
-            self.id, _ = crawls.make_crawl(connection, name)
+            self.id = crawls.make_crawl(connection, name)
         self.register(spider)
 
     def register(self, spider: type) -> None:

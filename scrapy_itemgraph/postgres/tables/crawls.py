@@ -15,6 +15,7 @@ from sqlalchemy import (
     Integer,
     Interval,
     PrimaryKeyConstraint,
+    SmallInteger,
     Table,
     Text,
     UniqueConstraint,
@@ -54,10 +55,31 @@ crawls = Table(
         server_default=text("0"),
         comment="how many commits freed names; by it workers know that what they know is outdated",
     ),
+    Column("spider", Text, comment="that started it last"),
+    Column(
+        "given",
+        JSON,
+        comment="the spider's arguments at its last start; null: not known, of before 0022",
+    ),
+    Column(
+        "identity",
+        Text,
+        comment="a digest of spider and arguments; null: it is known by its name alone",
+    ),
     UniqueConstraint("name"),
+    UniqueConstraint("identity"),
     sayable("created_at", "run_started_at", "run_finished_at"),
     CheckConstraint("run BETWEEN 0 AND 1073741824", name="run"),
     CheckConstraint("names_freed BETWEEN 0 AND 4611686018427387904", name="names_freed"),
+)
+
+# One row: what is added to a secret before its digest is made.
+salts = Table(
+    "salts",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("salt", Uuid, nullable=False),
+    CheckConstraint("id = 1", name="id"),
 )
 
 

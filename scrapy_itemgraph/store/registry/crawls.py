@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.input_checks import CrawlNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from sqlalchemy import Connection, CursorResult
@@ -34,13 +32,10 @@ OWN_ALL_CRAWLS = text("""
 """)
 
 MAKE_CRAWL = text("""
-    INSERT INTO crawls (name, arguments) VALUES (:name, CAST(:arguments AS json))
-    ON CONFLICT (name) DO NOTHING
+    INSERT INTO crawls (name) VALUES (:name) ON CONFLICT (name) DO NOTHING
 """)
 
-FIND_CRAWL = text("SELECT id, arguments FROM crawls WHERE name = :name")
-
-SET_ARGUMENTS = text("UPDATE crawls SET arguments = CAST(:arguments AS json) WHERE id = :crawl")
+FIND_CRAWL = text("SELECT id FROM crawls WHERE name = :name")
 
 HAS_WORK = text("""
     SELECT EXISTS (SELECT FROM queues q
@@ -99,10 +94,8 @@ def find_crawl(connection: Connection, name: str) -> int | None:
     return None if row is None else int(row.id)
 
 
-def make_crawl(
-    connection: Connection, name: str, arguments: Mapping[str, str] | None = None
-) -> tuple[int, dict[str, str] | None]:
-    """Return a crawl's number, and the other arguments that its outstanding work was made with.
+def make_crawl(connection: Connection, name: str) -> int:
+    """Return the number of a crawl, which is made where there is none.
 
     Raises:
         InvalidIdError: it cannot be a new crawl's name.
@@ -113,12 +106,6 @@ def make_crawl(
     except CrawlNameError:
         if find_crawl(connection, name) is None:  # one of before there was a limit goes on
             raise
-    given = dict(sorted((arguments or {}).items()))
-    connection.execute(MAKE_CRAWL, {"name": name, "arguments": json.dumps(given)})
-    row = connection.execute(FIND_CRAWL, {"name": name}).one()
-    if arguments is None or row.arguments == given:
-        return row.id, None
-    differs = connection.execute(HAS_WORK, {"crawl": row.id}).scalar_one()
-    connection.execute(SET_ARGUMENTS, {"crawl": row.id, "arguments": json.dumps(given)})
-    others = row.arguments if isinstance(row.arguments, dict) else {}
-    return row.id, others if differs else None
+    connection.execute(MAKE_CRAWL, {"name": name})
+    crawl_id: int = connection.execute(FIND_CRAWL, {"name": name}).scalar_one()
+    return crawl_id

@@ -1,24 +1,64 @@
-"""The name of a crawl, and the arguments of a spider that make it."""
+"""Which crawl a spider is of: by what it was started with, or as ITEMGRAPH_CRAWL says."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.model import crawl_arguments
+from scrapy_itemgraph.model.crawl_arguments import CrawlStart
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from scrapy import Spider
+    from scrapy.crawler import Crawler
 
-_SECRET = re.compile(r"passw|secret|token|keys?$|(^|_)(pass|pwd|o?auth)(_|$)", re.IGNORECASE)
+logger = logs.logger(__name__)
+
+_OF_CRAWLER = "_itemgraph_arguments"  # on the crawler, from the add-on for the worker
 
 
-def crawl_name(template: str, spider: Spider) -> str:
-    """Return the name of the crawl, from `ITEMGRAPH_CRAWL`."""
-    known = spider_arguments(spider) | {"name": spider.name}
+def keep_arguments(crawler: Crawler, given: Mapping[str, Any] | None) -> None:
+    """Keep what a crawler was started with; None: that is not known."""
+    setattr(crawler, _OF_CRAWLER, given)
+
+
+def crawl_start(
+    crawler: Crawler, spider: Spider, template: str | None, ignored: Collection[str]
+) -> CrawlStart:
+    """Return who starts with which arguments; of a template the name of the crawl to join."""
+    given = getattr(crawler, _OF_CRAWLER, None)
+    if given is None:
+        logger.warning(
+            "The arguments of the spider %s are not known, for it was not started by "
+            "Crawler.crawl(); its crawl is that without arguments",
+            spider.name,
+            extra={"action": "arguments_unknown"},
+        )
+    counted, unsayable = crawl_arguments.counted(given or {}, ignored)
+    if unsayable:
+        logger.warning(
+            "Arguments of the spider %s that JSON cannot say make no crawl of their own: %s",
+            spider.name,
+            ", ".join(unsayable),
+            extra={"action": "arguments_left_out"},
+        )
+    attributes = text_attributes(spider)
+    name = None
+    if template is not None:
+        name = crawl_name(template, {**attributes, **counted, "name": spider.name})
+    return CrawlStart(
+        spider=spider.name,
+        given=counted,
+        name=name,
+        old_digests=crawl_arguments.old_digests(attributes),
+    )
+
+
+def crawl_name(template: str, known: Mapping[str, str]) -> str:
+    """Return the name of the crawl that `ITEMGRAPH_CRAWL` says."""
     try:
         return template.format_map(known)
     except (KeyError, IndexError, ValueError, AttributeError) as error:
@@ -28,22 +68,10 @@ def crawl_name(template: str, spider: Spider) -> str:
         ) from None
 
 
-def spider_arguments(spider: Spider) -> dict[str, str]:
-    """Return what a spider was started with, as far as it keeps it in its attributes.
-
-    Scrapy passes arguments to the spider and forgets them.
-    """
+def text_attributes(spider: Spider) -> dict[str, str]:
+    """Return the texts that a spider has in its attributes, where Scrapy puts its arguments."""
     return {
         name: value
         for name, value in vars(spider).items()
         if isinstance(value, str) and name != "name" and not name.startswith("_")
-    }
-
-
-def digests(arguments: Mapping[str, str]) -> dict[str, str]:
-    """Return what tells arguments from others and keeps no value; secrets are left out."""
-    return {
-        name: hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:12]
-        for name, value in arguments.items()
-        if not _SECRET.search(name)
     }

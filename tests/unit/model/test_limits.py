@@ -36,9 +36,7 @@ def limits_of(task, *, rate_limit=None, rate_groups=None):
 def told(caplog, spider, **given):
     """Return the warnings that a start of a spider logs."""
     with caplog.at_level(logging.WARNING):
-        startup_report.tell(
-            tasks.discover(spider), renamed={}, other_arguments=None, vanished=[], **given
-        )
+        startup_report.tell(tasks.discover(spider), renamed={}, vanished=[], **given)
     return [record.getMessage() for record in caplog.records]
 
 

@@ -20,7 +20,6 @@ from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.executions.context import ItemContext
-from scrapy_itemgraph.worker.spider import crawl_names
 
 
 @pytest.mark.parametrize(
@@ -93,16 +92,3 @@ def test_a_crawler_is_freed_with_its_crawl():
     gc.collect()
 
     assert [one() for one in known] == [None, None]
-
-
-def test_digests_tell_arguments_apart_without_their_values():
-    """A digest changes with its value, and a name that looks secret has none."""
-    given = {"author": "a", "keyword": "b", "authority": "c", "pass_rate": "d"}
-    secret = ["password", "api_key", "APIKEY", "access_token", "client_secret", "auth", "oauth_x"]
-
-    kept = crawl_names.digests(given | dict.fromkeys(secret, "hunter2"))
-
-    assert kept.keys() >= {"author", "keyword", "authority"}
-    assert not kept.keys() & set(secret)
-    assert kept["author"] != crawl_names.digests({"author": "b"})["author"]
-    assert not set(kept.values()) & set(given.values())

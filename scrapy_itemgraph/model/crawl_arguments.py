@@ -1,0 +1,120 @@
+"""A spider's arguments: which count, what is shown of them, and the name of the crawl they make."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+LONGEST_LABEL = 60  # letters of a crawl's name
+_SECRET = re.compile(r"passw|secret|token|keys?$|(^|_)(pass|pwd|o?auth)(_|$)", re.IGNORECASE)
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.:=,-]+")  # in a shell, or in a URL
+_DIGEST = 8  # letters of a digest in a name
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlStart:
+    """Who starts, and with which arguments; `name` is what ITEMGRAPH_CRAWL calls the crawl.
+
+    `old_digests` is what earlier versions kept of the spider: digests of its text attributes.
+    """
+
+    spider: str
+    given: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
+    old_digests: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether an argument's name looks like that of a secret."""
+    return _SECRET.search(name) is not None
+
+
+def counted(
+    given: Mapping[str, Any], ignored: Collection[str] = ()
+) -> tuple[dict[str, str], list[str]]:
+    """Return the arguments that count, as text by name, and the names of those that cannot.
+
+    What is text or a number counts as `-a name=value` has it, all else as JSON. Names that begin
+    with an underscore, and `ignored` ones, do not count; nor does what JSON cannot say.
+    """
+    counts: dict[str, str] = {}
+    unsayable: list[str] = []
+    for name, value in sorted(given.items()):
+        if name.startswith("_") or name in ignored:
+            continue
+        try:
+            counts[name] = _text(value)
+        except (TypeError, ValueError, RecursionError):
+            unsayable.append(name)
+    return counts, unsayable
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        text = str(value)
+    elif value is None or isinstance(value, bool | int | float):
+        json.dumps(value, allow_nan=False)
+        text = str(value)
+    else:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, sort_keys=True)
+    text.encode()  # ValueError where PostgreSQL could not keep it
+    if "\0" in text:
+        raise ValueError("it has a NUL")
+    return text
+
+
+def shown(given: Mapping[str, str], salt: str) -> dict[str, str]:
+    """Return arguments as they are stored and shown: of what looks secret a digest."""
+    return {
+        name: f"digest-{_digest(f'{salt} {name} {value}')}" if is_secret(name) else value
+        for name, value in sorted(given.items())
+    }
+
+
+def identity(spider: str, arguments: Mapping[str, str]) -> str:
+    """Return a digest of a spider and its arguments, as they are shown."""
+    text = json.dumps([spider, sorted(arguments.items())])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def label(spider: str, arguments: Mapping[str, str]) -> str:
+    """Return the name of a spider's crawl with these arguments: `cats:cat=books,page=2`.
+
+    It is safe in a shell and in a URL. Where that takes something away, or it is longer than 60
+    letters, it ends in a digest.
+    """
+    if not arguments:
+        return spider
+    pairs = ",".join(f"{name}={value}" for name, value in sorted(arguments.items()))
+    safe = _UNSAFE.sub("-", pairs)
+    is_plain = safe == pairs and not any(
+        mark in text for pair in arguments.items() for text in pair for mark in ",="
+    )
+    if is_plain and len(spider) + 1 + len(safe) <= LONGEST_LABEL:
+        return f"{spider}:{safe}"
+    room = max(0, LONGEST_LABEL - len(spider) - 2 - _DIGEST)
+    return f"{spider}:{safe[:room]}-{_digest(pairs)}"
+
+
+def as_options(arguments: Mapping[str, str]) -> str:
+    """Return arguments as they are typed: `-a cat=books`; "none" without any."""
+    return " ".join(f"-a {name}={value}" for name, value in arguments.items()) or "none"
+
+
+def old_digests(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return what earlier versions kept of text attributes: digests, and nothing of secrets."""
+    return {
+        name: hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:12]
+        for name, value in attributes.items()
+        if not is_secret(name)
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]

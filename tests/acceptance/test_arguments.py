@@ -1,0 +1,170 @@
+"""Spider arguments: a start with others is a crawl of its own, unless it is told to join."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from projects import kill
+
+from scrapy_itemgraph.model import crawl_arguments
+from scrapy_itemgraph.postgres import engine as engines
+
+CATS = """
+class S(scrapy.Spider):
+    name = "cats"
+
+    def __init__(self, cat="all", **kwargs):
+        super().__init__(**kwargs)
+        self.cat = cat
+        self.random_id = str(id(self))
+
+    async def start(self):
+        yield scrapy.Request(SITE + "/page/index")
+
+    def parse(self, response):
+        yield {"cat": self.cat, "page": "index"}
+        for n in range(3):
+            yield response.follow(f"/page/{self.cat}/{n}", self.parse_page)
+
+    def parse_page(self, response):
+        yield {"cat": self.cat, "page": response.url}
+"""
+CRAWLS = "SELECT name FROM crawls ORDER BY name"
+
+
+@pytest.fixture
+def cats(project):
+    """Write the spider, and return a function that runs it with arguments."""
+    project.write(CATS)
+
+    def run(*arguments, **settings):
+        options = [one for name, value in settings.items() for one in ("-s", f"{name}={value}")]
+        given = [one for argument in arguments for one in ("-a", argument)]
+        return project.finish(project.start("crawl", "cats", *given, *options))
+
+    return run
+
+
+def test_other_arguments_are_another_crawl(project, cats):
+    """Each has all of its pages; the same ones again, or by another order, are the same crawl."""
+    runs = [cats("cat=books"), cats("cat=music"), cats(), cats("x=1", "cat=books", "_job=7")]
+    runs += [cats("cat=books", "x=1")]
+
+    assert [run.stats["item_scraped_count"] for run in runs] == [4] * 5, runs[1].log
+    assert project.rows(CRAWLS) == [
+        ("cats",),
+        ("cats:cat=books",),
+        ("cats:cat=books,x=1",),
+        ("cats:cat=music",),
+    ]
+    assert [run.log.count("WARNING") for run in runs] == [0] * 5, runs[0].log
+
+
+def test_an_interrupted_crawl_is_found_by_its_arguments(project, site):
+    """Attributes that the spider makes up at each start do not matter."""
+    project.write(CATS.replace("/page/{self.cat}/{n}", "/gate"))
+    killed = project.start("crawl", "cats", "-a", "cat=books")
+    assert site.arrived.wait(60), project.log()
+    kill(killed)
+    site.may_answer.set()
+
+    again = project.finish(project.start("crawl", "cats", "-a", "cat=books"))
+
+    assert again.stats["item_scraped_count"] == 1, again.log
+    assert site.hits["/page/index"] == 1
+
+
+def test_two_in_one_process_are_two_crawls(project):
+    """`process.crawl(S, cat=…)` twice, each way that Scrapy has: each parses its own pages."""
+    project.write(CATS)
+    script = project.directory / "both.py"
+    script.write_text(
+        """
+import sys
+from scrapy import crawler
+from scrapy.utils.project import get_project_settings
+
+process = getattr(crawler, sys.argv[1])(get_project_settings())
+process.crawl("cats", cat="books", n=3)
+process.crawl("cats", cat="music", n="3")
+process.start()
+"""
+    )
+    for kind in ("CrawlerProcess", "AsyncCrawlerProcess"):
+        run = project.finish(project.start_python(str(script), kind))
+        assert run.code == 0, run.log
+
+    assert project.rows(CRAWLS) == [("cats:cat=books,n=3",), ("cats:cat=music,n=3",)]
+    found = project.rows(
+        "SELECT c.name, count(*), count(*) FILTER (WHERE i.data->>'url' LIKE '%/page/index') "
+        "FROM items i JOIN crawls c ON c.id = i.crawl_id GROUP BY c.name ORDER BY c.name"
+    )
+    assert found == [("cats:cat=books,n=3", 4, 1), ("cats:cat=music,n=3", 4, 1)]
+
+
+def test_what_is_ignored_unsayable_or_secret(project, cats):
+    """Ignored arguments make no crawl; a secret makes one, and its value stands nowhere."""
+    runs = [
+        cats("depth=1", ITEMGRAPH_IGNORED_ARGUMENTS="depth,dry"),
+        cats("depth=2", "dry=1", ITEMGRAPH_IGNORED_ARGUMENTS="depth,dry"),
+        cats("api_key=hunter2"),
+        cats("api_key=hunter3"),
+    ]
+
+    assert {run.code for run in runs} == {0}, runs[0].log
+    names = [name for (name,) in project.rows(CRAWLS)]
+    assert len(names) == 3
+    assert names[0] == "cats"
+    assert all(name.startswith("cats:api_key=digest-") for name in names[1:])
+    assert "hunter" not in str(project.rows("SELECT name, given::text FROM crawls"))
+
+
+def test_a_crawl_of_before_is_adopted_by_whoever_would_have_made_it(project, cats):
+    """By its stored digests; another start gets a crawl of its own, and a line how to join."""
+    cats("cat=books")
+    digests = crawl_arguments.old_digests({"cat": "books"})
+    engine = engines.sync_engine(project.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE crawls SET name = 'cats', given = NULL, identity = NULL, spider = NULL, "
+            f"arguments = '{json.dumps(digests)}'"
+        )
+    engine.dispose()
+
+    other = cats("cat=music")
+    same = cats("cat=books")
+    plain = cats()
+
+    assert "-s ITEMGRAPH_CRAWL=cats" in other.log
+    assert "WARNING" not in same.log
+    assert [run.stats["item_scraped_count"] for run in (other, same, plain)] == [4, 4, 4]
+    assert project.rows(CRAWLS) == [("cats",), ("cats:cat=music",), ("cats:own",)]
+
+
+def test_a_name_joins_other_arguments_when_nothing_of_them_waits(project, cats, site):
+    """ITEMGRAPH_CRAWL = "{name}": a warning; while work waits, a refusal that says what to type."""
+    project.write(CATS.replace("/page/{self.cat}/{n}", "/gate/{self.cat}"))
+    joined = {"ITEMGRAPH_CRAWL": "{name}"}
+    killed = project.start("crawl", "cats", "-a", "cat=books", "-s", "ITEMGRAPH_CRAWL={name}")
+    assert site.arrived.wait(60), project.log()
+    kill(killed)
+    site.may_answer.set()
+
+    refused = cats("cat=music", **joined)
+    ended = cats("cat=books", **joined)
+    warned = cats("cat=music", **joined)
+
+    assert refused.code == 1
+    assert "scrapy crawl cats -a cat=books" in refused.log
+    assert ended.code == warned.code == 0, warned.log
+    assert "goes on with other arguments (-a cat=music)" in warned.log
+    assert project.rows(CRAWLS) == [("cats",)]
+
+
+def test_a_template_takes_given_arguments_first(project, cats):
+    """What the spider makes of them counts where none is given."""
+    cats("cat=books", ITEMGRAPH_CRAWL="{name}-{cat}")
+    cats(ITEMGRAPH_CRAWL="{name}-{cat}")
+
+    assert project.rows(CRAWLS) == [("cats-all",), ("cats-books",)]
