@@ -16,6 +16,7 @@ from scrapy.utils.log import configure_logging
 
 from scrapy_itemgraph.commands import (
     blobs,
+    crawl_lists,
     crawls,
     databases,
     dumps,
@@ -38,7 +39,19 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "ItemGraphCommand"]
 
-_GROUPS = (databases, items, blobs, worklists, simulate, crawls, limits, export, dumps, serve)
+_GROUPS = (
+    databases,
+    items,
+    blobs,
+    worklists,
+    simulate,
+    crawls,
+    crawl_lists,
+    limits,
+    export,
+    dumps,
+    serve,
+)
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
 
 

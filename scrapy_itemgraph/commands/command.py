@@ -110,7 +110,7 @@ class Call:
             )
         with ItemGraph.open(
             self.settings.database_url,
-            crawl or self.crawl or self._crawl_of_settings(),
+            crawl or self.named_crawl,
             data_dir=data_dir,
             postgres_bin=self.settings.postgres_bin,
             auto_migrate=self.settings.auto_migrate,
@@ -120,6 +120,11 @@ class Call:
             blobs=self.settings.blobs,
         ) as graph:
             yield graph
+
+    @property
+    def named_crawl(self) -> str | None:
+        """The crawl that --crawl or ITEMGRAPH_CRAWL names; None where the only one is meant."""
+        return self.crawl or self._crawl_of_settings()
 
     def _crawl_of_settings(self) -> str | None:
         """Return ITEMGRAPH_CRAWL unless it takes a spider or its arguments to know it."""

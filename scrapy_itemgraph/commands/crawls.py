@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands import crawl_lists, parsing, printing
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.tools import wording
@@ -21,8 +22,15 @@ _NO_TASK = "no task is known yet: each run registers those of its spider"
 
 @command()
 def status(call: Call) -> None:
-    """Show a crawl's numbers: items, work of each task, workers, sweeps."""
+    """Show a crawl's numbers: items, work of each task, workers, sweeps.
+
+    Where there are several, and none is named, it lists them by spider.
+    """
     with call.graph() as graph:
+        lines = [] if call.named_crawl else graph.crawl_lines()
+        if len(lines) > 1:
+            call.write([asdict(one) for one in lines], crawl_lists.listing(lines))
+            return
         found = graph.status()
     call.write(found, _status_lines(found))
 

@@ -52,7 +52,8 @@ def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
         raise UsageError(f"unknown option {stray[0]}; an ID that begins with a dash goes after --")
     positionals = [*rest, *after]
     declared = [a for a in command.arguments if not a.is_option]
-    if len(positionals) > len(declared):
+    takes_many = bool(declared) and declared[-1].options.get("nargs") == "*"
+    if len(positionals) > len(declared) and not takes_many:
         raise UsageError(f"unexpected argument {positionals[len(declared)]!r}; nothing was done")
     # Behind the dashes an ID may begin with one.
     values = ["--", *positionals] if positionals else []

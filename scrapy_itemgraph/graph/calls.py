@@ -110,7 +110,8 @@ class Calls:
             crawl_id = crawls.find_crawl(connection, name)
             if crawl_id is None:
                 known = status.crawls(connection)
-                listed = ", ".join(known) or "none yet"
+                own = [one for one in known if one.startswith(f"{name}:")]
+                listed = ", ".join(own or known) or "none yet"
                 raise NotFoundError(
                     f"there is no crawl {name!r}{closest(name, known)}; the database has {listed}"
                 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.graph.calls import Calls
 from scrapy_itemgraph.store import slots as stored_slots
-from scrapy_itemgraph.store.admin import crawl_reports, dump, dump_lines, load, status
+from scrapy_itemgraph.store.admin import crawl_lists, crawl_reports, dump, dump_lines, load, status
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
@@ -69,6 +69,34 @@ class CrawlCalls(Calls):
             return crawl_reports.restart(connection, crawl_id, reached)
 
         return self._of_crawl(run)
+
+    def crawl_lines(
+        self, *, spider: str | None = None, older_than: timedelta | None = None
+    ) -> list[crawl_lists.CrawlLine]:
+        """Return the crawls of the database by spider and name.
+
+        Those of one spider, or those that nobody has used for a period, as far as is asked.
+        """
+        found = partial(crawl_lists.listed, spider=spider, older_than=older_than)
+        return self._call(found)
+
+    def delete_crawl(self, *, reached: Callable[[int], None] | None = None) -> int:
+        """Delete the crawl with all that it has, in steps of their own; return how many items.
+
+        `reached` hears after each step how many are gone. What is left after an error is whole: the
+        call can be made once more.
+
+        Raises:
+            OperationError: while a worker of the crawl lives.
+            NotFoundError: there is no such crawl.
+
+        """
+        done = 0
+        while count := self._of_crawl(crawl_lists.delete_some):
+            done += count
+            if reached is not None:
+                reached(done)
+        return done
 
     def dump(self, *, blobs: bool = False) -> Iterator[str]:
         """Go through the lines of a dump of the crawl, JSON without newlines, in one snapshot.

@@ -168,3 +168,56 @@ def test_a_template_takes_given_arguments_first(project, cats):
     cats(ITEMGRAPH_CRAWL="{name}-{cat}")
 
     assert project.rows(CRAWLS) == [("cats-all",), ("cats-books",)]
+
+
+def test_crawls_are_listed_by_spider_and_deleted(project, cats):
+    """`status` lists them where none is named; `crawls delete` says what goes, and needs --yes."""
+    for given in (["cat=books"], ["cat=music"], ["api_key=hunter2"]):
+        assert cats(*given).code == 0
+
+    status = project.scrapy("itemgraph", "status")
+    near = project.scrapy("itemgraph", "tasks", "--crawl", "cats")
+    listed = project.scrapy("itemgraph", "crawls", "list", "--json")
+    asked = project.scrapy("itemgraph", "crawls", "delete", "cats:cat=books")
+    wrong = project.scrapy("itemgraph", "crawls", "delete", "cats:cat=book", "--yes")
+    deleted = project.scrapy(
+        "itemgraph", "crawls", "delete", "cats:cat=books", "cats:cat=music", "--yes"
+    )
+    young = project.scrapy("itemgraph", "crawls", "delete", "--older-than", "30d", "--yes")
+
+    assert "spider cats: 3 crawls" in status.output
+    assert "-a cat=books" in status.output
+    assert "the database has cats:api_key=digest-" in near.log
+    assert [one["spider"] for one in json.loads(listed.output)] == ["cats"] * 3
+    assert asked.code == 1
+    assert "add --yes" in asked.output
+    assert wrong.code == 1
+    assert "did you mean 'cats:cat=books'" in wrong.log
+    assert "deleted the crawl cats:cat=books with 4 items" in deleted.output
+    assert young.code == 0
+    ((left,),) = project.rows(CRAWLS)
+    assert left.startswith("cats:api_key=")
+    assert project.rows("SELECT count(*) FROM items") == [(4,)]
+    assert project.rows("SELECT count(DISTINCT crawl_id) FROM tasks") == [(1,)]
+
+    aged = project.scrapy("itemgraph", "age", left, "31d")
+    gone = project.scrapy(
+        "itemgraph", "crawls", "delete", "--spider", "cats", "--older-than", "30d", "--yes"
+    )
+
+    assert aged.code == gone.code == 0
+    assert project.rows(CRAWLS) == []
+
+
+def test_a_crawl_that_is_loaded_goes_on_by_its_arguments(project, cats):
+    """A dump keeps spider and arguments: the next start of these is the loaded crawl's."""
+    cats("cat=books", ITEMGRAPH_DEFAULT_TTL="never")
+    dumped = project.scrapy("itemgraph", "dump", "-o", "one.dump", "cats:cat=books")
+    assert dumped.code == 0, dumped.log
+    assert project.scrapy("itemgraph", "crawls", "delete", "cats:cat=books", "--yes").code == 0
+    assert project.scrapy("itemgraph", "load", "one.dump").code == 0
+
+    again = cats("cat=books", ITEMGRAPH_DEFAULT_TTL="never")
+
+    assert again.stats["item_scraped_count"] == 1, again.log
+    assert project.rows(CRAWLS) == [("cats:cat=books",)]

@@ -360,34 +360,6 @@ def test_an_unknown_tag_is_warned_of_once(project):
     assert run.log.count("There are more tags than these 20") == 1
 
 
-def test_spider_arguments_leave_no_value_behind(project):
-    """Other arguments than the outstanding work's are warned of by name; no value is kept."""
-    project.write("""
-    class S(scrapy.Spider):
-        name = "s"
-
-        def seeds(self):
-            later = timedelta(hours=1)
-            yield CreateItem(id="A", tags=["page"], data={"url": SITE}, not_before=later)
-
-        @task(tags=["page"])
-        def parse_page(self, response, item):
-            pass
-    """)
-
-    runs = [
-        project.crawl("-a", "password=hunter2", "-a", "_note=mine", "-a", f"author={author}")
-        for author in ("goethe", "schiller")
-    ]
-
-    ((kept,),) = project.rows("SELECT arguments FROM crawls")
-    assert kept.keys() == {"author"}
-    assert "schiller" not in str(kept)
-    assert "other spider arguments" not in runs[0].log
-    assert "other spider arguments (author)" in runs[1].log
-    assert not any(word in runs[1].log for word in ("hunter2", "goethe", "schiller"))
-
-
 MISSPELT = """
 ITEMGRAPH_DEFUALT_TTL = "1d"
 ITEM_GRAPH_KEEP_ITEMS = True

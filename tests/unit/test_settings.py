@@ -30,7 +30,7 @@ def test_defaults_are_those_of_the_contract():
     assert settings.enabled
     assert settings.database_url is None
     assert settings.data_dir == Path(".scrapy/itemgraph")
-    assert settings.crawl == "{name}"
+    assert settings.crawl is None  # each spider and its arguments, by themselves
     assert settings.idle == "close"
     assert settings.lease == timedelta(seconds=60)
     assert (settings.claim_batch, settings.commit_batch) == (100, 100)

@@ -15,7 +15,7 @@ from scrapy_itemgraph.store.registry.crawls import own_crawl
 from scrapy_itemgraph.store.registry.sweeps import open_sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import timedelta
 
     from sqlalchemy import Connection
@@ -68,7 +68,11 @@ NO_RUN = text("""
 """)
 
 AGED = {
-    "crawls": ("id = :crawl", ("run_started_at", "run_finished_at")),
+    "crawls": ("id = :crawl", ("created_at", "run_started_at", "run_finished_at")),
+    "workers": (
+        "crawl_id = :crawl AND stopped_at IS NOT NULL",
+        ("started_at", "locked_at", "seen_at", "stopped_at"),
+    ),
     "tasks": ("crawl_id = :crawl", ("source_changed_at",)),
     "items": ("crawl_id = :crawl", ("not_before", "created_at", "updated_at")),
     "blobs": ("item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)", ("attached_at",)),
@@ -118,9 +122,8 @@ def restart(
     last = 0
     while items := item_ids(connection, crawl_id, after=last, limit=RESTART_STEP):
         last = items[-1]
-        for name, where in OF_ITEMS.items():
-            deleted = text(f"DELETE FROM {where}")  # noqa: S608
-            counts[name] += connection.execute(deleted, {"items": items}).rowcount
+        for name, count in delete_items(connection, items).items():
+            counts[name] += count
         engine.announce(connection, "restart", counts["items"], total)
         if reached is not None:
             reached(counts["items"], total)
@@ -128,6 +131,15 @@ def restart(
         deleted = text(f"DELETE FROM {where}")  # noqa: S608
         counts[name] += connection.execute(deleted, {"crawl": crawl_id}).rowcount
     connection.execute(NO_RUN, {"crawl": crawl_id})
+    return counts
+
+
+def delete_items(connection: Connection, items: Sequence[int]) -> dict[str, int]:
+    """Delete items with all that hangs on them; return how much of what."""
+    counts = {}
+    for name, where in OF_ITEMS.items():
+        deleted = text(f"DELETE FROM {where}")  # noqa: S608
+        counts[name] = connection.execute(deleted, {"items": list(items)}).rowcount
     return counts
 
 

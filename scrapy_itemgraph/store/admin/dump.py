@@ -44,8 +44,9 @@ def _object(plain: str, **documents: str) -> str:
 
 _CRAWL = _object(
     """'kind', 'crawl', 'created_at', created_at, 'run_started_at', run_started_at,
-    'run_finished_at', run_finished_at, 'run', run""",
+    'run_finished_at', run_finished_at, 'run', run, 'spider', spider""",
     arguments="arguments",
+    given="given",
 )
 CRAWL = f"SELECT {_CRAWL} FROM crawls WHERE id = :crawl"
 

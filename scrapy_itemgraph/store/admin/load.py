@@ -57,7 +57,7 @@ MAKE_CRAWL = text("INSERT INTO crawls (name) VALUES (:name) ON CONFLICT DO NOTHI
 # A run that began in the future would do again at once whatever falls due before that.
 SET_CRAWL = text("""
     UPDATE crawls SET arguments = CAST(:arguments AS json), created_at = :created_at,
-        run = coalesce(CAST(:run AS int), 1),
+        run = coalesce(CAST(:run AS int), 1), spider = :spider, given = CAST(:given AS json),
         run_started_at = CASE WHEN given.started > now() THEN now() ELSE given.started END,
         run_finished_at = CASE WHEN given.finished > now() THEN now() ELSE given.finished END
     FROM (SELECT CAST(:run_started_at AS timestamptz) AS started,
@@ -215,7 +215,8 @@ class Load:
         if kind == "crawl":
             moments = {name: line.get(name) for name in ("run_started_at", "run_finished_at")}
             given = {"crawl": self._crawl, "created_at": line["created_at"], **moments}
-            given["run"] = line.get("run")
+            given |= {"run": line.get("run"), "spider": line.get("spider")}
+            given["given"] = dump_lines.object_text(line, "given") if "given" in line else None
             execute(SET_CRAWL, given | {"arguments": dump_lines.object_text(line, "arguments")})
         elif kind == "task":
             self._task(line)

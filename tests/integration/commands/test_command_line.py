@@ -134,7 +134,8 @@ def test_the_crawl_that_is_meant(scrapy, crawl):
     crawls.make_crawl(crawl.connection, "films")
     fixed = scrapy("status", "--json", ITEMGRAPH_CRAWL="films")
     named = scrapy("status", "--json", "--crawl", "books", ITEMGRAPH_CRAWL="films")
-    unclear = scrapy("status")
+    unclear = scrapy("tasks")
+    all_of_them = scrapy("status", "--json")
     unknown = scrapy("status", "--crawl", "boks")
 
     assert only.document["crawl"] == "books"
@@ -142,6 +143,7 @@ def test_the_crawl_that_is_meant(scrapy, crawl):
     assert named.document["crawl"] == "books"
     assert unclear.code == unknown.code == 1
     assert "books, films" in unclear.err
+    assert [one["crawl"] for one in all_of_them.document] == ["books", "films"]
     assert "did you mean 'books'?" in unknown.err
 
 

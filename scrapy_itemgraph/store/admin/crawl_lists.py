@@ -1,0 +1,84 @@
+"""The crawls of a database by spider and arguments, and their deletion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.store.admin import crawl_reports
+from scrapy_itemgraph.store.items import item_ids
+from scrapy_itemgraph.store.registry.crawls import own_crawl
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime, timedelta
+
+    from sqlalchemy import Connection
+
+# Of a crawl that nobody has started since there are names of spiders, its tasks tell.
+LIST = text(f"""
+    SELECT * FROM (
+        SELECT c.name AS crawl,
+            coalesce(c.spider, (SELECT min(t.spider) FROM tasks t WHERE t.crawl_id = c.id))
+                AS spider,
+            CASE WHEN json_typeof(c.given) = 'object' THEN c.given END AS arguments,
+            c.run, c.created_at, c.run_started_at, c.run_finished_at,
+            greatest(c.created_at, c.run_started_at, c.run_finished_at,
+                (SELECT max(w.seen_at) FROM workers w WHERE w.crawl_id = c.id)) AS used_at,
+            (SELECT count(*) FROM workers w
+                WHERE w.crawl_id = c.id AND w.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers
+        FROM crawls c) AS listed
+    WHERE (CAST(:spider AS text) IS NULL OR spider = :spider)
+        AND (CAST(:age AS interval) IS NULL OR used_at < clock_timestamp() - CAST(:age AS interval))
+    ORDER BY spider, crawl
+""")  # noqa: S608 - our own condition
+
+DELETE = text("DELETE FROM crawls WHERE id = :crawl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlLine:
+    """A crawl, the spider that started it last, and with which arguments (None: not known).
+
+    `run` is the number of its present or last run; `used_at` is when it began, or ended, or a
+    worker of it was seen last.
+    """
+
+    crawl: str
+    spider: str | None
+    arguments: Mapping[str, str] | None
+    run: int
+    created_at: datetime
+    run_started_at: datetime | None
+    run_finished_at: datetime | None
+    used_at: datetime
+    workers: int
+
+
+def listed(
+    connection: Connection, *, spider: str | None = None, older_than: timedelta | None = None
+) -> list[CrawlLine]:
+    """Return crawls by spider and name: all, those of a spider, those not used for a period."""
+    rows = connection.execute(LIST, {"spider": spider, "age": older_than}).all()
+    return [CrawlLine(**row._asdict()) for row in rows]
+
+
+def delete_some(connection: Connection, crawl_id: int) -> int:
+    """Delete some items of a crawl with all that they have; return how many. 0: it is gone.
+
+    Raises:
+        OperationError: while a worker of the crawl lives.
+
+    """
+    own_crawl(connection, crawl_id)
+    crawl_reports.refuse_workers(connection, crawl_id)
+    items = item_ids(connection, crawl_id, after=0, limit=crawl_reports.RESTART_STEP)
+    if items:
+        crawl_reports.delete_items(connection, items)
+        return len(items)
+    crawl_reports.restart(connection, crawl_id)
+    connection.execute(DELETE, {"crawl": crawl_id})
+    return 0
