@@ -77,6 +77,11 @@ class Settings:
             return None
         return [name for name, options in self.callbacks.items() if options.get("ttl") is not None]
 
+    def ttl_of(self, options: Mapping[str, Any]) -> timedelta | None:
+        """Return the time to live that a plain callback's options give it; None: never, or none."""
+        ttl = options.get("ttl")
+        return None if ttl is None else input_checks.parse_ttl(ttl)
+
     @classmethod
     def of_project(cls, project: ProjectSettings) -> Settings:
         """Read a project's settings as `read` does; directories become absolute."""

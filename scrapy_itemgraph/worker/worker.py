@@ -37,9 +37,11 @@ from scrapy_itemgraph.worker.spider import (
     code_versions,
     crawl_names,
     engine_requests,
+    kept_state,
     methods,
     output_tasks,
     seeds,
+    start_checks,
 )
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
@@ -57,6 +59,7 @@ from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
 from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
+from scrapy_itemgraph.worker.spider.waiting_requests import WaitingRequests
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -198,6 +201,7 @@ class Worker:
             self.committer.tell_of_starved(),
             self.content_writer.run(),
             self.content_writer.collect(),
+            WaitingRequests(self.active).run(),
         )
 
     def _read_spider(self) -> CallbackTasks:
@@ -208,6 +212,9 @@ class Worker:
         for name, options in self.settings.callbacks.items():
             tasks.of_callback(name, options)
         methods.warn_of_no_callbacks(self.settings.callbacks, self.spider)
+        start_checks.warn_of_options_of_tasks(self.settings, self.tasks)
+        start_checks.warn_of_cached_pages(self.crawler.settings, self.settings, self.tasks)
+        kept_state.warn_of_kept_state(self.spider)
         return CallbackTasks(self.spider, self.tasks, self.settings.callbacks)
 
     async def _open_graph(self, callbacks: CallbackTasks) -> WorkerGraph:

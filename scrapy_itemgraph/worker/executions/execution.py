@@ -182,6 +182,7 @@ class Execution:
     limits: tuple[int, ...] = ()  # those of its task, by number
     copies: Counter[str] = field(default_factory=Counter)  # of requests that are not filtered
     discovered: dict[str, Any] = field(default_factory=dict)  # requests that become work, by name
+    given: dict[int, Any] = field(default_factory=dict)  # values of its requests, by their id
     pattern: Any = None  # how requests are stored that are like the last one
     seconds: float = 0.0  # from when the engine got its first request, to its end
     legs: set[Leg] = field(default_factory=set)
@@ -323,6 +324,7 @@ class Execution:
         self.attached = []
         self.scraped = []
         self.discovered = {}
+        self.given = {}
         self.pattern = None
         if self.item is not None:
             self.item.forget_log()

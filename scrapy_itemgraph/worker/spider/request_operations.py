@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
+from scrapy_itemgraph.model.request_operations import WHENEVER, EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.spider.validation import TTL
@@ -39,9 +39,14 @@ class RequestOperations:
     has_default_ttl: bool
 
     def identify(self, request: Request, execution: Execution) -> Identity:
-        """Return what a request is known by; a start page is fetched once in each run."""
+        """Return what a request is known by; a start page is fetched once in each run.
+
+        With a time to live of 0 it is fetched at each start of a process.
+        """
         if request.meta.pop(START, False):
-            return self.identities.of_start(request, self.spider, self.graph.run.number)
+            is_of_each_start = request.meta.get(TTL) == 0
+            run = WHENEVER if is_of_each_start else self.graph.run.number
+            return self.identities.of_start(request, self.spider, run)
         return self.identities.of_child(request, execution)
 
     def operation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from itemadapter import is_item
@@ -28,6 +28,7 @@ from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg, current_leg
 from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses
 from scrapy_itemgraph.worker.spider.request_operations import START
+from scrapy_itemgraph.worker.spider.shared_values import SharedValues
 from scrapy_itemgraph.worker.spider.validation import check_ttl, foreign
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class SpiderOutput:
     callbacks: Mapping[str, Mapping[str, Any]]  # ITEMGRAPH_CALLBACKS: also options of errbacks
     starts_at: Callable[[Any], None]  # takes each URL with which the project's own code begins
     most_of_snippet: int  # characters of a response that are kept with an error
+    shared_values: SharedValues = field(default_factory=SharedValues)
 
     # Scrapes
 
@@ -224,6 +226,8 @@ class SpiderOutput:
                 continue
             request = _cleared(output)
             discovery = None if continues else self.enqueuer.discover(request, leg.execution)
+            if discovery is not None and discovery.operation is not None:
+                self.shared_values.look(request, leg.execution)
             if self.enqueuer.is_settled(request, discovery, leg.execution):
                 continue
             child = leg.open_child(is_discovery=not continues)
@@ -317,7 +321,7 @@ class SpiderOutput:
             self.active.apply([self.checks.checked(output, None, where)], where)
             return None
         if isinstance(output, Request):
-            check_ttl(output.meta, where)
+            check_ttl(output.meta, where, is_start=True)
             self._check_target(output, where)
             output.meta[START] = True
             self.starts_at(output.url)

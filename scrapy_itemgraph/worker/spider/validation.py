@@ -74,10 +74,10 @@ class Checks:
         )
 
 
-def check_ttl(meta: Mapping[str, Any], where: str) -> None:
-    """Check the time to live that a request's meta asks for."""
+def check_ttl(meta: Mapping[str, Any], where: str, *, is_start: bool = False) -> None:
+    """Check the time to live that a request's meta asks for; that of a start request may be 0."""
     try:
-        if meta.get(TTL) is not None:
+        if meta.get(TTL) is not None and not (is_start and meta[TTL] == 0):
             input_checks.parse_ttl(meta[TTL], f"meta[{TTL!r}]")
     except ValueError as error:
         raise OperationError(f"{where}: {error}") from None

@@ -1,0 +1,117 @@
+"""What a run says aloud of spiders and settings that do less than they seem to."""
+
+from __future__ import annotations
+
+import pytest
+from projects import kill
+
+TOKEN = """
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        yield scrapy.Request(SITE + "/page/token", self.parse, META)
+        yield scrapy.Request(SITE + "/gate", self.parse_page)
+
+    def parse(self, response):
+        self.token = "abc"
+
+    def parse_page(self, response):
+        yield {"token": getattr(self, "token", None)}
+""".replace("self.parse, META", "self.parse, meta=META")
+
+
+def test_what_callbacks_keep_on_self_is_warned_of(project, site):
+    """One line names the attribute, who writes it and who reads it."""
+    site.may_answer.set()
+    project.write(TOKEN.replace("META", "{}"))
+
+    run = project.crawl()
+
+    said = [line for line in run.log.splitlines() if "keeps on itself" in line]
+    assert len(said) == 1
+    assert "self.token is written in parse and read in parse_page" in said[0]
+
+
+def test_a_start_page_with_a_ttl_of_0_is_fetched_at_each_start(project, site):
+    """Also by a start that goes on with a run, in which it is done; and once in each."""
+    project.write(TOKEN.replace("META", '{"itemgraph_ttl": 0}'), "CONCURRENT_REQUESTS = 1\n")
+    process = project.start("crawl", "s")
+    assert site.arrived.wait(60), project.log()
+    kill(process)
+    site.may_answer.set()
+
+    again = project.crawl()
+
+    assert again.stats["reason"] == "finished", again.log
+    assert site.hits["/page/token"] == 2
+    assert project.rows("SELECT run FROM crawls") == [(1,)]
+
+
+SHARING = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/0"]
+
+    def parse(self, response):
+        found, given = [], {"a": 1}
+        for n in range(3):
+            yield response.follow(f"/page/{n}", self.parse_page, cb_kwargs={"found": found},
+                meta={"given": given, "own": [n]})
+
+    def parse_page(self, response, found):
+        found.append(response.url)
+        yield {"found": len(found)}
+"""
+
+
+def test_values_that_requests_share_are_named_once(project):
+    """A list in cb_kwargs and a dict in meta; not what each request has for itself."""
+    project.write(SHARING)
+
+    run = project.crawl()
+
+    said = [line for line in run.log.splitlines() if "two of its requests have the same" in line]
+    assert len(said) == 2, run.log
+    assert "the same list as cb_kwargs['found']" in said[0]
+    assert "the same dict as meta['given']" in said[1]
+
+
+TASK = """
+class S(scrapy.Spider):
+    name = "s"
+
+    @task(tags=["page"], ttl="1h")
+    def t_page(self, response, item):
+        pass
+"""
+CACHE = "HTTPCACHE_ENABLED = True\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_said"),
+    [
+        (CACHE, True),
+        (CACHE + "HTTPCACHE_EXPIRATION_SECS = 7200\n", True),
+        (CACHE + "HTTPCACHE_EXPIRATION_SECS = 3600\n", False),
+        (CACHE + 'HTTPCACHE_POLICY = "scrapy.extensions.httpcache.RFC2616Policy"\n', False),
+        ("", False),
+    ],
+)
+def test_a_cache_that_outlives_a_ttl_is_warned_of(project, settings, is_said):
+    """Else a page that is fetched again is the one of before, without a word."""
+    project.write(TASK, settings)
+
+    run = project.crawl()
+
+    assert ("when a time to live is over (the task t_page: 1h)" in run.log) == is_said, run.log
+
+
+def test_options_of_a_callback_that_is_a_task_are_warned_of(project):
+    """ITEMGRAPH_CALLBACKS is for plain callbacks; the line says where a task's options go."""
+    project.write(TASK, 'ITEMGRAPH_CALLBACKS = {"t_page": {"ttl": "1d"}}\n')
+
+    run = project.crawl()
+
+    assert "ITEMGRAPH_CALLBACKS['t_page'] changes nothing: t_page is a task" in run.log
+    assert "@task(ttl=…)" in run.log
