@@ -17,7 +17,10 @@ from scrapy_itemgraph.worker.spider.spider_output import Errback
 from scrapy_itemgraph.worker.worker import WorkerComponent
 
 if TYPE_CHECKING:
+    from collections.abc import Sized
+
     from scrapy import Request, Spider
+    from scrapy.dupefilters import BaseDupeFilter
     from twisted.internet.defer import Deferred
 
     from scrapy_itemgraph.worker.worker import Worker
@@ -48,6 +51,27 @@ class Scheduler(WorkerComponent, BaseScheduler):
         finally:
             closing = deferred_from_coro(self._worker.close(reason))
         return closing
+
+    # What RemoteControl, consoles and agents ask of Scrapy's own scheduler.
+
+    @property
+    def df(self) -> BaseDupeFilter:
+        """The duplicates filter, which names requests; what it has seen is in the database."""
+        return self._dupefilter
+
+    @property
+    def mqs(self) -> Sized:
+        """The requests that this process has and that have not started."""
+        return self._worker.queue if self._worker.is_open else ()
+
+    @property
+    def dqs(self) -> Sized:
+        """What waits in the database, as it was counted last; asking has it counted anew."""
+        return self._worker.waiting_work if self._worker.is_open else ()
+
+    def __len__(self) -> int:
+        """Return how many requests wait, here and in the database, as far as that is known."""
+        return len(self.mqs) + len(self.dqs)
 
     def has_pending_requests(self) -> bool:
         """Tell whether requests wait in memory, or more may come from the graph."""

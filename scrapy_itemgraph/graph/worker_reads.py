@@ -47,6 +47,10 @@ class WorkerReads:
         """Return the open sweeps, and how far they are."""
         return await self._call(progress_reports.sweeps, self._crawl_id)
 
+    async def count_waiting(self) -> int:
+        """Count the work that nobody has claimed, up to 100,000."""
+        return await self._call(progress_reports.waiting, self._crawl_id)
+
     async def summary(self) -> status.Summary:
         """Count the crawl for a log line."""
         return await self._call(status.summary, self._crawl_id)

@@ -60,6 +60,7 @@ from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
 from scrapy_itemgraph.worker.spider.waiting_requests import WaitingRequests
+from scrapy_itemgraph.worker.waiting_work import WaitingWork
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -202,6 +203,7 @@ class Worker:
             self.content_writer.run(),
             self.content_writer.collect(),
             WaitingRequests(self.active).run(),
+            self.waiting_work.run(),
         )
 
     def _read_spider(self) -> CallbackTasks:
@@ -390,6 +392,7 @@ class Worker:
             limits_lock,
             self._news,
         )
+        self.waiting_work = WaitingWork(graph)
         self.maintenance = Maintenance(
             graph,
             self.active,

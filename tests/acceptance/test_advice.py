@@ -1,6 +1,8 @@
-"""What a run says aloud of spiders and settings that do less than they seem to."""
+"""What a run says of itself, asked or not: of what does less than it seems to, of what waits."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from projects import kill
@@ -115,3 +117,42 @@ def test_options_of_a_callback_that_is_a_task_are_warned_of(project):
 
     assert "ITEMGRAPH_CALLBACKS['t_page'] changes nothing: t_page is a task" in run.log
     assert "@task(ttl=…)" in run.log
+
+
+def test_what_asks_scrapys_scheduler_gets_an_answer(project):
+    """`len(scheduler)`, `mqs`, `dqs`, `df` and `est()`, as RemoteControl and consoles ask."""
+    project.write(
+        """
+    from scrapy.utils.engine import get_engine_status
+
+    class S(scrapy.Spider):
+        name = "s"
+        start_urls = [SITE + "/page/0"]
+        custom_settings = {"ITEMGRAPH_CLAIM_BATCH": 5, "CONCURRENT_REQUESTS": 1}
+
+        def parse(self, response):
+            for n in range(60):
+                yield response.follow(f"/page/more/{n}", self.more)
+
+        async def more(self, response):
+            scheduler = self.crawler.engine._slot.scheduler
+            if response.url.endswith("/3"):
+                len(scheduler)
+                await asyncio.sleep(1)
+                self.logger.info("waits %d %d %d", len(scheduler), len(scheduler.mqs),
+                    len(scheduler.dqs))
+                self.logger.info("df %s", type(scheduler.df).__name__)
+                self.logger.info("status %s", get_engine_status(self.crawler.engine))
+    """
+    )
+
+    run = project.crawl()
+
+    (said,) = re.findall(r"waits (\d+) (\d+) (\d+)", run.log)
+    total, here, elsewhere = map(int, said)
+    assert total == here + elsewhere
+    assert 40 <= total <= 59
+    assert "df RFPDupeFilter" in run.log
+    (status,) = [line for line in run.log.splitlines() if "status [" in line]
+    assert "len(engine.scheduler.mqs)" in status
+    assert "exception" not in status

@@ -49,6 +49,13 @@ UNDER_WAY = text("""
     ORDER BY pid
 """)
 
+WAITING = text("""
+    SELECT count(*) FROM (
+        SELECT FROM queues q JOIN work w ON w.queue_id = q.id
+        WHERE q.crawl_id = :crawl AND w.token IS NULL
+        LIMIT 100000) AS waiting
+""")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
@@ -103,3 +110,9 @@ def under_way(connection: Connection) -> list[dict[str, Any]]:
             numbers = {"done": int(done), "total": None if total is None else int(total)}
             found.append({"what": what, **numbers, "pid": row.pid, "since": row.xact_start})
     return found
+
+
+def waiting(connection: Connection, crawl_id: int) -> int:
+    """Count a crawl's work that nobody has claimed, up to 100,000."""
+    count: int = connection.execute(WAITING, {"crawl": crawl_id}).scalar_one()
+    return count
