@@ -40,11 +40,14 @@ from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 PER_HISTORY = 25
 WORKERS = 2
 LOCAL = 0.4  # of the histories have one worker that uses the embedded server without an address
+# Of a `digest` that was under way as its database went back: what it reads is not there any more.
+# It fails, and nothing of it is kept, for its claim is not there either.
+UNDER_WAY = ("TypeError: 'NoneType' object is not subscriptable",)
 ENDS = 600.0  # seconds for what is left when the faults are over
 # Within how many seconds work goes on: of a worker elsewhere, or of all after the database is back.
 # Of one that may still be alive, its lease later. `first` may be later than `freed` for politeness:
@@ -149,7 +152,8 @@ def disturb(one: Field, names: Iterable[str], how: Callable[[], Strike]) -> Repo
         report.wrongs.append(f"after {last!r}: {traceback.format_exc()}\n{ends}")
         return report
     report.pages = one.site.promised
-    report.wrongs += wrongs(one)
+    went_back = any(blow.fault == "restore a backup" for blow in report.blows)
+    report.wrongs += wrongs(one, UNDER_WAY if went_back else ())
     return report
 
 
@@ -183,15 +187,15 @@ def _end(one: Field, worker: subprocess.Popen) -> str:
     return f"{worker.returncode}: {errors or log[-500:]}"
 
 
-def wrongs(one: Field) -> list[str]:
-    """Return what is wrong with a crawl that has ended."""
+def wrongs(one: Field, expected: Collection[str] = ()) -> list[str]:
+    """Return what is wrong with a crawl that has ended; `expected` are parts of tracebacks."""
     found = [
         f"a crawl ended with {_end(one, worker)}"
         for worker in one.project.started
         if worker.pid not in one.struck and worker.returncode != 0 and not one.was_refused(worker)
     ]
     said = "\n".join(map(one.project.log, one.project.started))
-    found += [f"in the log of a crawl: {complaint}" for complaint in logs.of_text(said)]
+    found += [f"in the log of a crawl: {complaint}" for complaint in logs.of_text(said, expected)]
     with ItemGraph.open(one.url, crawl="s") as crawl:
         found += [f"left: {row.item} {row.task}" for row in crawl.worklist()]
         found += [f"a false failure: {row.item}: {row.error}" for row in crawl.failures()]
