@@ -24,10 +24,12 @@ import math
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from scrapy.link import Link
 from scrapy.utils.trackref import object_ref
 
 from scrapy_itemgraph.exceptions import InvalidDataError, UnstorableError
@@ -36,7 +38,6 @@ from scrapy_itemgraph.serialize import classes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from enum import Enum
 
 _TAG = "$"
 _BIG = 10**1000  # Python reads no longer numbers than 4,300 digits
@@ -56,8 +57,8 @@ def dump(value: Any, what: str) -> Any:
 
     Stored besides JSON: bytes, bytearrays, dates and times (zones of zoneinfo and
     `datetime.timezone`), timedeltas, Decimals, UUIDs, tuples, sets, dicts with any keys, NaN,
-    infinities, any text, and instances of importable classes: enums, dataclasses, attrs classes,
-    `scrapy.Item`s and namedtuples. Text from lxml, such as a link's, becomes a plain str.
+    infinities, any text, Scrapy's Links, and instances of importable classes: enums, dataclasses,
+    attrs classes, `scrapy.Item`s and namedtuples. Text of a subclass of str becomes a plain str.
     A part that occurs twice becomes two parts. An UnstorableError names the first part that is
     anything else.
     """
@@ -201,10 +202,11 @@ def _refuse(value: Any, instead: str, why: str = "") -> NoReturn:
     raise _Refusal(f"{why}, which cannot be stored; use {instead}")
 
 
-def _dumper_of(kind: type) -> Callable[[Any, int], Any]:
+def _dumper_of(kind: Any) -> Callable[[Any, int], Any]:
     """Return what dumps the instances of a class that was not met before, and remember it."""
-    if issubclass(kind, str) and kind.__module__ == "lxml.etree":  # holds on to the whole page
-        _DUMPERS[kind] = lambda value, depth: _str(str(value), depth)
+    if issubclass(kind, str) and not issubclass(kind, Enum):
+        # Text from lxml holds on to the whole page.
+        _DUMPERS[kind] = _str_of_lxml if kind.__module__ == "lxml.etree" else _plain_str
         return _DUMPERS[kind]
     full_name = f"{kind.__module__}.{kind.__qualname__}"
     tag = classes.sort_of(kind)
@@ -228,6 +230,22 @@ def _dumper_of(kind: type) -> Callable[[Any, int], Any]:
                 raise _Refusal(f"is of type {full_name}, whose field {name!r} is no plain field")
         _DUMPERS[kind] = _InstanceDumper(tag, path, names, classes.other_slots(kind, names))
     return _DUMPERS[kind]
+
+
+def _str_of_lxml(value: str, depth: int) -> Any:
+    return _str(str(value), depth)
+
+
+def _plain_str(value: str, depth: int) -> Any:
+    """Dump the text of a subclass of str; one that has more than its text is refused."""
+    if getattr(value, "__dict__", None) or classes.other_slots(type(value), ()):
+        _refuse(value, "text with nothing beside it")
+    return _str(str.__str__(value), depth)
+
+
+def _link(value: Link, depth: int) -> Any:
+    parts = [value.url, value.text, value.fragment, value.nofollow]
+    return {_TAG: "link", "v": _list(parts, _deeper(depth))}
 
 
 def _enum(path: str, value: Enum, depth: int) -> Any:
@@ -295,6 +313,7 @@ _DUMPERS: dict[type, Callable[[Any, int], Any]] = {
     },
     Decimal: lambda value, _: {_TAG: "decimal", "v": str(value)},
     UUID: lambda value, _: {_TAG: "uuid", "v": str(value)},
+    Link: _link,
 }
 
 
@@ -334,6 +353,13 @@ def _load_tagged(stored: dict[str, Any]) -> Any:
 
 def _bytes(stored: dict[str, Any]) -> bytes:
     return base64.b64decode(_text(stored), validate=True)
+
+
+def _load_link(stored: dict[str, Any]) -> Link:
+    url, text, fragment, nofollow = _parts(stored)
+    if not all(isinstance(one, str) for one in (url, text, fragment)):
+        raise TypeError("a link is made of text")
+    return Link(url, text, fragment, bool(nofollow))
 
 
 def _text(stored: dict[str, Any]) -> str:
@@ -416,6 +442,7 @@ _LOADERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "timedelta": lambda stored: timedelta(*_parts(stored)),
     "decimal": lambda stored: Decimal(_text(stored)),
     "uuid": lambda stored: UUID(_text(stored)),
+    "link": _load_link,
     "tuple": lambda stored: tuple(_parts(stored)),
     "set": lambda stored: set(_parts(stored)),
     "frozenset": lambda stored: frozenset(_parts(stored)),

@@ -388,7 +388,15 @@ def _name_of(callback: Any, spider: Spider, role: str) -> str:
         name = _other_name(callback.__func__, spider_class)
         if name and has_method(spider, name) and getattr(spider, name) == callback:
             return name
+    elif name and _is_static(spider, name) and getattr(spider, name) is callback:
+        return name
     raise UnstorableError(_why_not(callback, spider, role))
+
+
+def _is_static(spider: Spider, name: str) -> bool:
+    """Tell whether a spider's class has a staticmethod of a name that may be a callback."""
+    held = inspect.getattr_static(spider, name, None)
+    return isinstance(held, staticmethod) and has_method(spider, name)
 
 
 @lru_cache(maxsize=1000)
@@ -447,7 +455,7 @@ def _is_method(spider_class: Any, name: str) -> bool:
 
 def _method(spider: Spider, name: str, role: str) -> Any:
     method = getattr(spider, name) if has_method(spider, name) else None
-    if isinstance(method, MethodType):
+    if isinstance(method, MethodType) or _is_static(spider, name):
         return method
     held = inspect.getattr_static(spider, name, None)
     if held is not None:

@@ -423,6 +423,7 @@ def test_methods_are_found_by_another_name_than_their_own(spider):
         (spider.private(), "_Shop__private"),
         (spider.parse_wrapped, "parse_wrapped"),
         (spider.parse_class, "parse_class"),
+        (spider.parse_static, "parse_static"),
         (spider.parse, "parse"),
     ):
         request = Request(URL, callback=method)
@@ -442,7 +443,6 @@ def test_a_request_without_callback_is_for_parse(spider):
     [
         (lambda s: lambda response: None, "<lambda> is of type function"),
         (lambda s: functools.partial(s.parse_item, page=2), "is of type partial"),
-        (lambda s: s.parse_static, "Shop.parse_static is of type function"),
         (lambda s: s.parse_alike, "is of type function"),
         (lambda s: Shop().parse_item, "is a method of a Shop, not of the spider"),
         (lambda s: [].append, "is of type builtin_function_or_method"),

@@ -23,6 +23,7 @@ import scrapy
 from hypothesis import given
 from hypothesis import strategies as st
 from scrapy.http import HtmlResponse
+from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
 
 from scrapy_itemgraph import AddTag
@@ -111,6 +112,16 @@ class Dictionary(dict):
 
 class Text(str):
     __slots__ = ()
+
+    def __str__(self):
+        return "not the text"
+
+
+class LabelledText(str):  # noqa: SLOT000 - that is what it is about
+    def __new__(cls, text, label):
+        made = super().__new__(cls, text)
+        made.label = label
+        return made
 
 
 def same(left, right):  # noqa: PLR0911 - one for each sort of value
@@ -261,6 +272,17 @@ def test_the_text_of_a_link_becomes_plain_text():
     assert same(json_values.dump({"link_text": text}, "meta"), {"link_text": "Café"})
 
 
+def test_text_of_any_class_becomes_plain_text():
+    """Its own text, whatever its class says of itself."""
+    assert same(json_values.dump({"t": Text("x")}, "meta"), {"t": "x"})
+
+
+def test_a_link_comes_back_equal():
+    """What a LinkExtractor gives can be passed on in meta."""
+    link = Link("http://shop.example/x", text="Café", fragment="f", nofollow=True)
+    assert round_trip(link) == link
+
+
 def test_a_cached_property_is_left_out():
     """A dataclass that has cached a property is stored, and computes it again."""
     page = Page("http://shop.example/1")
@@ -322,7 +344,7 @@ class Summer(tzinfo):
         ({"key": [object()]}, "meta['key'][0] is of type builtins.object, which cannot be stored"),
         ({"f": print}, "meta['f'] is of type builtins.builtin_function_or_method"),
         ({"c": Price}, "meta['c'] is of type builtins.type"),
-        ({"t": Text("x")}, "meta['t'] is of type"),
+        ({"t": LabelledText("x", label="y")}, "meta['t'] is of type"),
         ({"o": OrderedDict(a=1)}, "meta['o'] is of type collections.OrderedDict"),
         ({"p": Price(object())}, "meta['p'].amount is of type builtins.object"),
         ({"i": Product(name={1j})}, "meta['i']['name'][0] is of type builtins.complex"),
