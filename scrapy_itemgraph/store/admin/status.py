@@ -176,7 +176,7 @@ class Summary:
         """Return what a person should know, a line each."""
         lines = [f"{counts.shown(self.fresh)} results are fresh"]
         if self.fresh:
-            lines[0] += " (of their task's present version, within its ttl: not made again)"
+            lines[0] += " (of their task's present version, within its ttl: this run keeps them)"
         if self.next_due is not None:
             seconds = (self.next_due - self.now).total_seconds()
             when = "fell due" if seconds <= 0 else f"falls due in {wording.format_period(seconds)}"
