@@ -46,6 +46,7 @@ def cats(project):
     return run
 
 
+@pytest.mark.edge
 def test_other_arguments_are_another_crawl(project, cats):
     """Each has all of its pages; the same ones again, or by another order, are the same crawl."""
     runs = [cats("cat=books"), cats("cat=music"), cats(), cats("x=1", "cat=books", "_job=7")]
