@@ -8,6 +8,9 @@ NEWSPIDER_MODULE = "shop.spiders"
 # under .scrapy/itemgraph, beside scrapy.cfg.
 ADDONS = {"scrapy_itemgraph.Addon": 500}
 
+# A start with other arguments is a crawl of its own; where the shop stands makes none.
+ITEMGRAPH_IGNORED_ARGUMENTS = ["site"]
+
 ROBOTSTXT_OBEY = True
 DOWNLOAD_DELAY = 0  # the site is our own and local; give a real one a second or more
 TELNETCONSOLE_ENABLED = False

@@ -128,8 +128,10 @@ class Crawls:
 
     def _start(self, arguments: list[str]) -> None:
         agent = f"polite-{len(self.workers)}"
+        given = [one.partition("=")[0] for one in arguments if "=" in one]
         settings = {
             "USER_AGENT": agent,
+            "ITEMGRAPH_IGNORED_ARGUMENTS": ",".join([*given, "port"]),
             "ITEMGRAPH_DATA_DIR": self.directory / "graph",
             **self.settings,
         }

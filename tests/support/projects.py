@@ -39,6 +39,8 @@ RETRY_TIMES = 1
 LOG_LEVEL = "DEBUG"
 ITEMGRAPH_DATABASE_URL = {url!r}
 ITEMGRAPH_AUTO_MIGRATE = True
+# By these a test has its spider do otherwise at another start of the same crawl.
+ITEMGRAPH_IGNORED_ARGUMENTS = "break,count,ends,first,fixed,go,hang,kind,pause,slow"
 """
 
 STATS = """

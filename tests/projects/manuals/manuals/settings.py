@@ -5,6 +5,7 @@ from __future__ import annotations
 BOT_NAME = "manuals"
 SPIDER_MODULES = ["manuals.spiders"]
 ADDONS = {"scrapy_itemgraph.Addon": 500}
+ITEMGRAPH_IGNORED_ARGUMENTS = ["site"]
 TELNETCONSOLE_ENABLED = False
 LOG_LEVEL = "INFO"
 CONCURRENT_ITEMS = 16
