@@ -31,11 +31,12 @@ PAGE = """
         CASE WHEN json_typeof(i.data->'request') = 'object'
             THEN coalesce(i.data->'request'->>'method', 'GET') END AS method"""
 
-# Holds results; one that is not there yet is made, never run.
+# Holds results of one crawl; one that is not there yet is made, never run.
 HOLD = text("""
     INSERT INTO results (item_id, task_id, task_version, is_successful, is_held, created_at, run)
     SELECT item_id, task_id, task_version, false, true, clock_timestamp(),
-        (SELECT c.run FROM tasks t JOIN crawls c ON c.id = t.crawl_id WHERE t.id = failed.task_id)
+        (SELECT c.run FROM tasks t JOIN crawls c ON c.id = t.crawl_id
+            WHERE t.id = (CAST(:tasks AS int[]))[1])
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
         AS failed(item_id, task_id, task_version)
     ON CONFLICT (item_id, task_id) DO UPDATE SET is_successful = false, is_held = true,

@@ -21,6 +21,7 @@ from races import Crawl, ended
 from scrapy_itemgraph.model.limits import SlotFeedback, Terms, Use
 from scrapy_itemgraph.model.operations import (
     AddTag,
+    Changeset,
     CreateAlias,
     CreateItem,
     DeleteItem,
@@ -31,6 +32,7 @@ from scrapy_itemgraph.model.operations import (
     UpdateData,
     UpdateMetadata,
 )
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import commit_tokens, engine_work, failures
@@ -473,6 +475,24 @@ def test_a_commit_of_every_kind_touches_few_rows(million, step):
 
     check(explained)
     assert [one.error for one in applied] == [None] * BATCH
+
+
+def test_links_of_a_later_run_touch_few_rows(million, step):
+    """Which of the known pages are of an earlier run is looked up by their items alone."""
+    worker = worker_of(million, step)
+    links = [
+        EnqueueRequest(id=f"i{number}", tags=("page",), data={"url": "http://a.example"}, again=2)
+        for number in range(BATCH)
+    ]
+
+    with explaining(step) as explained:
+        (applied,) = million.apply(
+            step, Changeset(operations=tuple(links), outcome=Outcome.OK), worker=worker
+        )
+
+    check(explained)
+    assert applied.error is None
+    assert "load.OF_EARLIER_RUNS" in {one.name for one in explained}
 
 
 def test_a_sweep_touches_few_rows(million, step):
