@@ -191,7 +191,7 @@ class WorkerGraph(WorkerUpkeep):
             of_crawl=started.warnings,
             vanished=self._registration.vanished,
             stray_groups=await self.limits.stray_groups({*tasks, *callback_names}),
-            outdated=await self._note_code(self._registration.tasks),
+            outdated=self._kept(await self._note_code(self._registration.tasks)),
         )
 
     def _register_tasks(self, connection: Connection) -> stored_tasks.Registration:
@@ -360,6 +360,13 @@ class WorkerGraph(WorkerUpkeep):
         sources = {number: self._source_of(one.name) for number, one in tasks.items()}
         digests = {number: source for number, source in sources.items() if source is not None}
         return await self._call(code_changes.note, digests) if digests else ()
+
+    def _kept(self, outdated: Sequence[Outdated]) -> list[Outdated]:
+        """Return what stays as older code made it: not the pages that a new run fetches again."""
+        incremental = self.settings.incremental_callbacks
+        if self.is_resumed or incremental is None:
+            return list(outdated)
+        return [one for one in outdated if not one.is_callback or one.task in incremental]
 
     async def redirect(self, gone: Sequence[Redirect]) -> list[RedirectAnswer]:
         """Note where claims' requests went; for each, whether it may go on there."""

@@ -28,6 +28,7 @@ class S(scrapy.Spider):
     def t_other(self, response, item):
         yield UpdateData({"n": 1})
 """
+NEVER = 'ITEMGRAPH_DEFAULT_TTL = "never"\n'  # or a new run fetches the pages of callbacks again
 EDITED = SPIDER.replace(
     '    @task(tags=["page"])\n', '    # Comments do not count\n\n    @task(tags=["page"])\n'
 ).replace('"n": 1', '"n": 2', 2)
@@ -35,13 +36,13 @@ EDITED = SPIDER.replace(
 
 def test_an_edited_callback_is_told_of_until_its_results_are_made_again(project, site):
     """The start names the task, its fresh results and what to do; another version ends that."""
-    project.write(SPIDER)
+    project.write(SPIDER, NEVER)
     first = project.crawl()
-    project.write(EDITED)
+    project.write(EDITED, NEVER)
 
     second = project.crawl()
     third = project.crawl()
-    project.write(EDITED.replace('tags=["page"]', 'tags=["page"], version="2"'))
+    project.write(EDITED.replace('tags=["page"]', 'tags=["page"], version="2"'), NEVER)
     fourth = project.crawl()
 
     assert "has changed since" not in first.log
@@ -58,6 +59,18 @@ def test_an_edited_callback_is_told_of_until_its_results_are_made_again(project,
     assert "The code of t_page" not in fourth.log
     hits = {path: site.hits[path] for path in ("/page/a", "/page/c", "/page/d")}
     assert hits == {"/page/a": 2, "/page/c": 1, "/page/d": 1}
+
+
+def test_an_edited_callback_whose_pages_a_new_run_fetches_is_not_told_of(project):
+    """Without a time to live there is nothing to do; of a task there is."""
+    project.write(SPIDER)
+    project.crawl()
+    project.write(EDITED)
+
+    second = project.crawl()
+
+    assert "The code of t_page has changed" in second.log
+    assert "The code of plain" not in second.log
 
 
 def test_a_start_that_goes_on_with_a_run_says_what_is_done_and_what_waits(project, site):
