@@ -287,7 +287,7 @@ def join(
 ) -> tuple[datetime, int]:
     """Join the crawl's run and register a worker, as a start does; it is through with `start()`."""
     engines.hot_path(connection)
-    run = runs.join(connection, crawl.id)
+    run = runs.join(connection, crawl.id).started_at
     worker = workers.register(
         connection, crawl.id, spider="spider", host="here", process_id=1, job=None, lease=lease
     )

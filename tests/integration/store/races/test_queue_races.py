@@ -265,7 +265,9 @@ def test_a_deleted_item_takes_its_claim_along(crawl, pair):
 # What tasks mean, while commits work by it
 
 
-UNSHARED = sa.text("SELECT names_freed, clock_timestamp() AS now FROM crawls WHERE id = :crawl")
+UNSHARED = sa.text(
+    "SELECT names_freed, run, clock_timestamp() AS now FROM crawls WHERE id = :crawl"
+)
 
 
 @pytest.mark.parametrize("cured", [True, False])
