@@ -38,6 +38,7 @@ class InnerCrawl:
         self._database = engine
         given = {
             "ADDONS": {"scrapy_itemgraph.Addon": 500},
+            "ITEMGRAPH_IGNORED_ARGUMENTS": "site",
             "ITEMGRAPH_DATABASE_URL": engine.url.render_as_string(hide_password=False),
             "TELNETCONSOLE_ENABLED": False,
             "ROBOTSTXT_OBEY": False,

@@ -29,7 +29,7 @@ from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg, cu
 from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses
 from scrapy_itemgraph.worker.spider.request_operations import START
 from scrapy_itemgraph.worker.spider.shared_values import SharedValues
-from scrapy_itemgraph.worker.spider.validation import check_ttl, foreign
+from scrapy_itemgraph.worker.spider.validation import check_ttl, drop_start_ttl, foreign
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -201,6 +201,7 @@ class SpiderOutput:
             execution.add(self.checks.checked(output, execution, where))
             return None
         if isinstance(output, Request):
+            drop_start_ttl(output.meta)
             check_ttl(output.meta, where)
             if not is_owner:
                 self._check_target(output, where)

@@ -42,7 +42,9 @@ def warn_of_cached_pages(
         return
     kept = project.getint("HTTPCACHE_EXPIRATION_SECS")
     longest = timedelta(seconds=kept) if kept > 0 else None
-    named: dict[str, object] = {f"the task {name}": one.ttl for name, one in tasks.items()}
+    named: dict[str, object] = {
+        f"the task {name}": one.ttl for name, one in tasks.items() if one.download
+    }
     named["ITEMGRAPH_DEFAULT_TTL"] = settings.default_ttl
     for name, options in settings.callbacks.items():
         named[f"ITEMGRAPH_CALLBACKS[{name!r}]"] = settings.ttl_of(options)

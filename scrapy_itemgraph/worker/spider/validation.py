@@ -83,6 +83,12 @@ def check_ttl(meta: Mapping[str, Any], where: str, *, is_start: bool = False) ->
         raise OperationError(f"{where}: {error}") from None
 
 
+def drop_start_ttl(meta: dict[str, Any]) -> None:
+    """Drop the 0 of a start request from the meta of another, which got it by `response.meta`."""
+    if meta.get(TTL) == 0:
+        del meta[TTL]
+
+
 def foreign(output: Any, where: str) -> ForeignOutputError:
     """Return the error for something that no callback may yield."""
     return ForeignOutputError(
