@@ -296,10 +296,11 @@ def test_an_expired_session_is_renewed_once(project, site):
 
 def test_a_session_that_expires_again_is_renewed_again(project, site):
     """A login in a later run is one more; what was fetched before stays."""
-    project.write(MEMBER)
+    never = 'ITEMGRAPH_DEFAULT_TTL = "never"\n'
+    project.write(MEMBER, never)
     project.crawl()
     site.expire()
-    project.write(MEMBER.replace("range(6)", "range(9)"))
+    project.write(MEMBER.replace("range(6)", "range(9)"), never)
 
     run = project.crawl()
 
