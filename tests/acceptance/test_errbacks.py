@@ -58,7 +58,7 @@ def test_pages_of_a_crawl_spider_that_fail_are_open_failures_until_they_are_fetc
         failing = {site.url + path for path in ("/missing", "/broken", "/silent")}
         failing.add(site.elsewhere)
         project.site_url = site.url
-        project.write(RULES)
+        project.write(RULES, 'ITEMGRAPH_DEFAULT_TTL = "never"\n')
 
         first = project.crawl("-O", "first.jsonl")
         nobody.close()
