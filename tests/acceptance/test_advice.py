@@ -156,3 +156,30 @@ def test_what_asks_scrapys_scheduler_gets_an_answer(project):
     (status,) = [line for line in run.log.splitlines() if "status [" in line]
     assert "len(engine.scheduler.mqs)" in status
     assert "exception" not in status
+
+
+INHERITS = """
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        yield scrapy.Request(SITE + "/page/0", self.parse, meta={"itemgraph_ttl": 0})
+
+    def parse(self, response):
+        ttl = response.meta["itemgraph_ttl"]
+        yield response.follow("/page/1", self.parse_page, meta={"itemgraph_ttl": ttl})
+
+    def parse_page(self, response):
+        yield {"url": response.url}
+"""
+
+
+def test_a_link_that_takes_over_a_ttl_of_0_is_an_ordinary_one(project, site):
+    """The page that yields it does not fail, and the link is fetched once in a run."""
+    project.write(INHERITS)
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "finished", run.log
+    assert run.stats["item_scraped_count"] == 1, run.log
+    assert site.hits["/page/1"] == 1

@@ -80,10 +80,10 @@ def found_in(cls: type) -> list[Kept]:
     """
     try:
         methods = _methods(cls)
+        named = {"parse"} | _named_in_rules(cls)
     except Exception:  # noqa: BLE001 - it is advice: no code of a spider's may stand in its way
         return []
-    named = {"parse"}.union(*(one.names for one in methods.values()))
-    named |= _named_in_rules(cls)
+    named = named.union(*(one.names for one in methods.values()))
     callbacks = sorted(
         name
         for name, one in methods.items()
@@ -110,7 +110,9 @@ def _is_given(cls: type, attribute: str) -> bool:
 
 def _named_in_rules(cls: type) -> set[str]:
     """Return the callbacks of a `CrawlSpider`'s rules."""
-    rules = getattr(cls, "rules", ())
+    rules = inspect.getattr_static(cls, "rules", ())
+    if not isinstance(rules, list | tuple):  # a property, None: known from an instance at most
+        return set()
     return {one.callback for one in rules if isinstance(getattr(one, "callback", None), str)}
 
 

@@ -102,3 +102,32 @@ class Apart(scrapy.Spider):
 def test_what_one_callback_writes_and_another_reads_is_found(cls, kept):
     """Helpers, rules and changes in place count; without source nothing is said."""
     assert kept_state.found_in(cls) == kept
+
+
+class MadeRules(CrawlSpider):
+    """Rules that an instance makes."""
+
+    name = "made_rules"
+
+    @property
+    def rules(self):
+        return (Rule(callback="parse_item"),)
+
+    def parse(self, response):
+        self.token = "abc"
+
+    def parse_item(self, response):
+        yield {"token": self.token}
+
+
+class NoRules(scrapy.Spider):
+    """Rules that are none."""
+
+    name = "no_rules"
+    rules = None
+
+
+def test_rules_that_cannot_be_read_stand_in_nobodys_way():
+    """A property or None ends no start, and hides nothing that the methods show."""
+    assert kept_state.found_in(MadeRules) == [("token", "parse", "parse_item")]
+    assert kept_state.found_in(NoRules) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parts import Parts
+from parts import Parts, a_claim
 
 from scrapy_itemgraph.worker.spider.waiting_requests import LONG, WaitingRequests
 
@@ -11,7 +11,7 @@ def test_a_callback_that_runs_for_long_is_named_once(caplog):
     """It has yielded requests and has not ended; one without requests is not."""
     parts = Parts()
     looking = WaitingRequests(parts.active)
-    waits, idle = parts.claimed(1), parts.claimed(2)
+    waits, idle = parts.claimed(1), parts.active.begin(claim=a_claim(2, task="parse_idle"))
     for one in (waits, idle):
         one.open_leg().scrapes.add(object())
     waits.discovered["REQ:1"] = None
