@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -103,8 +104,11 @@ def label(spider: str, arguments: Mapping[str, str]) -> str:
 
 
 def as_options(arguments: Mapping[str, str]) -> str:
-    """Return arguments as they are typed: `-a cat=books`; "none" without any."""
-    return " ".join(f"-a {name}={value}" for name, value in arguments.items()) or "none"
+    """Return arguments as they are typed in a shell: `-a cat=books`; "none" without any."""
+    return (
+        " ".join(f"-a {shlex.quote(f'{name}={value}')}" for name, value in arguments.items())
+        or "none"
+    )
 
 
 def old_digests(attributes: Mapping[str, str]) -> dict[str, str]:

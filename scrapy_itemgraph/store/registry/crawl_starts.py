@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 MANY = 100  # crawls of a spider, from which on a start says how there will be fewer
 
 SALT = text("SELECT salt FROM salts")
+
+# Crawls are made one after the other: of two equal starts at once the second finds the first's.
+MAKE_ALONE = text("SELECT FROM salts FOR UPDATE")
 
 BY_IDENTITY = text("SELECT id, name FROM crawls WHERE identity = :identity")
 
@@ -90,17 +94,18 @@ def _join(connection: Connection, start: CrawlStart, arguments: dict[str, str]) 
     assert start.name is not None
     crawl_id = make_crawl(connection, start.name)
     row = connection.execute(LOCK, {"name": start.name}).one()
-    differs = row.spider == start.spider and row.given is not None and row.given != arguments
     warnings = []
-    if differs:
-        before = crawl_arguments.as_options(_of(row.given))
+    if _differs(row, start, arguments):
+        is_known = row.given is not None
+        before = crawl_arguments.as_options(_of(row.given)) if is_known else "not known"
         if _is_at_work(connection, crawl_id):
+            typed = f"{shlex.quote(start.spider)} {before if _of(row.given) else ''}".rstrip()
+            first = f": scrapy crawl {typed}" if is_known else ", with the arguments of before"
             raise ConfigurationError(
                 f"the crawl {start.name!r}, which ITEMGRAPH_CRAWL joins, has work of a start with "
-                f"other arguments ({before}). Let that end first: scrapy crawl {start.spider} "
-                f"{'' if before == 'none' else before}".rstrip()
-                + f"; or drop it: scrapy itemgraph restart {start.name} --yes; or leave "
-                "ITEMGRAPH_CRAWL out, and each arguments' work is a crawl of its own"
+                f"other arguments ({before}). Let that end first{first}; or drop it: scrapy "
+                f"itemgraph restart {shlex.quote(start.name)} --yes; or leave ITEMGRAPH_CRAWL "
+                "out, and each arguments' work is a crawl of its own"
             )
         now = crawl_arguments.as_options(arguments)
         warnings.append(
@@ -111,6 +116,24 @@ def _join(connection: Connection, start: CrawlStart, arguments: dict[str, str]) 
     return Started(crawl_id, start.name, tuple(warnings))
 
 
+def _differs(row: Any, start: CrawlStart, arguments: Mapping[str, str]) -> bool:
+    """Tell whether a crawl's last start had other arguments.
+
+    Of a crawl of before there are digests of attributes alone: an argument tells by its own one.
+    """
+    if row.given is not None:
+        return bool(row.spider == start.spider and row.given != arguments)
+    old = _of(row.arguments)
+    now = {**start.old_digests, **crawl_arguments.old_digests(start.given)}
+    return any(old.get(name, now[name]) != now[name] for name in start.given if name in now)
+
+
+def _typed(start: CrawlStart, arguments: Mapping[str, str]) -> str:
+    """Return a spider with its arguments, as `scrapy crawl` takes them."""
+    options = crawl_arguments.as_options(arguments) if arguments else ""
+    return f"{shlex.quote(start.spider)} {options}".rstrip()
+
+
 def _is_at_work(connection: Connection, crawl_id: int) -> bool:
     here = {"crawl": crawl_id}
     return bool(connection.scalar(HAS_WORK, here) or connection.scalar(OTHERS_LIVE, here))
@@ -119,6 +142,10 @@ def _is_at_work(connection: Connection, crawl_id: int) -> bool:
 def _make_own(connection: Connection, start: CrawlStart, arguments: dict[str, str]) -> Started:
     """Make the crawl of a spider's arguments, or adopt the one that an earlier version made."""
     warnings = []
+    connection.execute(MAKE_ALONE)
+    made = connection.execute(BY_IDENTITY, {"identity": _identity(start, arguments)}).first()
+    if made is not None:
+        return Started(made.id, made.name)
     old = connection.execute(LOCK, {"name": start.spider}).first()
     if old is not None and old.given is None:
         if _was_made_by(old.arguments, start):
@@ -127,7 +154,7 @@ def _make_own(connection: Connection, start: CrawlStart, arguments: dict[str, st
         warnings.append(
             f"The crawl {start.spider!r}, which was there before, is not known to be of these "
             "arguments, so this start has a crawl of its own; to join the other one: scrapy crawl "
-            f"{start.spider} -s ITEMGRAPH_CRAWL={start.spider}"
+            f"{_typed(start, arguments)} -s ITEMGRAPH_CRAWL={shlex.quote(start.spider)}"
         )
     name = _free_name(connection, start, arguments)
     crawl_id = make_crawl(connection, name)
