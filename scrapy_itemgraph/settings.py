@@ -241,9 +241,14 @@ def _mapping(value: Any) -> dict[Any, Any]:
     return dict(value)
 
 
+def _listed(value: Any) -> list[Any]:
+    """Return the parts of a list, or of comma-separated text."""
+    given = value.split(",") if isinstance(value, str) else list(value)
+    return [one.strip() if isinstance(one, str) else one for one in given]
+
+
 def _modules(value: Any) -> tuple[str, ...]:
-    names = value.split(",") if isinstance(value, str) else list(value)
-    names = [name.strip() if isinstance(name, str) else name for name in names]
+    names = _listed(value)
     for name in names:
         if not isinstance(name, str) or not all(map(str.isidentifier, name.split("."))):
             raise ValueError(f'write names of modules such as "shop.items", not {name!r}')
@@ -251,8 +256,7 @@ def _modules(value: Any) -> tuple[str, ...]:
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    names = value.split(",") if isinstance(value, str) else list(value)
-    names = [name.strip() if isinstance(name, str) else name for name in names]
+    names = _listed(value)
     if not all(isinstance(name, str) and name for name in names):
         raise ValueError('write names of arguments such as ["depth", "dry_run"]')
     return tuple(names)

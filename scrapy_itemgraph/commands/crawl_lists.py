@@ -10,6 +10,7 @@ from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument, command
+from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model import crawl_arguments
 
 if TYPE_CHECKING:
@@ -82,7 +83,12 @@ def _delete(call: Call) -> int:
         lines = [one for one in known if not wanted or one.crawl in wanted]
         items = {}
         for one in lines if given.yes else ():
-            items[one.crawl] = graph.of(one.crawl).delete_crawl(reached=progress.reach)
+            try:
+                items[one.crawl] = graph.of(one.crawl).delete_crawl(reached=progress.reach)
+            except ItemGraphError:
+                for line in _said(lines, items, yes=True):
+                    call.note(line)
+                raise
     document = {"crawls": [one.crawl for one in lines], "is_deleted": given.yes, "items": items}
     call.write(document, _said(lines, items, yes=given.yes))
     return 0 if given.yes or not lines else 1

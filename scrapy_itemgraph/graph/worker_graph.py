@@ -179,7 +179,6 @@ class WorkerGraph(WorkerUpkeep):
         self._take_registration(await self._call(self._register_tasks))
         worker = await self._register_worker(joins_run=True)
         self._started_at = worker.started_at
-        self.crawl = started.name
         self.recovery.begin(started.name)
         self.is_resumed = self.run.started_at < self._started_at
         await self._begin_to_beat()

@@ -104,9 +104,15 @@ def label(spider: str, arguments: Mapping[str, str]) -> str:
 
 
 def as_options(arguments: Mapping[str, str]) -> str:
-    """Return arguments as they are typed in a shell: `-a cat=books`; "none" without any."""
+    """Return arguments as they are typed in a shell: `-a cat=books`; "none" without any.
+
+    In the place of a secret stand three dots.
+    """
     return (
-        " ".join(f"-a {shlex.quote(f'{name}={value}')}" for name, value in arguments.items())
+        " ".join(
+            f"-a {name}=…" if is_secret(name) else f"-a {shlex.quote(f'{name}={value}')}"
+            for name, value in arguments.items()
+        )
         or "none"
     )
 

@@ -348,7 +348,7 @@ class Claimer:
         """Hand out a request that passed the engine when it was yielded."""
         leg.is_retryable = False
         ttl = request.meta.get(validation.TTL)
-        if ttl is not None and ttl != 0:  # 0: at each start, see `RequestOperations`
+        if ttl is not None and not validation.is_of_each_start(request.meta):
             leg.execution.add(SetTTL(ttl))
         request.meta[LEG] = leg
         self.queue.push_claimed(request, leg)

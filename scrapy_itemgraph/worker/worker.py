@@ -257,7 +257,7 @@ class Worker:
         duplicates = Duplicates(crawler, identities.dupefilter)
         self.checks = Checks(self.tasks, graph.callbacks)
         operations = RequestOperations(
-            graph, self.spider, identities, callbacks, settings.has_default_ttl
+            graph, self.spider, identities, callbacks, settings.incremental_callbacks
         )
         self.redirects = Redirects(
             graph, active, queue, self.spider, operations, duplicates, sessions

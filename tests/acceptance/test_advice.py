@@ -51,15 +51,23 @@ def test_a_start_page_with_a_ttl_of_0_is_fetched_at_each_start(project, site):
 
 
 SHARING = """
+class Page(scrapy.Item):
+    url = scrapy.Field()
+
+
 class S(scrapy.Spider):
     name = "s"
     start_urls = [SITE + "/page/0"]
 
     def parse(self, response):
-        found, given = [], {"a": 1}
+        found, given, item = [], {"a": 1}, Page()
         for n in range(3):
             yield response.follow(f"/page/{n}", self.parse_page, cb_kwargs={"found": found},
-                meta={"given": given, "own": [n]})
+                meta={"given": given, "item": item, "own": [n]} | self.twice())
+
+    def twice(self):
+        value = [1]
+        return {"one": value, "other": value}
 
     def parse_page(self, response, found):
         found.append(response.url)
@@ -68,15 +76,16 @@ class S(scrapy.Spider):
 
 
 def test_values_that_requests_share_are_named_once(project):
-    """A list in cb_kwargs and a dict in meta; not what each request has for itself."""
+    """A list in cb_kwargs, a dict and an item in meta; not what each request has for itself."""
     project.write(SHARING)
 
     run = project.crawl()
 
     said = [line for line in run.log.splitlines() if "two of its requests have the same" in line]
-    assert len(said) == 2, run.log
+    assert len(said) == 3, run.log
     assert "the same list as cb_kwargs['found']" in said[0]
     assert "the same dict as meta['given']" in said[1]
+    assert "the same Page as meta['item']" in said[2]
 
 
 TASK = """

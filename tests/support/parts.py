@@ -134,7 +134,7 @@ class Parts:
         self.callbacks = CallbackTasks(self.spider, {}, {})
         self.identities = RequestIds(crawler)
         self.operations = RequestOperations(
-            self.graph, self.spider, self.identities, self.callbacks, has_default_ttl=False
+            self.graph, self.spider, self.identities, self.callbacks, incremental=()
         )
         self.dropped: list[str] = []
         self.duplicates = Duplicates(crawler, RFPDupeFilter.from_crawler(crawler))

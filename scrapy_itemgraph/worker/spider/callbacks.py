@@ -39,10 +39,6 @@ class CallbackTasks:
         options = self.options.get(name.removeprefix(tasks.SET_ASIDE), {})
         return tasks.of_callback(name, options)
 
-    def has_ttl(self, name: str) -> bool:
-        """Tell whether a plain callback is given a time to live, "never" included."""
-        return self.options.get(name, {}).get("ttl") is not None
-
     def has(self, name: str) -> bool:
         """Tell whether the spider has the callback of a task that any worker registered."""
         return requests.has_method(self.spider, name.removeprefix(tasks.SET_ASIDE))

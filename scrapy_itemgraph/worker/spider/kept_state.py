@@ -126,7 +126,10 @@ def _methods(cls: type) -> dict[str, _Method]:
     for base in cls.__mro__:
         if base is object or base.__module__.partition(".")[0] == "scrapy":
             continue
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError):  # it has no source
+            continue
         for node in getattr(tree, "body", ()):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 found.setdefault(node.name, _read(node))
@@ -146,14 +149,18 @@ def _read(function: ast.FunctionDef | ast.AsyncFunctionDef) -> _Method:
     one.takes_response = "response" in arguments[1:2]
     nodes = list(ast.walk(function))
     told = _read_uses(nodes, arguments[0], one)
+    # What is set whatever happens: not under a condition.
+    set_at_once = (each for each in function.body if isinstance(each, ast.Assign | ast.AnnAssign))
+    always = {node for each in set_at_once for node in ast.walk(each)}
     for node in nodes:
         if not _is_of(node, arguments[0]) or node in told:
             continue
-        lines = one.sets if isinstance(node.ctx, ast.Store) else one.reads
-        lines[node.attr] = min(node.lineno, lines.get(node.attr, node.lineno))
         if isinstance(node.ctx, ast.Store):
             one.writes.setdefault(node.attr, node.lineno)
+            if node in always:
+                one.sets[node.attr] = min(node.lineno, one.sets.get(node.attr, node.lineno))
         else:
+            one.reads[node.attr] = min(node.lineno, one.reads.get(node.attr, node.lineno))
             one.names.add(node.attr)
     return one
 
@@ -170,8 +177,11 @@ def _read_uses(nodes: Iterable[ast.AST], own: str, one: _Method) -> set[ast.AST]
             told.add(node.func)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             one.names.add(node.value)
-        if (asked := _asked_for(node, own)) is not None:
-            one.reads.setdefault(asked, getattr(node, "lineno", 0))
+        match _asked_for(node, own):
+            case "setattr", attribute:
+                one.writes.setdefault(attribute, getattr(node, "lineno", 0))
+            case _, attribute:
+                one.reads.setdefault(attribute, getattr(node, "lineno", 0))
     return told
 
 
@@ -194,14 +204,14 @@ def _changes(node: ast.AST, own: str) -> Iterator[tuple[str, ast.Attribute]]:
         yield node.func.value.attr, node.func.value
 
 
-def _asked_for(node: ast.AST, own: str) -> str | None:
-    """Return the attribute that `getattr` or `hasattr` asks `self` for."""
+def _asked_for(node: ast.AST, own: str) -> tuple[str, str] | None:
+    """Return `getattr`, `hasattr` or `setattr`, and the attribute of `self` that it is given."""
     match node:
         case ast.Call(
-            func=ast.Name(id="getattr" | "hasattr"),
+            func=ast.Name(id="getattr" | "hasattr" | "setattr" as function),
             args=[ast.Name(id=name), ast.Constant(value=str(attribute)), *_],
         ) if name == own:
-            return attribute
+            return function, attribute
     return None
 
 

@@ -14,9 +14,11 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.request_operations import WHENEVER, EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.validation import TTL
+from scrapy_itemgraph.worker.spider.validation import TTL, is_of_each_start
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from scrapy import Request, Spider
 
     from scrapy_itemgraph.graph import WorkerGraph
@@ -30,13 +32,16 @@ _NICE = 2**31 - 1
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestOperations:
-    """Makes the operations that store requests."""
+    """Makes the operations that store requests.
+
+    `incremental` are the callbacks whose pages a new run does not fetch again; None: all.
+    """
 
     graph: WorkerGraph
     spider: Spider
     identities: RequestIds
     callbacks: CallbackTasks
-    has_default_ttl: bool
+    incremental: Collection[str] | None
 
     def identify(self, request: Request, execution: Execution) -> Identity:
         """Return what a request is known by; a start page is fetched once in each run.
@@ -44,8 +49,7 @@ class RequestOperations:
         With a time to live of 0 it is fetched at each start of a process.
         """
         if request.meta.pop(START, False):
-            is_of_each_start = request.meta.get(TTL) == 0
-            run = WHENEVER if is_of_each_start else self.graph.run.number
+            run = WHENEVER if is_of_each_start(request.meta) else self.graph.run.number
             return self.identities.of_start(request, self.spider, run)
         return self.identities.of_child(request, execution)
 
@@ -103,7 +107,6 @@ class RequestOperations:
 
     def _again(self, request: Request, callback: str) -> int | None:
         run = self.graph.run.number
-        is_incremental = (
-            self.has_default_ttl or TTL in request.meta or self.callbacks.has_ttl(callback)
-        )
+        names = self.incremental
+        is_incremental = names is None or callback in names or TTL in request.meta
         return None if run < 2 or is_incremental else run  # noqa: PLR2004 - before are no others

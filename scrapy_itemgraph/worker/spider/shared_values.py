@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from itemadapter import is_item
+
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
@@ -14,14 +16,17 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
-_CHANGEABLE = (dict, list, set)
 # In a request's meta: what Scrapy puts there, and copies itself.
 _SCRAPYS = {"redirect_urls", "redirect_reasons", "handle_httpstatus_list"}
 
 
+def _is_changeable(value: Any) -> bool:
+    return isinstance(value, list | set) or is_item(value)  # dicts are items
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class SharedValues:
-    """Warns of dicts, lists and sets that two requests of one callback have in common.
+    """Warns of dicts, lists, sets and items that two requests of one callback have in common.
 
     A request is stored when it is yielded. What a callback puts into such a value later no other
     one sees, so that "when all three have come" never comes.
@@ -31,12 +36,15 @@ class SharedValues:
 
     def look(self, request: Request, execution: Execution) -> None:
         """Look at a request that will be stored, and say once of a callback and key what is so."""
+        own: dict[int, tuple[str, Any]] = {}  # one of a request that has it twice
         for key, value in request.cb_kwargs.items():
-            if isinstance(value, _CHANGEABLE):
-                self._note(f"cb_kwargs[{key!r}]", value, execution)
+            if _is_changeable(value):
+                own[id(value)] = f"cb_kwargs[{key!r}]", value
         for key, value in request.meta.items():
-            if isinstance(value, _CHANGEABLE) and key not in _SCRAPYS:
-                self._note(f"meta[{key!r}]", value, execution)
+            if _is_changeable(value) and key not in _SCRAPYS:
+                own[id(value)] = f"meta[{key!r}]", value
+        for key, value in own.values():
+            self._note(key, value, execution)
 
     def _note(self, key: str, value: Any, execution: Execution) -> None:
         shared = execution.given.get(id(value))

@@ -29,7 +29,7 @@ from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg, cu
 from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses
 from scrapy_itemgraph.worker.spider.request_operations import START
 from scrapy_itemgraph.worker.spider.shared_values import SharedValues
-from scrapy_itemgraph.worker.spider.validation import check_ttl, drop_start_ttl, foreign
+from scrapy_itemgraph.worker.spider.validation import TTL, check_ttl, foreign, is_of_each_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -136,7 +136,7 @@ class SpiderOutput:
             async for output in result:
                 if turns.is_due and await self._is_stopped(execution, turns):
                     break
-                kept = self._take(execution, output, is_owner=is_owner, callback=callback)
+                kept = self._take(leg, output, is_owner=is_owner, callback=callback)
                 if execution.is_of_task and kept is not None:
                     held.append(kept)
                 elif kept is not None:
@@ -192,7 +192,8 @@ class SpiderOutput:
             snippet = responses.snippet(response, self.most_of_snippet)
             self.active.fail(execution, error, url=_url(leg), snippet=snippet)
 
-    def _take(self, execution: Execution, output: Any, *, is_owner: bool, callback: Any) -> Any:
+    def _take(self, leg: Leg, output: Any, *, is_owner: bool, callback: Any) -> Any:
+        execution = leg.execution
         where = execution.where
         if output is None:
             return None
@@ -201,7 +202,8 @@ class SpiderOutput:
             execution.add(self.checks.checked(output, execution, where))
             return None
         if isinstance(output, Request):
-            drop_start_ttl(output.meta)
+            if is_of_each_start(output.meta) and is_of_each_start(leg.request.meta):
+                del output.meta[TTL]  # it took over the meta of a start request's response
             check_ttl(output.meta, where)
             if not is_owner:
                 self._check_target(output, where)

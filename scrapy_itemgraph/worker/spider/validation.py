@@ -77,16 +77,16 @@ class Checks:
 def check_ttl(meta: Mapping[str, Any], where: str, *, is_start: bool = False) -> None:
     """Check the time to live that a request's meta asks for; that of a start request may be 0."""
     try:
-        if meta.get(TTL) is not None and not (is_start and meta[TTL] == 0):
+        if meta.get(TTL) is not None and not (is_start and is_of_each_start(meta)):
             input_checks.parse_ttl(meta[TTL], f"meta[{TTL!r}]")
     except ValueError as error:
         raise OperationError(f"{where}: {error}") from None
 
 
-def drop_start_ttl(meta: dict[str, Any]) -> None:
-    """Drop the 0 of a start request from the meta of another, which got it by `response.meta`."""
-    if meta.get(TTL) == 0:
-        del meta[TTL]
+def is_of_each_start(meta: Mapping[str, Any]) -> bool:
+    """Tell whether a start request is to be fetched at each start: its time to live is 0."""
+    ttl = meta.get(TTL)
+    return type(ttl) is int and ttl == 0
 
 
 def foreign(output: Any, where: str) -> ForeignOutputError:

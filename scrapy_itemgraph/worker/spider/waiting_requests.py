@@ -49,10 +49,10 @@ class WaitingRequests:
             if now - since >= LONG and one.claim is not None and one.claim.task not in self._said:
                 self._said.add(one.claim.task)
                 logger.warning(
-                    "%s has run for %.0f seconds, and %d requests that it has yielded wait for its "
-                    "end: they are committed with it. If it waits for one of them, it waits for "
-                    "ever: use `await self.crawler.engine.download_async(request)`, or go on in "
-                    "the callback of that request",
+                    "%s has run for at least %.0f seconds, and %d requests that it has yielded "
+                    "wait for its end: they are committed with it. If it waits for one of them, "
+                    "it waits for ever: use `await self.crawler.engine.download_async(request)`, "
+                    "or go on in the callback of that request",
                     one.where,
                     now - since,
                     len(one.discovered),

@@ -187,6 +187,18 @@ def test_a_start_request_is_fetched_again_in_the_next_run(crawl):
     assert crawl.worklist() == []
 
 
+def test_a_result_without_a_number_is_of_the_first_run(crawl):
+    """What was stored before there were numbers: done in the run that goes on, old in the next."""
+    enqueue(crawl, request(again=1))
+    crawl.done()
+    crawl.connection.execute(sa.text("UPDATE results SET run = NULL"))
+
+    goes_on = enqueue(crawl, request(again=1))
+    later = enqueue(crawl, request(again=2))
+
+    assert (goes_on, later) == (["known"], ["again"])
+
+
 def test_a_start_request_that_waits_is_not_asked_for_twice(crawl):
     """Two workers that yield it in one run make one piece of work of it."""
     enqueue(crawl, request(again=this_run(crawl)))

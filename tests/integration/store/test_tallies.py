@@ -57,9 +57,14 @@ def test_numbers_at_their_end_can_be_added_to(connection):
     (number,) = crawl.registration.tasks
     connection.exec_driver_sql("INSERT INTO limits (kind, name) VALUES ('slot', 'a.example')")
     for _ in range(2):
+        connection.exec_driver_sql("UPDATE task_minutes SET done = 9223372036854775807")
+        connection.exec_driver_sql("UPDATE limit_minutes SET requests = 9223372036854775807")
         told = Tallies()
         told.ended(number, Outcome.OK)
         told.starts.update({("slot", "a.example"): 3})
         tallies.add(connection, crawl.id, told)
-        connection.exec_driver_sql("UPDATE task_minutes SET done = 9223372036854775807")
-        connection.exec_driver_sql("UPDATE limit_minutes SET requests = 9223372036854775807")
+
+    hour = timedelta(hours=1)
+    assert max(one.done for one in activity.minutes(connection, crawl.id, hour)) >= tallies.LARGEST
+    started = activity.requests(connection, hour)
+    assert max(one.requests for one in started) >= tallies.LARGEST

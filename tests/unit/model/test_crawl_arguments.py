@@ -43,6 +43,14 @@ def test_a_secret_is_shown_as_a_digest_and_counts():
     assert shown[0] != crawl_arguments.shown(one, "other salt")
 
 
+def test_arguments_are_shown_as_they_are_typed():
+    """What a shell would read otherwise is quoted; nobody is told to type a secret's digest."""
+    shown = {"api_key": "digest-1", "cat": "books", "q": "a b; rm x"}
+
+    assert crawl_arguments.as_options(shown) == "-a api_key=… -a cat=books -a 'q=a b; rm x'"
+    assert crawl_arguments.as_options({}) == "none"
+
+
 def test_a_name_says_the_arguments_where_it_can():
     """They are sorted; a spider without any has its own name."""
     assert crawl_arguments.label("cats", {}) == "cats"

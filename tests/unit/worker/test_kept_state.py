@@ -56,6 +56,20 @@ class Rules(CrawlSpider):
         return self.found
 
 
+class Sometimes(scrapy.Spider):
+    """A token that is set by its name, and reset under a condition before it is read."""
+
+    name = "sometimes"
+
+    def parse(self, response):
+        setattr(self, "token", "abc")  # noqa: B010 - that is what it is about
+
+    def parse_page(self, response):
+        if response.status == 500:
+            self.token = None
+        yield {"token": self.token}
+
+
 class Apart(scrapy.Spider):
     """What each callback sets for itself, what the constructor gave, counters, the state."""
 
@@ -94,7 +108,9 @@ class Apart(scrapy.Spider):
         (Token, [("token", "parse", "parse_page")]),
         (Ids, [("ids", "parse", "parse_page")]),
         (Rules, [("found", "parse_item", "parse_other")]),
+        (Sometimes, [("token", "parse", "parse_page")]),
         (Apart, []),
+        (type("Made", (Token,), {"name": "made"}), [("token", "parse", "parse_page")]),
         (scrapy.Spider, []),
         (type("Made", (scrapy.Spider,), {"name": "made"}), []),
     ],

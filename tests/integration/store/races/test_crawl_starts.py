@@ -38,6 +38,17 @@ def test_an_old_crawl_of_other_arguments_is_not_joined_while_its_work_waits(craw
             start(connection, join)
 
 
+def test_a_spider_of_many_crawls_is_told_how_there_will_be_fewer(crawl, monkeypatch):
+    """A start that makes one more names its arguments and the setting that ignores some."""
+    monkeypatch.setattr(crawl_starts, "MANY", 2)
+    with crawl.engine.begin() as connection:
+        made = [start(connection, CrawlStart("cats", {"day": str(day)})) for day in range(3)]
+
+    assert [one.warnings for one in made[:2]] == [(), ()]
+    assert "3 crawls, one for each of its arguments (day)" in made[2].warnings[0]
+    assert "ITEMGRAPH_IGNORED_ARGUMENTS" in made[2].warnings[0]
+
+
 @pytest.mark.parametrize("is_old", [False, True])
 def test_two_equal_starts_at_once_have_one_crawl(crawl, pair, is_old):
     """The second waits for the first to have made it, or to have adopted an old one."""
