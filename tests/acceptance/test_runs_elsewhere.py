@@ -72,4 +72,5 @@ def test_runspider_uses_a_database_in_the_working_directory(tmp_path, site):
     assert run.code == again.code == 0, run.log
     assert (tmp_path / ".scrapy" / "itemgraph").is_dir()
     assert str(tmp_path / ".scrapy" / "itemgraph") in run.log
-    assert site.hits == {"/page/1": 2, "/page/2": 1}
+    assert "Run 2 of this crawl is a new crawl of the site" in again.log
+    assert site.hits == {"/page/1": 2, "/page/2": 2}
