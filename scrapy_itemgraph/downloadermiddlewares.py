@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scrapy import Request
-
-from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.throttle import feedback
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
-from scrapy_itemgraph.worker.executions.execution import LegState, leg_of
+from scrapy_itemgraph.worker.executions.execution import leg_of
 from scrapy_itemgraph.worker.worker import WorkerComponent
 
 if TYPE_CHECKING:
+    from scrapy import Request
     from scrapy.http import Response
-
-    from scrapy_itemgraph.worker.executions.execution import Leg
 
 
 class ItemGraphDownloaderMiddleware(WorkerComponent):
-    """Watches the asyncio task of each fetch, and answers for tasks that download nothing."""
+    """Checks where fetches lead, and answers for tasks that download nothing."""
 
     async def process_request(self, request: Request) -> Response | None:
-        """Watch the fetch, and check where it leads; stand in for one without a download."""
+        """Check where a fetch leads; stand in for one without a download."""
         egress = self._worker.egress
         leg = leg_of(request)
-        if leg is None:
-            if egress.guards(request):
-                await egress.check(request)
-            return None
-        leg.fetch = asyncio.current_task()
-        assert leg.fetch is not None
-        leg.fetch.add_done_callback(lambda task: self._fetched(leg, task))
-        if NO_DOWNLOAD not in request.meta:
+        if leg is None or NO_DOWNLOAD not in request.meta:
             if egress.guards(request):
                 await egress.check(request)
             return None
@@ -51,27 +39,3 @@ class ItemGraphDownloaderMiddleware(WorkerComponent):
             self._worker.feedback.robots(request, response)
         await self._worker.gate.sends.quiet()
         return response
-
-    def _fetched(self, leg: Leg, task: asyncio.Task[Any]) -> None:
-        if leg.fetch is not task:  # what it led to is on its way already
-            return
-        leg.fetched()
-        self._worker.jars.note(leg.request)
-        if task.cancelled():
-            leg.execution.release()
-            leg.close()
-        elif (
-            task.exception() is None
-            and isinstance(task.result(), Request)
-            and leg.state is LegState.RUNNING
-        ):
-            self._refused(leg, task.result())
-
-    def _refused(self, leg: Leg, request: Request) -> None:
-        """Close a leg whose redirect or retry was not let into the scheduler."""
-        if leg.is_own and leg.execution.claim is not None:
-            why = ItemGraphError(f"the request that {leg.request.url} led to was refused")
-            leg.execution.refuse(
-                self._worker.active.error_of(leg.execution, why, kind="refused", url=request.url)
-            )
-        leg.close()

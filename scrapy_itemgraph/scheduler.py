@@ -10,10 +10,8 @@ from scrapy.utils.defer import deferred_from_coro
 
 from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.worker.executions.execution import LEG, Leg, LegState
-from scrapy_itemgraph.worker.spider import callbacks
+from scrapy_itemgraph.worker.executions.execution import LegState, request_legs
 from scrapy_itemgraph.worker.spider.request_ids import RequestIds
-from scrapy_itemgraph.worker.spider.spider_output import Errback
 from scrapy_itemgraph.worker.worker import WorkerComponent
 
 if TYPE_CHECKING:
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from scrapy.dupefilters import BaseDupeFilter
     from twisted.internet.defer import Deferred
 
+    from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.worker import Worker
 
 
@@ -82,13 +81,11 @@ class Scheduler(WorkerComponent, BaseScheduler):
 
     def enqueue_request(self, request: Request) -> bool:
         """Take in a request: claimed work, a follow-up, a redirect, a retry, or new work."""
+        leg = self._leg_of(request)
         try:
-            is_taken = self._enqueue(request)
+            is_taken = self._enqueue(request, leg)
         except Exception as error:
-            leg = request.meta.get(LEG)
-            if not isinstance(leg, Leg) or not leg.is_open:
-                raise
-            if leg.state is LegState.OFFERED and leg.is_own:
+            if leg is None or not leg.is_open or (leg.state is LegState.OFFERED and leg.is_own):
                 raise  # whoever hands it out knows what to do
             # What Scrapy would make of it is a line in the log, and a leg that nobody closes.
             logger.exception("%s: cannot take %s", leg.execution.where, request)
@@ -99,11 +96,8 @@ class Scheduler(WorkerComponent, BaseScheduler):
             self._stats.inc_value("scheduler/enqueued")
         return is_taken
 
-    def _enqueue(self, request: Request) -> bool:
-        leg = self._leg_of(request)
+    def _enqueue(self, request: Request, leg: Leg | None) -> bool:
         if leg is None or leg.is_discovery:
-            request.callback = callbacks.unwrapped(request.callback)
-            request.errback = callbacks.unwrapped(request.errback)
             return self._worker.enqueuer.enqueue(request, leg)
         leg.fetched()
         if local_slots.has_stale_slot(request):
@@ -136,34 +130,25 @@ class Scheduler(WorkerComponent, BaseScheduler):
             if popped is None:
                 worker.queue.look_again(now)
                 return None
-            leg: Leg = popped.meta[LEG]
+            request, leg = popped
             if not leg.is_open or leg.execution.is_doomed:
                 leg.close()
                 continue
-            self._hand_out(popped, leg)
-            return popped
+            self._hand_out(request, leg)
+            return request
 
     def _hand_out(self, request: Request, leg: Leg) -> None:
-        worker = self._worker
         leg.handed_out(request)
-        worker.logins.begin(leg)
-        errback = callbacks.unwrapped(request.errback)
-        request.errback = Errback(worker.spider_output, leg, errback)
+        self._worker.logins.begin(leg)
         self._stats.inc_value("scheduler/dequeued")
 
     def _leg_of(self, request: Request) -> Leg | None:
-        """Return the leg that a request belongs to; a copy that leaked belongs to none."""
-        leg = request.meta.get(LEG)
-        if isinstance(leg, Leg) and (
-            leg.state is LegState.OFFERED
-            or (leg.state is LegState.RUNNING and _is_outcome(leg, request))
-        ):
-            return leg
-        for running in self._worker.active.running:
-            if running.fetch is not None and _is_outcome(running, request):
-                request.meta[LEG] = running
-                return running
-        return None
+        """Return the leg that a request is offered by, or whose fetch led to it; no other's."""
+        leg = request_legs.get(request)
+        is_its_own = leg is not None and (
+            leg.state is LegState.OFFERED or _is_outcome(leg, request)
+        )
+        return leg if is_its_own else None
 
     def _is_seen(self, leg: Leg, request: Request) -> bool:
         """Filter follow-ups among the requests of their execution, but never the work's own."""
@@ -178,7 +163,6 @@ class Scheduler(WorkerComponent, BaseScheduler):
 def _is_outcome(leg: Leg, request: Request) -> bool:
     """Tell whether `request` is what the leg's fetch led to: a redirect, a retry."""
     fetch = leg.fetch
-    if fetch is None:
-        return True
-    is_over = fetch.done() and not fetch.cancelled() and fetch.exception() is None
-    return bool(is_over and fetch.result() is request)
+    if leg.state is not LegState.RUNNING or fetch is None or not fetch.done():
+        return False
+    return not fetch.cancelled() and fetch.exception() is None and fetch.result() is request

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import sys
@@ -23,8 +22,8 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.executions.context import ItemContext
-from scrapy_itemgraph.worker.executions.execution import LEG, Leg, current_leg
-from scrapy_itemgraph.worker.spider import callbacks, responses
+from scrapy_itemgraph.worker.executions.execution import current_leg
+from scrapy_itemgraph.worker.spider import callbacks
 from scrapy_itemgraph.worker.worker import WorkerComponent
 
 if TYPE_CHECKING:
@@ -89,19 +88,6 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
             if worker.failure is not None:
                 break
 
-    def process_spider_input(self, response: Response) -> None:
-        """Watch the scrape."""
-        request = response.request
-        assert request is not None
-        leg = request.meta.get(LEG)
-        if not isinstance(leg, Leg) or not leg.is_open:
-            leg = self._worker.active.begin(url=response.url).open_leg()
-            leg.request = request
-        self._worker.spider_output.enter(leg)
-        scrape = asyncio.current_task()
-        assert scrape is not None
-        responses.watch(scrape, response)
-
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterable[Any]:
         """Do the same where Scrapy before 2.16 wants it without a loop.
 
@@ -147,13 +133,7 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
 
 
 class LastSpiderMiddleware(WorkerComponent):
-    """The one next to the spider: callbacks see their request's errback without our wrapping."""
-
-    def process_spider_input(self, response: Response) -> None:
-        """Take the wrapper off; from here on nothing calls the errback."""
-        request = response.request
-        if request is not None:
-            request.errback = callbacks.unwrapped(request.errback)
+    """The one next to the spider: the loop turns while a callback yields."""
 
     # Older ones take a plain generator without a loop, and have others look once more at an error
     # for each middleware that has this.

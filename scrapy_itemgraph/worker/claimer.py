@@ -16,7 +16,7 @@ from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import either
 from scrapy_itemgraph.worker.executions.context import ItemContext
-from scrapy_itemgraph.worker.executions.execution import LEG, LegState
+from scrapy_itemgraph.worker.executions.execution import LegState, request_legs
 from scrapy_itemgraph.worker.spider import request_builder, validation
 
 if TYPE_CHECKING:
@@ -331,7 +331,8 @@ class Claimer:
         task = leg.execution.task
         if task is not None and task.autothrottle is False:
             request.meta.setdefault("autothrottle_dont_adjust_delay", True)
-        request.meta.update({"dont_retry": True, LEG: leg})
+        request.meta["dont_retry"] = True
+        request_legs.put(request, leg)
         assert self.crawler.engine is not None
         self.crawler.engine.crawl(request)
         if leg.state is LegState.OFFERED:
@@ -350,7 +351,6 @@ class Claimer:
         ttl = request.meta.get(validation.TTL)
         if ttl is not None and not validation.is_of_each_start(request.meta):
             leg.execution.add(SetTTL(ttl))
-        request.meta[LEG] = leg
         self.queue.push_claimed(request, leg)
 
     async def _pause(self, longest: float) -> None:

@@ -49,6 +49,7 @@ from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
 from scrapy_itemgraph.worker.spider.egress import Egress
+from scrapy_itemgraph.worker.spider.engine_hooks import EngineHooks
 from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
@@ -184,6 +185,7 @@ class Worker:
         assert self.crawler.engine is not None
         self.egress.stand_before(self.crawler.engine.downloader)
         self.gate.stand_before(self.crawler.engine.downloader)
+        EngineHooks(self.active, self.spider_output, self.jars).stand_before(self.crawler.engine)
         output_tasks.save_tasks(self.crawler.engine)
         self.is_open = True
         self._commits = self.start_duty(self.committer.run())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.exceptions import TooManyOperationsError
 from scrapy_itemgraph.model.operations import AllowFailure, AttachBlob, Changeset, Operation
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
+from scrapy_itemgraph.tools.notes import Notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.throttle.limiter import Lane
     from scrapy_itemgraph.tools.async_tools import Emptied
-
-
-LEG = "_itemgraph_leg"
 
 
 class LegState(Enum):
@@ -66,10 +64,6 @@ class Leg:
     def __repr__(self) -> str:
         return f"<leg of {self.execution.where}, {self.state.name.lower()}>"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Leg:
-        """Stay one leg when a middleware copies a request's meta in depth."""
-        return self
-
     @property
     def is_open(self) -> bool:
         """Whether this leg still keeps its execution open."""
@@ -85,10 +79,18 @@ class Leg:
         """Whether its work can be given back: it is a claim's."""
         return self.execution.claim is not None
 
+    @property
+    def is_without_response(self) -> bool:
+        """Whether its callback gets None: it is that of a task that downloads nothing."""
+        task = self.execution.task
+        return self.is_own and task is not None and not task.download
+
     def handed_out(self, request: Any) -> None:
         """Take note that the engine gets its request, which occupies the limits of its lane."""
         self.state = LegState.RUNNING
+        self.lets_go()
         self.request = request
+        request_legs.put(request, self)
         self.fetch = None
         self.execution.handed_out(self)
         self.occupies = self.lane
@@ -142,6 +144,7 @@ class Leg:
         if self.state is LegState.CLOSED:
             return
         self.state = LegState.CLOSED
+        self.lets_go()
         if self.scrapes:  # so the fetch is over; both tasks' contexts lead back to here
             self.scrapes.clear()
             self.fetch = None
@@ -153,6 +156,11 @@ class Leg:
                 child.close()
         self.fetched()
         self.execution.leg_closed(self)
+
+    def lets_go(self) -> None:
+        """Leave its request to whoever yields it next."""
+        if self.request is not None and request_legs.get(self.request) is self:
+            request_legs.pop(self.request)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -341,9 +349,13 @@ class Execution:
 
 
 current_leg: ContextVar[Leg | None] = ContextVar("itemgraph_leg", default=None)
+"""The leg whose scrape this asyncio task is."""
+
+request_legs: Notes[Leg] = Notes()
+"""The leg of a request, from when it is offered until its scrape; it does not stand in its meta."""
 
 
 def leg_of(request: Any) -> Leg | None:
-    """Return the leg of a request that is some work's own, and no copy of its meta."""
-    leg = request.meta.get(LEG)
-    return leg if isinstance(leg, Leg) and leg.request is request else None
+    """Return the leg of a request that the engine has."""
+    leg = request_legs.get(request)
+    return leg if leg is not None and leg.request is request else None

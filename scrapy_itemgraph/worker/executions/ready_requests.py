@@ -98,7 +98,7 @@ class ReadyRequests:
         else:
             self._waiting.push(leg.lane, (request, leg))
 
-    def pop(self, admits: Callable[[Lane], bool]) -> Any | None:
+    def pop(self, admits: Callable[[Lane], bool]) -> tuple[Any, Leg] | None:
         """Take the next request that its limits let go, if the database knows of it."""
         popped = self._alone.pop(admits)
         if popped is None and not self.is_holding:
@@ -111,12 +111,12 @@ class ReadyRequests:
         self.handed_out += 1
         if not self:
             self.ran_out.set()
-        return popped[0]
+        return popped
 
-    def drop(self, has: Callable[[Lane], bool]) -> list[Any]:
+    def drop(self, has: Callable[[Lane], bool]) -> list[tuple[Any, Leg]]:
         """Take out the requests of the lanes that `has` tells."""
         buffers = (self._waiting, self._ready, self._alone)
-        return [request for buffer in buffers for request, _ in buffer.drop(has)]
+        return [entry for buffer in buffers for entry in buffer.drop(has)]
 
     def hold(self) -> None:
         """Hand out nothing but what runs alone, and forget that the database knows of others."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from scrapy import Request
-    from scrapy.http import Response
 
     from scrapy_itemgraph.model.tasks import Task
 
@@ -68,30 +66,10 @@ class CallbackTasks:
             self._unregistered.pop(task.name, None)
 
 
-class WithoutResponse:
-    """A callback that gets None for its response, for a task that downloads nothing."""
-
-    def __init__(self, callback: Callable[..., Any]) -> None:
-        self.itemgraph_wrapped = callback
-
-    def __call__(self, _response: Response, **kwargs: Any) -> Any:
-        """Call the callback."""
-        return self.itemgraph_wrapped(None, **kwargs)
-
-
-def unwrapped(callback: Any) -> Any:
-    """Return the user's own callback or errback."""
-    if callback is None or type(callback) is MethodType:  # nearly all: at once
-        return callback
-    while hasattr(callback, "itemgraph_wrapped"):
-        callback = callback.itemgraph_wrapped
-    return callback
-
-
 def callback_of(request: Request, spider: Spider) -> Any:
     """Return the user's callback that will get the response of `request`."""
     if request.callback is not None:
-        return unwrapped(request.callback)
+        return request.callback
     default = spider._parse  # noqa: SLF001 - what the engine calls
     is_stock = getattr(default, "__func__", None) is Spider._parse  # noqa: SLF001
     return spider.parse if is_stock else default

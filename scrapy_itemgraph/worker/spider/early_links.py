@@ -16,7 +16,6 @@ from scrapy.spidermiddlewares.referer import RefererMiddleware
 
 from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
-from scrapy_itemgraph.worker.executions.execution import LEG
 from scrapy_itemgraph.worker.spider.validation import TTL
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 _OWN, _SCRAPYS = "scrapy_itemgraph.", "scrapy."
 # In a request's meta: somebody has to look at it.
-_MEANINGFUL = frozenset({LEG, TTL, "depth_reset", "referrer_policy"})
+_MEANINGFUL = frozenset({TTL, "depth_reset", "referrer_policy"})
 _MOST_PATTERNS = 100  # a page may link to any number of origins
 
 

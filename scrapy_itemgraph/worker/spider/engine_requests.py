@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.throttle import local_slots
-from scrapy_itemgraph.worker.executions.execution import LEG, LegState
+from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.executions.lane_queues import LaneQueues
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class EngineRequests:
     lanes: Lanes
     limiters: Limiters
     ready: ReadyRequests
-    _follow_ups: LaneQueues[Lane, Request] = field(default_factory=LaneQueues)
+    _follow_ups: LaneQueues[Lane, tuple[Request, Leg]] = field(default_factory=LaneQueues)
     _timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -40,7 +40,7 @@ class EngineRequests:
 
     def __iter__(self) -> Iterator[Request]:
         """Go over the requests that have not started, in no order."""
-        return iter([*self._follow_ups, *self.ready])
+        return iter([*(request for request, _ in self._follow_ups), *self.ready])
 
     # In
 
@@ -53,8 +53,7 @@ class EngineRequests:
     def push_follow_up(self, request: Request, leg: Leg) -> None:
         """Add a request with which an execution goes on."""
         self._queue(leg, request)
-        request.meta[LEG] = leg
-        self._follow_ups.push(leg.lane, request, priority=request.priority)
+        self._follow_ups.push(leg.lane, (request, leg), priority=request.priority)
         if not all(limiter.units for limiter in leg.lane):
             self.limiters.wanted.set()
 
@@ -65,14 +64,13 @@ class EngineRequests:
 
     # Out
 
-    def pop_follow_up(self, now: float) -> Request | None:
+    def pop_follow_up(self, now: float) -> tuple[Request, Leg] | None:
         """Take the next follow-up that its limits let start by `now` (`time.monotonic()`)."""
         return self._follow_ups.pop(lambda lane: _admits(lane, now))
 
-    def pop_claimed(self, now: float) -> Request | None:
+    def pop_claimed(self, now: float) -> tuple[Request, Leg] | None:
         """Take the next claimed request that its limits let start by `now`."""
-        popped: Request | None = self.ready.pop(lambda lane: _admits(lane, now))
-        return popped
+        return self.ready.pop(lambda lane: _admits(lane, now))
 
     def look_again(self, now: float) -> None:
         """Have the engine ask again when the next request that waits here may start."""
@@ -97,13 +95,12 @@ class EngineRequests:
 
     def give_back(self, limiter: Limiter) -> None:
         """Give back the work that waits for a limit whose turn will not come soon."""
-        for request in (
+        for request, leg in (
             *self.ready.drop(lambda lane: limiter in lane),
             *self._follow_ups.drop(lambda lane: limiter in lane),
         ):
-            leg: Leg = request.meta[LEG]
             if leg.execution.claim is None:  # there is nowhere to give it back to
-                self._follow_ups.push(leg.lane, request, priority=request.priority)
+                self._follow_ups.push(leg.lane, (request, leg), priority=request.priority)
             else:
                 leg.give_back(leg.lane)
                 leg.close()

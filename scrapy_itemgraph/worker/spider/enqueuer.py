@@ -13,7 +13,7 @@ from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.tools.known_names import KnownNames
-from scrapy_itemgraph.worker.executions.execution import LEG
+from scrapy_itemgraph.worker.executions.execution import request_legs
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -102,7 +102,8 @@ class Enqueuer:
         if leg is None:
             leg = self.active.begin(url=request.url).open_leg(is_discovery=True)
             leg.discovery = self.discover(request, leg.execution)
-        request.meta.pop(LEG, None)
+        else:
+            request_legs.pop(request)
         discovery: Discovery | None = leg.discovery
         execution = leg.execution
         if discovery is None:

@@ -12,7 +12,7 @@ from scrapy import Request
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.worker.executions.execution import LEG
+from scrapy_itemgraph.worker.executions.execution import request_legs
 from scrapy_itemgraph.worker.spider.callbacks import iterate, login_of
 from scrapy_itemgraph.worker.spider.validation import foreign
 
@@ -135,7 +135,7 @@ class Logins:
             async for output in iterate(login()):
                 if not isinstance(output, Request):
                     raise foreign(output, f"{execution.where}, which yields Requests")  # noqa: TRY301
-                output.meta[LEG] = leg.open_child()
+                request_legs.put(output, leg.open_child())
                 self.crawler.engine.crawl(output)
         except Exception as error:
             logger.exception("spider %s: login() raised an error", self.spider.name)

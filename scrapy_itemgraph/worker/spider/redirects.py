@@ -44,7 +44,6 @@ class Redirects:
         """Note where a redirect or a retry takes a request; False if it has been there already."""
         claim = leg.execution.claim
         assert claim is not None
-        request.errback = callbacks.unwrapped(request.errback)
         # It may lead to a login page, which is nobody's, and not where to go on.
         if callbacks.login_of(self.spider) is not None and request.url != leg.request.url:
             self.queue.push_follow_up(request, leg)

@@ -12,7 +12,7 @@ from scrapy_itemgraph.exceptions import ItemGraphError, RefusedUrlError
 from scrapy_itemgraph.model import schemes, slots
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD, slot_of
-from scrapy_itemgraph.worker.executions.execution import LEG
+from scrapy_itemgraph.worker.executions.execution import request_legs
 from scrapy_itemgraph.worker.spider import callbacks
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ def build_request(spider: Spider, task: Task, item: ItemContext) -> Request:
     An ItemGraphError says what the item or the task's `request=` lacks.
     """
     request = user_request(spider, task, item)
-    callback = callbacks.unwrapped(request.callback) or getattr(spider, task.method)
-    if callbacks.takes_item(callback):
+    if request.callback is None:
+        request.callback = getattr(spider, task.method)
+    if callbacks.takes_item(request.callback):
         request.cb_kwargs.setdefault("item", item)
-    request.callback = callback if task.download else callbacks.WithoutResponse(callback)
     if not task.download:
         request.meta.update({NO_DOWNLOAD: True, "dont_cache": True, "allow_offsite": True})
         request.dont_filter = True
@@ -105,7 +105,7 @@ def user_request(spider: Spider, task: Task, item: ItemContext) -> Request:
             raise ItemGraphError(
                 f"request= of the task returned {request!r:.80}, not a scrapy.Request"
             )
-        return request.copy() if LEG in request.meta else request
+        return request if request_legs.get(request) is None else request.copy()
     url = item.data.get("url")
     if isinstance(url, str) and (task.download or ":" in url):
         if task.download and not schemes.is_web(url):

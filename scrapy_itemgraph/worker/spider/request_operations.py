@@ -13,6 +13,7 @@ from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.request_operations import WHENEVER, EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.tools.notes import Notes
 from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.spider.validation import TTL, is_of_each_start
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
     from scrapy_itemgraph.worker.spider.request_ids import Identity, RequestIds
 
-START = "_itemgraph_start"  # in the meta of requests of `start()`
+start_requests: Notes[bool] = Notes()
+"""The requests of `start()`, until they are identified."""
 _NICE = 2**31 - 1
 
 
@@ -48,7 +50,7 @@ class RequestOperations:
 
         With a time to live of 0 it is fetched at each start of a process.
         """
-        if request.meta.pop(START, False):
+        if start_requests.pop(request):
             run = WHENEVER if is_of_each_start(request.meta) else self.graph.run.number
             return self.identities.of_start(request, self.spider, run)
         return self.identities.of_child(request, execution)

@@ -25,9 +25,9 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.throttle.download_gate import PostponedError
 from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
 from scrapy_itemgraph.tools.async_tools import Turns
-from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg, current_leg
+from scrapy_itemgraph.worker.executions.execution import Execution, Leg, current_leg, request_legs
 from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses
-from scrapy_itemgraph.worker.spider.request_operations import START
+from scrapy_itemgraph.worker.spider.request_operations import start_requests
 from scrapy_itemgraph.worker.spider.shared_values import SharedValues
 from scrapy_itemgraph.worker.spider.validation import TTL, check_ttl, foreign, is_of_each_start
 
@@ -49,20 +49,6 @@ if TYPE_CHECKING:
 from scrapy_itemgraph.worker.spider.validation import Checks
 
 _NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")
-
-
-class Errback:
-    """The errback of every request that we hand to the engine; it knows the request's leg."""
-
-    def __init__(self, outputs: SpiderOutput, leg: Leg, errback: Callable[..., Any] | None) -> None:
-        self.itemgraph_wrapped = errback
-        self._outputs = outputs
-        self._leg = leg
-
-    def __call__(self, failure: Failure) -> Any:
-        """Judge the failure, and ask the user's errback where that is its business."""
-        self._leg.request.errback = self.itemgraph_wrapped
-        return self._outputs.failed(self._leg, self.itemgraph_wrapped, failure)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -87,15 +73,17 @@ class SpiderOutput:
 
     # Scrapes
 
-    def enter(self, leg: Leg) -> bool:
+    def enter(self, leg: Leg, response: Response | None = None) -> bool:
         """Mark this asyncio task as the scrape of `leg`; it closes the leg when it is done.
 
-        Return whether it was marked before.
+        `response` is what is scraped, if the fetch did not fail. Return whether it was marked
+        before.
         """
         task = asyncio.current_task()
         assert task is not None
         current_leg.set(leg)
-        _unmark(leg)
+        leg.lets_go()
+        _unmark(leg, response)
         if task in leg.scrapes:
             return True
         leg.scrapes.add(task)
@@ -235,7 +223,7 @@ class SpiderOutput:
                 continue
             child = leg.open_child(is_discovery=not continues)
             child.discovery = discovery
-            request.meta[LEG] = child
+            request_legs.put(request, child)
             if continues:
                 callback = callbacks.callback_of(request, self.spider)
                 if leg.execution.is_of_task and callbacks.takes_item(callback):
@@ -326,7 +314,7 @@ class SpiderOutput:
         if isinstance(output, Request):
             check_ttl(output.meta, where, is_start=True)
             self._check_target(output, where)
-            output.meta[START] = True
+            start_requests.put(output, True)
             self.starts_at(output.url)
             return output
         if self.has_tasks and output is not None and not is_item(output):
@@ -346,23 +334,20 @@ def _as_error(raised: BaseException) -> Exception:
     return error
 
 
-def _unmark(leg: Leg) -> None:
+def _unmark(leg: Leg, response: Response | None) -> None:
     """Take from a request's meta what is ours, before the user's code sees it."""
-    meta = leg.request.meta
-    if meta.pop(LEG, None) is not None and leg.is_retryable:
-        meta.pop("dont_retry", None)
+    if leg.is_retryable:
+        leg.request.meta.pop("dont_retry", None)
+        if response is not None and response.request is not None:
+            response.request.meta.pop("dont_retry", None)
 
 
 def _cleared(request: Request) -> Request:
-    """Return a request without what a copy of another one took over from it."""
-    callback = callbacks.unwrapped(request.callback)
-    errback = callbacks.unwrapped(request.errback)
-    is_copy = callback is not request.callback or errback is not request.errback
+    """Return a request that nobody else has, without what a copy took over from another one."""
     names = _NO_DOWNLOAD_META if NO_DOWNLOAD in request.meta else ()
-    if is_copy or names or LEG in request.meta:
+    if names or request_legs.get(request) is not None:  # it was yielded before
         request = request.copy()
-        request.callback, request.errback = callback, errback
-        for name in (LEG, *names):
+        for name in names:
             request.meta.pop(name, None)
     return request
 

@@ -21,7 +21,7 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.throttle.download_gate import Gate, PostponedError
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.throttle.local_slots import LocalSlots
-from scrapy_itemgraph.worker.executions.execution import LEG, Execution, leg_of
+from scrapy_itemgraph.worker.executions.execution import Execution, leg_of
 
 GAP = 0.1
 PAGE, FILE = "http://a.example/page", "http://b.example/file"
@@ -114,7 +114,7 @@ class Gateway:
 def own(url: str, execution: Execution) -> Request:
     """Return a request that is work's own."""
     leg = execution.open_leg(is_own=True)
-    leg.request = Request(url, meta={LEG: leg})
+    leg.handed_out(Request(url))
     return leg.request
 
 

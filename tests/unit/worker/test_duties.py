@@ -14,7 +14,7 @@ from scrapy import Request
 from scrapy_itemgraph.exceptions import SessionExpired
 from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.worker.executions.execution import LEG
+from scrapy_itemgraph.worker.executions.execution import request_legs
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
 from scrapy_itemgraph.worker.spider.logins import Logins
@@ -274,8 +274,11 @@ def test_an_expired_session_gives_work_back_and_one_login_renews_it():
         parts, sessions = Parts(Members), Sessions()
         parts.graph.sessions = table = LoginTable()
 
+        opened = []
+
         def crawl(request: Request) -> None:
-            parts.queue.push_follow_up(request, request.meta[LEG])
+            opened.append(request_legs.pop(request))
+            parts.queue.push_follow_up(request, opened[-1])
 
         parts.crawler.engine.crawl = crawl
         logins = Logins(
@@ -296,8 +299,7 @@ def test_an_expired_session_gives_work_back_and_one_login_renews_it():
         with running(logins.run()):
             await turns()
             is_waiting = logins.is_under_way
-            (request,) = parts.queue
-            request.meta[LEG].close()
+            opened[-1].close()
             await turns()
         outcomes = [leg.execution.outcome for leg in legs]
         return outcomes, is_waiting, logins.is_under_way, table.renewed, sessions.calls

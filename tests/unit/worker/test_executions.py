@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from datetime import timedelta
 
 import pytest
@@ -14,7 +13,7 @@ from scrapy_itemgraph.model.operations import AllowFailure, UpdateData
 from scrapy_itemgraph.model.tasks import Task
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.throttle.limiter import Limiter
-from scrapy_itemgraph.worker.executions.execution import Execution, LegState
+from scrapy_itemgraph.worker.executions.execution import Execution, LegState, leg_of, request_legs
 
 ERROR = ErrorRecord(type="ValueError", message="wrong")
 
@@ -65,12 +64,19 @@ def test_children_that_were_never_queued_end_with_their_parent(execution, ended)
     assert ended == [execution]
 
 
-def test_a_leg_stays_one_when_meta_is_copied(execution):
-    """A deep copy of a request's meta keeps the leg itself."""
-    leg = execution.open_leg()
+def test_a_request_has_its_leg_while_the_engine_has_it(execution):
+    """A copy has none, nothing stands in its meta, and in the end neither is kept."""
+    leg, request = execution.open_leg(), Request("http://a.example/")
 
-    assert copy.deepcopy({"leg": leg})["leg"] is leg
-    assert copy.copy(leg) is not None
+    leg.handed_out(request)
+    assert leg_of(request) is leg
+    assert leg_of(request.copy()) is None
+    assert not request.meta
+    leg.handed_out(retry := request.copy())
+    assert leg_of(request) is None
+    leg.close()
+
+    assert request_legs.get(retry) is None
 
 
 def test_a_doomed_execution_waits_for_nothing_that_is_queued(execution, ended):

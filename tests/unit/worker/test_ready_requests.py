@@ -51,9 +51,9 @@ class Crawl:
     def popped(self) -> list[int]:
         """Hand out whatever may go."""
         found = []
-        while (request := self.ready.pop(lambda _: True)) is not None:
-            found.append(request)
-            self.running.append(request)
+        while (popped := self.ready.pop(lambda _: True)) is not None:
+            found.append(popped[0])
+            self.running.append(popped[0])
         return found
 
 

@@ -19,11 +19,11 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import UpdateData
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import async_tools
-from scrapy_itemgraph.worker.executions.execution import LEG, Execution, Leg
+from scrapy_itemgraph.worker.executions.execution import Execution, Leg, request_legs
 from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
-from scrapy_itemgraph.worker.spider.spider_output import Errback, SpiderOutput
+from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Scrape:
 
     def fail(self, error: Exception, errback: Any = None) -> Any:
         """Let the download fail; return what the request's errback gives back to Scrapy."""
-        return Errback(self.outputs, self.leg, errback)(Failure(error))
+        return self.outputs.failed(self.leg, errback, Failure(error))
 
 
 def test_operations_stay_with_the_execution_and_items_go_on():
@@ -140,7 +140,7 @@ def test_a_request_of_a_task_goes_on_with_its_execution():
         one = Scrape()
         one.execution.item = item = object()
         (request,) = await one.take(Request(URL, one.parts.spider.parse_part))
-        leg = request.meta[LEG]
+        leg = request_legs.get(request)
         assert leg.execution is one.execution
         assert not leg.is_discovery
         assert request.cb_kwargs == {"item": item}
@@ -155,7 +155,7 @@ def test_a_request_of_a_plain_callback_becomes_work_of_its_own():
     async def scrape() -> None:
         one = Scrape(of_task=False)
         (request,) = await one.take(Request(URL, one.parts.spider.parse_plain))
-        assert request.meta[LEG].is_discovery
+        assert request_legs.get(request).is_discovery
         assert one.neighbour.taken == [request]
 
     asyncio.run(scrape())

@@ -1,0 +1,169 @@
+"""What Scrapy's engine does with a leg's request, followed: its fetch, its scrape, its failure.
+
+A middleware may answer a request with a response that names another one, and may return a request
+that it made anew. So whose a fetch or a scrape is follows from the engine's own request, and
+nothing of ours stands on that request for others to see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from twisted.python.failure import Failure
+
+from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.worker.executions.execution import (
+    Leg,
+    LegState,
+    current_leg,
+    leg_of,
+    request_legs,
+)
+from scrapy_itemgraph.worker.spider import responses
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from scrapy.http import Response
+
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.spider.cookies import Jars
+    from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class EngineHooks:
+    """Stands before three methods of the engine's parts; each does what it did."""
+
+    active: ActiveExecutions
+    outputs: SpiderOutput
+    jars: Jars
+
+    def stand_before(self, engine: Any) -> None:
+        """Take the place of the methods of an engine's downloader and scraper."""
+        downloading, scraping = engine.downloader.middleware, engine.scraper.spidermw
+        scraper = engine.scraper
+        download = downloading.download_async
+        scrape = scraping.scrape_response_async
+        call_spider = scraper.call_spider_async
+
+        async def download_async(download_func: Any, request: Request) -> Response | Request:
+            return await self._download(download, download_func, request)
+
+        async def scrape_response_async(
+            scrape_func: Any, response: Response, request: Request
+        ) -> Any:
+            self._enter(response, request)
+            return await scrape(scrape_func, response, request)
+
+        async def call_spider_async(result: Response | Failure, request: Request) -> Any:
+            return await self._call_spider(call_spider, result, request)
+
+        downloading.download_async = download_async
+        scraping.scrape_response_async = scrape_response_async
+        scraper.call_spider_async = call_spider_async
+
+    # The fetch
+
+    async def _download(
+        self, download: Callable[..., Awaitable[Any]], download_func: Any, request: Request
+    ) -> Response | Request:
+        """Follow the fetch of a leg's request, and note what it led to."""
+        leg = leg_of(request)
+        if leg is not None:
+            leg.fetch = asyncio.current_task()
+            assert leg.fetch is not None
+            leg.fetch.add_done_callback(lambda task: self._fetched(leg, task))
+        result: Response | Request = await download(download_func, request)
+        if leg is not None and isinstance(result, Request):
+            request_legs.put(result, leg)
+        return result
+
+    def _fetched(self, leg: Leg, task: asyncio.Task[Any]) -> None:
+        if leg.fetch is not task:  # what it led to is on its way already
+            return
+        leg.fetched()
+        self.jars.note(leg.request)
+        if task.cancelled():
+            leg.execution.release()
+            leg.close()
+        elif (
+            task.exception() is None
+            and isinstance(task.result(), Request)
+            and leg.state is LegState.RUNNING
+        ):
+            self._refused(leg, task.result())
+
+    def _refused(self, leg: Leg, request: Request) -> None:
+        """Close a leg whose redirect or retry was not let into the scheduler."""
+        if leg.is_own and leg.execution.claim is not None:
+            why = ItemGraphError(f"the request that {leg.request.url} led to was refused")
+            leg.execution.refuse(
+                self.active.error_of(leg.execution, why, kind="refused", url=request.url)
+            )
+        leg.close()
+
+    # The scrape
+
+    def _enter(self, response: Response, request: Request) -> None:
+        """Watch a scrape."""
+        leg = leg_of(request)
+        if leg is None or not leg.is_open:
+            leg = self.active.begin(url=response.url).open_leg()
+            leg.request = request
+        self.outputs.enter(leg, response)
+        task = asyncio.current_task()
+        assert task is not None
+        responses.watch(task, response)
+
+    async def _call_spider(
+        self,
+        call: Callable[..., Awaitable[Any]],
+        result: Response | Failure,
+        request: Request,
+    ) -> Any:
+        """Have a failure judged before the errback hears of it; a task may get no response."""
+        leg = _leg_of_call(request)
+        if leg is None:
+            return await call(result, request)
+        if isinstance(result, Failure):
+            with _called_instead(request, "errback", partial(self.outputs.failed, leg)):
+                return await call(result, request)
+        if leg.is_without_response and result.request is not None:
+            with _called_instead(result.request, "callback", _without_response):
+                return await call(result, request)
+        return await call(result, request)
+
+
+def _leg_of_call(request: Request) -> Leg | None:
+    """Return the leg of a request: of the scrape that is under way, or of a fetch that failed."""
+    leg = leg_of(request) or current_leg.get()
+    return leg if leg is not None and leg.request is request else None
+
+
+def _without_response(callback: Any, _response: Response, **kwargs: Any) -> Any:
+    return callback(None, **kwargs)
+
+
+@contextmanager
+def _called_instead(request: Request, name: str, stand_in: Callable[..., Any]) -> Iterator[None]:
+    """Have a stand-in called with a request's callback or errback and what that is to get.
+
+    It stands on the request no longer than until it is called.
+    """
+    own = getattr(request, name)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        setattr(request, name, own)
+        return stand_in(own, *args, **kwargs)
+
+    setattr(request, name, called)
+    try:
+        yield
+    finally:
+        setattr(request, name, own)
