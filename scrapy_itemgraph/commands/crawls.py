@@ -115,6 +115,7 @@ _WORKERS: printing.Columns = {
     "STARTED": "started_at",
     "CLAIMS": "claims",
     "LATE": "is_late",
+    "LEAVES": lambda worker: ", ".join(worker["leaves"]),
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 
-from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands import code_on_disk, parsing, printing
 from scrapy_itemgraph.commands.command import Argument, command, item_id
 from scrapy_itemgraph.commands.items import CATEGORY, ID, OF_TASK
 from scrapy_itemgraph.model import item_names
@@ -107,18 +107,31 @@ def failures(call: Call) -> None:
     Argument("--task", help="all of this task"),
     Argument("--all", action="store_true", help="all of the crawl"),
     Argument("--no-retry", action="store_true", help="do not run it again: it stays held"),
+    Argument("--any-code", action="store_true", help="also by workers of older code"),
 )
 def handle(call: Call) -> None:
     """Mark failures as handled: one, a task's, or all.
 
-    What failed runs again, unless --no-retry is given.
+    What failed runs again, unless --no-retry is given. A worker that runs other code of the task
+    than is here takes none of its work until it is restarted, unless --any-code is given.
     """
     given = call.given
     if (given.failure is not None) + (given.task is not None) + given.all != 1:
         raise UsageError("give one of FAILURE, --task TASK and --all")
     retry = not given.no_retry
+    sources = code_on_disk.unknown if given.any_code else code_on_disk.sources
     with call.graph() as graph:
+        older = []
+        if retry:
+            source_of = sources(call.scrapy_settings)
+            older = graph.leave_to_newer(source_of, failure=given.failure, task=given.task)
         handled = graph.handle(given.failure, task=given.task, retry=retry)
     then = "they may run again" if retry else "they stay held"
-    document = {"handled": handled, "retry": retry}
-    call.write(document, [f"{handled:,} handled{f'; {then}' if handled else ''}"])
+    document = {"handled": handled, "retry": retry, "left_by": [one._asdict() for one in older]}
+    lines = [f"{handled:,} handled{f'; {then}' if handled else ''}"]
+    lines += [
+        f"worker {one.worker} (process {one.process_id} on {one.host}) runs older code of "
+        f"{one.task}, and takes none of its work until it is restarted (--any-code lets it)"
+        for one in older
+    ]
+    call.write(document, map(printing.clean, lines))

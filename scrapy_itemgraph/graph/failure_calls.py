@@ -10,10 +10,11 @@ from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, failure_groups
-from scrapy_itemgraph.store.registry import crawls
+from scrapy_itemgraph.store.registry import code_changes, crawls
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
     from uuid import UUID
 
@@ -91,6 +92,31 @@ class FailureCalls(Calls):
         if failure is not None and not total:
             raise NotFoundError(f"there is no open failure {failure}")
         return total
+
+    def leave_to_newer(
+        self,
+        source_of: Callable[[str, str], UUID | None],
+        *,
+        failure: int | None = None,
+        task: str | None = None,
+    ) -> list[code_changes.OlderWorker]:
+        """Have workers leave the work of tasks with open failures alone whose code is older.
+
+        `source_of` returns the digest of the code that a spider's task runs now, None if it is not
+        known: then all workers take its work. Return those that leave it, until they are restarted.
+        """
+
+        def failed(connection: Connection, crawl_id: int) -> list[code_changes.FailedTask]:
+            return code_changes.failed_tasks(connection, crawl_id, task=task, failure=failure)
+
+        found = self._of_known(task, failed)
+        sources = {one.id: source_of(one.spider, one.name) for one in found}
+        known = {number: source for number, source in sources.items() if source is not None}
+
+        def leave(connection: Connection) -> list[code_changes.OlderWorker]:
+            return code_changes.leave(connection, list(sources), known)
+
+        return self._call(leave) if sources else []
 
     def unhandle(
         self,

@@ -97,6 +97,7 @@ class WorkerGraph(WorkerUpkeep):
         self._tasks: Mapping[str, Task] = {}
         self.has_cookies = False
         self._source_of = source_of
+        self._sources: dict[str, uuid.UUID] = {}  # those that the database was told of
         self.contents = WorkerContents(self._transactions, settings.blobs)
         self._commits = Commits(self._transactions, self.contents, spider=spider)
         self.recovery = WorkerRecovery(self._transactions, self._commits, self)
@@ -286,7 +287,7 @@ class WorkerGraph(WorkerUpkeep):
         return worker
 
     def _register_process(self, connection: Connection) -> workers.NewWorker:
-        return workers.register(
+        worker = workers.register(
             connection,
             self._crawl_id,
             spider=self._spider,
@@ -294,8 +295,11 @@ class WorkerGraph(WorkerUpkeep):
             process_id=os.getpid(),
             job=self._job,
             code=self._code_version,
+            sources=self._sources,
             lease=self.settings.lease,
         )
+        code_changes.go_on_leaving(connection, self._crawl_id, worker.id, self._left)
+        return worker
 
     def _take_worker(self, worker: workers.NewWorker) -> None:
         self.registered_at = worker.started_at
@@ -356,9 +360,20 @@ class WorkerGraph(WorkerUpkeep):
 
     async def _note_code(self, tasks: Mapping[int, RegisteredTask]) -> Sequence[Outdated]:
         """Remember what code tasks run now; return what of their fresh results is older."""
-        sources = {number: self._source_of(one.name) for number, one in tasks.items()}
-        digests = {number: source for number, source in sources.items() if source is not None}
-        return await self._call(code_changes.note, digests) if digests else ()
+        digests = {
+            number: source
+            for number, one in tasks.items()
+            if (source := self._source_of(one.name)) is not None
+        }
+        if not digests:
+            return ()
+        self._sources |= {tasks[number].name: source for number, source in digests.items()}
+
+        def note(connection: Connection) -> Sequence[Outdated]:
+            code_changes.save_sources(connection, self.worker_id, self._sources)
+            return code_changes.note(connection, digests)
+
+        return await self._call(note)
 
     def _kept(self, outdated: Sequence[Outdated]) -> list[Outdated]:
         """Return what stays as older code made it: not the pages that a new run fetches again."""

@@ -46,6 +46,7 @@ class WorkerUpkeep(WorkerReads):
         self.workers = 1  # of the crawl that did not stop, as of the last look for the dead
         self._registration = stored_tasks.Registration(tasks={})
         self._outdated: set[str] = set()
+        self._left: set[str] = set()  # tasks of which there is newer code
 
     async def mark_started(self) -> None:
         """Note that `start()` came to its end; until then no worker finishes the run."""
@@ -61,7 +62,9 @@ class WorkerUpkeep(WorkerReads):
         until = await self._due_until()
 
         def remaining(connection: Connection) -> Remaining:
-            kinds = stored_claims.open_kinds(connection, self._crawl_id, self._registration.tasks)
+            kinds = stored_claims.open_kinds(
+                connection, self._crawl_id, self.worker_id, self._registration.tasks
+            )
             numbers = [kind.id for kind in kinds]
             return runs.remaining(connection, self._crawl_id, kinds=numbers, until=until)
 
@@ -103,10 +106,19 @@ class WorkerUpkeep(WorkerReads):
             self.is_sweeping = bool(done.is_sweeping)
             if done.taken_over is not None:
                 self._see_taken_over(done.taken_over)
-            self._say_what_is_outdated(done.redefined)
+            if step == upkeep.DONE:
+                self._say_what_is_outdated(done.redefined, done.left)
         return has_more
 
-    def _say_what_is_outdated(self, redefined: Collection[str]) -> None:
+    def _say_what_is_outdated(self, redefined: Collection[str], left: Collection[str]) -> None:
+        for name in sorted(set(left) - self._left):
+            logger.warning(
+                "Failures of the task %r were handled with other code than this worker runs; it "
+                "takes none of its work any more: restart it",
+                name,
+                extra={"action": "older_code"},
+            )
+        self._left = set(left)
         for name in set(redefined) - self._outdated:
             logger.warning(
                 "A later start declares the task %r otherwise; this worker leaves it to that", name

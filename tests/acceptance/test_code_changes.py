@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from projects import PATIENCE, kill, until
 
 SPIDER = """
@@ -100,3 +101,78 @@ def test_a_start_that_goes_on_with_a_run_says_what_is_done_and_what_waits(projec
     assert "resuming" not in first
     assert "resuming: 2 done, 1 waiting" in second.log
     assert second.stats["reason"] == "finished"
+
+
+BROKEN = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/plain", SITE + "/gate"]
+
+    def seeds(self):
+        yield seed("A", "/page/task")
+
+    @task(tags=["page"])
+    def of_task(self, response, item):
+        yield UpdateData({"n": 1 / (FACTOR)})
+
+    def parse(self, response):
+        if "plain" in response.url:
+            yield {"n": 1 / (FACTOR)}
+"""
+
+
+def broken(project, site):
+    """Start a crawl in which a task and a plain callback fail, and that stays alive; return it."""
+    project.write(BROKEN.replace("FACTOR", "0"))
+    process = project.start("crawl", "s")
+    until(lambda: project.rows("SELECT count(*) FROM failures") == [(2,)], project.log)
+    assert site.arrived.wait(60), project.log()
+    return process
+
+
+@pytest.mark.tracebacks("ZeroDivisionError")
+def test_handled_failures_are_not_tried_by_a_worker_of_older_code(project, site):
+    """It is named, leaves the work to the next start, and does not end the run without it."""
+    process = broken(project, site)
+    project.write(BROKEN.replace("FACTOR", "1"))
+
+    handled = project.scrapy("itemgraph", "handle", "--all")
+    explained = project.scrapy("itemgraph", "explain", "A")
+    status = project.scrapy("itemgraph", "status")
+    until(lambda: project.log(process).count("handled with other code") == 2, project.log)
+    site.may_answer.set()
+    process.wait(60)
+
+    assert "2 handled; they may run again" in handled.output
+    assert handled.output.count(f"(process {process.pid} on ") == 2
+    assert "runs older code of of_task, and takes none of its work" in handled.output
+    assert "leaves it alone, for it runs older code: restart it" in explained.output
+    assert "of_task, parse" in status.output
+    assert project.rows("SELECT count(*) FROM failures") == [(2,)]
+    assert project.rows("SELECT run_finished_at FROM crawls") == [(None,)]
+
+    again = project.crawl()
+
+    assert again.stats["reason"] == "finished", again.log
+    assert project.rows("SELECT count(*), max(run) FROM crawls") == [(1, 1)]
+    assert project.rows("SELECT count(*) FROM failures WHERE handled_at IS NULL") == [(0,)]
+    assert project.rows("SELECT count(*) FROM work") == [(0,)]
+
+
+@pytest.mark.tracebacks("ZeroDivisionError")
+@pytest.mark.parametrize("how", ["unchanged", "any code"])
+def test_handled_failures_are_tried_at_once(project, site, how):
+    """By the worker that runs: where its code is what is on disk, or whatever its code is."""
+    broken(project, site)
+    options = ()
+    if how == "any code":
+        project.write(BROKEN.replace("FACTOR", "1"))
+        project.scrapy("itemgraph", "handle", "--task", "parse")  # which it takes back
+        options = ("--any-code",)
+
+    handled = project.scrapy("itemgraph", "handle", "--all", *options)
+
+    assert "older code" not in handled.output
+    tried = "SELECT count(*) FROM attempts WHERE outcome = 'failed'"
+    until(lambda: project.rows(tried) == [(4,)], project.log)
+    site.may_answer.set()

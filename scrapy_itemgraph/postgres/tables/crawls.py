@@ -109,6 +109,13 @@ tasks = Table(
     Column("source", Uuid, comment="a digest of the code that runs; null: not at hand"),
     moment("source_changed_at"),
     Column(
+        "left_by",
+        ARRAY(Integer),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="workers of older code, which leave its work alone",
+    ),
+    Column(
         "limit_ids",
         ARRAY(Integer),
         nullable=False,
@@ -189,6 +196,13 @@ workers = Table(
     moment("seen_at", now=True),
     Column("memory", BigInteger, comment="bytes that its process has, when it was seen last"),
     Column("code", Text, comment="the version of its code: of its egg, or a digest"),
+    Column(
+        "sources",
+        JSON,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="of its tasks, by name: digests of the code that it runs",
+    ),
     sayable("started_at", "locked_at", "lease_until", "stopped_at", "seen_at"),
     Index("workers_living_idx", "crawl_id", postgresql_where=text("stopped_at IS NULL")),
 )

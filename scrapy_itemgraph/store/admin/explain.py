@@ -50,6 +50,9 @@ FACTS = text(f"""
             SELECT FROM sweeps v JOIN tags g ON g.tag_name = ANY (v.tags)
             WHERE v.crawl_id = t.crawl_id AND g.item_id = :item
                 AND v.after_item_id < :item) AS awaits_sweep,
+        ARRAY(SELECT format('worker %s (process %s on %s)', x.id, x.process_id, x.host)
+            FROM workers x
+            WHERE x.id = ANY (t.left_by) AND x.stopped_at IS NULL ORDER BY x.id) AS left_by,
         clock_timestamp() AS now
     FROM tasks t
     LEFT JOIN results r ON r.task_id = t.id AND r.item_id = :item
@@ -120,6 +123,7 @@ class _Facts(NamedTuple):
     failure_id: int | None
     error: dict[str, Any] | None
     awaits_sweep: bool
+    left_by: list[str]
     now: datetime
 
     @property
@@ -284,6 +288,8 @@ def _against_claiming(row: _Facts, open_failures: int) -> Iterator[str]:
         )
     if not row.is_enabled:
         yield f"the task is disabled; scrapy itemgraph enable {row.task}"
+    for worker in row.left_by:
+        yield f"{worker} leaves it alone, for it runs older code: restart it"
     if row.max_failures is not None and open_failures >= row.max_failures:
         yield (
             f"the task is stopped by {counts.shown(open_failures)} open failures "

@@ -68,7 +68,9 @@ WORKERS = text("""
     SELECT id, spider, host, process_id, job, started_at, lease_until,
         lease_until < clock_timestamp() AS is_late,
         (SELECT count(*) FROM work w
-            WHERE w.worker_id = workers.id AND w.token IS NOT NULL) AS claims
+            WHERE w.worker_id = workers.id AND w.token IS NOT NULL) AS claims,
+        ARRAY(SELECT t.name FROM tasks t
+            WHERE t.crawl_id = :crawl AND workers.id = ANY (t.left_by) ORDER BY 1) AS leaves
     FROM workers WHERE crawl_id = :crawl AND stopped_at IS NULL ORDER BY id
 """)
 NEXT_DUE = text("""

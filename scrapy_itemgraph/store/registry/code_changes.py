@@ -1,17 +1,19 @@
-"""Changes of the code that tasks run: which results were made before."""
+"""Changes of the code that tasks run: which results were made before, and who runs it still."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.tasks import Outdated
-from scrapy_itemgraph.store.sql_conditions import IS_FRESH
+from scrapy_itemgraph.store.columns import columns, typed
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_FRESH
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -37,7 +39,61 @@ OLD_RESULTS = text(f"""
     ORDER BY t.name
 """)  # noqa: S608 - our own conditions
 
+SAVE_SOURCES = text("""
+    UPDATE workers SET sources = CAST(:sources AS json) WHERE id = :worker
+""")
+
+# Tasks with open failures: of one number, of a task, or of all; then also those that are left.
+FAILED_TASKS = text("""
+    SELECT t.id, t.name, t.spider FROM tasks t
+    WHERE t.crawl_id = :crawl AND (CAST(:task AS text) IS NULL OR t.name = :task)
+        AND (CAST(:failure AS bigint) IS NULL AND t.left_by <> '{}'
+            OR EXISTS (SELECT FROM failures f WHERE f.task_id = t.id AND f.handled_at IS NULL
+                AND (CAST(:failure AS bigint) IS NULL OR f.id = :failure)))
+    ORDER BY t.name
+""")
+
+OLDER = text(f"""
+    SELECT w.id AS worker, w.host, w.process_id, disk.task_id, t.name AS task
+    FROM unnest(CAST(:tasks AS int[]), CAST(:sources AS text[])) AS disk(task_id, source)
+    JOIN tasks t ON t.id = disk.task_id
+    JOIN workers w ON w.crawl_id = t.crawl_id AND w.stopped_at IS NULL AND NOT {IS_DEAD}
+    WHERE w.sources ->> t.name <> disk.source
+    ORDER BY w.id, t.name
+""")  # noqa: S608 - our own condition
+
+LEAVE = text("""
+    UPDATE tasks t SET left_by = ARRAY(
+        SELECT o.worker FROM unnest(CAST(:tasks AS int[]), CAST(:workers AS int[]))
+            AS o(task_id, worker)
+        WHERE o.task_id = t.id ORDER BY o.worker)
+    WHERE t.id = ANY (CAST(:all AS int[]))
+""")
+
+GO_ON_LEAVING = text("""
+    UPDATE tasks SET left_by = left_by || CAST(:worker AS int)
+    WHERE crawl_id = :crawl AND name = ANY (CAST(:tasks AS text[]))
+""")
+
 FORGET = text("UPDATE tasks SET source_changed_at = NULL WHERE id = ANY (CAST(:tasks AS int[]))")
+
+
+class FailedTask(NamedTuple):
+    """A task that has open failures: its number, its name, and its spider's."""
+
+    id: int
+    name: str
+    spider: str
+
+
+class OlderWorker(NamedTuple):
+    """A worker that lives and runs other code of a task than is on disk."""
+
+    worker: int
+    host: str
+    process_id: int
+    task_id: int
+    task: str
 
 
 def note(connection: Connection, digests: Mapping[int, uuid.UUID]) -> list[Outdated]:
@@ -58,3 +114,40 @@ def note(connection: Connection, digests: Mapping[int, uuid.UUID]) -> list[Outda
         for row in rows
         if row.made
     ]
+
+
+def save_sources(connection: Connection, worker_id: int, sources: Mapping[str, uuid.UUID]) -> None:
+    """Note which code a worker runs, by the names of tasks."""
+    given = {"worker": worker_id, "sources": json.dumps(sources, default=str)}
+    connection.execute(SAVE_SOURCES, given)
+
+
+def failed_tasks(
+    connection: Connection, crawl_id: int, *, task: str | None, failure: int | None
+) -> list[FailedTask]:
+    """Return the tasks that have open failures: of one number, of a task, or of all the crawl."""
+    given = {"crawl": crawl_id, "task": task, "failure": failure}
+    return typed(connection.execute(FAILED_TASKS, given), FailedTask)
+
+
+def leave(
+    connection: Connection, tasks: Sequence[int], sources: Mapping[int, uuid.UUID]
+) -> list[OlderWorker]:
+    """Have living workers of other code than `sources` leave these tasks' work alone; return them.
+
+    Of tasks without a source no worker does any more.
+    """
+    given = {"tasks": list(sources), "sources": [str(one) for one in sources.values()]}
+    found = typed(connection.execute(OLDER, given), OlderWorker)
+    which = columns(found, tasks="task_id", workers="worker")
+    connection.execute(LEAVE, {**which, "all": list(tasks)})
+    return found
+
+
+def go_on_leaving(
+    connection: Connection, crawl_id: int, worker_id: int, tasks: Collection[str]
+) -> None:
+    """Have a worker leave tasks alone that it left before, under another number."""
+    if tasks:
+        given = {"crawl": crawl_id, "worker": worker_id, "tasks": list(tasks)}
+        connection.execute(GO_ON_LEAVING, given)

@@ -56,6 +56,11 @@ FINISH = text(f"""
             AND (NOT w.has_started OR EXISTS (
                 SELECT FROM work c WHERE c.worker_id = w.id AND c.token IS NOT NULL))
             AND NOT {IS_DEAD})
+        AND NOT EXISTS (
+            SELECT FROM tasks t JOIN kinds k ON k.task_id = t.id
+            JOIN work x ON x.crawl_id = :crawl AND x.kind_id = k.id
+            WHERE t.crawl_id = :crawl AND t.left_by && ARRAY(
+                SELECT o.id FROM workers o WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL))
 """)  # noqa: S608
 
 # Of a queue: its slot is not blocked by a person. What a site asked for is waited for, unless that
@@ -129,7 +134,8 @@ def join(connection: Connection, crawl_id: int) -> Run:
 def finish(connection: Connection, crawl_id: int, run_started_at: datetime) -> None:
     """Note that a run is over: the next start begins another.
 
-    While a worker is in `start()`, or has claims that others know nothing of, it is not over.
+    While a worker is in `start()`, or has claims that others know nothing of, it is not over; nor
+    where one left work to others of newer code.
     """
     connection.execute(FINISH, {"crawl": crawl_id, "run": run_started_at})
 

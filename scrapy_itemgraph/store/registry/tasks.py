@@ -77,11 +77,11 @@ HAS_RESULTS = text("""
 SET_ENABLED = text("UPDATE tasks SET is_enabled = :enabled WHERE id = :task")
 
 
-REDEFINED = text("""
-    SELECT t.name FROM unnest(CAST(:tasks AS int[]), CAST(:definitions AS uuid[]))
-        AS mine(task_id, definition)
+OUTDATED = text("""
+    SELECT t.name, :worker = ANY (t.left_by) AS is_left
+    FROM unnest(CAST(:tasks AS int[]), CAST(:definitions AS uuid[])) AS mine(task_id, definition)
     JOIN tasks t ON t.id = mine.task_id
-    WHERE t.definition <> mine.definition OR NOT t.is_registered
+    WHERE t.definition <> mine.definition OR NOT t.is_registered OR :worker = ANY (t.left_by)
 """)
 
 
@@ -351,8 +351,15 @@ def _unregister(connection: Connection, crawl_id: int, row: KnownTask) -> None:
     open_sweep(connection, crawl_id, row.id)
 
 
-def redefined(connection: Connection, tasks: Mapping[int, RegisteredTask]) -> set[str]:
-    """Return the names of tasks that a later start declares otherwise than this worker."""
+def outdated(
+    connection: Connection, worker_id: int, tasks: Mapping[int, RegisteredTask]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of tasks that this worker leaves to others.
+
+    Those that a later start declares otherwise, and those of which there is newer code.
+    """
     definitions = [one.definition for one in tasks.values()]
-    given = {"tasks": list(tasks), "definitions": definitions}
-    return set(connection.execute(REDEFINED, given).scalars())
+    given = {"worker": worker_id, "tasks": list(tasks), "definitions": definitions}
+    rows = connection.execute(OUTDATED, given).all()
+    left = frozenset(row.name for row in rows if row.is_left)
+    return frozenset(row.name for row in rows) - left, left

@@ -40,6 +40,7 @@ class Upkeep:
     due: int = 0
     is_sweeping: bool | None = None
     redefined: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
 
 
 def keep_up(
@@ -72,7 +73,9 @@ def keep_up(
         if due := timers.stage_results(connection, crawl_id, moment):
             return Upkeep(next_step=SWEEP, taken_over=taken, due=due)
     is_sweeping = sweeps.sweep(connection, crawl_id)
-    redefined = frozenset(tasks.redefined(connection, registered))
+    redefined, left = tasks.outdated(connection, worker_id, registered)
     if told is not None:
         tallies.add(connection, crawl_id, told)
-    return Upkeep(next_step=DONE, taken_over=taken, is_sweeping=is_sweeping, redefined=redefined)
+    return Upkeep(
+        next_step=DONE, taken_over=taken, is_sweeping=is_sweeping, redefined=redefined, left=left
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
@@ -22,7 +24,7 @@ from scrapy_itemgraph.store.worklist import claims
 from scrapy_itemgraph.tools import memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
     from uuid import UUID
 
@@ -87,8 +89,9 @@ class Orphan(NamedTuple):
 
 
 REGISTER_WORKER = text("""
-    INSERT INTO workers (crawl_id, spider, host, process_id, job, code, memory, lease_until)
-    VALUES (:crawl, :spider, :host, :process, :job, :code, :memory,
+    INSERT INTO workers (crawl_id, spider, host, process_id, job, code, sources, memory,
+        lease_until)
+    VALUES (:crawl, :spider, :host, :process, :job, :code, CAST(:sources AS json), :memory,
         clock_timestamp() + CAST(:lease AS interval))
     RETURNING id, started_at
 """)
@@ -188,10 +191,12 @@ def register(
     job: str | None,
     lease: timedelta,
     code: str | None = None,
+    sources: Mapping[str, UUID] = MappingProxyType({}),
 ) -> NewWorker:
-    """Register a running crawl process: this one."""
+    """Register a running crawl process: this one; `sources` are digests of its code by task."""
     given = {"crawl": crawl_id, "spider": spider, "host": host, "process": process_id}
     given |= {"job": job, "code": code, "memory": memory.resident(), "lease": lease}
+    given["sources"] = json.dumps(dict(sources), default=str)
     return NewWorker(*connection.execute(REGISTER_WORKER, given).one())
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.tasks import RegisteredTask
     from scrapy_itemgraph.store.worklist.admission import WorkRow
 
-# What this worker may claim now: kinds of its tasks, declared as it knows them, not stopped.
+# What this worker may claim now: kinds of its tasks, declared as it knows them, not stopped, and
+# not left to others of newer code.
 OPEN_KINDS = text(f"""
     SELECT k.id, k.task_id, k.limit_ids,
         EXISTS (SELECT FROM tasks x WHERE x.crawl_id = :crawl AND x.is_item_exclusive
@@ -36,7 +37,7 @@ OPEN_KINDS = text(f"""
     FROM unnest(CAST(:tasks AS int[]), CAST(:definitions AS uuid[])) AS mine(task_id, definition)
     JOIN tasks t ON t.id = mine.task_id AND t.definition = mine.definition
     JOIN kinds k ON k.task_id = t.id
-    WHERE t.is_enabled AND t.is_registered
+    WHERE t.is_enabled AND t.is_registered AND :worker <> ALL (t.left_by)
         AND (t.max_failures IS NULL OR NOT {IS_STOPPED})
 """)  # noqa: S608 - our own conditions
 
@@ -145,7 +146,7 @@ def claim(
     admission = admission or Admission()
     kinds = [
         kind
-        for kind in open_kinds(connection, crawl_id, tasks)
+        for kind in open_kinds(connection, crawl_id, worker_id, tasks)
         if admission.is_open(kind.task_id, kind.limit_ids)
     ]
     if lives.first() is None:
@@ -178,11 +179,12 @@ def unclaim(connection: Connection, tokens: Sequence[uuid.UUID], worker_id: int)
 
 
 def open_kinds(
-    connection: Connection, crawl_id: int, tasks: Mapping[int, RegisteredTask]
+    connection: Connection, crawl_id: int, worker_id: int, tasks: Mapping[int, RegisteredTask]
 ) -> list[OpenKind]:
     """Return the kinds of work that a worker with these tasks may claim now."""
     definitions = [one.definition for one in tasks.values()]
-    given = {"crawl": crawl_id, "tasks": list(tasks), "definitions": definitions}
+    given = {"crawl": crawl_id, "worker": worker_id, "tasks": list(tasks)}
+    given["definitions"] = definitions
     return typed(connection.execute(OPEN_KINDS, given), OpenKind)
 
 

@@ -43,9 +43,7 @@ class CallbackTasks:
 
     def source_of(self, name: str) -> UUID | None:
         """Return a digest of the code of a task or plain callback, as far as there is one."""
-        declared = self.declared.get(name)
-        method = declared.method if declared else name.removeprefix(tasks.SET_ASIDE)
-        return methods.source_of(self.spider, method)
+        return source_of(self.spider, self.declared, name)
 
     def meet(self, name: str, registered: Collection[str]) -> str:
         """Return the name of a plain callback's task, which will be there at the next commit."""
@@ -64,6 +62,15 @@ class CallbackTasks:
         """Take note that the graph has these tasks now."""
         for task in new:
             self._unregistered.pop(task.name, None)
+
+
+def source_of(
+    spider: Spider | type[Spider], declared: Mapping[str, Task], name: str
+) -> UUID | None:
+    """Return a digest of the code of a spider's task, declared or of a plain callback."""
+    task = declared.get(name)
+    method = task.method if task else name.removeprefix(tasks.SET_ASIDE)
+    return methods.source_of(spider, method)
 
 
 def callback_of(request: Request, spider: Spider) -> Any:

@@ -32,17 +32,19 @@ def errback_names(request: Request, errback: Any, spider: Spider) -> set[str]:
     return {name for name in names if isinstance(name, str)}
 
 
-def source_of(spider: Spider, method: str) -> UUID | None:
+def source_of(spider: Spider | type[Spider], method: str) -> UUID | None:
     """Return a digest of the code that a method runs; None of Scrapy's own, or without source.
 
-    What a `CrawlSpider` does with the pages of its rules is what their callbacks do.
+    What a `CrawlSpider` does with the pages of its rules is what their callbacks do, which of its
+    class alone are not known.
     """
     functions = [getattr(spider, method, None)]
-    if isinstance(spider, CrawlSpider):
-        if getattr(functions[0], "__func__", None) is CrawlSpider._callback:  # noqa: SLF001
+    if issubclass(spider if isinstance(spider, type) else type(spider), CrawlSpider):
+        function = getattr(functions[0], "__func__", functions[0])
+        if function is CrawlSpider._callback:  # noqa: SLF001
             functions = [rule.callback for rule in getattr(spider, "_rules", ())]
         elif method == "parse":
-            functions = [spider.parse_start_url]
+            functions = [getattr(spider, "parse_start_url", None)]
     own = [
         function
         for function in functions

@@ -556,7 +556,7 @@ def test_asking_what_remains_touches_few_rows(million, step, is_idle):
         step.execute(sa.text("UPDATE tasks SET is_enabled = false WHERE name = 'parse'"))
         step.execute(sa.text("UPDATE queues SET is_live = false"))
     engines.hot_path(step)
-    kinds = [kind.id for kind in stored_claims.open_kinds(step, million.id, million.tasks)]
+    kinds = [kind.id for kind in stored_claims.open_kinds(step, million.id, 0, million.tasks)]
 
     with explaining(step) as explained:
         remaining = runs.remaining(step, million.id, kinds=kinds, until=datetime.now(UTC))

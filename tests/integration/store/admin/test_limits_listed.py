@@ -26,7 +26,7 @@ def why(crawl, name="A", task="parse"):
 
 def remaining(crawl):
     """Return what is left of a crawl."""
-    kinds = stored_claims.open_kinds(crawl.connection, crawl.id, crawl.registration.tasks)
+    kinds = stored_claims.open_kinds(crawl.connection, crawl.id, 0, crawl.registration.tasks)
     until = crawl.connection.scalar(engine.NOW)
     numbers = [kind.id for kind in kinds]
     return runs.remaining(crawl.connection, crawl.id, kinds=numbers, until=until)

@@ -48,7 +48,7 @@ def test_a_claim_commits_under_its_own_version(crawl):
 
     assert crawl.result("A").version == "1"
     assert crawl.worklist() == ["A parse"]
-    assert stored_tasks.redefined(crawl.connection, old.tasks) == {"parse"}
+    assert stored_tasks.outdated(crawl.connection, 0, old.tasks) == ({"parse"}, set())
 
 
 def test_an_older_worker_leaves_a_redefined_task_alone(crawl):
