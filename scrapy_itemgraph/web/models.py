@@ -364,6 +364,7 @@ class WorkerState(BaseModel):
     is_dead: bool
     claims: int
     oldest_claim: datetime | None
+    leaves: list[str]
 
 
 class FoundItem(BaseModel):

@@ -33,7 +33,9 @@ REQUESTS = text("""
 WORKERS = text(f"""
     SELECT w.id, w.spider, w.host, w.process_id, w.job, w.code, w.memory, w.started_at, w.seen_at,
         w.lease_until, w.stopped_at, w.reason, w.stopped_at IS NULL AND {IS_DEAD} AS is_dead,
-        held.claims, held.oldest_claim
+        held.claims, held.oldest_claim,
+        ARRAY(SELECT t.name FROM tasks t
+            WHERE t.crawl_id = :crawl AND w.id = ANY (t.left_by) ORDER BY 1) AS leaves
     FROM (
         (SELECT x.* FROM workers x WHERE x.crawl_id = :crawl AND x.stopped_at IS NULL
             ORDER BY x.id LIMIT :limit)
@@ -78,7 +80,8 @@ class LimitMinute(NamedTuple):
 class WorkerState(NamedTuple):
     """A crawl process: where it runs or ran, with what code and memory (bytes), and its claims.
 
-    `is_dead`: it has not said that it stopped, and lives no more.
+    `is_dead`: it has not said that it stopped, and lives no more. `leaves`: tasks whose work it
+    leaves alone, for failures of them were handled with other code.
     """
 
     id: int
@@ -96,6 +99,7 @@ class WorkerState(NamedTuple):
     is_dead: bool
     claims: int
     oldest_claim: datetime | None
+    leaves: list[str]
 
 
 def minutes(connection: Connection, crawl_id: int, period: timedelta) -> list[TaskMinute]:

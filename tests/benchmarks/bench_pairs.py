@@ -1,0 +1,133 @@
+"""The CPU that a page costs in two checkouts of the package, in interleaved pairs, beside A/A.
+
+A checkout is named by its folder, as `git worktree add` makes one. Each crawl is a drop-in spider's
+or a task's on a database of its own; CPU is that of the crawl's process, from `spider_opened` to
+`spider_closed`. The first folder is run twice in each round: what its two runs differ by is noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+import servers
+import sites
+from conftest import new_database
+
+CRAWL = """
+import json, sys, time
+import scrapy
+from scrapy import signals
+from scrapy.crawler import CrawlerProcess
+from scrapy_itemgraph import CreateItem, task
+
+SITE, PAGES, KIND, URL = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+
+
+class Drop(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.began, signals.spider_opened)
+        crawler.signals.connect(spider.ended, signals.spider_closed)
+        return spider
+
+    def began(self):
+        self.cpu = time.process_time()
+
+    def ended(self):
+        pages = self.crawler.stats.get_value("response_received_count")
+        print(json.dumps({"cpu": time.process_time() - self.cpu, "pages": pages}))
+
+    def links(self, response):
+        number = int(response.url.rpartition("/")[2])
+        return [n for n in [*range(number * 5, number * 5 + 5), *range(2, 12)] if n <= PAGES]
+
+    def parse(self, response):
+        for n in self.links(response):
+            yield scrapy.Request(f"{SITE}/page/{n}")
+        yield {"url": response.url}
+
+
+class Tasks(Drop):
+    start_urls = []
+
+    def seeds(self):
+        yield CreateItem("P1", tags=["page"], data={"url": SITE + "/page/1"})
+
+    @task(tags=["page"])
+    def page(self, response, item):
+        for n in self.links(response):
+            yield CreateItem(f"P{n}", tags=["page"], data={"url": f"{SITE}/page/{n}"})
+        yield {"url": response.url}
+
+
+process = CrawlerProcess({
+    "ADDONS": {"scrapy_itemgraph.Addon": 500}, "ITEMGRAPH_DATABASE_URL": URL,
+    "ITEMGRAPH_AUTO_MIGRATE": True, "LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False,
+    "CONCURRENT_REQUESTS": 16, "CONCURRENT_REQUESTS_PER_DOMAIN": 16, "DOWNLOAD_DELAY": 0,
+    "ROBOTSTXT_OBEY": False, "ITEMGRAPH_DEFAULT_TTL": "never",
+})
+process.crawl(Tasks if KIND == "task" else Drop)
+process.start()
+"""
+
+
+def crawl(folder: Path, server: str, site: str, pages: int, kind: str) -> float:
+    """Crawl once with the code of a folder; return microseconds of CPU a page."""
+    with new_database(server) as url, tempfile.TemporaryDirectory() as here:
+        (Path(here) / "crawl.py").write_text(CRAWL)
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore", "crawl.py", site, str(pages), kind, url],
+            cwd=here,
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    found = json.loads(run.stdout.splitlines()[-1])
+    if found["pages"] != pages:
+        raise RuntimeError(f"{found['pages']} pages of {pages}: {run.stderr}")
+    return found["cpu"] / pages * 1e6
+
+
+def main() -> None:
+    """Run the rounds, and print each and their medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--pages", type=int, default=2500)
+    parser.add_argument("--kinds", default="drop-in,task")
+    given = parser.parse_args()
+    with servers.server() as server, sites.site() as site:
+        for kind in given.kinds.split(","):
+            ratios: dict[str, list[float]] = {"A/A": [], "after/before": []}
+            for _ in range(given.pairs):
+                before, after, again = (
+                    crawl(folder.resolve(), server, site.url, given.pages, kind)
+                    for folder in (given.before, given.after, given.before)
+                )
+                ratios["A/A"].append(again / before)
+                ratios["after/before"].append(after / statistics.mean([before, again]))
+                print(f"{kind}: {before:.0f} {after:.0f} {again:.0f} µs a page", flush=True)
+            for name, found in ratios.items():
+                low, middle, high = statistics.quantiles(found, n=4)
+                print(f"{kind}: {name} {middle:.3f} (quartiles {low:.3f} to {high:.3f})")
+
+
+if __name__ == "__main__":
+    main()
