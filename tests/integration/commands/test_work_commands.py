@@ -331,7 +331,7 @@ def test_failures_and_handle(scrapy, crawl):
         (name, "parse", STORED_ERROR) for name in "ABC"
     ]
     assert "ValueError: no price" in human
-    assert one.document == {"handled": 1, "retry": True}
+    assert one.document == {"handled": 1, "retry": True, "left_by": []}
     assert gone.code == 1
     assert "stay held" in held.out
     assert rest.out == "1 handled; they may run again\n"
