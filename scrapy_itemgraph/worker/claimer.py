@@ -251,19 +251,22 @@ class Claimer:
         """Claim what the limits in hand, and those that can be had, let start soon."""
         async with self.limits_lock:
             limiters = self.limiters
+            asked_at, unbegun = time.monotonic(), self.active.unbegun()
+            # As of now: with the answer a limit may have room that the claim passed over.
+            soonest = limiters.soonest_room(unbegun)
             # Beside what runs alone nothing starts, whatever waits.
             budget = ClaimBudget(
                 most=most,
                 alone=alone,
-                rooms=limiters.rooms({} if alone else self.active.unbegun()),
+                rooms=limiters.rooms({} if alone else unbegun),
                 shared=limiters.shared,
                 slot_terms=limiters.slot_terms,
             )
-            asked_at = time.monotonic()
             result = await self.graph.claim(budget, startable_of=self.ready.of_claims)
             limiters.take(result.grants, asked_at)
-        if result.again_in is not None:
-            self._again_in = min(self._again_in, result.again_in)
+        in_hand = max(0.0, soonest - (time.monotonic() - asked_at))
+        waits = (self._again_in, in_hand, result.again_in)
+        self._again_in = min(wait for wait in waits if wait is not None)
         return result.claims
 
     def _begin(self, claim: Claim) -> tuple[Request, Leg] | None:

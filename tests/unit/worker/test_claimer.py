@@ -181,6 +181,23 @@ def test_it_looks_again_when_its_rest_is_over_though_nothing_wakes_it():
     assert 0 < waited <= 0.1
 
 
+def test_a_limit_that_gets_room_while_the_database_is_asked_is_looked_at_again():
+    """It was passed over without room, and has some when nothing was found: no second is lost."""
+
+    async def run() -> list[float]:
+        parts = Parts()
+        work, made = Work(parts), claimer(parts)
+        parts.active.begin().open_leg()
+        made.limiters.soonest_room = lambda _: math.inf if work.asked else 0.2
+        with running(made.run()):
+            await turns(20)
+        return work.waited
+
+    (waited,) = asyncio.run(run())
+
+    assert 0.1 <= waited <= 0.2
+
+
 def test_the_end_is_found_only_after_start_and_with_nothing_under_way():
     """When `start()` has ended, all is committed and the graph has nothing left, it says so."""
 
