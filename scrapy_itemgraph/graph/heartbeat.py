@@ -83,17 +83,17 @@ class Heartbeat:
         worker_id: int,
         lease: timedelta,
         patience: timedelta,
-        replace: Callable[[], Coroutine[Any, Any, int]],
+        replace: Callable[[int], Coroutine[Any, Any, int]],
         renew: Callable[[], Coroutine[Any, Any, bool]],
         watchdog: WorkerWatchdog,
         is_known: bool = False,
     ) -> None:
         """Take the worker's number, and how long the loop may stand still before it counts.
 
-        `replace` is awaited on the loop when the worker had been given up for dead: it registers
-        a new one and returns its number. `renew` is awaited there where there is no session: it
-        renews the lease, and tells whether the worker had not been given up. `watchdog` cuts the
-        connection when an answer was lost on the way, which TCP's keepalives need not notice.
+        `replace` is awaited on the loop when the worker of a number had been given up for dead: it
+        registers a new one and returns its number. `renew` is awaited there where there is no
+        session: it renews the lease, and tells whether the worker had not been given up. `watchdog`
+        cuts the connection when an answer was lost on the way, which TCP's keepalives need not notice.
         `is_known`: the server has answered at this address, and is waited for where it went since.
         """
         plain = urls.normalised(url)
@@ -131,6 +131,7 @@ class Heartbeat:
         self._driver: psycopg.Connection[Any] | None = None
         self._due = 0.0
         self._replacing: Future[int] | None = None
+        self._handover = threading.Lock()  # held while the next number is given or taken
 
     # The loop's
 
@@ -180,7 +181,8 @@ class Heartbeat:
         """Go on for the worker as which this one has been registered anew."""
         replaced: Future[int] = Future()
         replaced.set_result(worker_id)
-        self._replacing = replaced
+        with self._handover:
+            self._replacing = replaced
         self._wake()
 
     def stop(self) -> None:
@@ -376,17 +378,23 @@ class Heartbeat:
             self._is_broken = False
         elif not self._is_stopped and self._started.done():
             self._lives_until = -math.inf
-            replacing = asyncio.run_coroutine_threadsafe(self._replace(), self._loop)
+            with self._handover:
+                # Of numbers that were given before, it returns the last.
+                replacing = asyncio.run_coroutine_threadsafe(
+                    self._replace(self._worker_id), self._loop
+                )
+                self._replacing = replacing
             replacing.add_done_callback(lambda _: self._wake())
-            self._replacing = replacing
 
     def _is_being_replaced(self) -> bool:
         """Whether the new worker's number is not known yet; then it is locked."""
-        if self._replacing is None:
-            return False
-        if not self._replacing.done():
-            return True
-        replaced, self._replacing = self._replacing, None
+        with self._handover:
+            replaced = self._replacing
+            if replaced is None:
+                return False
+            if not replaced.done():
+                return True
+            self._replacing = None
         self._worker_id = replaced.result()
         self._hang_up()
         return False

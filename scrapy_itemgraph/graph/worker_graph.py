@@ -211,12 +211,11 @@ class WorkerGraph(WorkerUpkeep):
         self.limits.learn(registration.limits)
         self.callbacks |= registration.callbacks
 
-    def register_anew(self, connection: Connection) -> None:
+    def register_anew(self, connection: Connection) -> workers.NewWorker:
         """Register tasks and worker in a database that knows neither; see `worker_recovery`."""
         self._take_registration(self._register_tasks(connection))
         self.run = runs.join(connection, self._crawl_id)
-        self._take_worker(self._register_process(connection))
-        self._heartbeat.take_number(self.worker_id)
+        return self._register_process(connection)
 
     def register_missing(self, connection: Connection) -> None:
         """Register plain callbacks and feeds that the database lacks; see `worker_recovery`."""
@@ -268,6 +267,7 @@ class WorkerGraph(WorkerUpkeep):
             await self._heartbeat.start()
         except heartbeat.GivenUpError:
             # The server was away for longer than the lease, and others looked for the dead first.
+            del self._heartbeat
             await self._register_worker()
             await self._begin_to_beat()
             return
@@ -283,8 +283,20 @@ class WorkerGraph(WorkerUpkeep):
             return self._register_process(connection)
 
         worker = await self._call(register)
-        self._take_worker(worker)
+        self.take_worker(worker)
         return worker
+
+    async def _register_in_place_of(self, given_up: int) -> None:
+        """Register a new worker, unless recovery does so first."""
+
+        def register(connection: Connection) -> workers.NewWorker | None:
+            if self.worker_id != given_up:
+                return None
+            return self._register_process(connection)
+
+        worker = await self._call(register)
+        if worker is not None:
+            self.take_worker(worker)
 
     def _register_process(self, connection: Connection) -> workers.NewWorker:
         worker = workers.register(
@@ -301,10 +313,13 @@ class WorkerGraph(WorkerUpkeep):
         code_changes.go_on_leaving(connection, self._crawl_id, worker.id, self._left)
         return worker
 
-    def _take_worker(self, worker: workers.NewWorker) -> None:
+    def take_worker(self, worker: workers.NewWorker) -> None:
+        """Go on as a worker that is committed; of those taken the last has its lease renewed."""
         self.registered_at = worker.started_at
         self.worker_id = self._commits.worker_id = worker.id
         self.sessions.worker_id = self.limits.worker_id = worker.id
+        if hasattr(self, "_heartbeat"):
+            self._heartbeat.take_number(worker.id)
 
     async def seed(self, operations: Sequence[Operation]) -> tuple[Note, ...]:
         """Apply checked operations in one transaction of their own.
@@ -517,15 +532,15 @@ class WorkerGraph(WorkerUpkeep):
     async def _renew_lease(self) -> bool:
         return await self._transactions.once(workers.heartbeat, self.worker_id, self.settings.lease)
 
-    async def _replace_worker(self) -> int:
-        """Register anew who was given up for dead; returns its number."""
+    async def _replace_worker(self, given_up: int) -> int:
+        """Register anew who was given up for dead under a number; return its number now."""
         await self._call(lambda _: None)  # on another server that may be done
-        if self.worker_id != self._heartbeat.worker_id:
+        if self.worker_id != given_up:
             return self.worker_id
         self._on_replaced()
         logger.warning(
             "This worker was given up for dead; it goes on as a new one, and what it was doing "
             "is done by others"
         )
-        await self._register_worker()
+        await self._register_in_place_of(given_up)
         return self.worker_id

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph.commits import Commits
     from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.store.registry.workers import NewWorker
 
 logger = logs.logger(__name__)
 
@@ -51,8 +52,11 @@ class Registered(Protocol):
     is_start_told: bool
     registered_at: datetime
 
-    def register_anew(self, connection: Connection) -> None:
+    def register_anew(self, connection: Connection) -> NewWorker:
         """Register tasks and worker in a database that knows neither."""
+
+    def take_worker(self, worker: NewWorker) -> None:
+        """Go on as a worker that was registered, once that is committed."""
 
     def register_missing(self, connection: Connection) -> None:
         """Register plain callbacks and feeds that the database lacks."""
@@ -107,7 +111,7 @@ class WorkerRecovery:
         await run(self._look, hot=True)
         if not found.has_worker:
             found.is_back, found.has_start = True, False
-            await run(self._registered.register_anew)
+            self._registered.take_worker(await run(self._registered.register_anew))
         await run(self._registered.register_missing)
         if self.memory is not None:
             known = self.memory.limits()

@@ -450,6 +450,53 @@ def test_a_worker_given_up_for_dead_goes_on_as_a_new_one(crawl, database):
     assert crawl.attempts() == ["stalled", "ok"]  # its lock was held
 
 
+@pytest.mark.parametrize("when", ["before", "while it waits", "after its own"])
+def test_a_worker_that_is_registered_twice_goes_on_as_one(crawl, database, when):
+    """Recovery may register it while its heartbeat does: it claims as whose lease is renewed."""
+
+    async def run() -> None:
+        async with opened(database, lease=timedelta(seconds=0.6)) as graph:
+            call, replace = graph._call, graph._replace_worker
+            is_done = False
+
+            async def recover() -> None:
+                nonlocal is_done
+                if not is_done:
+                    is_done = True
+                    graph.take_worker(await call(graph.register_anew))
+
+            async def beside(function, *args, **kwargs):
+                is_own = getattr(function, "__name__", "") == "register"
+                if is_own and when == "while it waits":
+                    await recover()
+                answer = await call(function, *args, **kwargs)
+                if is_own and when == "after its own":
+                    await recover()
+                return answer
+
+            async def replaced(given_up: int) -> int:
+                graph._call = beside
+                if when == "before":
+                    await recover()
+                    await until_async(lambda: graph._heartbeat.worker_id == graph.worker_id)
+                return await replace(given_up)
+
+            graph._heartbeat._replace = replaced
+            before = graph.worker_id
+            crawl.rows(
+                "UPDATE workers SET stopped_at = now() WHERE id = :worker RETURNING id",
+                worker=before,
+            )
+            await until_async(lambda: is_done and graph.lives)
+            await asyncio.sleep(2.0)  # three leases: who is not renewed is dead
+
+            assert graph._heartbeat.worker_id == graph.worker_id != before
+            assert graph.lives
+            assert len(await claimed(graph, 1)) == 1
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
 def test_a_lost_lock_is_taken_again(crawl, database):
     """A worker whose lock's connection broke takes the lock again and stays who it is."""
 
