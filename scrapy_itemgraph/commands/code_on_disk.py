@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from scrapy.spiderloader import get_spider_loader
 
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.worker.spider import callbacks
+from scrapy_itemgraph.worker.spider import callbacks, methods
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,21 +20,32 @@ if TYPE_CHECKING:
 Sources: TypeAlias = "Callable[[str, str], UUID | None]"
 
 
-def unknown(_settings: BaseSettings) -> Sources:
-    """Return what takes the code of no task to be known here."""
-    return lambda _spider, _task: None
+def sources(settings: BaseSettings, note: Callable[[str], None]) -> Sources:
+    """Return what gives the digest of the code of a spider's task; None where it is not here.
 
+    Where the code cannot be loaded that is said by `note`, and no task's is here.
+    """
 
-def sources(settings: BaseSettings) -> Sources:
-    """Return what gives the digest of the code of a spider's task; None where it is not here."""
-    loader: Any = get_spider_loader(settings)
-    known = set(loader.list())
-    declared = cache(tasks.discover)
+    @cache
+    def loader() -> Any:
+        return get_spider_loader(settings)
+
+    @cache
+    def loaded(spider: str) -> Any:
+        try:
+            spider_class = loader().load(spider) if spider in loader().list() else None
+            return None if spider_class is None else (spider_class, tasks.discover(spider_class))
+        except Exception as error:  # noqa: BLE001 - the modules are the user's, and run now
+            note(
+                f"the spider {spider} cannot be loaded here, so that workers of older code are "
+                f"not told from others: {type(error).__name__}: {error}"
+            )
+            return None
 
     def source_of(spider: str, task: str) -> UUID | None:
-        if spider not in known:
+        if (found := loaded(spider)) is None:
             return None
-        spider_class = loader.load(spider)
-        return callbacks.source_of(spider_class, declared(spider_class), task)
+        spider_class, declared = found
+        return methods.source_of(spider_class, callbacks.method_of(declared, task))
 
     return source_of

@@ -119,11 +119,12 @@ def handle(call: Call) -> None:
     if (given.failure is not None) + (given.task is not None) + given.all != 1:
         raise UsageError("give one of FAILURE, --task TASK and --all")
     retry = not given.no_retry
-    sources = code_on_disk.unknown if given.any_code else code_on_disk.sources
+    source_of = None
+    if not given.any_code:
+        source_of = code_on_disk.sources(call.scrapy_settings, call.note)
     with call.graph() as graph:
         older = []
         if retry:
-            source_of = sources(call.scrapy_settings)
             older = graph.leave_to_newer(source_of, failure=given.failure, task=given.task)
         handled = graph.handle(given.failure, task=given.task, retry=retry)
     then = "they may run again" if retry else "they stay held"

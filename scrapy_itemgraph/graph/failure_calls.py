@@ -95,28 +95,28 @@ class FailureCalls(Calls):
 
     def leave_to_newer(
         self,
-        source_of: Callable[[str, str], UUID | None],
+        source_of: Callable[[str, str], UUID | None] | None,
         *,
         failure: int | None = None,
         task: str | None = None,
     ) -> list[code_changes.OlderWorker]:
         """Have workers leave the work of tasks with open failures alone whose code is older.
 
-        `source_of` returns the digest of the code that a spider's task runs now, None if it is not
-        known: then all workers take its work. Return those that leave it, until they are restarted.
+        `source_of` returns the digest of the code that a spider's task is to run, None if it is not
+        known: then all is left as it is. Without it every worker takes the work. Return those that
+        leave it, until they are restarted.
         """
 
         def failed(connection: Connection, crawl_id: int) -> list[code_changes.FailedTask]:
             return code_changes.failed_tasks(connection, crawl_id, task=task, failure=failure)
 
         found = self._of_known(task, failed)
+        if source_of is None:
+            self._call(lambda connection: code_changes.leave_none(connection, found))
+            return []
         sources = {one.id: source_of(one.spider, one.name) for one in found}
         known = {number: source for number, source in sources.items() if source is not None}
-
-        def leave(connection: Connection) -> list[code_changes.OlderWorker]:
-            return code_changes.leave(connection, list(sources), known)
-
-        return self._call(leave) if sources else []
+        return self._call(lambda connection: code_changes.leave(connection, known))
 
     def unhandle(
         self,

@@ -93,8 +93,9 @@ class Heartbeat:
         `replace` is awaited on the loop when the worker of a number had been given up for dead: it
         registers a new one and returns its number. `renew` is awaited there where there is no
         session: it renews the lease, and tells whether the worker had not been given up. `watchdog`
-        cuts the connection when an answer was lost on the way, which TCP's keepalives need not notice.
-        `is_known`: the server has answered at this address, and is waited for where it went since.
+        cuts the connection when an answer was lost on the way, which TCP's keepalives need not
+        notice. `is_known`: the server has answered at this address, and is waited for where it went
+        since.
         """
         plain = urls.normalised(url)
         self._url = plain.update_query_dict(

@@ -119,7 +119,7 @@ class Claimer:
     claimed: int = 0
     has_said_idle: bool = False
     _is_dry: bool = False
-    _again_in: float = math.inf
+    _again_at: float = math.inf  # a moment of time.monotonic
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _turn: _Turn = field(default_factory=_Turn)
 
@@ -150,7 +150,10 @@ class Claimer:
             if await self._claim_suspect() or await self._claim():
                 continue
             timeout = await self._look_for_end()
-            await self._pause(min(timeout, max(_SOON, self._again_in), self._rest() or math.inf))
+            again_in = max(_SOON, self._again_at - time.monotonic())
+            await self._pause(min(timeout, again_in, self._rest() or math.inf))
+            if self._again_at <= time.monotonic():
+                self._again_at = math.inf
 
     # Claims
 
@@ -182,7 +185,7 @@ class Claimer:
         room = self._room()
         if room <= 0 or self._rest():
             return False
-        self._again_in = math.inf
+        self._again_at = math.inf
         claims = await self._take(room)
         self._is_dry = not claims
         ran_dry = not self.ready and len(claims) == room
@@ -210,8 +213,7 @@ class Claimer:
         unbegun = self.active.unbegun()
         if self.limiters.lacks(unbegun):
             self.limiters.wanted.set()
-        in_hand = self.limiters.soonest_room(unbegun)
-        self._again_in = min(self._again_in, in_hand)
+        self._look_again(self.limiters.soonest_room(unbegun))
 
     # Suspects
 
@@ -264,10 +266,14 @@ class Claimer:
             )
             result = await self.graph.claim(budget, startable_of=self.ready.of_claims)
             limiters.take(result.grants, asked_at)
-        in_hand = max(0.0, soonest - (time.monotonic() - asked_at))
-        waits = (self._again_in, in_hand, result.again_in)
-        self._again_in = min(wait for wait in waits if wait is not None)
+        self._look_again(asked_at + soonest - time.monotonic())
+        if result.again_in is not None:
+            self._look_again(result.again_in)
         return result.claims
+
+    def _look_again(self, seconds: float) -> None:
+        """Look again after so many seconds at the latest."""
+        self._again_at = min(self._again_at, time.monotonic() + seconds)
 
     def _begin(self, claim: Claim) -> tuple[Request, Leg] | None:
         """Build the request of a claim; None if its execution is over before it began.
@@ -289,6 +295,7 @@ class Claimer:
                     claim, self.graph, keep_logs=self.settings.keep_logs
                 )
                 request = request_builder.build_request(self.spider, task, execution.item)
+                request_legs.put(request, leg)  # or the next item might get the same object
             local_slots.slot_of(request)  # which some URLs do not have
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
             self._spoil(leg, error, item_names.page_of(claim.item.data)[0] or "")
@@ -335,7 +342,6 @@ class Claimer:
         if task is not None and task.autothrottle is False:
             request.meta.setdefault("autothrottle_dont_adjust_delay", True)
         request.meta["dont_retry"] = True
-        request_legs.put(request, leg)
         assert self.crawler.engine is not None
         self.crawler.engine.crawl(request)
         if leg.state is LegState.OFFERED:

@@ -159,6 +159,86 @@ def test_handled_failures_are_not_tried_by_a_worker_of_older_code(project, site)
     assert project.rows("SELECT count(*) FROM work") == [(0,)]
 
 
+LATE = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/gate"]
+
+    def parse(self, response):
+        yield scrapy.Request(SITE + "/page/late", self.late)
+
+    def late(self, response):
+        yield {"n": 1 / (FACTOR)}
+"""
+
+
+@pytest.mark.tracebacks("ZeroDivisionError")
+def test_a_callback_that_is_met_after_its_edit_runs_the_code_of_before(project, site):
+    """What a worker runs is what it loaded, and not what stands in the file by then."""
+    waits = 'ITEMGRAPH_IDLE = "wait"\n'
+    project.write(LATE.replace("FACTOR", "0"), waits)
+    project.start("crawl", "s")
+    assert site.arrived.wait(60)
+    project.write(LATE.replace("FACTOR", "1"), waits)
+    site.may_answer.set()
+    until(lambda: project.rows("SELECT count(*) FROM failures") == [(1,)], project.log)
+
+    handled = project.scrapy("itemgraph", "handle", "--all")
+
+    assert "runs older code of late" in handled.output
+
+
+@pytest.mark.tracebacks("ZeroDivisionError")
+def test_code_that_is_not_here_changes_nothing(project, site):
+    """Who handles without it, or with what cannot be loaded, lets no worker back, and bars none."""
+    broken(project, site)
+    project.write(BROKEN.replace("FACTOR", "1"))
+    project.scrapy("itemgraph", "handle", "--task", "parse")
+    project.write("")
+
+    elsewhere = project.scrapy("itemgraph", "handle", "--all")
+    project.write("import no_such_module\n")
+    unloadable = project.scrapy("itemgraph", "handle", "--all")
+    site.may_answer.set()
+
+    assert "1 handled" in elsewhere.output
+    assert "older code" not in elsewhere.output
+    assert unloadable.code == 0
+    assert "cannot be loaded here" in unloadable.log + unloadable.output
+    left = project.rows("SELECT name, cardinality(left_by) FROM tasks ORDER BY name")
+    assert left == [("of_task", 0), ("parse", 1)]
+
+
+OWN = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/plain", SITE + "/gate"]
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.parse = self.parse_page
+
+    def parse_page(self, response):
+        if "plain" in response.url:
+            yield {"n": 1 / 0}
+"""
+
+
+@pytest.mark.tracebacks("ZeroDivisionError")
+def test_a_callback_of_the_instance_is_never_older_code(project, site):
+    """What a spider sets on itself cannot be compared with its class."""
+    project.write(OWN)
+    project.start("crawl", "s")
+    until(lambda: project.rows("SELECT count(*) FROM failures") == [(1,)], project.log)
+    assert site.arrived.wait(60)
+
+    handled = project.scrapy("itemgraph", "handle", "--all")
+    site.may_answer.set()
+
+    assert "1 handled" in handled.output
+    assert "older code" not in handled.output
+
+
 @pytest.mark.tracebacks("ZeroDivisionError")
 @pytest.mark.parametrize("how", ["unchanged", "any code"])
 def test_handled_failures_are_tried_at_once(project, site, how):

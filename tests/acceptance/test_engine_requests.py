@@ -186,3 +186,64 @@ def test_nothing_of_ours_shows_on_a_request(project, order):
     assert {item["by"] for item in scraped(project) if "missed" in item} == {"missed"}
     seen = {name.removeprefix("seen/") for name in run.stats if name.startswith("seen/")}
     assert len(seen) == 9, seen
+
+
+CHANGING = """
+class S(scrapy.Spider):
+    name = "s"
+    custom_settings = {"RETRY_ENABLED": False}
+
+    async def start(self):
+        yield scrapy.Request("http://127.0.0.1:1/", self.parse, errback=self.first)
+
+    def parse(self, response):
+        pass
+
+    def first(self, failure):
+        request = failure.request
+        request.errback = self.second
+        request.dont_filter = True
+        return [request]
+
+    def second(self, failure):
+        self.crawler.stats.inc_value("second")
+"""
+
+
+def test_an_errback_may_change_the_request_s_errback(project):
+    """What it yields has the one that it set."""
+    project.write(CHANGING)
+
+    run = project.crawl()
+
+    assert run.stats["second"] == 1, run.log
+    assert run.stats["downloader/request_count"] == 2
+
+
+SHARED = """
+class S(scrapy.Spider):
+    name = "s"
+    shared = scrapy.Request(SITE + "/page/shared", dont_filter=True)
+
+    def seeds(self):
+        for name in "ABC":
+            yield seed(name)
+
+    @task(tags=["page"], request="the_request")
+    def page(self, response, item):
+        yield UpdateData({"done": True})
+
+    def the_request(self, item):
+        return self.shared
+"""
+
+
+def test_one_request_object_may_serve_several_items(project):
+    """Each item gets a request of its own, though request= returns the same one."""
+    project.write(SHARED)
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "finished", run.log
+    assert [data["done"] for data in project.data().values()] == [True] * 3
+    assert "itemgraph/legs_forgotten" not in run.stats

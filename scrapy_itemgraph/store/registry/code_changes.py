@@ -130,17 +130,24 @@ def failed_tasks(
     return typed(connection.execute(FAILED_TASKS, given), FailedTask)
 
 
-def leave(
-    connection: Connection, tasks: Sequence[int], sources: Mapping[int, uuid.UUID]
-) -> list[OlderWorker]:
-    """Have living workers of other code than `sources` leave these tasks' work alone; return them.
+def leave_none(connection: Connection, tasks: Sequence[FailedTask]) -> None:
+    """Let every worker take the work of tasks."""
+    none: list[int] = []
+    given = {"tasks": none, "workers": none, "all": [one.id for one in tasks]}
+    connection.execute(LEAVE, given)
 
-    Of tasks without a source no worker does any more.
+
+def leave(connection: Connection, sources: Mapping[int, uuid.UUID]) -> list[OlderWorker]:
+    """Have living workers of other code leave the work of tasks alone; return them.
+
+    `sources` are digests of the code that these tasks are to run, by their numbers.
     """
+    if not sources:
+        return []
     given = {"tasks": list(sources), "sources": [str(one) for one in sources.values()]}
     found = typed(connection.execute(OLDER, given), OlderWorker)
     which = columns(found, tasks="task_id", workers="worker")
-    connection.execute(LEAVE, {**which, "all": list(tasks)})
+    connection.execute(LEAVE, {**which, "all": list(sources)})
     return found
 
 

@@ -31,6 +31,10 @@ class CallbackTasks:
     declared: Mapping[str, Task]  # the spider's own, by name
     options: Mapping[str, Mapping[str, Any]]  # ITEMGRAPH_CALLBACKS
     _unregistered: dict[str, Task] = field(default_factory=dict)
+    _sources: Mapping[str, UUID] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sources = methods.sources_of(self.spider)
 
     def task_of(self, name: str) -> Task:
         """Return the task of a plain callback."""
@@ -43,7 +47,7 @@ class CallbackTasks:
 
     def source_of(self, name: str) -> UUID | None:
         """Return a digest of the code of a task or plain callback, as far as there is one."""
-        return source_of(self.spider, self.declared, name)
+        return self._sources.get(method_of(self.declared, name))
 
     def meet(self, name: str, registered: Collection[str]) -> str:
         """Return the name of a plain callback's task, which will be there at the next commit."""
@@ -64,13 +68,10 @@ class CallbackTasks:
             self._unregistered.pop(task.name, None)
 
 
-def source_of(
-    spider: Spider | type[Spider], declared: Mapping[str, Task], name: str
-) -> UUID | None:
-    """Return a digest of the code of a spider's task, declared or of a plain callback."""
+def method_of(declared: Mapping[str, Task], name: str) -> str:
+    """Return the name of the method of a task, declared or of a plain callback."""
     task = declared.get(name)
-    method = task.method if task else name.removeprefix(tasks.SET_ASIDE)
-    return methods.source_of(spider, method)
+    return task.method if task else name.removeprefix(tasks.SET_ASIDE)
 
 
 def callback_of(request: Request, spider: Spider) -> Any:

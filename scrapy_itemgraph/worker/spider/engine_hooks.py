@@ -166,4 +166,5 @@ def _called_instead(request: Request, name: str, stand_in: Callable[..., Any]) -
     try:
         yield
     finally:
-        setattr(request, name, own)
+        if getattr(request, name) is called:
+            setattr(request, name, own)

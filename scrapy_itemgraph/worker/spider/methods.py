@@ -38,6 +38,8 @@ def source_of(spider: Spider | type[Spider], method: str) -> UUID | None:
     What a `CrawlSpider` does with the pages of its rules is what their callbacks do, which of its
     class alone are not known.
     """
+    if method in getattr(spider, "__dict__", ()) and not isinstance(spider, type):
+        return None  # of this instance alone
     functions = [getattr(spider, method, None)]
     if issubclass(spider if isinstance(spider, type) else type(spider), CrawlSpider):
         function = getattr(functions[0], "__func__", functions[0])
@@ -52,6 +54,18 @@ def source_of(spider: Spider | type[Spider], method: str) -> UUID | None:
         and str(getattr(function, "__module__", "")).partition(".")[0] != "scrapy"
     ]
     return code_digests.digest(own)
+
+
+def sources_of(spider: Spider) -> dict[str, UUID]:
+    """Return the digests of all methods that the spider's own code has, by name.
+
+    To be called before the files of the code may have changed: the source is read from them.
+    """
+    own = type(spider)
+    names = (name for name in dir(own) if not name.startswith("__"))
+    routines = [name for name in names if inspect.isroutine(inspect.getattr_static(own, name))]
+    found = {name: source_of(spider, name) for name in routines}
+    return {name: source for name, source in found.items() if source is not None}
 
 
 def callback_names(spider_class: type) -> list[str]:

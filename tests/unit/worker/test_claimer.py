@@ -198,6 +198,23 @@ def test_a_limit_that_gets_room_while_the_database_is_asked_is_looked_at_again()
     assert 0.1 <= waited <= 0.2
 
 
+def test_a_moment_that_has_passed_is_waited_for_once():
+    """Where there is no room to claim by then, it does not look again and again."""
+
+    async def run() -> tuple[list[int], float]:
+        parts = Parts()
+        work, made = Work(parts), claimer(parts)
+        parts.active.begin().open_leg()
+        made._is_dry, made._again_at = True, 0.0
+        with running(made.run()):
+            await turns(5)
+            made._wake.set()
+            await turns(20)
+        return work.asked, made._again_at
+
+    assert asyncio.run(run()) == ([], math.inf)
+
+
 def test_the_end_is_found_only_after_start_and_with_nothing_under_way():
     """When `start()` has ended, all is committed and the graph has nothing left, it says so."""
 
