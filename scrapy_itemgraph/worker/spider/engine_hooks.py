@@ -134,8 +134,9 @@ class EngineHooks:
         if isinstance(result, Failure):
             with _called_instead(request, "errback", partial(self.outputs.failed, leg)):
                 return await call(result, request)
-        if leg.is_without_response and result.request is not None:
-            with _called_instead(result.request, "callback", _without_response):
+        asked = result.request
+        if leg.is_without_response and asked is not None and asked.callback is not None:
+            with _called_instead(asked, "callback", _without_response):
                 return await call(result, request)
         return await call(result, request)
 
