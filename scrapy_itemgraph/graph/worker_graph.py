@@ -204,6 +204,7 @@ class WorkerGraph(WorkerUpkeep):
             of_callback=self._of_callback,
             limits_of=self.limits.of_task,
             of_all=self.limits.of_all,
+            outdated=self._outdated,
         )
 
     def _take_registration(self, registration: stored_tasks.Registration) -> None:

@@ -22,7 +22,7 @@ from scrapy_itemgraph.store.registry.sweeps import open_sweep
 from scrapy_itemgraph.store.slots import intern_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from sqlalchemy import Connection
@@ -131,11 +131,13 @@ def register_tasks(
     of_callback: Callable[[str], Task] | None = None,
     limits_of: Callable[[Task], Sequence[Limit]] = lambda _: (),
     of_all: Sequence[Limit] = (),
+    outdated: Collection[str] = (),
 ) -> Registration:
     """Make the tasks in force those that the code declares, and open sweeps for what changed.
 
     `of_callback` returns the task of a plain callback that has had requests, `limits_of` what the
-    work of a task keeps to, `of_all` is what every request keeps to.
+    work of a task keeps to, `of_all` is what every request keeps to. `outdated` are tasks that a
+    later start declared otherwise: what is there of them stays.
 
     Raises:
         ConfigurationError: when the crawl has requests of another spider.
@@ -155,7 +157,8 @@ def register_tasks(
     for one in _dependencies_first(tasks):
         definition = define(one, spider, default_ttl)
         before = known.get(one.name)
-        if before is not None and before.definition == definition and before.is_registered:
+        is_known = before is not None and before.definition == definition and before.is_registered
+        if before is not None and (is_known or one.name in outdated):
             registered[before.id] = RegisteredTask(one.name, one.version, definition)
             continue
         columns = _columns(one, default_ttl, slot_ids)
@@ -173,7 +176,9 @@ def register_tasks(
                 vanished.append(row.name)
     if changed or vanished:
         wake_crawl(connection, crawl_id)
-    declared = {task_id: kept[one.name] for task_id, one in registered.items()}
+    declared = {
+        task_id: kept[one.name] for task_id, one in registered.items() if one.name not in outdated
+    }
     return Registration(
         tasks=registered,
         limits=declared_limits.register(connection, declared, of_all=of_all),

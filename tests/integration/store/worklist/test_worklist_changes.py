@@ -10,6 +10,7 @@ import pytest
 from worklists import claimed
 
 from scrapy_itemgraph import AddTag, CreateItem, RemoveTag, SetTTL, UpdateData
+from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import engine_work
@@ -49,6 +50,25 @@ def test_a_claim_commits_under_its_own_version(crawl):
     assert crawl.result("A").version == "1"
     assert crawl.worklist() == ["A parse"]
     assert stored_tasks.outdated(crawl.connection, 0, old.tasks) == ({"parse"}, set())
+
+
+def test_a_worker_that_is_registered_anew_leaves_what_a_later_start_declared(crawl):
+    """SRAP-12: the latest start wins, also where its database goes back under an older worker."""
+    crawl.register(parse={"tags": ["page"], "version": "2"})
+
+    again = stored_tasks.register_tasks(
+        crawl.connection,
+        crawl.id,
+        crawl.spider,
+        tasks.discover(graphs.spider(**PARSE)),
+        None,
+        outdated={"parse"},
+    )
+
+    (row,) = stored_tasks.known_tasks(crawl.connection, crawl.id)
+    assert row.version == "2"
+    assert {one.version for one in again.tasks.values()} == {"1"}
+    assert stored_tasks.outdated(crawl.connection, 0, again.tasks) == ({"parse"}, set())
 
 
 def test_an_older_worker_leaves_a_redefined_task_alone(crawl):
