@@ -17,8 +17,8 @@ from scrapy.utils.misc import load_object
 from scrapy_itemgraph.downloadermiddlewares import ItemGraphDownloaderMiddleware
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.extensions import ItemGraphExtension
-from scrapy_itemgraph.feeds.exporter import FeedExporter
-from scrapy_itemgraph.feeds.journal_exporter import JournalExporter
+from scrapy_itemgraph.feed_exports.exporter import FeedExporter
+from scrapy_itemgraph.feed_exports.journal_exporter import JournalExporter
 from scrapy_itemgraph.model.rates import LONGEST_GAP
 from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
 from scrapy_itemgraph.scheduler import Scheduler

@@ -14,7 +14,7 @@ from itemadapter import ItemAdapter
 from scrapy.utils.misc import load_object
 
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError, UnstorableError
-from scrapy_itemgraph.model.feeds import Scraped
+from scrapy_itemgraph.model.feed_exports import Scraped
 from scrapy_itemgraph.model.operations import CreateItem, Operation, UpdateData
 from scrapy_itemgraph.serialize import json_values
 from scrapy_itemgraph.worker import worker as workers

@@ -14,7 +14,7 @@ from scrapy import Request
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_itemgraph.commands import printing
-from scrapy_itemgraph.commands.feeds import crawler_of
+from scrapy_itemgraph.commands.feed_exports import crawler_of
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.postgres import data_directory

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
     from scrapy_itemgraph.commands.command import Call
-    from scrapy_itemgraph.graph.connect import Migrated
+    from scrapy_itemgraph.connections.connect import Migrated
 
 ADDON = "scrapy_itemgraph.Addon"
 ADDON_LINE = f'ADDONS = {{"{ADDON}": 500}}'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 
-from scrapy_itemgraph.commands import feeds, parsing, printing
+from scrapy_itemgraph.commands import feed_exports, parsing, printing
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import NotFoundError
 
@@ -46,16 +46,18 @@ def export(call: Call) -> None:
     output. FEED_EXPORT_FIELDS, FEED_STORAGES and their like hold, and FEEDS of the same FILE.
     """
     given = call.given
-    chosen = feeds.read(call.scrapy_settings, given.output or (), given.overwrite_output or ())
-    to_stdout = any(map(feeds.is_stdout, chosen))
+    chosen = feed_exports.read(
+        call.scrapy_settings, given.output or (), given.overwrite_output or ()
+    )
+    to_stdout = any(map(feed_exports.is_stdout, chosen))
     if to_stdout and call.as_json:
         raise UsageError("--json and the feed cannot both go to standard output")
-    feeds.load_classes(call.scrapy_settings, call.settings.allowed_modules)
+    feed_exports.load_classes(call.scrapy_settings, call.settings.allowed_modules)
     with call.graph() as graph, ExitStack() as left:
         until = graph.settled()
         since = until - given.since if isinstance(given.since, timedelta) else given.since
-        crawler = feeds.crawler_of(call.scrapy_settings, graph.crawl)
-        outputs = [feeds.Feed(crawler, uri, options) for uri, options in chosen.items()]
+        crawler = feed_exports.crawler_of(call.scrapy_settings, graph.crawl)
+        outputs = [feed_exports.Feed(crawler, uri, options) for uri, options in chosen.items()]
         for feed in outputs:
             left.callback(feed.abandon)
         count = 0

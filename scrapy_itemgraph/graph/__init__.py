@@ -8,7 +8,7 @@ and `commands` import it.
 
 from __future__ import annotations
 
-from scrapy_itemgraph.graph.command_watchdog import Patience
+from scrapy_itemgraph.connections.command_watchdog import Patience
 from scrapy_itemgraph.graph.item_graph import ItemGraph
 from scrapy_itemgraph.graph.simulation_graph import SimulationGraph
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
+from scrapy_itemgraph.connections.transactions import BlockingTransactions
+from scrapy_itemgraph.contents.transfer import CommandContents
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.graph.contents import CommandContents
-from scrapy_itemgraph.graph.transactions import BlockingTransactions
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import items as stored_items

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.graph.contents import WorkerContents
-    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.connections.transactions import Transactions
+    from scrapy_itemgraph.contents.transfer import WorkerContents
     from scrapy_itemgraph.model.cookies import Cookie
     from scrapy_itemgraph.model.work import Claim
 

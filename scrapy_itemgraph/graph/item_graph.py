@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.connections import connect
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.graph import connect
 from scrapy_itemgraph.graph.activity_calls import ActivityCalls
 from scrapy_itemgraph.graph.change_calls import ChangeCalls
 from scrapy_itemgraph.graph.crawl_calls import CrawlCalls
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.graph.command_watchdog import Patience
+    from scrapy_itemgraph.connections.command_watchdog import Patience
     from scrapy_itemgraph.model.roles import Grants
 
 

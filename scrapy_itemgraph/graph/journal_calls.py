@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.model.feeds import Kept
+    from scrapy_itemgraph.model.feed_exports import Kept
 
 LOCK_TIMEOUT = "55P03"
 _PAGE = 500

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from scrapy_itemgraph.contents.transfer import WorkerContents
 from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.graph import simulations
-from scrapy_itemgraph.graph.contents import WorkerContents
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.work import (
     Applied,

@@ -9,13 +9,14 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.connections import feed_locks, heartbeat
+from scrapy_itemgraph.connections.connect import ensure_schema
+from scrapy_itemgraph.connections.transactions import Transactions
+from scrapy_itemgraph.contents.transfer import WorkerContents
 from scrapy_itemgraph.exceptions import BlobStoreError, OperationError
-from scrapy_itemgraph.graph import feed_locks, heartbeat, startup_report
+from scrapy_itemgraph.graph import startup_report
 from scrapy_itemgraph.graph.commits import Commits
-from scrapy_itemgraph.graph.connect import ensure_schema
-from scrapy_itemgraph.graph.contents import WorkerContents
-from scrapy_itemgraph.graph.transactions import Transactions
-from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
+from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
 from scrapy_itemgraph.graph.worker_limits import WorkerLimits
 from scrapy_itemgraph.graph.worker_pruning import WorkerPruning
 from scrapy_itemgraph.graph.worker_recovery import WorkerRecovery

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.model.limits import Grant, Limit, SlotFeedback, Use
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim, ClaimBudget

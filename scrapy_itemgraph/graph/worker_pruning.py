@@ -9,7 +9,7 @@ from scrapy_itemgraph.store import pruning
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
-    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.settings import Settings
 
 logger = logs.logger(__name__)

@@ -10,7 +10,7 @@ from scrapy_itemgraph.store.admin import progress_reports, status
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.graph.commits import Commits
-    from scrapy_itemgraph.graph.transactions import Transactions
     from scrapy_itemgraph.store.registry.workers import NewWorker
 
 logger = logs.logger(__name__)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.model.cookies import Cookie
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.work import Remaining, TakenOver
     from scrapy_itemgraph.settings import Settings

@@ -16,7 +16,7 @@ from scrapy_itemgraph.model import blobs, input_checks, moments
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.model.attempt_logs import LogLine
-    from scrapy_itemgraph.model.feeds import Scraped
+    from scrapy_itemgraph.model.feed_exports import Scraped
     from scrapy_itemgraph.model.work import Claim, ErrorRecord, Outcome
 
 Merge = Callable[[dict[str, Any]], Mapping[str, Any]] | Mapping[str, Any]

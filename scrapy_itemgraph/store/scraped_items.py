@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.feeds import Kept
+from scrapy_itemgraph.model.feed_exports import Kept
 from scrapy_itemgraph.postgres.engine import slices
 from scrapy_itemgraph.store.columns import columns
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.model.feeds import Scraped
+    from scrapy_itemgraph.model.feed_exports import Scraped
 
 # In the order given, so that numbers follow the order in which items were scraped; each is marked
 # for the feeds that take part in the run, which have it to write.

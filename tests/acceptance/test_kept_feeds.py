@@ -72,7 +72,7 @@ KILLER = """
 import os
 import signal
 
-from scrapy_itemgraph.feeds import line_files
+from scrapy_itemgraph.feed_exports import line_files
 
 writes = []
 append = line_files.append

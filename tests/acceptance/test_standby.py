@@ -11,7 +11,7 @@ import pytest
 import servers
 from projects import Project, until
 
-from scrapy_itemgraph.graph import heartbeat
+from scrapy_itemgraph.connections import heartbeat
 from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:

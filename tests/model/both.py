@@ -17,9 +17,9 @@ from model.item_graph import Pair, Task
 from model.operations import Enqueue
 
 from scrapy_itemgraph.changesets import additions
+from scrapy_itemgraph.contents.transfer import CommandContents
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph
-from scrapy_itemgraph.graph.contents import CommandContents
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model import tasks as task_options
 from scrapy_itemgraph.model.blobs import DATABASE

@@ -11,7 +11,7 @@ from model.both import assert_became
 from model.overlap_acts import Act
 
 from scrapy_itemgraph.changesets import apply, batch_names, flush, load
-from scrapy_itemgraph.graph.contents import A_DAY
+from scrapy_itemgraph.contents.transfer import A_DAY
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.postgres import engine

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from model.item_graph import Pair
 
-from scrapy_itemgraph.graph import content_stores
+from scrapy_itemgraph.contents import stores as content_stores
 
 if TYPE_CHECKING:
     from model.crawls import Crawl

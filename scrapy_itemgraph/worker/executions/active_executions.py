@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection, Sequence
 
-    from scrapy_itemgraph.model.feeds import Scraped
+    from scrapy_itemgraph.model.feed_exports import Scraped
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim, ErrorRecord

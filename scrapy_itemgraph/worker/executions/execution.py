@@ -21,7 +21,7 @@ from scrapy_itemgraph.tools.notes import Notes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_itemgraph.model.feeds import Scraped
+    from scrapy_itemgraph.model.feed_exports import Scraped
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.throttle.limiter import Lane

@@ -17,7 +17,7 @@ from scrapy_itemgraph import (
     StoreResult,
     UpdateData,
 )
-from scrapy_itemgraph.model.feeds import Scraped
+from scrapy_itemgraph.model.feed_exports import Scraped
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres.engine import SLICE, WIDE

@@ -20,7 +20,7 @@ from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.settings import Settings
 
 from scrapy_itemgraph.graph import journal_calls
-from scrapy_itemgraph.model.feeds import Scraped
+from scrapy_itemgraph.model.feed_exports import Scraped
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.serialize import json_values

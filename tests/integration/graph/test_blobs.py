@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 
+from scrapy_itemgraph.contents import stores as content_stores
 from scrapy_itemgraph.exceptions import BlobStoreError, NotFoundError, OperationError
-from scrapy_itemgraph.graph import ItemGraph, content_stores
+from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import blobs as blob_values
 from scrapy_itemgraph.model.operations import (
     AttachBlob,

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from proxies import proxy
 
-from scrapy_itemgraph.graph import feed_locks
+from scrapy_itemgraph.connections import feed_locks
 
 
 @pytest.fixture

@@ -363,7 +363,7 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
 
 def test_who_could_not_listen_for_a_while_looks_again(crawl, database, monkeypatch):
     """What was said while the connection that listens was cut is not known, so all is looked at."""
-    monkeypatch.setattr("scrapy_itemgraph.graph.heartbeat._LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr("scrapy_itemgraph.connections.heartbeat._LONGEST_PAUSE", 0.1)
     cut = "SELECT pg_terminate_backend(:pid, 10000)"
 
     async def run() -> None:

@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from scrapy_itemgraph import task
-from scrapy_itemgraph.graph import heartbeat, worker_graph
+from scrapy_itemgraph.connections import heartbeat
+from scrapy_itemgraph.graph import worker_graph
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.postgres import engine as engines

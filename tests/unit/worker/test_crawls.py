@@ -13,7 +13,7 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
 
-from scrapy_itemgraph.graph import heartbeat
+from scrapy_itemgraph.connections import heartbeat
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.throttle import local_slots

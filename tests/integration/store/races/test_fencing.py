@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from raced_books import Books, book, count_up, work_on
 from races import Crawl, actors, ended
 
-from scrapy_itemgraph.graph import heartbeat
+from scrapy_itemgraph.connections import heartbeat
 from scrapy_itemgraph.model.operations import (
     UpdateData,
 )

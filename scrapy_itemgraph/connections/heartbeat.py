@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 import sqlalchemy as sa
 
+from scrapy_itemgraph.connections.loop_watch import LoopWatch
+from scrapy_itemgraph.connections.worker_watchdog import Attempt
 from scrapy_itemgraph.exceptions import ConfigurationError, DatabaseUnavailableError
-from scrapy_itemgraph.graph.loop_watch import LoopWatch
-from scrapy_itemgraph.graph.worker_watchdog import Attempt
 from scrapy_itemgraph.postgres import backend_activity, engine, errors, sessions, urls
 from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.tools import logs
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from datetime import timedelta
 
-    from scrapy_itemgraph.graph.worker_watchdog import WorkerWatchdog
+    from scrapy_itemgraph.connections.worker_watchdog import WorkerWatchdog
 
 logger = logs.logger(__name__)
 

@@ -8,8 +8,9 @@ import pytest
 import sqlalchemy as sa
 from graphs import Crawl
 
-from scrapy_itemgraph.model.feeds import Scraped
-from scrapy_itemgraph.store import feeds, pruning, scraped_items
+from scrapy_itemgraph.model.feed_exports import Scraped
+from scrapy_itemgraph.store import feed_exports as feeds
+from scrapy_itemgraph.store import pruning, scraped_items
 from scrapy_itemgraph.store.registry import runs
 
 pytestmark = pytest.mark.server

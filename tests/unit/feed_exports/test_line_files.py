@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_itemgraph.feeds import line_files
+from scrapy_itemgraph.feed_exports import line_files
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.feeds import scraped
+from scrapy_itemgraph.feed_exports import scraped
 from scrapy_itemgraph.serialize import classes, json_values
 from scrapy_itemgraph.tools import logs, url_secrets
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from scrapy.exporters import BaseItemExporter
     from scrapy.settings import BaseSettings, Settings
 
-    from scrapy_itemgraph.model.feeds import Kept
+    from scrapy_itemgraph.model.feed_exports import Kept
 
 logger = logs.logger(__name__)
 

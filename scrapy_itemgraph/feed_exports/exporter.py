@@ -10,7 +10,7 @@ from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
 from scrapy.extensions import feedexport
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.feeds import line_files
+from scrapy_itemgraph.feed_exports import line_files
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.url_secrets import without_login
 from scrapy_itemgraph.worker import worker as workers
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
 
-    from scrapy_itemgraph.feeds.line_files import Mended
-    from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
+    from scrapy_itemgraph.feed_exports.line_files import Mended
+    from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
     from scrapy_itemgraph.settings import Settings
 
 logger = logs.logger(__name__)

@@ -12,7 +12,7 @@ from graphs import Crawl, changeset
 
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError
 from scrapy_itemgraph.graph import ItemGraph, journal_calls
-from scrapy_itemgraph.model.feeds import Scraped
+from scrapy_itemgraph.model.feed_exports import Scraped
 from scrapy_itemgraph.model.operations import Changeset, DeleteItem, RenameItem, UpdateData
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.store import scraped_items

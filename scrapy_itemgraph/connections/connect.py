@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import psycopg
     from sqlalchemy import Connection, Engine
 
-    from scrapy_itemgraph.graph.command_watchdog import Patience
+    from scrapy_itemgraph.connections.command_watchdog import Patience
 
 
 _SOON = 5  # seconds after which a server that says nothing is taken to be away

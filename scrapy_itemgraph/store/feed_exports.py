@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.feeds import FeedItem, FeedState
+from scrapy_itemgraph.model.feed_exports import FeedItem, FeedState
 from scrapy_itemgraph.store.columns import typed
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from scrapy.extensions import feedexport
 
-from scrapy_itemgraph.feeds import line_files
+from scrapy_itemgraph.feed_exports import line_files
 
 if TYPE_CHECKING:
     from pathlib import Path

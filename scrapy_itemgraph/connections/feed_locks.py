@@ -18,7 +18,7 @@ from scrapy_itemgraph.postgres import backend_activity, engine, sessions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_itemgraph.graph.heartbeat import Heartbeat
+    from scrapy_itemgraph.connections.heartbeat import Heartbeat
 
 _KEY = "CAST('feeds'::regclass::oid AS int)"
 _LOCK_IN_SESSION = sa.text(f"SELECT pg_try_advisory_lock({_KEY}, :feed)")

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scrapy.extensions import feedexport
 
-from scrapy_itemgraph.feeds import line_files, scraped
-from scrapy_itemgraph.feeds.exporter import adopt, has_lines, mended
-from scrapy_itemgraph.feeds.line_files import Mended, Place
-from scrapy_itemgraph.feeds.storages import FileFeedStorage, Lines
+from scrapy_itemgraph.feed_exports import line_files, scraped
+from scrapy_itemgraph.feed_exports.exporter import adopt, has_lines, mended
+from scrapy_itemgraph.feed_exports.line_files import Mended, Place
+from scrapy_itemgraph.feed_exports.storages import FileFeedStorage, Lines
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.url_secrets import without_login
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from scrapy.extensions.feedexport import FeedSlot
 
-    from scrapy_itemgraph.graph.worker_feeds import WorkerFeeds
-    from scrapy_itemgraph.model.feeds import FeedItem, FeedState
+    from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
+    from scrapy_itemgraph.model.feed_exports import FeedItem, FeedState
 
 logger = logs.logger(__name__)
 

@@ -12,8 +12,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.contents import stores as content_stores
 from scrapy_itemgraph.exceptions import BlobStoreError, OperationError
-from scrapy_itemgraph.graph import content_stores
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.tools import logs
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.graph.content_stores import ContentStore
-    from scrapy_itemgraph.graph.transactions import Transactions
+    from scrapy_itemgraph.connections.transactions import Transactions
+    from scrapy_itemgraph.contents.stores import ContentStore
     from scrapy_itemgraph.model.blobs import Content
     from scrapy_itemgraph.store.blobs import Collected, Place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.store import feeds
+from scrapy_itemgraph.store import feed_exports as feeds
 from scrapy_itemgraph.store.registry import crawls
 
 if TYPE_CHECKING:
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.graph.feed_locks import FeedLocks
-    from scrapy_itemgraph.graph.transactions import Transactions
-    from scrapy_itemgraph.model.feeds import FeedItem, FeedState
+    from scrapy_itemgraph.connections.feed_locks import FeedLocks
+    from scrapy_itemgraph.connections.transactions import Transactions
+    from scrapy_itemgraph.model.feed_exports import FeedItem, FeedState
 
 
 class WorkerFeeds:

@@ -10,9 +10,9 @@ from scrapy import signals
 from scrapy.extensions import feedexport
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.feeds.exporter import filled, warn_of_fresh
-from scrapy_itemgraph.feeds.storages import FileFeedStorage
-from scrapy_itemgraph.feeds.writers import LineWriter, WholeWriter, Writer, goes_on
+from scrapy_itemgraph.feed_exports.exporter import filled, warn_of_fresh
+from scrapy_itemgraph.feed_exports.storages import FileFeedStorage
+from scrapy_itemgraph.feed_exports.writers import LineWriter, WholeWriter, Writer, goes_on
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import happens
 from scrapy_itemgraph.tools.url_secrets import without_login

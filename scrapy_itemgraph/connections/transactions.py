@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.changesets import apply
+from scrapy_itemgraph.connections.worker_watchdog import WorkerWatchdog
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
-from scrapy_itemgraph.graph.worker_watchdog import WorkerWatchdog
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors, pipelining
 from scrapy_itemgraph.store.registry import crawls

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import attrs
 import scrapy
 
-from scrapy_itemgraph.feeds import scraped
+from scrapy_itemgraph.feed_exports import scraped
 
 
 @dataclass
