@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SHORT = 60
 _BEGIN = " ".join(engines.BEGIN.split())[:_SHORT]
-ROOMS = ("changesets", "graph", "postgres", "store")
+ROOMS = ("changesets", "connections", "contents", "graph", "postgres", "store")
 
 
 def _modules() -> Iterator[Any]:
