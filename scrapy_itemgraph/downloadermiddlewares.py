@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.throttle import feedback
-from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
+from scrapy_itemgraph.worker.downloads import site_feedback
+from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker.executions.execution import leg_of
 from scrapy_itemgraph.worker.worker import WorkerComponent
 
@@ -35,7 +35,7 @@ class ItemGraphDownloaderMiddleware(WorkerComponent):
             return response
         if self._worker.egress.guards(request):
             self._worker.egress.check_answer(request, response)
-        if feedback.is_robots(request):
+        if site_feedback.is_robots(request):
             self._worker.feedback.robots(request, response)
         await self._worker.gate.sends.quiet()
         return response

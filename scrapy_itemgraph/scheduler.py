@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.defer import deferred_from_coro
 
-from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker.downloads import request_slots
 from scrapy_itemgraph.worker.executions.execution import LegState, request_legs
 from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 from scrapy_itemgraph.worker.worker import WorkerComponent
@@ -100,7 +100,7 @@ class Scheduler(WorkerComponent, BaseScheduler):
         if leg is None or leg.is_discovery:
             return self._worker.enqueuer.enqueue(request, leg)
         leg.fetched()
-        if local_slots.has_stale_slot(request):
+        if request_slots.has_stale_slot(request):
             del request.meta["download_slot"]
         execution = leg.execution
         if execution.is_doomed:

@@ -1,4 +1,4 @@
-"""When a request of this process may start: limits in hand, and what websites answer.
+"""When a request of this process may start, by the limits in hand. Nothing of Scrapy's.
 
-It imports `model`, `tools` and `exceptions`. `worker` and Scrapy's components import it.
+It imports `model`, `tools` and `exceptions`. `worker` imports it.
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, MANY, Terms, Use, starts_within, worth_holding
-from scrapy_itemgraph.throttle.pacer import Pacer
+from scrapy_itemgraph.throttle.start_times import StartTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ class Limiter:
     terms_of: Callable[[], Terms]  # how the code wants it kept at any moment
     limit_id: int | None = None
     terms: Terms = field(init=False)  # as the database has it
-    pacer: Pacer = field(init=False)
+    starts: StartTimes = field(init=False)
     units: int = 0  # how much of it this process has: 1 of one with a gap, else how many may run
     floor: float = 0.0  # a gap that holds beside the code's, in seconds
     is_set: bool = False  # by a person: the floor holds in the place of what the code says
@@ -63,7 +63,7 @@ class Limiter:
 
     def __post_init__(self) -> None:
         self.terms = self.terms_of()
-        self.pacer = Pacer(lambda: self.gap)
+        self.starts = StartTimes(lambda: self.gap)
 
     def __repr__(self) -> str:
         kind, name = self.key
@@ -96,8 +96,8 @@ class Limiter:
         self.blocked_until = max(self.blocked_until, blocked_until) if is_later else blocked_until
         self._is_given_up = False
         self._told_running = None
-        if self.pacer.last == self._told:
-            self.pacer.last = None
+        if self.starts.last == self._told:
+            self.starts.last = None
         if not grant.units:
             self.lose()
             return
@@ -105,15 +105,15 @@ class Limiter:
             self._since = self._used = asked_at
             if grant.throttle is not None:
                 self.throttle, self.adopts = grant.throttle, True
-        is_known = had and self.pacer.has_started
-        self.pacer.wait(-math.inf if is_known else now + grant.due_in)
+        is_known = had and self.starts.has_started
+        self.starts.wait(-math.inf if is_known else now + grant.due_in)
 
     def lose(self) -> None:
         """Take note that this process has nothing of the limit any more."""
         self.units = 0
         self._told_running = None
         self.is_yielding = False
-        self.pacer.forget()
+        self.starts.forget()
 
     @property
     def _is_usable(self) -> bool:
@@ -139,7 +139,9 @@ class Limiter:
         if not self.terms.is_exclusive:
             return max(0, worth_holding(self._cap) - unbegun)
         cap = MANY if self.terms.concurrency is None else self.terms.concurrency + 1
-        due = now + self.gap if self.pacer.unsent else max(self.pacer.due, self.blocked_until, now)
+        due = (
+            now + self.gap if self.starts.unsent else max(self.starts.due, self.blocked_until, now)
+        )
         within = starts_within(self.gap, due - now)
         return max(0, min(within, cap - self.running) - unbegun)
 
@@ -147,11 +149,11 @@ class Limiter:
         """Return in how many seconds there is room for another request; inf if never by itself."""
         cap = self.terms.concurrency
         is_full = cap is not None and self.running + unbegun > cap
-        if not self.units or self.is_yielding or self.pacer.unsent or is_full:
+        if not self.units or self.is_yielding or self.starts.unsent or is_full:
             return math.inf
         if self.room(now, unbegun) > 0:  # and yet nothing was found
             return math.inf
-        due = self.pacer.due + unbegun * self.gap if self.terms.is_exclusive else -math.inf
+        due = self.starts.due + unbegun * self.gap if self.terms.is_exclusive else -math.inf
         soonest = max(due, self.blocked_until) - LOOKAHEAD - now
         return soonest if soonest > 0 else math.inf
 
@@ -160,14 +162,14 @@ class Limiter:
         if not self._is_usable:
             return math.inf
         if self.terms.is_exclusive:
-            if self.pacer.unsent:
+            if self.starts.unsent:
                 return math.inf
             cap = self.terms.concurrency
         else:
             cap = self._cap
         if cap is not None and self.running >= cap:
             return math.inf
-        return max(self.pacer.due, self.blocked_until, now)
+        return max(self.starts.due, self.blocked_until, now)
 
     def admits(self, now: float) -> bool:
         """Whether the engine may have one more request, because it could start about now."""
@@ -179,7 +181,7 @@ class Limiter:
         cap = self.terms.concurrency
         if self.ahead or (cap is not None and self.occupied >= cap):
             return False
-        soonest = now + self.gap if self.pacer.unsent else max(self.pacer.due, self.blocked_until)
+        soonest = now + self.gap if self.starts.unsent else max(self.starts.due, self.blocked_until)
         return soonest - now <= _AHEAD
 
     def places(self, now: float) -> int:
@@ -190,20 +192,20 @@ class Limiter:
 
     def admits_at(self) -> float:
         """Return when to ask `admits` again; inf where time alone makes no difference."""
-        if not self._is_usable or self.ahead or self.pacer.unsent:
+        if not self._is_usable or self.ahead or self.starts.unsent:
             return math.inf
-        return max(self.pacer.due, self.blocked_until) - _AHEAD
+        return max(self.starts.due, self.blocked_until) - _AHEAD
 
     def is_cold(self, now: float) -> bool:
         """Whether a request has a connection to make, as far as anybody knows."""
-        return self.is_slot and self.pacer.is_cold(now)
+        return self.is_slot and self.starts.is_cold(now)
 
     # The life of a request
 
     def begin(self, now: float) -> None:
         """Let a request start."""
         self.running += 1
-        self.pacer.begin(now, is_alone=self.terms.is_exclusive)
+        self.starts.begin(now, is_alone=self.terms.is_exclusive)
         self._used = now
 
     def end(self, now: float, took: float) -> None:
@@ -211,7 +213,7 @@ class Limiter:
         self.running -= 1
         self.latency = max(took, (self.latency or 0.0) * _FADING)
         self._used = now
-        self.pacer.answered(now)
+        self.starts.answered(now)
 
     def block(self, until: float) -> None:
         """Let nothing start before `until`."""
@@ -236,7 +238,7 @@ class Limiter:
         if self.units and self._gives_up(now, interest):
             wants = 0
         self._is_given_up = not wants or is_spare
-        last = self._told = self.pacer.last
+        last = self._told = self.starts.last
         self._told_running = self.running
         return Use(
             limit_id=self.limit_id,
@@ -254,7 +256,7 @@ class Limiter:
         if not self.units:
             return self.again_at if interest + self.waiting else math.inf
         if self.others_ask and not self.is_yielding:
-            return self._since + self._window if interest else self.pacer.due - _AHEAD
+            return self._since + self._window if interest else self.starts.due - _AHEAD
         return -math.inf if self.is_yielding and not self.running else math.inf
 
     @property
@@ -268,16 +270,16 @@ class Limiter:
             return idle >= _LINGER or (self.others_ask and self._is_spare(now))
         # It could be used, and has not been for a while.
         is_stuck = (
-            now - max(self._used, self._since, self.pacer.due) >= _LINGER and not self.running
+            now - max(self._used, self._since, self.starts.due) >= _LINGER and not self.running
         )
         if self.others_ask and (now - self._since >= self._window or is_stuck):
             self.is_yielding = True
-        return self.is_yielding and not self.running and not self.pacer.unsent
+        return self.is_yielding and not self.running and not self.starts.unsent
 
     def _is_spare(self, now: float) -> bool:
         """Whether somebody else could do more with the limit than wait out its gap."""
         return not self.terms.is_exclusive or (
-            not self.pacer.unsent and self.pacer.due - now <= _AHEAD
+            not self.starts.unsent and self.starts.due - now <= _AHEAD
         )
 
 

@@ -12,9 +12,9 @@ from scrapy_itemgraph.exceptions import ItemGraphError, RefusedUrlError
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import SetTTL
 from scrapy_itemgraph.model.work import UNMADE, ClaimBudget
-from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import either
+from scrapy_itemgraph.worker.downloads import request_slots
 from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.execution import LegState, request_legs
 from scrapy_itemgraph.worker.spider import request_builder, validation
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.settings import Settings
-    from scrapy_itemgraph.throttle.download_gate import Gate
     from scrapy_itemgraph.throttle.limiter_set import Limiters
     from scrapy_itemgraph.worker.claim_pace import ClaimPace
+    from scrapy_itemgraph.worker.downloads.download_gate import Gate
+    from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
-    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 logger = logs.logger(__name__)
@@ -296,7 +296,7 @@ class Claimer:
                 )
                 request = request_builder.build_request(self.spider, task, execution.item)
                 request_legs.put(request, leg)  # or the next item might get the same object
-            local_slots.slot_of(request)  # which some URLs do not have
+            request_slots.slot_of(request)  # which some URLs do not have
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
             self._spoil(leg, error, item_names.page_of(claim.item.data)[0] or "")
             return None
@@ -306,7 +306,7 @@ class Claimer:
         """Give a claim back whose request turned out to have another slot; whether it had one."""
         claim = leg.execution.claim
         assert claim is not None
-        slot = local_slots.slot_of(request)
+        slot = request_slots.slot_of(request)
         if slot == claim.slot or claim.is_refiled:
             return False
         self.active.forget(leg.execution)

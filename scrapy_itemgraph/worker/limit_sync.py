@@ -6,18 +6,18 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.throttle.feedback import SHORT_BLOCK
 from scrapy_itemgraph.tools.async_tools import either
+from scrapy_itemgraph.worker.downloads.site_feedback import SHORT_BLOCK
 
 if TYPE_CHECKING:
     import asyncio
 
     from scrapy_itemgraph.graph import WorkerGraph
-    from scrapy_itemgraph.throttle.download_gate import Gate
-    from scrapy_itemgraph.throttle.feedback import SiteFeedback
     from scrapy_itemgraph.throttle.limiter_set import Limiters
+    from scrapy_itemgraph.worker.downloads.download_gate import Gate
+    from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
+    from scrapy_itemgraph.worker.downloads.site_feedback import SiteFeedback
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -11,8 +11,8 @@ from scrapy.http import HtmlResponse
 from scrapy.responsetypes import responsetypes
 
 from scrapy_itemgraph.graph import SimulationGraph
-from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.worker import Worker

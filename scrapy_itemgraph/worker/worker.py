@@ -15,10 +15,7 @@ from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.serialize import classes
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.throttle.download_gate import Gate
-from scrapy_itemgraph.throttle.feedback import SiteFeedback
 from scrapy_itemgraph.throttle.limiter_set import Limiters
-from scrapy_itemgraph.throttle.local_slots import AutoThrottle, LocalSlots
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled, either
 from scrapy_itemgraph.worker import opening
@@ -27,16 +24,21 @@ from scrapy_itemgraph.worker.claimer import Claimer, log_summary
 from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.content_writer import ContentWriter
 from scrapy_itemgraph.worker.database_memory import DatabaseMemory
+from scrapy_itemgraph.worker.downloads.download_events import DownloadEvents
+from scrapy_itemgraph.worker.downloads.download_gate import Gate
+from scrapy_itemgraph.worker.downloads.downloader_slots import AutoThrottle, DownloaderSlots
+from scrapy_itemgraph.worker.downloads.egress import Egress
+from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests, wake_engine
+from scrapy_itemgraph.worker.downloads.lanes import Lanes
+from scrapy_itemgraph.worker.downloads.site_feedback import SiteFeedback
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
-from scrapy_itemgraph.worker.gate_listener import GateListener
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
 from scrapy_itemgraph.worker.spider import (
     code_versions,
     crawl_names,
-    engine_requests,
     kept_state,
     methods,
     output_tasks,
@@ -48,12 +50,9 @@ from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
-from scrapy_itemgraph.worker.spider.egress import Egress
 from scrapy_itemgraph.worker.spider.engine_hooks import EngineHooks
-from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
-from scrapy_itemgraph.worker.spider.lanes import Lanes
 from scrapy_itemgraph.worker.spider.logins import Logins
 from scrapy_itemgraph.worker.spider.redirects import Redirects
 from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
@@ -132,7 +131,7 @@ class Worker:
         self._news = asyncio.Event()  # there may be work where there was none
         self._room = asyncio.Event()  # an execution ended
         self._graph: WorkerGraph | None = None
-        self._slots = LocalSlots(crawler)
+        self._slots = DownloaderSlots(crawler)
         self.limiters = Limiters(self._slots.terms, self._slots.delay)
         self.tallies = Tallies()
         self._is_cut_off = False
@@ -331,7 +330,7 @@ class Worker:
             limiters.places,
             concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
             most_ahead=settings.claim_batch,
-            wake_engine=lambda: engine_requests.wake_engine(crawler),
+            wake_engine=lambda: wake_engine(crawler),
             ran_out=hurried,
         )
         self.outbox = self.outbox_class(settings.commit_batch, hurried)
@@ -346,7 +345,7 @@ class Worker:
         )
         lanes = Lanes(limiters, graph.limits, first_delay=autothrottle.first)
         self.queue = EngineRequests(crawler, lanes, limiters, self.ready)
-        listener = GateListener(
+        events = DownloadEvents(
             graph,
             self.active,
             self.queue,
@@ -356,7 +355,7 @@ class Worker:
             crawler.stats,
             self.tallies,
         )
-        self.gate = Gate(limiters, self._slots.adopt, listener)
+        self.gate = Gate(limiters, self._slots.adopt, events)
 
     def _build_upkeep(self, graph: WorkerGraph, callbacks: CallbackTasks) -> None:
         """Build what gets work and limits, and keeps the crawl in order beside its work."""

@@ -170,7 +170,7 @@ class Worker:
             slot = self.limiters.slot(one.slot)
             assert slot is not None
             slot.begin(self.clock.now)
-            slot.pacer.sent(self.clock.now)
+            slot.starts.sent(self.clock.now)
             slot.end(self.clock.now, 0.0)
 
     def _settle(self) -> None:

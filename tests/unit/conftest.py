@@ -16,6 +16,6 @@ settings.load_profile("untimed")
 def clock(monkeypatch) -> Clock:
     """Put a clock of ours in place of that of limits in hand."""
     clock = Clock()
-    for module in ("send_times", "limiter_set", "limiter"):
-        monkeypatch.setattr(f"scrapy_itemgraph.throttle.{module}.time", clock)
+    for module in ("worker.downloads.send_times", "throttle.limiter_set", "throttle.limiter"):
+        monkeypatch.setattr(f"scrapy_itemgraph.{module}.time", clock)
     return clock

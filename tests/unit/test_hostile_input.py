@@ -23,7 +23,7 @@ from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model import input_checks, item_names, slots
 from scrapy_itemgraph.model.operations import CLASSES, Operation, checked, from_json
 from scrapy_itemgraph.serialize import json_values, requests
-from scrapy_itemgraph.throttle import feedback
+from scrapy_itemgraph.worker.downloads import site_feedback
 
 TIMES = int(os.environ.get("ITEMGRAPH_FUZZ", "1"))
 fuzzed = settings(max_examples=100 * TIMES, derandomize=TIMES == 1)
@@ -207,7 +207,7 @@ def test_retry_after_is_read_or_passed_over(asked, date):
     """Whatever a site asks for, it waits no longer than ITEMGRAPH_MAX_RETRY_AFTER."""
     headers = {"Retry_After": asked} if date is None else {"Retry_After": asked, "Date": date}
 
-    seconds = feedback.retry_after(answer(**headers), 3600.0)
+    seconds = site_feedback.retry_after(answer(**headers), 3600.0)
 
     assert seconds is None or seconds <= 3600
 
@@ -238,7 +238,7 @@ def test_robots_txt_is_read_or_passed_over(body, status):
     request = Request("http://shop.example/robots.txt", meta={"download_slot": "shop.example"})
     response = HtmlResponse(request.url, status=status, body=body, request=request)
 
-    found = feedback.of_robots(request, response, "*")
+    found = site_feedback.of_robots(request, response, "*")
 
     assert found is None or found.crawl_delay == 0 or 0.001 <= found.crawl_delay <= 86_400
 

@@ -12,7 +12,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.misc import load_object
 
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.throttle import feedback
+from scrapy_itemgraph.worker.downloads import site_feedback
 from scrapy_itemgraph.worker.executions import error_records
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class FailurePolicy:
         if isinstance(error, HttpError):
             kind = f"http {error.response.status}"
             is_retryable = error.response.status in self._codes
-            seconds = feedback.retry_after(error.response, self._max_retry_after)
+            seconds = site_feedback.retry_after(error.response, self._max_retry_after)
             asked = None if seconds is None else timedelta(seconds=max(seconds, 0.001))
         elif isinstance(error, IgnoreRequest):
             return Verdict(Outcome.REFUSED, error_records.type_name(error))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
-    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 logger = logs.logger(__name__)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
 
     from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.spider.duplicates import Duplicates
-    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 

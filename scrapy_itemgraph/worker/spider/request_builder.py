@@ -11,7 +11,7 @@ from scrapy import Request, Spider
 from scrapy_itemgraph.exceptions import ItemGraphError, RefusedUrlError
 from scrapy_itemgraph.model import schemes, slots
 from scrapy_itemgraph.serialize import requests
-from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD, slot_of
+from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD, slot_of
 from scrapy_itemgraph.worker.executions.execution import request_legs
 from scrapy_itemgraph.worker.spider import callbacks
 

@@ -42,7 +42,7 @@ def known(terms: Terms = WHOLE) -> Limiters:
 def run(one: Limiter, clock: Clock, took: float = 0.5) -> None:
     """Let a request start, reach its socket, and end."""
     one.begin(clock.now)
-    one.pacer.sent(clock.now)
+    one.starts.sent(clock.now)
     clock.wait(took)
     one.end(clock.now, took)
 
@@ -96,7 +96,7 @@ def test_a_request_is_let_start_as_much_sooner_as_it_takes_to_leave(clock):
     def leads(*times: float) -> float:
         for took in times:
             one.begin(clock.now)
-            one.pacer.sent(clock.wait(took))
+            one.starts.sent(clock.wait(took))
             one.end(clock.now, 0.0)
         return GAP - (one.ready_at(clock.now) - clock.now)
 
@@ -114,7 +114,7 @@ def test_the_gap_counts_from_when_a_request_was_sent(clock):
     one.begin(clock.now)
 
     assert one.ready_at(clock.wait(5.0)) == math.inf
-    one.pacer.sent(clock.now)
+    one.starts.sent(clock.now)
     assert one.ready_at(clock.now) == clock.now + GAP
     assert one.ready_at(clock.wait(GAP)) == clock.now
 
@@ -124,7 +124,7 @@ def test_what_runs_at_once_is_capped_beside_a_gap(clock):
     one = limiter(clock, Terms(gap=GAP, concurrency=2))
     for _ in range(2):
         one.begin(clock.now)
-        one.pacer.sent(clock.now)
+        one.starts.sent(clock.now)
         clock.wait(GAP)
 
     assert one.ready_at(clock.now) == math.inf
@@ -172,7 +172,7 @@ def test_a_renewal_does_not_shorten_the_gap(clock):
     """What the database says on renewal does not let a request start before its turn."""
     one = limiter(clock)
     one.begin(clock.now)
-    one.pacer.sent(clock.now)
+    one.starts.sent(clock.now)
 
     one.take(grant(due_in=0.0), clock.wait(0.5))
 
@@ -271,9 +271,9 @@ def test_what_others_did_while_a_limit_was_lost_counts(clock):
     """A start of before that is of no account when the database names a later moment."""
     one = limiter(clock)
     one.begin(clock.now)
-    one.pacer.sent(clock.now, has_left=False)
+    one.starts.sent(clock.now, has_left=False)
     one.lose()
-    one.pacer.leave(clock.wait(0.1), is_gone=True)
+    one.starts.leave(clock.wait(0.1), is_gone=True)
 
     one.take(grant(due_in=5.0), clock.wait(0.1))
 
@@ -285,7 +285,7 @@ def test_a_cap_that_is_lowered_holds_at_once(clock):
     one = limiter(clock, UNITS, units=4)
     for _ in range(4):
         one.begin(clock.now)
-        one.pacer.sent(clock.now)
+        one.starts.sent(clock.now)
         one.occupied += 1
     before = one.room(clock.now, 0)
     one.take(grant(Terms(concurrency=2), 4), clock.now)
@@ -365,7 +365,7 @@ def test_a_limit_that_others_ask_for_goes_after_its_window(clock):
     gap = 0.01
     one = limiter(clock, Terms(gap=gap, concurrency=8), others_ask=True)
     one.begin(clock.wait(0.9))
-    one.pacer.sent(clock.now)
+    one.starts.sent(clock.now)
     assert one.use(clock.now, 5).wants == 6
     assert one.renews_at(5) == pytest.approx(clock.now + 0.1)
 
@@ -453,7 +453,7 @@ def test_rooms_are_for_what_may_start_soon(clock):
     assert all_.rooms({one: 99}) == {NUMBER: 0}
     one.begin(clock.now)
     assert all_.rooms({})[NUMBER] <= free - 1
-    one.pacer.sent(clock.now)
+    one.starts.sent(clock.now)
     one.is_yielding = True
     assert all_.rooms({}) == {NUMBER: 0}
 
@@ -494,7 +494,7 @@ def test_a_limit_that_is_yielded_gets_room_by_no_lapse_of_time(clock):
     all_.take([grant(Terms(gap=0.1, concurrency=1), others_ask=True)], clock.now)
     one = all_.slot(HOST)
     one.begin(clock.now)
-    one.pacer.sent(clock.now)
+    one.starts.sent(clock.now)
     one.use(clock.wait(3.0), 3)
     assert one.is_yielding
 
@@ -509,7 +509,7 @@ def test_a_limit_whose_cap_is_reached_gets_room_by_no_lapse_of_time(clock):
     all_.take([grant(terms)], clock.now)
     one = all_.slot(HOST)
     one.begin(clock.now)
-    one.pacer.sent(clock.now)
+    one.starts.sent(clock.now)
     clock.wait(3.0)
 
     assert all_.rooms({one: 1}) == {NUMBER: 0}

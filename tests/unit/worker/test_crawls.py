@@ -16,9 +16,9 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy_itemgraph.connections import heartbeat
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
-from scrapy_itemgraph.throttle import local_slots
 from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker import worker as workers
+from scrapy_itemgraph.worker.downloads import request_slots
 from scrapy_itemgraph.worker.executions.context import ItemContext
 
 
@@ -41,7 +41,7 @@ from scrapy_itemgraph.worker.executions.context import ItemContext
 )
 def test_data_and_request_have_one_slot(url):
     """The slot of an item's data is that of the request that Scrapy makes of it."""
-    assert slots.slot_of({"url": url}) == local_slots.slot_of(Request(url))
+    assert slots.slot_of({"url": url}) == request_slots.slot_of(Request(url))
 
 
 @pytest.mark.parametrize("turns", range(4))

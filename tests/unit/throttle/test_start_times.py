@@ -6,25 +6,25 @@ import math
 
 import pytest
 
-from scrapy_itemgraph.throttle.pacer import Pacer
+from scrapy_itemgraph.throttle.start_times import StartTimes
 
 GAP = 2.0
 
 
-def pacer() -> Pacer:
-    """Return a pacer that nothing has started under."""
-    return Pacer(lambda: GAP)
+def start_times() -> StartTimes:
+    """Return start times under which nothing has started."""
+    return StartTimes(lambda: GAP)
 
 
 def test_the_first_request_may_start_at_once():
     """Nothing has left, so there is no gap to keep."""
-    assert pacer().due == -math.inf
-    assert not pacer().has_started
+    assert start_times().due == -math.inf
+    assert not start_times().has_started
 
 
 def test_nothing_starts_while_a_request_is_on_its_way():
     """Only once it has left is it known when the gap is over."""
-    one = pacer()
+    one = start_times()
     one.begin(10.0, is_alone=True)
     assert one.due == math.inf
 
@@ -34,7 +34,7 @@ def test_nothing_starts_while_a_request_is_on_its_way():
 
 def test_without_a_gap_to_keep_a_request_holds_up_no_other():
     """What may run beside others lets them start before it has left."""
-    one = pacer()
+    one = start_times()
     one.begin(10.0, is_alone=False)
 
     assert one.due == -math.inf
@@ -44,7 +44,7 @@ def test_without_a_gap_to_keep_a_request_holds_up_no_other():
 def test_the_gap_may_change_meanwhile():
     """A gap counts as it is when a request leaves, for AutoThrottle changes it."""
     gaps = [5.0]
-    one = Pacer(lambda: gaps[-1])
+    one = StartTimes(lambda: gaps[-1])
     one.begin(10.0, is_alone=True)
     gaps.append(7.0)
     one.sent(10.5)
@@ -54,7 +54,7 @@ def test_the_gap_may_change_meanwhile():
 
 def test_what_others_started_is_waited_for():
     """The holder before may have started a request just now; a wait never shortens our own gap."""
-    one = pacer()
+    one = start_times()
     one.wait(13.0)
     assert one.due == 13.0
 
@@ -66,7 +66,7 @@ def test_what_others_started_is_waited_for():
 
 def test_a_wait_changes_nothing_while_a_request_is_on_its_way():
     """Nobody knows yet when the gap after it is over."""
-    one = pacer()
+    one = start_times()
     one.begin(10.0, is_alone=True)
     one.wait(11.0)
 
@@ -75,7 +75,7 @@ def test_a_wait_changes_nothing_while_a_request_is_on_its_way():
 
 def test_what_was_forgotten_is_not_counted_from():
     """Who gave a limit up and has it again counts from what others started meanwhile."""
-    one = pacer()
+    one = start_times()
     one.begin(10.0, is_alone=True)
     one.sent(10.0)
     one.forget()
@@ -87,7 +87,7 @@ def test_what_was_forgotten_is_not_counted_from():
 
 def test_a_late_connection_leaves_a_gap_before_the_next_start():
     """The gap counts from when the request goes, which may be ahead of the clock."""
-    one = pacer()
+    one = start_times()
     one.begin(10.0, is_alone=True)
     one.sent(10.1, has_left=False)
     assert one.due == pytest.approx(10.1 + GAP)
@@ -100,7 +100,7 @@ def test_a_late_connection_leaves_a_gap_before_the_next_start():
 
 def test_a_connection_is_taken_for_open_for_a_while_after_an_answer():
     """After 15 seconds of silence a request is expected to need a new one."""
-    one = pacer()
+    one = start_times()
     assert one.is_cold(10.0)
 
     one.answered(10.0)

@@ -1,7 +1,7 @@
-"""Pacer: when the next request may start, so that requests leave a gap apart.
+"""Start times: when the next request may start, so that requests leave a gap apart.
 
-It knows of no limit that is held, and of no database. All times are those of `time.monotonic`, in
-seconds. No I/O here.
+Nothing waits here: that is in `worker.downloads.download_gate`. All times are those of
+`time.monotonic`, in seconds. No I/O here.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# So long a connection is taken to be kept open, in seconds.
+# Seconds for which a connection is taken to stay open after its last answer.
 _KEPT_ALIVE = 15.0
-# A request is let start so much before its gap is over, as it takes at least to leave, in seconds.
+# Start a request up to this many seconds before its gap ends: so long it takes to the socket.
 _LONGEST_LEAD = 0.002
 _LEAD_GROWS = 0.0001
-# Who took longer to leave had a connection to make, in seconds.
+# A request that takes more seconds than this to leave had to make a connection.
 _CONNECTS = 0.02
 
 
 @dataclass(slots=True, eq=False)
-class Pacer:
+class StartTimes:
     """Keeps requests a gap apart, counted from when they leave; `gap_of` returns the gap now."""
 
     gap_of: Callable[[], float]

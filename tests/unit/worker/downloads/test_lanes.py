@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 from scrapy_itemgraph.model.limits import Limit, Terms
 from scrapy_itemgraph.throttle.limiter_set import Limiters
+from scrapy_itemgraph.worker.downloads.lanes import Lanes
 from scrapy_itemgraph.worker.executions.execution import Execution
-from scrapy_itemgraph.worker.spider.lanes import Lanes
 
 DECLARED = {
     1: Limit(kind="global", name="", gap=1.0, concurrency=None),

@@ -10,9 +10,9 @@ from scrapy.http import Response, TextResponse
 from scrapy.settings import Settings
 
 from scrapy_itemgraph.model.limits import Terms
-from scrapy_itemgraph.throttle.feedback import SiteFeedback
 from scrapy_itemgraph.throttle.limiter_set import Limiters
-from scrapy_itemgraph.throttle.local_slots import AutoThrottle
+from scrapy_itemgraph.worker.downloads.downloader_slots import AutoThrottle
+from scrapy_itemgraph.worker.downloads.site_feedback import SiteFeedback
 
 PAGE = Request("http://a.example/page")
 ROBOTS = Request("http://a.example/robots.txt")
@@ -23,7 +23,7 @@ class Feedback:
     """A site's feedback, the limits that it changes, and the blocks that were told of."""
 
     def __init__(self, clock, monkeypatch, **options) -> None:
-        monkeypatch.setattr("scrapy_itemgraph.throttle.feedback.time", clock)
+        monkeypatch.setattr("scrapy_itemgraph.worker.downloads.site_feedback.time", clock)
         self.blocks: list[tuple[str, float]] = []
         self.limiters = Limiters(lambda _: Terms(), lambda _: None)
         self.site = SiteFeedback(

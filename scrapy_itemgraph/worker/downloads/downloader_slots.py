@@ -1,13 +1,9 @@
-"""Slots of this process: which one a request is in, and how Scrapy keeps it."""
+"""Downloader slots: how Scrapy keeps each one, by its settings and AutoThrottle."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request
-from scrapy.utils.httpobj import urlparse_cached
-
-from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.limits import MANY, Terms
 from scrapy_itemgraph.model.rates import LEAST, kept_gap
 
@@ -18,39 +14,8 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.throttle.limiter import Limiter
 
-NO_DOWNLOAD = "_itemgraph_no_download"
 
-
-def slot_of(request: Request) -> str:
-    """Return a request's slot, as Scrapy's downloader names it; none without a download."""
-    if NO_DOWNLOAD in request.meta:
-        return ""
-    slot = request.meta.get("download_slot")
-    return slot if slot is not None else slots.normal_host(urlparse_cached(request).hostname or "")
-
-
-def slot_in_use(request: Request) -> str:
-    """Return the slot whose limits a request keeps to on its way out; none if it has none.
-
-    Scrapy copies the slot of what led to a redirect, which is another site's.
-    """
-    slot = request.meta.get("download_slot")
-    if slot is None or has_stale_slot(request):
-        slot = urlparse_cached(request).hostname or ""
-    return slot if slots.is_usable(slot) else slots.NONE
-
-
-def has_stale_slot(request: Request) -> bool:
-    """Whether a request's slot is only that of the host that redirected it here."""
-    came_from = request.meta.get("redirect_urls")
-    if not came_from:
-        return False
-    before = urlparse_cached(Request(came_from[-1])).hostname or ""
-    here = urlparse_cached(request).hostname or ""
-    return before != here and request.meta.get("download_slot") == before
-
-
-class LocalSlots:
+class DownloaderSlots:
     """How Scrapy keeps its slots, as the settings say and AutoThrottle has them."""
 
     def __init__(self, crawler: Crawler) -> None:

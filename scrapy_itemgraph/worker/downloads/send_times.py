@@ -102,16 +102,16 @@ class Send:
         self._is_connecting = False
         now = time.monotonic()
         self._late = [one for one in self._spaced if one not in self._unsent]
-        return self._leave(max([now, *(one.pacer.leaves_at(now) for one in self._late)]), now)
+        return self._leave(max([now, *(one.starts.leaves_at(now) for one in self._late)]), now)
 
     def waited(self) -> float:
         """Return in how many seconds it may be written that has waited; the loop may be late."""
         now = time.monotonic()
-        return self._leave(max([now, *(one.pacer.goes_at for one in self._late)]), now)
+        return self._leave(max([now, *(one.starts.goes_at for one in self._late)]), now)
 
     def _leave(self, at: float, now: float) -> float:
         for one in self._late:
-            one.pacer.leave(at, is_gone=at <= now)
+            one.starts.leave(at, is_gone=at <= now)
         self._sends.on_left()
         return at - now
 
@@ -136,7 +136,7 @@ class Send:
         now = time.monotonic()
         for one in self._unsent.intersection(lane):
             self._unsent.remove(one)
-            one.pacer.sent(now, has_left=one not in self._spaced or not self._is_connecting)
+            one.starts.sent(now, has_left=one not in self._spaced or not self._is_connecting)
         self._sends.on_left()
 
 

@@ -18,9 +18,9 @@ from scrapy_itemgraph import task
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.limits import Grant, Terms
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.throttle.download_gate import Gate, PostponedError
 from scrapy_itemgraph.throttle.limiter_set import Limiters
-from scrapy_itemgraph.throttle.local_slots import LocalSlots
+from scrapy_itemgraph.worker.downloads.download_gate import Gate, PostponedError
+from scrapy_itemgraph.worker.downloads.downloader_slots import DownloaderSlots
 from scrapy_itemgraph.worker.executions.execution import Execution, leg_of
 
 GAP = 0.1
@@ -56,7 +56,7 @@ class Downloader:
         return len(self.active) >= self.total_concurrency
 
 
-class Listener:
+class Events:
     """Whose the requests are, and what was told of them; no request keeps to a named limit."""
 
     def __init__(self, limiters: Limiters) -> None:
@@ -89,13 +89,13 @@ class Gateway:
 
     def __init__(self, terms: Terms, seconds: float = 0.0) -> None:
         self.limiters = Limiters(lambda _: terms, lambda _: None)
-        self.listener = Listener(self.limiters)
+        self.events = Events(self.limiters)
         for number, name in enumerate(("a.example", "b.example"), 1):
             self.limiters.slot(name)
             self.limiters.identify({name: number})
             given = Grant(limit_id=number, kind="slot", name=name, terms=terms, units=1)
             self.limiters.take([given], time.monotonic())
-        self.gate = Gate(self.limiters, lambda _: None, self.listener)
+        self.gate = Gate(self.limiters, lambda _: None, self.events)
         self.downloader = Downloader(seconds)
         self.handlers = self.downloader.handlers
         self.gate.stand_before(self.downloader)
@@ -148,7 +148,7 @@ def test_a_slots_terms_have_the_least_gap_and_the_delay_that_is_meant(settings, 
     """Jitter lets gaps be shorter than the delay of the settings, which people are shown."""
     crawler = SimpleNamespace(settings=Settings(settings), spider=None, engine=None)
 
-    terms = LocalSlots(crawler).terms("a.example")
+    terms = DownloaderSlots(crawler).terms("a.example")
 
     assert (terms.gap, terms.delay) == (pytest.approx(gap), delay)
 
@@ -227,7 +227,7 @@ def test_all_is_given_back_before_a_file_fails_at_the_end():
         gateway.block("b.example")
         fetched = gateway.fetch(Request(FILE))
         await turns()
-        told = gateway.listener.told
+        told = gateway.events.told
         told.clear()
         fetched.add_done_callback(lambda _: told.append("the file failed"))
         await turns()
@@ -260,7 +260,7 @@ def test_all_that_wait_are_put_off_when_the_server_is_gone_at_the_end():
 
     async def run() -> list[BaseException | None]:
         gateway = Gateway(Terms(concurrency=8))
-        gateway.listener.is_alive = False
+        gateway.events.is_alive = False
         ones = [own(url, work()) for url in (PAGE, FILE)] + [Request(PAGE), Request(FILE)]
         fetched = [gateway.fetch(one) for one in ones]
         await turns()

@@ -12,7 +12,7 @@ from scrapy.resolver import CachingThreadedResolver, dnscache
 from scrapy.utils.defer import deferred_f_from_coro_f
 
 from scrapy_itemgraph import CreateItem, UpdateData, task
-from scrapy_itemgraph.worker.spider import egress
+from scrapy_itemgraph.worker.downloads import egress
 
 
 class Inside(Spider):

@@ -12,14 +12,14 @@ from scrapy.utils.defer import deferred_f_from_coro_f
 from scrapy.utils.test import get_crawler
 
 from scrapy_itemgraph.model.limits import Grant, Terms
-from scrapy_itemgraph.throttle.download_gate import Gate, PostponedError
 from scrapy_itemgraph.throttle.limiter_set import Limiters
+from scrapy_itemgraph.worker.downloads.download_gate import Gate, PostponedError
 
 GAP = 0.1
 HOST = "127.0.0.1"
 
 
-class Listener:
+class Events:
     """All requests are those of pipelines, and none keeps to a named limit."""
 
     is_alive = True
@@ -58,11 +58,11 @@ class Way:
         crawler.engine = crawler._create_engine()
         self.downloader = crawler.engine.downloader
         self.limiters = Limiters(lambda _: terms, lambda _: None)
-        self.listener = Listener(self.limiters)
+        self.events = Events(self.limiters)
         self.slot = self.limiters.slot(HOST)
         given = Grant(limit_id=1, kind="slot", name=HOST, terms=terms, units=units)
         self.limiters.take([given], time.monotonic())
-        self.gate = Gate(self.limiters, lambda _: None, self.listener)
+        self.gate = Gate(self.limiters, lambda _: None, self.events)
         self.gate.stand_before(self.downloader)
 
     def fetch(self, url: str) -> asyncio.Task:
@@ -94,8 +94,8 @@ async def test_requests_reach_a_site_a_gap_apart(way, site):
     assert len(site.moments) == 4
     assert min(after - before for before, after in pairwise(site.moments)) >= GAP - 0.02
     assert len(site.connections) < 4
-    assert way.listener.told == ["starting"] * 4 + ["answered 200"] * 4
-    assert way.slot.running == way.slot.pacer.unsent == way.slot.waiting == 0
+    assert way.events.told == ["starting"] * 4 + ["answered 200"] * 4
+    assert way.slot.running == way.slot.starts.unsent == way.slot.waiting == 0
 
 
 @pytest.mark.parametrize("way", [{"terms": Terms(concurrency=2), "units": 2}], indirect=True)

@@ -19,8 +19,8 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.model import hosts, schemes, slots
-from scrapy_itemgraph.throttle import feedback
-from scrapy_itemgraph.throttle.local_slots import NO_DOWNLOAD
+from scrapy_itemgraph.worker.downloads import site_feedback
+from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker.executions.execution import Leg, leg_of
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Egress:
             if is_outside or _guarded.get() is not None:
                 _guarded.set(leg if is_outside else None)
             return (is_outside or self.is_public_only) and NO_DOWNLOAD not in request.meta
-        return self.is_public_only or (feedback.is_robots(request) and _is_for_guarded())
+        return self.is_public_only or (site_feedback.is_robots(request) and _is_for_guarded())
 
     async def check(self, request: Request, *, is_last: bool = False) -> None:
         """Check where a request leads; before a proxy is known, a host may have no address here.

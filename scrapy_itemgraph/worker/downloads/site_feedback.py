@@ -12,8 +12,8 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.model.limits import SlotFeedback
 from scrapy_itemgraph.model.rates import LONGEST_GAP, kept_gap
-from scrapy_itemgraph.throttle.local_slots import slot_in_use
 from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.worker.downloads.request_slots import slot_in_use
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.throttle.limiter import Lane
     from scrapy_itemgraph.throttle.limiter_set import Limiters
-    from scrapy_itemgraph.throttle.local_slots import AutoThrottle
+    from scrapy_itemgraph.worker.downloads.downloader_slots import AutoThrottle
 
 _BUSY = (429, 503)
 SHORT_BLOCK = 5.0  # seconds; work is not given back for a block that is over so soon

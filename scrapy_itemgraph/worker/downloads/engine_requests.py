@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.throttle import local_slots
+from scrapy_itemgraph.worker.downloads import request_slots
 from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.executions.lane_queues import LaneQueues
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.throttle.limiter_set import Limiters
+    from scrapy_itemgraph.worker.downloads.lanes import Lanes
     from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
-    from scrapy_itemgraph.worker.spider.lanes import Lanes
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -60,7 +60,7 @@ class EngineRequests:
     def _queue(self, leg: Leg, request: Request) -> None:
         leg.state = LegState.QUEUED
         leg.has_started = False
-        leg.lane = self.lanes.of(local_slots.slot_of(request), leg)
+        leg.lane = self.lanes.of(request_slots.slot_of(request), leg)
 
     # Out
 

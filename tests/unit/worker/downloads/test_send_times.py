@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_itemgraph.model.limits import Grant, Terms
 from scrapy_itemgraph.throttle.limiter import Limiter
-from scrapy_itemgraph.throttle.send_times import Send, Sends
+from scrapy_itemgraph.worker.downloads.send_times import Send, Sends
 
 if TYPE_CHECKING:
     from clocks import Clock
@@ -38,7 +38,7 @@ class Way:
     def _answer_one(self) -> None:
         now = self.clock.now
         self.limit.begin(now)
-        self.limit.pacer.sent(now)
+        self.limit.starts.sent(now)
         self.limit.end(now, 0.0)
 
     async def begin(self) -> Send:
@@ -151,6 +151,6 @@ def test_a_connection_that_is_there_at_once_makes_no_difference(clock):
             one.connecting()
             assert one.connected() == 0.0
             await turns()
-        assert way.limit.pacer.unsent == 0
+        assert way.limit.starts.unsent == 0
 
     asyncio.run(asyncio.wait_for(run(), 20))

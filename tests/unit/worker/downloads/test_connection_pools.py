@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.web.client import HTTPConnectionPool
 
-from scrapy_itemgraph.throttle.send_times import ConnectionPools, current_send
+from scrapy_itemgraph.worker.downloads.send_times import ConnectionPools, current_send
 
 
 class NotedSend:

@@ -1,11 +1,11 @@
-"""What the download gate asks and tells: whose requests pass it, and what becomes of them."""
+"""What follows when a request is at the download gate, starts, or is answered."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.throttle.feedback import SHORT_BLOCK
+from scrapy_itemgraph.worker.downloads.site_feedback import SHORT_BLOCK
 from scrapy_itemgraph.worker.executions.execution import leg_of
 
 if TYPE_CHECKING:
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.model.tallies import Tallies
-    from scrapy_itemgraph.throttle.feedback import SiteFeedback
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.throttle.limiter_set import Limiters
+    from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
+    from scrapy_itemgraph.worker.downloads.lanes import Lanes
+    from scrapy_itemgraph.worker.downloads.site_feedback import SiteFeedback
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Leg
-    from scrapy_itemgraph.worker.spider.engine_requests import EngineRequests
-    from scrapy_itemgraph.worker.spider.lanes import Lanes
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class GateListener:
-    """Answers `throttle.download_gate: Gate` for the executions and requests of this worker."""
+class DownloadEvents:
+    """Answers `download_gate: Gate` for the executions and requests of this worker."""
 
     graph: WorkerGraph
     active: ActiveExecutions

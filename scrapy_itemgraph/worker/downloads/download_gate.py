@@ -1,4 +1,4 @@
-"""The gate: the last place that every download passes, and where it waits for its turn.
+"""The gate: the last place that every download passes. A request waits here for its gap.
 
 It stands behind Scrapy's own slots, before the download handlers, so that what does not come from
 the scheduler is paced too: robots.txt, media, redirects and retries.
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_itemgraph.throttle.local_slots import slot_in_use
-from scrapy_itemgraph.throttle.send_times import ConnectionPools, Send, Sends, current_send
 from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.worker.downloads.request_slots import slot_in_use
+from scrapy_itemgraph.worker.downloads.send_times import ConnectionPools, Send, Sends, current_send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,8 +65,8 @@ class Leg(Protocol):
         """Give back its work, until what blocks the limits of a lane is over."""
 
 
-class Listener(Protocol):
-    """Who runs what passes the gate: says whose a request is, and is told what becomes of it."""
+class Events(Protocol):
+    """What the gate asks about the requests that pass it, and tells of them."""
 
     @property
     def is_alive(self) -> bool:
@@ -106,12 +106,12 @@ class Gate:
     """Lets downloads start as the limits allow, and counts those that run."""
 
     def __init__(
-        self, limiters: Limiters, adopt: Callable[[Limiter], None], listener: Listener
+        self, limiters: Limiters, adopt: Callable[[Limiter], None], events: Events
     ) -> None:
         """Take the limits; `adopt` hands to Scrapy's slot what was learned elsewhere."""
         self._adopt = adopt
         self._limiters = limiters
-        self._listener = listener
+        self._events = events
         self._waiting: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closing_since: float | None = None
@@ -150,15 +150,15 @@ class Gate:
         return sum(len(slot.active) for slot in slots if slot is not None)
 
     async def _through(self, request: Request, download: Callable[[Request], Any]) -> Response:
-        leg = self._listener.leg_of(request)
-        lane = () if self._is_over else self._listener.lane(slot_in_use(request), leg)
-        self._listener.starting(request)
+        leg = self._events.leg_of(request)
+        lane = () if self._is_over else self._events.lane(slot_in_use(request), leg)
+        self._events.starting(request)
         await self.enter(lane, request, leg)
         if leg is not None:
             leg.started()
         for limiter in lane:
             self._adopt(limiter)
-        self._listener.started(lane)
+        self._events.started(lane)
         began = time.monotonic()
         host = urlparse_cached(request).hostname or ""
         send = Send(self.sends, lane, began, host)
@@ -170,7 +170,7 @@ class Gate:
             self._end(lane, began)
             send.answered()
         self.sends.is_first = False
-        blocked = self._listener.answered(request, response, lane)
+        blocked = self._events.answered(request, response, lane)
         if blocked is not None:
             self.put_off(blocked)
         return response
@@ -193,7 +193,7 @@ class Gate:
         if not lane:
             return
         now = time.monotonic()
-        if not self._waiting and self._listener.is_alive and self._ready_at(lane, now) <= now:
+        if not self._waiting and self._events.is_alive and self._ready_at(lane, now) <= now:
             _reserve(lane, now)
             return
         waiter = _Waiter(lane, request, leg)
@@ -237,7 +237,7 @@ class Gate:
     def pump(self) -> None:
         """Let start what may start now, first come first served, and look again in time."""
         now = time.monotonic()
-        is_alive = self._listener.is_alive
+        is_alive = self._events.is_alive
         if self._blocked:
             self._blocked = {limiter for limiter in self._blocked if limiter.blocked_until > now}
         soonest = math.inf
@@ -255,7 +255,7 @@ class Gate:
             else:
                 soonest = min(soonest, at)
         self._look_again(soonest, now)
-        self._listener.more_may_start()
+        self._events.more_may_start()
 
     def rest(self, seconds: float) -> None:
         """Let no download start for a while: this process could not do it."""
@@ -285,7 +285,7 @@ class Gate:
         """Take note that what was let start needs no download."""
         now = time.monotonic()
         for limiter in lane:
-            limiter.pacer.sent(now)
+            limiter.starts.sent(now)
         self._end(lane, now)
         self.pump()
 
@@ -311,7 +311,7 @@ class Gate:
             waiter.leg.give_back(waiter.lane)
             self._turn_away(waiter)
         elif self._closing_since is not None:
-            self._listener.turned_away()
+            self._events.turned_away()
             self._turn_away(waiter)
 
     def _turn_away(self, waiter: _Waiter) -> None:
