@@ -16,7 +16,7 @@ from scrapy_itemgraph.model.operations import CreateItem, tag_values
 from scrapy_itemgraph.model.work import NEW, Note
 from scrapy_itemgraph.postgres import copying
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import WIDE
+from scrapy_itemgraph.postgres.event_loop import LARGE_CHUNK
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.worklist import refresh
@@ -72,7 +72,9 @@ class Additions:
         hex_key = item_names.hex_key
         keys = sorted((hex_key(one), one) for one in self.by_name)
         self.keys = {name: key for key, name in keys}
-        self.parts = [_names(keys[at : at + WIDE]) for at in range(0, len(keys), WIDE)]
+        self.parts = [
+            _names(keys[at : at + LARGE_CHUNK]) for at in range(0, len(keys), LARGE_CHUNK)
+        ]
         self.notes = _notes(creations, set())
 
     def _addition(self, one: CreateItem) -> Addition:

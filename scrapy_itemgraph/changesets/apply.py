@@ -27,7 +27,15 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
-from scrapy_itemgraph.postgres.engine import WIDE, breathe, let_go, rest, slices
+from scrapy_itemgraph.postgres.event_loop import (
+    CHUNK,
+    LARGE_CHUNK,
+    chunks,
+    clear_gradually,
+    gradually,
+    yield_after,
+    yield_to_loop,
+)
 from scrapy_itemgraph.store import attempts, commit_tokens, failures, queues, scraped_items
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.worklist import claims, refresh
@@ -90,7 +98,6 @@ def apply(
     freed_items = {row.item_id for row in freed}
     ended_pairs = {_pair(c.claim) for c in running if c.claim is not None}
     claimed_items = freed_items | {item_id for item_id, _ in ended_pairs}
-    rest(connection, len(operations))
     state = State(
         crawl.id,
         crawl.now,
@@ -116,8 +123,8 @@ def apply(
     ours = ended | {row.token for row in freed if row.item_id in state.items}
     done = _recorded(connection, changesets, ours, crawl.id) if is_again else {}
     applied = [_applied(c, ours, endings, done) for c in changesets]
-    let_go(connection, state.new, state.owners, state.stored_owners, state.candidates)
-    let_go(connection, state.reserved, state.taken, state.items)
+    clear_gradually(connection, state.new, state.owners, state.stored_owners, state.candidates)
+    clear_gradually(connection, state.reserved, state.taken, state.items)
     return applied
 
 
@@ -128,18 +135,17 @@ def _unsettled(
     known: Container[str],
 ) -> Sequence[Operation]:
     """Return the operations without those whose names are known, which become `taken`."""
-    if any(may_free(part) for part in slices(connection, operations, WIDE)):
+    if any(may_free(part) for part in chunks(connection, operations, LARGE_CHUNK)):
         return operations  # what is known may be free by the end of the same batch
     unsettled: list[Operation] = []
     taken = state.taken
-    for part in slices(connection, operations, WIDE):
-        for operation in part:
-            if is_settled(operation, taken):
-                continue
-            if is_settled(operation, known):
-                taken.add(operation.id)
-            else:
-                unsettled.append(operation)
+    for operation in gradually(connection, operations):
+        if is_settled(operation, taken):
+            continue
+        if is_settled(operation, known):
+            taken.add(operation.id)
+        else:
+            unsettled.append(operation)
     return unsettled
 
 
@@ -268,9 +274,8 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
                 result_operations.end_own(
                     run, is_failed=is_failed, is_held=is_failed and not is_expired
                 )
-        rest(connection, len(run.notes))
         draft.keep()
-        rest(connection, len(run.notes))
+        yield_after(connection, len(run.notes))
         ending.notes = tuple(run.notes)
         ending.item_id = run.current
     except OperationError as error:
@@ -293,13 +298,13 @@ def _carry_out(
 ) -> None:
     """Carry out operations, and let the event loop turn meanwhile."""
     turns = Turns()
-    for part in slices(connection, operations):
+    for part in chunks(connection, operations):
         ending.may_free = ending.may_free or may_free(part)
         for operation in part:
             run.apply(operation)
             ending.done += 1
             if turns.is_due:  # one may take long, such as a user's merger
-                breathe(connection)
+                yield_to_loop(connection)
                 turns.begin()
 
 
@@ -331,10 +336,9 @@ def _keep_requests(
     """Let the requests of a plain callback go on although an operation of it cannot be."""
     draft = Draft(state)
     run = item_operations.ChangesetRun(draft=draft, claim=claim, current=claim.item_id)
-    for part in slices(connection, changeset.operations):
-        for operation in part:
-            if isinstance(operation, EnqueueRequest):
-                run.apply(operation)
+    for operation in gradually(connection, changeset.operations, CHUNK):
+        if isinstance(operation, EnqueueRequest):
+            run.apply(operation)
     result_operations.end_own(run, is_failed=True, is_held=is_held)
     draft.keep()
     ending.notes = tuple(run.notes)
@@ -343,12 +347,10 @@ def _keep_requests(
 def alike(connection: Connection, made: Mapping[int, New]) -> Iterable[list[int]]:
     """Return the numbers of new items, in groups that are alike in what decides about work."""
     groups: dict[Hashable, list[int]] = {}
-    for part in slices(connection, list(made), WIDE):
-        for number in part:
-            new = made[number]
-            operation = new.operation
-            alike = new.slot, operation.nice, new.not_before, tuple(operation.tags)
-            groups.setdefault(alike, []).append(number)
+    for number, new in gradually(connection, made.items()):
+        operation = new.operation
+        alike = new.slot, operation.nice, new.not_before, tuple(operation.tags)
+        groups.setdefault(alike, []).append(number)
     return groups.values()
 
 
@@ -437,10 +439,10 @@ def _keep_scraped(
         is_done = ending.outcome is not None and ending.error is changeset.error
         if changeset.scraped and is_done and _applies(changeset):
             task_id = None if claim is None else claim.task_id
-            for part in slices(connection, changeset.scraped):
+            for part in chunks(connection, changeset.scraped):
                 kept += [scraped_items.Entry(one, ending.item_id, task_id) for one in part]
     scraped_items.append(connection, crawl_id, kept)
-    let_go(connection, kept)
+    clear_gradually(connection, kept)
 
 
 def _bearer(state: State, item_id: int, task_id: int) -> Item | None:

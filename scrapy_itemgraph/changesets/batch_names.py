@@ -15,7 +15,12 @@ from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE, let_go, parts, rest, slices
+from scrapy_itemgraph.postgres.event_loop import (
+    LARGE_CHUNK,
+    chunks,
+    clear_gradually,
+    gradually,
+)
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.tools.parted_dict import mapping_for
 
@@ -107,14 +112,14 @@ class Mentioned:
         return name in self.created or name in self.others
 
     @classmethod
-    def by(cls, some: Iterable[Sequence[Operation]], count: int = 0) -> Mentioned:
-        """Collect the names of about so many operations, which are given in parts."""
+    def by(cls, operations: Iterable[Operation], count: int = 0) -> Mentioned:
+        """Collect the names of about `count` operations."""
         existing: set[str] = set()
         others: set[str] = set()
         creations = _Creations(count)
         again: MutableMapping[str, int] = mapping_for(count)
         kinds: set[type[Operation]] = set()
-        for operation in chain.from_iterable(some):
+        for operation in operations:
             if isinstance(operation, EnqueueRequest):  # a page may yield a great many
                 creations.add(operation.id)
                 if operation.again is not None:
@@ -163,14 +168,13 @@ def keyed(
 
     All who take or lock names do so in that order.
     """
-    buckets: list[set[tuple[str, str]]] = [set() for _ in range(count // WIDE + 1)]
-    for part in parts(connection, given, WIDE):
-        for name in part:
-            key = item_names.hex_key(name)
-            buckets[int(key[:8], 16) * len(buckets) >> 32].add((key, name))
+    buckets: list[set[tuple[str, str]]] = [set() for _ in range(count // LARGE_CHUNK + 1)]
+    for name in gradually(connection, given):
+        key = item_names.hex_key(name)
+        buckets[int(key[:8], 16) * len(buckets) >> 32].add((key, name))
     names: list[str] = []
     keys: MutableMapping[str, str] = mapping_for(count)
-    for (bucket,) in slices(connection, buckets, 1):
+    for (bucket,) in chunks(connection, buckets, 1):
         for key, name in sorted(bucket):
             names.append(name)
             keys[name] = key
@@ -183,7 +187,7 @@ def resolve(
 ) -> MutableMapping[str, int | None]:
     """Return who has names, by their numbers or TOMBSTONE; a name that nobody has is not in it."""
     owners: MutableMapping[str, int | None] = mapping_for(len(names))
-    for part in slices(connection, names, WIDE):
+    for part in chunks(connection, names, LARGE_CHUNK):
         wanted = text_array([keys[name] for name in part])
         found = connection.execute(RESOLVE, {"crawl": crawl_id, "keys": wanted}).all()
         by_key = {keys[name]: name for name in part} if found else {}
@@ -228,7 +232,7 @@ class Taking:
         self._mains = self._mentioned.mains
         # A name that is freed may be created more than once, each time as another item.
         spares = self._mentioned.creations if self._mentioned.frees_names else 0
-        for drawn in slices(self._connection, range(len(self._mains) + spares), WIDE):
+        for drawn in chunks(self._connection, range(len(self._mains) + spares), LARGE_CHUNK):
             self._drawn.append(
                 self._connection.execute(stored_items.NEXT_IDS, {"count": len(drawn)})
             )
@@ -236,17 +240,17 @@ class Taking:
     def take(self) -> None:
         """Take the names that nobody has."""
         connection, state, mentioned = self._connection, self._state, self._mentioned
-        free: list[str] = []
-        for names in slices(connection, self._names, WIDE):
-            stored = state.stored_owners
-            free += [name for name in names if name not in stored and mentioned.may_take(name)]
+        stored = state.stored_owners
+        free = [
+            name
+            for name in gradually(connection, self._names)
+            if name not in stored and mentioned.may_take(name)
+        ]
         numbers: list[int] = []
-        for (answer,) in slices(connection, self._drawn, 1):
+        for (answer,) in chunks(connection, self._drawn, 1):
             numbers += answer.scalars()
         self._number(numbers)
-        rest(connection, len(numbers))
-        for at in range(0, len(free), SLICE):
-            part = free[at : at + SLICE]
+        for part in chunks(connection, free):
             owners = [state.candidates.get(mentioned.created.get(name, "")) for name in part]
             given = {
                 "crawl": state.crawl_id,
@@ -256,16 +260,14 @@ class Taking:
             }
             state.reserved.update(zip(part, owners, strict=True))
             self._sent.append(connection.execute(stored_items.TAKE_NAMES, given))
-        let_go(connection, free, numbers)
+        clear_gradually(connection, free, numbers)
 
     def _number(self, numbers: Sequence[int]) -> None:
         """Give the items that may be created their numbers."""
         state, frees_names = self._state, self._mentioned.frees_names
-        for places in slices(self._connection, range(len(self._mains)), WIDE):
-            for place in places:
-                name = self._mains[place]
-                if frees_names or name not in state.stored_owners:
-                    state.candidates[name] = numbers[place]
+        for place, name in enumerate(gradually(self._connection, self._mains)):
+            if frees_names or name not in state.stored_owners:
+                state.candidates[name] = numbers[place]
         state.spares = list(numbers[len(self._mains) :])
         self._drawn.clear()
 
@@ -273,7 +275,7 @@ class Taking:
         """Find out who was quicker, if anybody."""
         state = self._state
         late: list[str] = []
-        for (answer,) in slices(self._connection, self._sent, 1):
+        for (answer,) in chunks(self._connection, self._sent, 1):
             late += answer.scalars()
         self._sent.clear()
         for name in late:
@@ -287,7 +289,7 @@ def check_still(
     connection: Connection, state: State, keys: Mapping[str, str], names: Sequence[str]
 ) -> None:
     """Raise MovedNamesError if a name is another's by now than when the items were looked up."""
-    for part in slices(connection, names, WIDE):
+    for part in chunks(connection, names, LARGE_CHUNK):
         now = resolve(connection, state.crawl_id, keys, part)
         for name in part:
             if name not in state.reserved and now.get(name) != state.stored_owners.get(name):
@@ -304,17 +306,15 @@ def write(connection: Connection, state: State) -> bool:
     changed: list[str] = []
     stored, reserved = state.stored_owners, state.reserved
     for names in (reserved, state.owners):
-        rest(connection, len(names))
-        for part in parts(connection, names, WIDE):
-            for name in part:
-                there = stored.get(name)
-                if name in reserved:
-                    there = reserved[name] or TOMBSTONE
-                owner = state.owner(name)
-                is_seen = names is state.owners and name in reserved
-                if owner == there or is_seen:
-                    continue
-                (dropped if owner is None else added if there is None else changed).append(name)
+        for name in gradually(connection, names):
+            there = stored.get(name)
+            if name in reserved:
+                there = reserved[name] or TOMBSTONE
+            owner = state.owner(name)
+            is_seen = names is state.owners and name in reserved
+            if owner == there or is_seen:
+                continue
+            (dropped if owner is None else added if there is None else changed).append(name)
     if dropped:
         connection.execute(
             stored_items.DROP_NAMES, {"crawl": state.crawl_id, "keys": _keys(dropped)}

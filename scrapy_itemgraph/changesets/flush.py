@@ -10,7 +10,7 @@ from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.operations import tag_values
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE, parts, slices
+from scrapy_itemgraph.postgres.event_loop import chunks, gradually
 from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.store import failures, notify
 from scrapy_itemgraph.store import slots as stored_slots
@@ -121,28 +121,27 @@ def flush(connection: Connection, state: State) -> bool:
     living: list[Item] = []
     gone: list[Item] = []
     changed: list[Item] = []
-    for items in slices(connection, list(state.items.values()), WIDE):
-        for item in items:
-            (gone if item.is_deleted else living).append(item)
-            if item.is_changed and not item.is_deleted:
-                changed.append(item)
+    for item in gradually(connection, state.items.values()):
+        (gone if item.is_deleted else living).append(item)
+        if item.is_changed and not item.is_deleted:
+            changed.append(item)
     slot_ids = slot_numbers(connection, state, changed)
-    for items in slices(connection, changed):
+    for items in chunks(connection, changed):
         _write_items(connection, state, slot_ids, items)
     write_new(connection, state, slot_ids)
     frees_names = batch_names.write(connection, state)
-    for items in slices(connection, living):
+    for items in chunks(connection, living):
         _mark_items(connection, state, items)
         _write_tags(connection, state, items)
         _write_results(connection, state, items)
         _write_blobs(connection, items)
     _write_failures(connection, state)
-    for part in slices(connection, list(state.effects.items_moved)):
+    for part in chunks(connection, state.effects.items_moved):
         merged = [(old, state.survivor(old)) for old in part]
         moved = [(old, item.id) for old, item in merged if item is not None]
         if moved:
             connection.execute(MOVE_ATTEMPTS, columns(moved, items=0, into=1))
-    for items in slices(connection, [item for item in gone if not item.is_new]):
+    for items in chunks(connection, [item for item in gone if not item.is_new]):
         stored = [item.id for item in items]
         connection.execute(DROP_ATTEMPTS, {"items": stored})
         connection.execute(DELETE_ITEMS, {"items": stored})
@@ -162,14 +161,14 @@ def _write_failures(connection: Connection, state: State) -> None:
     handled, moved = state.effects.settled_failures()
     stored = [(pair, by) for pair, by in handled.items() if isinstance(pair, tuple)]
     for by in sorted({by for _, by in stored}):
-        for some in slices(connection, [pair for pair, who in stored if who == by]):
+        for some in chunks(connection, [pair for pair, who in stored if who == by]):
             failures.supersede(connection, some, by=by)
     went = [
         (*pair, into)
         for pair, into in moved.items()
         if isinstance(pair, tuple) and not state.items[into].is_deleted
     ]
-    for part in slices(connection, went):
+    for part in chunks(connection, went):
         failures.repoint(connection, part)
 
 
@@ -177,11 +176,8 @@ def slot_numbers(
     connection: Connection, state: State, changed: Sequence[Item] = ()
 ) -> dict[str, int]:
     """Return the numbers of the slots of what is written, by name."""
-    slots: set[str] = set()
-    for items in slices(connection, changed, WIDE):
-        slots.update(item.slot for item in items)
-    for some in parts(connection, state.new.values(), WIDE):
-        slots.update(new.slot for new in some)
+    slots = {item.slot for item in gradually(connection, changed)}
+    slots.update(new.slot for new in gradually(connection, state.new.values()))
     return stored_slots.intern_slots(connection, slots)
 
 
@@ -215,7 +211,7 @@ def _mark_items(connection: Connection, state: State, living: Sequence[Item]) ->
 
 def write_new(connection: Connection, state: State, slot_ids: dict[str, int]) -> None:
     """Write the items that were created and not looked at since, with their tags."""
-    for part in parts(connection, state.new.items(), SLICE):
+    for part in chunks(connection, state.new.items()):
         rows = [
             (number, new.slot, op.id, new.created_by, op.nice, new.not_before, new.text, new.turn)
             for number, new in part

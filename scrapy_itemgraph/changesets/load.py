@@ -10,7 +10,14 @@ from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.changesets.state import TOMBSTONE, Blob, Item, Pair, Result, TaskRow
 from scrapy_itemgraph.model.operations import AttachBlob, DetachBlob, Expire, MergeItem, RenameItem
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE, in_order, let_go, parts, rest, slices
+from scrapy_itemgraph.postgres.event_loop import (
+    CHUNK,
+    LARGE_CHUNK,
+    chunks,
+    clear_gradually,
+    gradually,
+    sorted_chunks,
+)
 from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.store.sql_conditions import IS_STOPPED
 
@@ -102,28 +109,26 @@ def load(
 
     """
     crawl_id = state.crawl_id
-    mentioned = batch_names.Mentioned.by(slices(connection, operations), len(operations))
+    mentioned = batch_names.Mentioned.by(gradually(connection, operations, CHUNK), len(operations))
     names, keys = batch_names.keyed(connection, mentioned.names, mentioned.count)
-    rest(connection, len(names))
     taking = batch_names.Taking(connection, state, mentioned, names, keys)
     if names:
         taking.draw_numbers()
         state.stored_owners = batch_names.resolve(connection, crawl_id, keys, names)
         taking.take()
-        rest(connection, len(names))
     if mentioned.existing or mentioned.again:
         taking.settle()  # who has a name that is spoken of has to be known first
     existing = _in_use(
         connection, names, mentioned.existing | _of_earlier_runs(connection, state, mentioned.again)
     )
     owned, tombstones = _owners(connection, state, existing)
-    for part in slices(connection, tombstones, WIDE):
+    for part in chunks(connection, tombstones, LARGE_CHUNK):
         wanted_keys = text_array(keys[name] for name in part)
         connection.execute(batch_names.LOCK_TOMBSTONES, {"crawl": crawl_id, "keys": wanted_keys})
     wanted = owned | set(claimed_items)
-    items = [_send_items(connection, part) for part in in_order(connection, wanted, SLICE)]
+    items = [_send_items(connection, part) for part in sorted_chunks(connection, wanted, CHUNK)]
     taking.settle()
-    for (rows,) in slices(connection, items, 1):
+    for (rows,) in chunks(connection, items, 1):
         _read_items(rows, state)
     items.clear()
     _check_owners(connection, state, names)
@@ -132,10 +137,10 @@ def load(
     if owned or tombstones:
         batch_names.check_still(connection, state, keys, existing)
     if Expire in mentioned.kinds and state.items:
-        for numbers in in_order(connection, state.items, SLICE):
+        for numbers in sorted_chunks(connection, state.items, CHUNK):
             state.claimed_pairs |= _claimed_pairs(connection, numbers)
-    let_go(connection, keys, mentioned.existing, mentioned.again, mentioned.created)
-    let_go(connection, mentioned.others)
+    clear_gradually(connection, keys, mentioned.existing, mentioned.again, mentioned.created)
+    clear_gradually(connection, mentioned.others)
 
 
 def _of_earlier_runs(connection: Connection, state: State, again: Mapping[str, int]) -> set[str]:
@@ -145,30 +150,23 @@ def _of_earlier_runs(connection: Connection, state: State, again: Mapping[str, i
     """
     owners = state.stored_owners
     runs: dict[int, int] = {}  # by item
-    for part in parts(connection, again, WIDE):
-        for name in part:
-            owner = owners.get(name)
-            if owner is not None and owner != TOMBSTONE:
-                runs[owner] = max(again[name], runs.get(owner, 0))
+    for name in gradually(connection, again):
+        owner = owners.get(name)
+        if owner is not None and owner != TOMBSTONE:
+            runs[owner] = max(again[name], runs.get(owner, 0))
     old: set[int] = set()
-    for items in in_order(connection, runs, WIDE):
+    for items in sorted_chunks(connection, runs):
         given = {
             "items": number_array(items),
             "runs": number_array([runs[one] for one in items]),
         }
         old.update(connection.execute(OF_EARLIER_RUNS, given).scalars())
-    found: set[str] = set()
-    for part in parts(connection, again if old else (), WIDE):
-        found.update(name for name in part if owners.get(name) in old)
-    return found
+    return {name for name in gradually(connection, again if old else ()) if owners.get(name) in old}
 
 
 def _in_use(connection: Connection, names: Sequence[str], existing: Collection[str]) -> list[str]:
     """Return those of the names, in their order, that are spoken of as existing."""
-    used: list[str] = []
-    for part in slices(connection, names if existing else (), WIDE):
-        used += [name for name in part if name in existing]
-    return used
+    return [name for name in gradually(connection, names if existing else ()) if name in existing]
 
 
 def _owners(
@@ -177,13 +175,12 @@ def _owners(
     """Return the numbers of the items that have names, and the names that only stay taken."""
     owned: set[int] = set()
     tombstones: list[str] = []
-    for part in slices(connection, names, WIDE):
-        for name in part:
-            owner = state.stored_owners.get(name)
-            if owner == TOMBSTONE:
-                tombstones.append(name)
-            elif owner is not None:
-                owned.add(owner)
+    for name in gradually(connection, names):
+        owner = state.stored_owners.get(name)
+        if owner == TOMBSTONE:
+            tombstones.append(name)
+        elif owner is not None:
+            owned.add(owner)
     return owned, tombstones
 
 
@@ -227,17 +224,16 @@ def _read_items(rows: _Rows, state: State) -> None:
 def _check_owners(connection: Connection, state: State, names: Sequence[str]) -> None:
     """Raise MovedNamesError if an item lost one of the names between their look-up and its lock."""
     items, owners = state.items, state.stored_owners
-    for part in slices(connection, names if items else (), WIDE):
-        for name in part:
-            item = items.get(owners.get(name) or 0)
-            if item is not None and name not in item.names:
-                raise batch_names.MovedNamesError(name)
+    for name in gradually(connection, names if items else ()):
+        item = items.get(owners.get(name) or 0)
+        if item is not None and name not in item.names:
+            raise batch_names.MovedNamesError(name)
 
 
 def _read_blobs(connection: Connection, state: State) -> None:
     """Read the blobs of the items that have some."""
     having = [item.id for item in state.items.values() if item.has_blobs]
-    for part in slices(connection, having):
+    for part in chunks(connection, having):
         for row in connection.execute(stored_blobs.OF_ITEMS, {"items": number_array(part)}):
             item = state.items[row.item_id]
             blob = Blob(row.content_id, row.mime, row.attached_at)

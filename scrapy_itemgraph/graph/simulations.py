@@ -102,7 +102,7 @@ def simulate(
     """
     crawl_id, _ = _register(connection, code, met)
     item_id = _item(connection, crawl_id, plan)
-    mentioned = batch_names.Mentioned.by([changeset.operations])
+    mentioned = batch_names.Mentioned.by(changeset.operations)
     names = {*mentioned.names, plan.item}
     touched = {item_id, *_owners(connection, crawl_id, names)}
     # What the code makes outstanding by itself is no doing of the execution.

@@ -7,13 +7,10 @@ goes with each `BEGIN`, everything else is set locally to its transaction.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from functools import partial
-from heapq import merge
-from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -23,18 +20,9 @@ from scrapy_itemgraph.postgres import errors, loaders, urls
 from scrapy_itemgraph.postgres.async_engine import AsyncEngine
 from scrapy_itemgraph.postgres.programs import NEWEST, OLDEST
 from scrapy_itemgraph.postgres.server_clock import ServerClock
-from scrapy_itemgraph.tools import async_tools, logs
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+from scrapy_itemgraph.tools import logs
 
 logger = logs.logger(__name__)
-
-T = TypeVar("T")
-O = TypeVar("O", int, str)  # noqa: E741 - what can be put in order
-
-SLICE = 1000  # rows that one statement of a large batch has at most
-WIDE = 4 * SLICE  # where each row is little work
 
 POOL_SIZE = 2  # one claims while the other commits
 LEASES_RENEWED = 300.0  # seconds in which each worker that lives renews its lease
@@ -257,66 +245,3 @@ def _leave_standby(context: sa.engine.ExceptionContext) -> None:
     """Give up connections to a server that takes no writes: another one is the primary now."""
     if errors.is_read_only(context.original_exception):
         context.is_disconnect = True
-
-
-def breathe(connection: sa.Connection) -> None:
-    """Let the event loop turn once, where one is waiting for this connection's transaction.
-
-    A pipelined transaction is kept open, however long its client is at work.
-    """
-    driver: Any = connection.connection.dbapi_connection
-    if hasattr(driver, "run_async"):
-        driver.run_async(_turn)
-    if hasattr(connection, "tell_at_work"):
-        connection.tell_at_work()
-
-
-def rest(connection: sa.Connection, count: int) -> None:
-    """Let the event loop turn after a step over so many things, if they are many."""
-    if count > SLICE:
-        breathe(connection)
-
-
-def slices(
-    connection: sa.Connection, given: Sequence[T], size: int = SLICE
-) -> Iterator[Sequence[T]]:
-    """Yield parts of a sequence, and let the event loop turn between them."""
-    for start in range(0, len(given), size):
-        if start:
-            breathe(connection)
-        yield given[start : start + size]
-
-
-def parts(connection: sa.Connection, given: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield parts of what has no places, without a copy of all, as `slices` does of sequences.
-
-    Nobody may add to it or take from it meanwhile.
-    """
-    values = iter(given)
-    while part := list(islice(values, size)):
-        yield part
-        if len(part) == size:
-            breathe(connection)
-
-
-def in_order(
-    connection: sa.Connection, given: Collection[O], size: int = WIDE
-) -> Iterator[list[O]]:
-    """Yield values sorted, in parts, and let the event loop turn meanwhile."""
-    runs = [sorted(part) for part in slices(connection, list(given), size)]
-    ordered = runs[0] if len(runs) == 1 else merge(*runs)
-    rows = iter(ordered)
-    while part := list(islice(rows, size)):
-        yield part
-        rest(connection, len(given))
-
-
-def let_go(connection: sa.Connection, *containers: async_tools.Emptied) -> None:
-    """Empty containers of a great many values, and let the event loop turn meanwhile."""
-    for container in containers:
-        for _ in async_tools.emptying(container):
-            breathe(connection)
-
-
-async def _turn(_: Any) -> None:
-    await asyncio.sleep(0)

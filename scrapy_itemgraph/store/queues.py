@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.postgres.engine import in_order
+from scrapy_itemgraph.postgres.event_loop import sorted_chunks
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.notify import notify
 from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS, seconds_until
@@ -260,7 +260,7 @@ def wake(connection: Connection, queue_ids: Iterable[int]) -> None:
     or we see it parked.
     """
     woken: set[int] = set()  # crawls
-    for queues in in_order(connection, set(queue_ids)):
+    for queues in sorted_chunks(connection, set(queue_ids)):
         connection.execute(HOLD_QUEUES, {"queues": queues})
         asleep = list(connection.execute(SLEEPING_QUEUES, {"queues": queues}).scalars())
         if asleep:

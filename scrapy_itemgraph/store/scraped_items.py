@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.feed_exports import Kept
-from scrapy_itemgraph.postgres.engine import slices
+from scrapy_itemgraph.postgres.event_loop import chunks
 from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Entry:
 
 def append(connection: Connection, crawl_id: int, entries: Sequence[Entry]) -> None:
     """Keep scraped items; the caller's transaction shares the crawl's lock."""
-    for part in slices(connection, entries):
+    for part in chunks(connection, entries):
         given = columns(
             part,
             items="item_id",

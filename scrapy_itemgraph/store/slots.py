@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.postgres.engine import in_order
+from scrapy_itemgraph.postgres.event_loop import sorted_chunks
 from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def intern_limits(connection: Connection, keys: Iterable[Key]) -> dict[Key, int]
 def intern_slots(connection: Connection, names: Iterable[str]) -> dict[str, int]:
     """Do so for slots, by their names, of which a page may link to a great many."""
     numbers: dict[str, int] = {}
-    for part in in_order(connection, set(names)):
+    for part in sorted_chunks(connection, set(names)):
         found = _interned(connection, [("slot", name) for name in part])
         numbers.update((name, number) for (_, name), number in found.items())
     return numbers

@@ -74,8 +74,8 @@ def emptying(container: Emptied) -> Iterator[None]:
         yield
 
 
-async def let_go(*containers: Emptied) -> None:
-    """Empty containers of a great many values, and let the loop turn meanwhile."""
+async def clear_gradually(*containers: Emptied) -> None:
+    """Empty large containers, and yield to the event loop meanwhile; small ones stay."""
     turns = Turns()
     for container in containers:
         for _ in emptying(container):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.model.tallies import NO_TASK
 from scrapy_itemgraph.model.work import NEW, UNMADE, Outcome
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.tools.async_tools import Turns, happens, let_go
+from scrapy_itemgraph.tools.async_tools import Turns, clear_gradually, happens
 
 if TYPE_CHECKING:
     import asyncio
@@ -165,7 +165,7 @@ class Committer:
         if turns.is_due:
             await turns.give()
         del result, applied
-        await let_go(*gone)
+        await clear_gradually(*gone)
 
     def _tally(self, entry: Entry, applied: Applied, made: int) -> None:
         claim = entry.changeset.claim

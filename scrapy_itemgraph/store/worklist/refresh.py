@@ -13,7 +13,14 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.postgres import copying
 from scrapy_itemgraph.postgres.arrays import number_array
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE, in_order, let_go, rest, slices
+from scrapy_itemgraph.postgres.event_loop import (
+    CHUNK,
+    chunks,
+    clear_gradually,
+    gradually,
+    sorted_chunks,
+    yield_after,
+)
 from scrapy_itemgraph.store.queues import find_or_make, wake
 from scrapy_itemgraph.store.sql_conditions import is_stale
 
@@ -158,27 +165,25 @@ def refresh(
 
     """
     touched = set(item_ids)
-    groups: dict[int, Sequence[int]] = {}  # by their first
-    for some in slices(connection, list(new), WIDE):
-        groups.update((group[0], group) for group in some)
+    groups: dict[int, Sequence[int]] = {group[0]: group for group in gradually(connection, new)}
     numbers = [*touched, *filterfalse(touched.__contains__, groups)]
     singles: list[tuple[int, _Work]] = []
     runs: list[Iterable[tuple[int, _Work]]] = [singles]  # each sorted
     awake: set[int] = set()
-    for part in in_order(connection, numbers, SLICE):
+    for part in sorted_chunks(connection, numbers, CHUNK):
         added, moved = _refresh(connection, part, groups)
         awake.update(work.queue_id for work in (*added, *moved))
         for work in sorted(added):
             if len(group := groups.get(work.item_id, ())) > 1:
                 runs.append(zip(sorted(group), repeat(work), strict=False))
-                rest(connection, len(group))
+                yield_after(connection, len(group))
             else:
                 singles.append((work.item_id, work))
     missing = merge(*runs, key=_by_item)
-    while rows := list(islice(missing, SLICE)):
+    while rows := list(islice(missing, CHUNK)):
         connection.execute(INSERT_WORK, _columns(rows))
     wake(connection, awake)
-    let_go(connection, singles, groups, awake)
+    clear_gradually(connection, singles, groups, awake)
 
 
 def add_new(connection: Connection, groups: Iterable[Sequence[int]]) -> None:
@@ -188,8 +193,8 @@ def add_new(connection: Connection, groups: Iterable[Sequence[int]]) -> None:
     """
     new = {group[0]: group for group in groups}
     added: list[_Work] = []
-    for part in slices(connection, sorted(new)):
-        added += _refresh(connection, list(part), new)[0]
+    for part in chunks(connection, sorted(new)):
+        added += _refresh(connection, part, new)[0]
     runs = [zip(sorted(new[work.item_id]), repeat(work), strict=False) for work in added]
     texts = {work: _columns_text(work) for work in added}
     rows = [f"{item}\t{texts[work]}" for item, work in merge(*runs, key=_by_item)]

@@ -20,14 +20,14 @@ from scrapy_itemgraph import (
 from scrapy_itemgraph.model.feed_exports import Scraped
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.postgres.engine import SLICE, WIDE
+from scrapy_itemgraph.postgres.event_loop import CHUNK, LARGE_CHUNK
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.tools import parted_dict
 
 pytestmark = pytest.mark.server
 
-COUNT = 260  # items of each kind, so that all are more than a slice
+COUNT = 260  # items of each kind, so that all are more than a chunk
 KINDS = ("known", "gone", "into", "deleted", "tombstone", "expired")
 
 # All of a crawl's graph and work, apart from numbers and times.
@@ -110,19 +110,19 @@ def test_a_large_batch_of_many_kinds_is_what_small_ones_are(connection, monkeypa
         large.do(*(one for n in range(COUNT) for one in changes(n)))
 
     assert large.rows(PICTURE, crawl=large.id) == small.rows(PICTURE, crawl=small.id)
-    assert max(seen) <= WIDE
+    assert max(seen) <= LARGE_CHUNK
 
 
 def test_a_page_may_link_to_a_great_many_websites(connection):
     """Their slots and queues are made and woken a part at a time, each part in order."""
     crawl = graphs.Crawl.of(connection)
-    count = WIDE + 50
+    count = LARGE_CHUNK + 50
     links = [CreateItem(f"{n}", ["page"], {"url": f"http://{n}.example/"}) for n in range(count)]
 
     with sizes(connection) as seen:
         crawl.do(*links)
 
-    assert max(seen) <= WIDE
+    assert max(seen) <= LARGE_CHUNK
     awake = crawl.rows(
         "SELECT l.name FROM queues q JOIN limits l ON l.id = q.slot_id"
         " JOIN work w ON w.queue_id = q.id WHERE q.is_live AND q.crawl_id = :crawl",
@@ -133,7 +133,7 @@ def test_a_page_may_link_to_a_great_many_websites(connection):
 
 def test_slots_that_are_known_and_new_are_told_apart(connection):
     """Of a great many names each has one number, whoever asks first."""
-    names = [f"{n}.example" for n in range(WIDE + 50)]
+    names = [f"{n}.example" for n in range(LARGE_CHUNK + 50)]
     known = stored_slots.intern_slots(connection, names[::2])
 
     found = stored_slots.intern_slots(connection, [*names, *names[:10]])
@@ -146,7 +146,7 @@ def test_slots_that_are_known_and_new_are_told_apart(connection):
 def test_a_great_many_queues_are_woken(connection):
     """Those that sleep, and each is live after it."""
     crawl = graphs.Crawl.of(connection)
-    slots = stored_slots.intern_slots(connection, [f"{n}.example" for n in range(WIDE + 50)])
+    slots = stored_slots.intern_slots(connection, [f"{n}.example" for n in range(LARGE_CHUNK + 50)])
     made = queues.find_or_make(connection, {(crawl.id, slot): None for slot in slots.values()})
     crawl.rows("UPDATE queues SET is_live = false WHERE id % 2 = 0 RETURNING id")
 
@@ -158,12 +158,12 @@ def test_a_great_many_queues_are_woken(connection):
 def test_a_great_many_scraped_items_are_kept_in_their_order(connection):
     """The journal has them as they were scraped."""
     crawl = graphs.Crawl.of(connection)
-    scraped = tuple(Scraped("Book", f'{{"n": {n}}}') for n in range(2 * SLICE + 50))
+    scraped = tuple(Scraped("Book", f'{{"n": {n}}}') for n in range(2 * CHUNK + 50))
 
     with sizes(connection) as seen:
         crawl.commit(Changeset(operations=(), outcome=Outcome.OK, scraped=scraped))
 
-    assert max(seen) <= WIDE
+    assert max(seen) <= LARGE_CHUNK
     kept = crawl.rows("SELECT CAST(fields AS text) FROM journal ORDER BY id")
     assert [fields for (fields,) in kept] == [one.fields for one in scraped]
 

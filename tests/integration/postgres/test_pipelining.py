@@ -18,7 +18,7 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.postgres import backend_activity, pipelining
+from scrapy_itemgraph.postgres import backend_activity, event_loop, pipelining
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres.pipelining import pipelined
 from scrapy_itemgraph.store.registry import crawls
@@ -124,7 +124,7 @@ def test_a_transaction_whose_client_is_at_work_is_kept_open(within, monkeypatch)
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 500")
         for _ in range(20):
             time.sleep(0.1)
-            engines.breathe(connection)
+            event_loop.yield_to_loop(connection)
         return connection.execute(QUICK, {"number": 5}).scalar_one()
 
     assert within(work) == 5
@@ -253,7 +253,7 @@ def test_a_large_commit_is_what_many_small_ones_are(within, engine):
             connection, crawl.id, "shop", [tasks.of_callback("parse", {})], None
         )
         crawl.end(None, *(link(f"{n}") for n in range(0, 50, 10)))
-    names = [f"{n}" for n in range(3 * engines.SLICE)]
+    names = [f"{n}" for n in range(3 * event_loop.CHUNK)]
     operations = [link(name) if int(name) % 3 else CreateItem(name) for name in names]
     operations += [link('odd "name" \\ {a,b}'), link("1")]
 

@@ -14,6 +14,7 @@ from scrapy_itemgraph.connections.transactions import Transactions
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph import transactions, worker_watchdog
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import event_loop
 
 pytestmark = pytest.mark.server
 
@@ -158,7 +159,7 @@ def test_a_client_at_work_between_statements_has_not_lost_its_answers(database, 
         answer = connection.execute(sa.text("SELECT 1"))
         while time.monotonic() - begun[0] < 4:
             time.sleep(0.05)
-            engines.breathe(connection)
+            event_loop.yield_to_loop(connection)
         return answer.scalar()
 
     assert run(database, lambda one: one.call(work, hot=True), patience=1.0) == 1

@@ -41,7 +41,7 @@ def test_a_great_many_values_are_let_go_of_in_parts(kind):
     """The container is empty in the end, and the loop has turned meanwhile."""
     container = kind(range(MANY))
 
-    turns = asyncio.run(counted(async_tools.let_go(container)))
+    turns = asyncio.run(counted(async_tools.clear_gradually(container)))
 
     assert not container
     assert turns > 1
@@ -51,7 +51,7 @@ def test_a_few_values_stay_where_they_are():
     """They go with their owner, and cost nothing before."""
     container = [1, 2, 3]
 
-    turns = asyncio.run(counted(async_tools.let_go(container)))
+    turns = asyncio.run(counted(async_tools.clear_gradually(container)))
 
     assert container == [1, 2, 3]
     assert turns == 0
