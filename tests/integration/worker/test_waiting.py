@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 from proxies import proxy
 
+from scrapy_itemgraph.connections import transactions, worker_watchdog
 from scrapy_itemgraph.connections.transactions import Transactions
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
-from scrapy_itemgraph.graph import transactions, worker_watchdog
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import event_loop
 
