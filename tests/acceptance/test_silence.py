@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # What waits in SQLAlchemy's pool would be an error after half a second, and we ask what the server
 # does after two, so that the tests need not take a minute each.
 SPIDER = """
-from scrapy_itemgraph.graph import worker_watchdog
+from scrapy_itemgraph.connections import worker_watchdog
 from sqlalchemy.pool import QueuePool
 
 QueuePool.__init__.__defaults__ = (5, 10, 0.5, False)
@@ -180,7 +180,7 @@ def test_an_interrupt_ends_a_crawl_that_waits(silenced, network, site):
 # Commands
 
 IMPATIENT = """
-from scrapy_itemgraph.graph import command_watchdog
+from scrapy_itemgraph.connections import command_watchdog
 
 command_watchdog.NOTE_AFTER, command_watchdog.GIVE_UP_AFTER = {note}, {end}
 """

@@ -24,8 +24,8 @@ from proxies import proxy
 from races import PATIENCE, Crawl, actors, claimed, ended
 
 from scrapy_itemgraph import task
+from scrapy_itemgraph.connections import worker_watchdog
 from scrapy_itemgraph.exceptions import ConfigurationError
-from scrapy_itemgraph.graph import worker_watchdog
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.tasks import discover
