@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from scrapy_itemgraph.exceptions import ConfigurationError, InvalidIdError
-from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model import input_checks, periods
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.model.hosts import HostRule, read_rules
 from scrapy_itemgraph.model.rates import RateLimit
@@ -80,7 +80,7 @@ class Settings:
     def ttl_of(self, options: Mapping[str, Any]) -> timedelta | None:
         """Return the time to live that a plain callback's options give it; None: never, or none."""
         ttl = options.get("ttl")
-        return None if ttl is None else input_checks.parse_ttl(ttl)
+        return None if ttl is None else periods.parse_ttl(ttl)
 
     @classmethod
     def of_project(cls, project: ProjectSettings) -> Settings:
@@ -196,11 +196,11 @@ def number(value: Any) -> Any:
 
 
 def _period(value: Any) -> timedelta:
-    return input_checks.parse_period(number(value), "it")
+    return periods.parse_period(number(value), "it")
 
 
 def _ttl(value: Any) -> timedelta | None:
-    return input_checks.parse_ttl(number(value), "it")
+    return periods.parse_ttl(number(value), "it")
 
 
 def _idle(value: Any) -> str:

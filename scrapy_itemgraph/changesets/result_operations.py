@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.changesets.item_operations import applies, merged
 from scrapy_itemgraph.changesets.state import Handled, Result
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model import input_checks, moments
 from scrapy_itemgraph.model import operations as ops
+from scrapy_itemgraph.model import periods
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.changesets.item_operations import ChangesetRun
@@ -80,8 +80,8 @@ def set_ttl(run: ChangesetRun, operation: ops.SetTTL) -> None:
 
 def _set_expiry(run: ChangesetRun, result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
     assert result.completed_at is not None
-    ttl = task.ttl if operation.ttl is None else input_checks.parse_ttl(operation.ttl)
-    moment = None if ttl is None else moments.later(result.completed_at, ttl)
+    ttl = task.ttl if operation.ttl is None else periods.parse_ttl(operation.ttl)
+    moment = periods.next_due(result.completed_at, ttl)
     result.expire_at(moment, run.draft.state.moment, overridden=operation.ttl is not None)
 
 
@@ -108,8 +108,7 @@ def complete(
     result.is_successful = not is_held
     result.is_pending = False
     result.run = run.draft.state.run
-    moment = None if task.ttl is None else moments.later(now, task.ttl)
-    result.expire_at(moment, now, overridden=False)
+    result.expire_at(periods.next_due(now, task.ttl), now, overridden=False)
     run.draft.effects.failures.append(Handled((item.id, task.id)))
     return result
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from scrapy.exceptions import UsageError
 
-from scrapy_itemgraph.model import input_checks, moments
+from scrapy_itemgraph.model import input_checks, moments, periods
 from scrapy_itemgraph.settings import number
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def port(text: str) -> int:
 def period(text: str, or_else: str = "") -> timedelta:
     """Read a period: "90s", "1d12h", or a number of seconds; `or_else` ends its error."""
     try:
-        return input_checks.parse_period(number(text), "it")
+        return periods.parse_period(number(text), "it")
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{error}{or_else}") from None
 
@@ -169,7 +169,7 @@ def moment(text: str) -> datetime | timedelta:
     if read is not None:
         return read
     try:
-        return input_checks.parse_period(text, "it")
+        return periods.parse_period(text, "it")
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no moment; write one such as 2026-11-21T10:00Z, or a period such as 1d12h"

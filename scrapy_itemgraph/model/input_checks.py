@@ -1,11 +1,9 @@
-"""The values that users hand us: ids, times to live, JSON. Checked here, once."""
+"""The values that users hand us: ids, texts, JSON. Checked here, once."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from datetime import timedelta
 from typing import Any
 
 from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError, OperationError
@@ -13,17 +11,13 @@ from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError, Operat
 MAX_ID_BYTES = 8192
 MAX_TAG_BYTES = 1000
 MAX_CRAWL_BYTES = 255
-MAX_TTL = timedelta(days=36525)
 MAX_DEPTH = 100
 _LONG = 2**63
 _READABLE = 400  # levels: values of 100 have up to three of JSON each, and older ones may be deeper
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 # Made once: `json.dumps` makes an encoder for each value unless all its options are the defaults,
 # which takes longer than a usual value.
 write_json = json.JSONEncoder(ensure_ascii=False).encode
 _write_strictly = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-_PERIOD = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
-_PERIOD_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 
 
 def check_id(value: Any, what: str = "id") -> str:
@@ -217,37 +211,6 @@ def _explain(value: Any, what: str, path: tuple[int, ...]) -> None:
         raise InvalidDataError(
             f"{what} is of type {type(value).__name__}, which is not JSON: {value!r:.80}"
         )
-
-
-def parse_period(value: Any, what: str) -> timedelta:
-    """Read a period: a timedelta, a number of seconds, or text such as "1d12h"; above zero."""
-    period = _period(value)
-    if period is None or not timedelta() < period <= MAX_TTL:
-        raise ValueError(
-            f"{what} is {value!r}; write a timedelta, a number of seconds above 0, or text of "
-            'numbers and units such as "90s", "6h" or "1d12h" (s, m, h, d, w; a hundred years at '
-            "most)"
-        )
-    return period
-
-
-def _period(value: Any) -> timedelta | None:
-    if isinstance(value, timedelta):
-        return value
-    try:
-        if isinstance(value, str) and _PERIOD.fullmatch(value):
-            parts = _PERIOD_PART.findall(value)
-            return sum((timedelta(**{_UNITS[u]: float(n)}) for n, u in parts), timedelta())
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return timedelta(seconds=value)
-    except (OverflowError, ValueError):  # too long, or no number
-        return None
-    return None
-
-
-def parse_ttl(value: Any, what: str = "ttl") -> timedelta | None:
-    """Read a time to live: a period, or "never", which is None."""
-    return None if value == "never" else parse_period(value, what)
 
 
 def check_nice(nice: Any) -> None:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from scrapy_itemgraph.exceptions import InvalidDataError, ItemGraphError, OperationError
-from scrapy_itemgraph.model import blobs, input_checks, moments
+from scrapy_itemgraph.model import blobs, input_checks, moments, periods
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.model.attempt_logs import LogLine
@@ -461,7 +461,7 @@ def _checked_result(operation: StoreResult) -> Operation:
 def _checked_ttl(operation: SetTTL) -> Operation:
     _checked_plain(operation)
     if operation.ttl is not None:
-        input_checks.parse_ttl(operation.ttl)
+        periods.parse_ttl(operation.ttl)
     return operation
 
 

@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
-from scrapy_itemgraph.model import input_checks, rates
+from scrapy_itemgraph.model import input_checks, periods, rates
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.tools.wording import closest
 
@@ -281,14 +281,14 @@ def _names(given: Iterable[str], what: str) -> tuple[str, ...]:
 
 
 def _ttl(given: Any) -> timedelta | Literal["never"] | None:
-    return None if given is None else input_checks.parse_ttl(given) or "never"
+    return None if given is None else periods.parse_ttl(given) or "never"
 
 
 def _backoff(given: Any) -> tuple[timedelta, ...]:
     if given is None:
         return ()
     steps = given if isinstance(given, (list, tuple)) else [given]
-    return tuple(input_checks.parse_period(step, "backoff") for step in steps)
+    return tuple(periods.parse_period(step, "backoff") for step in steps)
 
 
 def _rate_limit(given: Any) -> RateLimit | None:

@@ -1,4 +1,4 @@
-"""Conditions: in SQL, when a worker is dead, work ready, a task stopped, a result fresh; and ages.
+"""Conditions in SQL: when a worker is dead, work ready, a task stopped, a result fresh or due.
 
 Statements that ask include them, so that there is one answer everywhere.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
+
+from scrapy_itemgraph.model.moments import LATEST
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, CursorResult
@@ -83,6 +85,11 @@ IS_LASTING = """r.completed_at IS NOT NULL AND r.expires_at IS NULL
 # Whether it has no moment to come at which it expires, and does not last: the rest.
 IS_LAPSED = """r.completed_at IS NOT NULL AND r.due_at IS NULL
                 AND (r.expires_at IS NOT NULL OR r.invalidated_at IS NOT NULL OR r.is_held)"""
+
+# When a complete result `r` of a task `t` falls due; null: never. `model.periods.next_due` says the
+# same, for one result; this is for statements that may be about ten million.
+NEXT_DUE = f"""CASE WHEN t.ttl IS NOT NULL
+        THEN least(r.completed_at + t.ttl, timestamptz '{LATEST.isoformat()}') END"""
 
 
 def seconds_until(moment: str) -> str:

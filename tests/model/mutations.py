@@ -78,8 +78,8 @@ MUTATIONS = (
     Mutation(
         "a clean release counts as a try",
         "store/worklist/claims.py",
-        "tries = w.tries + ended.tries",
-        "tries = w.tries + 1",
+        "greatest(w.tries, 0) + ended.tries",
+        "greatest(w.tries, 0) + 1",
     ),
     Mutation(
         "a retry is not delayed",

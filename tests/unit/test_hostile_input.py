@@ -20,7 +20,7 @@ from scrapy.http import HtmlResponse, Request, Response
 
 from scrapy_itemgraph.commands import COMMANDS, parsing
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.model import input_checks, item_names, slots
+from scrapy_itemgraph.model import input_checks, item_names, periods, slots
 from scrapy_itemgraph.model.operations import CLASSES, Operation, checked, from_json
 from scrapy_itemgraph.serialize import json_values, requests
 from scrapy_itemgraph.worker.downloads import site_feedback
@@ -171,7 +171,7 @@ def test_any_url_has_a_slot_or_none(url):
 @given(TEXT)
 def test_a_period_is_read_or_refused(text):
     """As settings, `ttl` and commands take it."""
-    for parse in (input_checks.parse_period, input_checks.parse_ttl):
+    for parse in (periods.parse_period, periods.parse_ttl):
         try:
             period = parse(text, "ttl")
         except (ItemGraphError, TypeError, ValueError):

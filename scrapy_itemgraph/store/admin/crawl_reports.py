@@ -13,6 +13,7 @@ from scrapy_itemgraph.store.items import item_ids
 from scrapy_itemgraph.store.registry import workers
 from scrapy_itemgraph.store.registry.crawls import own_crawl
 from scrapy_itemgraph.store.registry.sweeps import open_sweep
+from scrapy_itemgraph.store.sql_conditions import NEXT_DUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,15 +27,15 @@ RESTART_STEP = 5000
 ITEMS = text("SELECT count(*) FROM items WHERE crawl_id = :crawl")
 
 # What has expired already, and still has, keeps its place: it is not staged again.
-RECOMPUTE = text("""
+RECOMPUTE = text(f"""
     UPDATE results r
-    SET expires_at = r.completed_at + t.ttl,
+    SET expires_at = {NEXT_DUE},
         due_at = CASE WHEN r.expires_at IS NULL OR r.due_at IS NOT NULL
-            OR r.completed_at + t.ttl > clock_timestamp() THEN r.completed_at + t.ttl END
+            OR {NEXT_DUE} > clock_timestamp() THEN {NEXT_DUE} END
     FROM tasks t
     WHERE t.id = :task AND r.task_id = t.id AND r.completed_at IS NOT NULL
-        AND NOT r.ttl_overridden AND r.expires_at IS DISTINCT FROM r.completed_at + t.ttl
-""")
+        AND NOT r.ttl_overridden AND r.expires_at IS DISTINCT FROM {NEXT_DUE}
+""")  # noqa: S608 - our own expression
 
 # What a restart deletes, in this order; results, tags and failures go with their items.
 OF_CRAWL = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import input_checks, moments, slots
+from scrapy_itemgraph.model import input_checks, moments, periods, slots
 from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit, kept_gap
 from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin import counting
@@ -338,7 +338,7 @@ def _end(connection: Connection, until: datetime | None, for_: timedelta | None)
     now: datetime = connection.execute(NOW).scalar_one()
     if for_ is not None:
         try:
-            return now + input_checks.parse_period(for_, "the period")
+            return now + periods.parse_period(for_, "the period")
         except ValueError as error:
             raise OperationError(str(error)) from None
     until = moments.check(until, "until")
@@ -347,7 +347,7 @@ def _end(connection: Connection, until: datetime | None, for_: timedelta | None)
             f"{until:%Y-%m-%d %H:%M:%S %Z} is past: the database has {now:%Y-%m-%d %H:%M:%S %Z}; "
             "to end a block use unblock"
         )
-    if until - now > input_checks.MAX_TTL:
+    if until - now > periods.LONGEST:
         raise OperationError(f"{until:%Y-%m-%d} is more than a hundred years away")
     return until
 

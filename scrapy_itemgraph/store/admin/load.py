@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
-from scrapy_itemgraph.model import fingerprints, input_checks, item_names
+from scrapy_itemgraph.model import fingerprints, input_checks, item_names, periods
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
@@ -268,7 +268,7 @@ class Load:
             "source_changed_at": line.get("source_changed_at"),
             "limits": sorted(limits[one] for one in own),
         }
-        longest = {"ttl": given["ttl"], "longest": input_checks.MAX_TTL}
+        longest = {"ttl": given["ttl"], "longest": periods.LONGEST}
         if not self._connection.scalar(IS_POSSIBLE, longest):
             raise OperationError(
                 f"ttl of the task {line['name']!r} is {line['ttl']!r}; a time to live is above 0, "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Response
 
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model import documents, input_checks
+from scrapy_itemgraph.model import documents, periods
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.web import bodies, models
 from scrapy_itemgraph.web.access import Operator, Reader
@@ -43,7 +43,7 @@ def block_slot(graphs: AllGraphs, _: Operator, slot: SlotName, given: bodies.Blo
     if (given.until is None) == (given.for_ is None):
         raise OperationError('give one of "until" and "for"')
     try:
-        period = None if given.for_ is None else input_checks.parse_period(given.for_, '"for"')
+        period = None if given.for_ is None else periods.parse_period(given.for_, '"for"')
     except ValueError as error:
         raise OperationError(str(error)) from None
     return _changed(graphs.database.block(slot, until=given.until, for_=period))

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model.input_checks import parse_period
+from scrapy_itemgraph.model.periods import parse_period
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph

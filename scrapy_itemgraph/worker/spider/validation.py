@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import ForeignOutputError, OperationError
-from scrapy_itemgraph.model import input_checks, operations
+from scrapy_itemgraph.model import operations, periods
 from scrapy_itemgraph.model.operations import CreateItem, Operation
 from scrapy_itemgraph.tools import logs, wording
 
@@ -78,7 +78,7 @@ def check_ttl(meta: Mapping[str, Any], where: str, *, is_start: bool = False) ->
     """Check the time to live that a request's meta asks for; that of a start request may be 0."""
     try:
         if meta.get(TTL) is not None and not (is_start and is_of_each_start(meta)):
-            input_checks.parse_ttl(meta[TTL], f"meta[{TTL!r}]")
+            periods.parse_ttl(meta[TTL], f"meta[{TTL!r}]")
     except ValueError as error:
         raise OperationError(f"{where}: {error}") from None
 

@@ -116,63 +116,6 @@ def test_json_is_copied_with_its_order_and_its_numbers():
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("90s", timedelta(seconds=90)),
-        ("6h", timedelta(hours=6)),
-        ("1d12h", timedelta(days=1, hours=12)),
-        ("2w", timedelta(weeks=2)),
-        (0.5, timedelta(milliseconds=500)),
-        (60, timedelta(minutes=1)),
-        (timedelta(days=1), timedelta(days=1)),
-        ("36525d", timedelta(days=36525)),
-        ("never", None),
-    ],
-)
-def test_a_ttl_is_a_timedelta_a_number_of_seconds_or_a_period(given, expected):
-    """SRAP-23: a time to live is a timedelta, seconds above 0, text such as "1d12h", or never."""
-    assert input_checks.parse_ttl(given) == expected
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        "soon",
-        "",
-        "1",
-        "1y",
-        "1 d",
-        "d",
-        "-1h",
-        "0s",
-        0,
-        -1,
-        0.0,
-        1e-9,
-        True,
-        False,
-        float("nan"),
-        float("inf"),
-        10**400,
-        "36526d",
-        "9" * 400 + "d",
-        timedelta(0),
-        timedelta(days=-1),
-        timedelta(days=36526),
-        None,
-        [],
-        b"1h",
-    ],
-)
-def test_a_ttl_that_means_nothing_is_refused(given):
-    """Zero, negative, bool, NaN, over a hundred years, no period: an error that shows forms."""
-    with pytest.raises(ValueError, match='"90s", "6h" or "1d12h"') as raised:
-        input_checks.parse_ttl(given)
-
-    assert str(raised.value).startswith("ttl is ")
-
-
-@pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (-5, "0s"), (61, "1m 1s"), (90061, "1d 1h"), (3600, "1h")]
 )
 def test_periods_are_written_for_people(seconds, text):
