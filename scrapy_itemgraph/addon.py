@@ -30,7 +30,7 @@ from scrapy_itemgraph.spidermiddlewares import (
     show_operations,
 )
 from scrapy_itemgraph.tools import logs, wording
-from scrapy_itemgraph.worker.scrapy_internals import given_arguments
+from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.spider.crawl_names import keep_arguments
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Addon:
             warn_of_unknown(settings)
             _warn_of_version(scrapy.version_info)
             if not is_looking:
-                keep_arguments(self._crawler, given_arguments(self._crawler))
+                keep_arguments(self._crawler, scrapy_internals.given_arguments(self._crawler))
                 self._install(settings)
         except ConfigurationError as error:
             self._refuse(str(error), goes_on=is_looking)
@@ -139,7 +139,7 @@ class Addon:
             self._crawler.spider = None  # or Scrapy 2.14 exits with 0
             raise RefusedError(message) from None
         # Nothing keeps Twisted from printing the error of a Deferred that nobody handles.
-        self._crawler._create_engine = self._no_engine  # type: ignore[method-assign] # noqa: SLF001
+        scrapy_internals.make_engine_by(self._crawler, self._no_engine)
 
     def _no_engine(self) -> Any:
         self._crawler.spider = None  # Scrapy takes this for a failed start

@@ -21,6 +21,7 @@ from scrapy_itemgraph.model.operations import Operation
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
+from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.execution import current_leg
 from scrapy_itemgraph.worker.spider import callbacks
@@ -184,7 +185,9 @@ class PreviewSpiderMiddleware:
         if isinstance(output, Request):
             spider = self._crawler.spider
             assert spider is not None
-            callback = output.meta.get("_callback") or callbacks.callback_of(output, spider)
+            callback = scrapy_internals.parsed_callback(output) or callbacks.callback_of(
+                output, spider
+            )
             if isinstance(callback, str):
                 callback = getattr(spider, callback, None)
             if self._has_tasks and callbacks.takes_item(callback):
@@ -211,16 +214,15 @@ def show_operations() -> None:
     command = module.Command
     taken: dict[int, list[Operation]] = defaultdict(list)
     setattr(command, _PATCHED, taken)
-    sort, show = command._get_items_and_requests, command.print_items  # noqa: SLF001
+    show = command.print_items
 
-    @functools.wraps(sort)
     def sort_others(
-        self: Any, spider_output: Iterable[Any], opts: Any, depth: int, *rest: Any
+        sort: Any, own: Any, spider_output: Iterable[Any], opts: Any, depth: int, *rest: Any
     ) -> Any:
         outputs = list(spider_output)
         taken[depth] += [one for one in outputs if isinstance(one, Operation)]
         others = [one for one in outputs if not isinstance(one, Operation)]
-        return sort(self, others, opts, depth, *rest)
+        return sort(own, others, opts, depth, *rest)
 
     @functools.wraps(show)
     def show_all(self: Any, lvl: int | None = None, colour: bool = True) -> None:
@@ -229,7 +231,7 @@ def show_operations() -> None:
         for line in _lines([one for level in levels for one in level], colour=colour):
             print(line)  # noqa: T201 - as the command does
 
-    command._get_items_and_requests = sort_others  # noqa: SLF001
+    scrapy_internals.around_parsed(command, sort_others)
     command.print_items = show_all
 
 

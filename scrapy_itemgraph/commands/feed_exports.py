@@ -31,6 +31,7 @@ from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.feed_exports import scraped
 from scrapy_itemgraph.serialize import classes, json_values
 from scrapy_itemgraph.tools import logs, url_secrets
+from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -210,8 +211,7 @@ class Feed:
 
     def _store_file(self, file: IO[bytes]) -> None:
         if isinstance(self._storage, BlockingFeedStorage):
-            # What `store` runs in a thread, which takes an event loop.
-            self._storage._store_in_thread(file)  # noqa: SLF001
+            scrapy_internals.store_file(self._storage, file)
             return
         stored = self._storage.store(file)
         if isinstance(stored, Deferred):

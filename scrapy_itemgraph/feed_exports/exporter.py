@@ -13,6 +13,7 @@ from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.feed_exports import line_files
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.url_secrets import without_login
+from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker import worker as workers
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _DIALECT = {
 }
 
 
-class FeedExporter(feedexport.FeedExporter):
+class FeedExporter(scrapy_internals.OpenFeedExporter):
     """Scrapy's, whose files of lines have what is scraped before its commit."""
 
     def __init__(self, crawler: Crawler) -> None:
@@ -89,23 +90,24 @@ class FeedExporter(feedexport.FeedExporter):
                     **slot.feed_options,
                     "overwrite": False,
                 }
-                slot.storage = self._get_storage(slot.uri, slot.feed_options)
+                slot.storage = self.storage_of(slot.uri, slot.feed_options)
 
     def item_scraped(self, item: Any, spider: Spider) -> None:
         """Write an item to the feeds."""
         self._has_unflushed = True
         super().item_scraped(item, spider)
 
-    def _start_new_batch(self, *args: Any, **kwargs: Any) -> FeedSlot:
-        slot = super()._start_new_batch(*args, **kwargs)
+    def start_batch(self, *args: Any, **options: Any) -> FeedSlot:
+        """Return the slot of a batch; a file that it goes on with is mended."""
+        slot = super().start_batch(*args, **options)
         path = appended_to(slot)
         if path is not None and slot.batch_id > 1:  # the first one's is done in a thread
             adopt(slot, path, mended(slot, path))
         return slot
 
-    def _close_slot(self, slot: FeedSlot, spider: Spider) -> Coroutine[Any, Any, None]:
+    def end_batch(self, slot: FeedSlot, spider: Spider) -> Coroutine[Any, Any, None]:
         """Close a feed at once, where Scrapy 2.14 waits for the end of the crawl."""
-        closing = asyncio.create_task(super()._close_slot(slot, spider))
+        closing = asyncio.create_task(super().end_batch(slot, spider))
         if is_of_lines(slot):
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
@@ -132,12 +134,6 @@ class FeedExporter(feedexport.FeedExporter):
 
 async def _awaited(task: asyncio.Task[None]) -> None:
     await task
-
-
-def filled(template: str, params: dict[str, Any]) -> str:
-    """Return the URI that a template makes of parameters."""
-    apply = getattr(feedexport, "apply_uri_params", None)  # Scrapy 2.15
-    return str(template % params if apply is None else apply(template, params))
 
 
 async def warn_of_fresh(graph: WorkerFeeds, slots: Sequence[FeedSlot], settings: Settings) -> None:

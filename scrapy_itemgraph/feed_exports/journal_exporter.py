@@ -10,12 +10,13 @@ from scrapy import signals
 from scrapy.extensions import feedexport
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.feed_exports.exporter import filled, warn_of_fresh
+from scrapy_itemgraph.feed_exports.exporter import warn_of_fresh
 from scrapy_itemgraph.feed_exports.storages import FileFeedStorage
 from scrapy_itemgraph.feed_exports.writers import LineWriter, WholeWriter, Writer, goes_on
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import happens
 from scrapy_itemgraph.tools.url_secrets import without_login
+from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker import worker as workers
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _MOST_ROUNDS = 100
 _BETWEEN = 0.05
 
 
-class JournalExporter(feedexport.FeedExporter):
+class JournalExporter(scrapy_internals.OpenFeedExporter):
     """Scrapy's, with the journal in the place of the signal that an item was scraped."""
 
     @classmethod
@@ -81,12 +82,12 @@ class JournalExporter(feedexport.FeedExporter):
         """Return the URI of a batch, filled in by what this process knows."""
         before: Any = SimpleNamespace(batch_id=batch - 1)  # what Scrapy counts a batch from
         options = self.feeds[template]
-        params = self._get_uri_params(self._worker.spider, options["uri_params"], before)
-        return filled(template, params)
+        params = self.uri_params(self._worker.spider, options["uri_params"], before)
+        return scrapy_internals.fill_uri(template, params)
 
     def new_slot(self, template: str, batch: int, uri: str, options: dict[str, Any]) -> FeedSlot:
         """Return Scrapy's slot for a batch of a feed."""
-        return self._start_new_batch(
+        return self.start_batch(
             batch_id=batch,
             uri=uri,
             feed_options=options,
@@ -98,7 +99,7 @@ class JournalExporter(feedexport.FeedExporter):
         """Store what a slot has, and tell who listens; whether that could be done."""
         failures = f"feedexport/failed_count/{type(slot.storage).__name__}"
         before = self.crawler.stats.get_value(failures, 0)
-        await self._close_slot(slot, self._worker.spider)
+        await self.end_batch(slot, self._worker.spider)
         return bool(self.crawler.stats.get_value(failures, 0) == before)
 
     async def _run(self) -> None:

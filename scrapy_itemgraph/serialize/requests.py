@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _OURS = "_itemgraph"  # what keys of meta begin with that are of one run only
-_PARSES = frozenset({"parse", "_parse"})
 _DEFAULTS: dict[str, Any] = {  # of a request's arguments but its URL and headers
     "callback": None,
     "errback": None,
@@ -125,8 +124,8 @@ def load(stored: Mapping[str, Any], spider: Spider) -> Request:
     What somebody else wrote chooses among what is there, and runs nothing else: the class is a
     loaded Request class, whose own constructor does not run, but for what was stored before its
     state was; a callback is a method that the spider's own classes have, found without asking a
-    property, and none of `scrapy.Spider`'s own but `parse`; the rest is read by `json_values.load`,
-    which promises more.
+    property, and of `scrapy.Spider`'s own one that gets a response, as `parse` does; the rest is
+    read by `json_values.load`, which promises more.
 
     Raises:
         ItemGraphError: a callback or a class is gone, or what is stored is damaged.
@@ -340,7 +339,6 @@ def _of_class(kind: type[Request], values: dict[str, Any], state: dict[Any, Any]
     if any("__del__" in vars(base) for base in kind.__mro__):
         raise InvalidDataError(f"{kind.__qualname__} has a finaliser; pass what it needs in meta")
     request: Any = Request.__new__(kind)
-    Request.__init__(request, values["url"], encoding=values.get("encoding", "utf-8"))
     _assign(request, values)
     request_state.put(request, state)
     return request  # type: ignore[no-any-return]
@@ -361,18 +359,23 @@ def _built(kind: type[Request], values: dict[str, Any], extra: dict[str, Any]) -
 
 
 def _assign(request: Request, given: dict[str, Any]) -> None:
-    """Give a request just these values, whatever its constructor made of them."""
+    """Give a request just these values, whatever the constructor of its class made of them.
+
+    Only that of Request itself sets a URL and a body.
+    """
     values = {**copy.deepcopy(_DEFAULTS), **given}
     body = values["body"]
+    Request.__init__(
+        request,
+        values["url"],
+        body=body.encode() if isinstance(body, str) else body,
+        meta=values["meta"],
+        encoding=values["encoding"],
+        cb_kwargs=values["cb_kwargs"],
+    )
     request.headers = _exact_headers(values.get("headers", {}), request.encoding)
-    request._body = body.encode() if isinstance(body, str) else body  # noqa: SLF001 - no setter
-    for name in ("meta", "cb_kwargs"):
-        kept = getattr(request, name)
-        kept.clear()
-        kept.update(values[name])
     for name in _ASSIGNED:
         setattr(request, name, values[name])
-    request._url = values["url"]  # noqa: SLF001 - as above
 
 
 # Callbacks and their names
@@ -432,8 +435,8 @@ def _why_not(callback: Any, spider: Spider, role: str) -> str:
 def has_method(spider: Spider, name: str) -> bool:
     """Tell whether a spider has a method that can be a callback, without running anything of it.
 
-    A property is none, and neither is a dunder, nor what `scrapy.Spider` itself has beside
-    `parse`: a stored request could name it.
+    A property is none, and neither is a dunder, nor what `scrapy.Spider` itself has that takes no
+    response: a stored request could name it.
     """
     own = vars(spider).get(name)
     spider_class: Any = type(spider)
@@ -447,10 +450,16 @@ def _is_method(spider_class: Any, name: str) -> bool:
     for base in spider_class.__mro__:
         if name in vars(base):
             found = vars(base)[name]
-            if base in Spider.__mro__ and name not in _PARSES:
+            if base in Spider.__mro__ and not _takes_response(found):
                 return False
             return callable(found) or isinstance(found, (classmethod, staticmethod))
     return False
+
+
+def _takes_response(function: Any) -> bool:
+    """Tell whether a function is one that gets a response, as callbacks do, and nothing else."""
+    taken = inspect.signature(function).parameters if callable(function) else ()
+    return [*taken][:2] == ["self", "response"]
 
 
 def _method(spider: Spider, name: str, role: str) -> Any:

@@ -18,7 +18,7 @@ from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled, either
-from scrapy_itemgraph.worker import opening
+from scrapy_itemgraph.worker import opening, scrapy_internals
 from scrapy_itemgraph.worker.claim_pace import ClaimPace
 from scrapy_itemgraph.worker.claimer import Claimer, log_summary
 from scrapy_itemgraph.worker.committer import Committer
@@ -28,7 +28,7 @@ from scrapy_itemgraph.worker.downloads.download_events import DownloadEvents
 from scrapy_itemgraph.worker.downloads.download_gate import Gate
 from scrapy_itemgraph.worker.downloads.downloader_slots import AutoThrottle, DownloaderSlots
 from scrapy_itemgraph.worker.downloads.egress import Egress
-from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests, wake_engine
+from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
 from scrapy_itemgraph.worker.downloads.lanes import Lanes
 from scrapy_itemgraph.worker.downloads.site_feedback import SiteFeedback
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
@@ -330,7 +330,7 @@ class Worker:
             limiters.places,
             concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
             most_ahead=settings.claim_batch,
-            wake_engine=lambda: wake_engine(crawler),
+            wake_engine=lambda: scrapy_internals.wake_engine(crawler),
             ran_out=hurried,
         )
         self.outbox = self.outbox_class(settings.commit_batch, hurried)

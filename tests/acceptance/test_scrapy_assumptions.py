@@ -1,10 +1,26 @@
-"""What we take for granted of Scrapy: if one of these fails, the end of an execution is at risk."""
+"""What we take for granted of Scrapy: how it runs tasks, and all that `scrapy_internals` needs."""
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
+from pathlib import Path
 
 import pytest
+import scrapy
+from projects import IS_REACTORLESS
+from scrapy import Request, Spider
+from scrapy.extensions import feedexport
+from scrapy.http import HtmlResponse, Response
+from scrapy.http.cookies import CookieJar
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
+from scrapy.utils.asyncgen import collect_asyncgen
+
+from scrapy_itemgraph.worker import scrapy_internals
+
+URL = "http://site.example/page"
 
 pytestmark = pytest.mark.edge
 
@@ -98,37 +114,52 @@ def test_scrapy_runs_a_task_per_fetch_and_per_scrape(project):
 
 
 HOOKS = """
-import inspect
-
 import scrapy
+from scrapy.core.scheduler import Scheduler
 
-from scrapy_itemgraph.worker.scrapy_internals import given_arguments
+from scrapy_itemgraph.worker import scrapy_internals
 
 seen = []
+asked = []
+
+
+class Counting(Scheduler):
+    def next_request(self):
+        asked.append(1)
+        return super().next_request()
 
 
 class Hooks:
     def __init__(self, crawler):
-        seen.append(("arguments", given_arguments(crawler)))
-        crawler.signals.connect(self.opened, signal=scrapy.signals.spider_opened)
+        seen.append(("arguments", scrapy_internals.given_arguments(crawler)))
         self.crawler = crawler
+        self.make_engine = crawler._create_engine
+        scrapy_internals.make_engine_by(crawler, self.engine)
+        crawler.signals.connect(self.opened, signal=scrapy.signals.spider_opened)
 
     @classmethod
     def from_crawler(cls, crawler):
         return cls(crawler)
 
+    def engine(self):
+        seen.append(("engine",))
+        return self.make_engine()
+
     def opened(self):
         engine = self.crawler.engine
-        for part, name in ((engine.downloader.middleware, "download_async"),
-                           (engine.scraper.spidermw, "scrape_response_async"),
-                           (engine.scraper, "call_spider_async")):
-            setattr(part, name, self.watching(name, getattr(part, name)))
+        scrapy_internals.around_fetches(engine, self.watching("fetch"))
+        scrapy_internals.around_scrapes(engine, self.watching("scrape"))
+        scrapy_internals.around_spider_calls(engine, self.watching("call"))
+        scrapy_internals.around_downloads(engine.downloader, self.watching("download"))
+        process = engine.scraper.handle_spider_output_async
+        watching = self.watching("outputs")
+        scrapy_internals.process_outputs_by(engine, lambda *given: watching(process, *given))
 
-    def watching(self, name, method):
-        async def watched(*given):
+    def watching(self, name):
+        async def watched(method, *given):
             request = next(one for one in given if isinstance(one, scrapy.Request))
             kinds = [type(one).__name__ for one in given if one is not request]
-            seen.append((name, request.url.rpartition("/")[2], request.meta.get("n"), kinds[-1]))
+            seen.append((name, request.url.rpartition("/")[2], request.meta.get("n"), *kinds[-1:]))
             return await method(*given)
 
         return watched
@@ -136,11 +167,11 @@ class Hooks:
 
 
 @pytest.mark.tracebacks("ValueError: refused")
-def test_scrapy_calls_three_methods_with_the_engine_s_request(project):
+def test_scrapy_calls_what_takes_the_place_of_its_methods(project):
     """They are looked up at each call; a failure gets the errback of the request that was sent."""
     project.write(
         """
-        from proj.hooks import seen
+        from proj.hooks import asked, scrapy_internals, seen
 
 
         class Refuses:
@@ -157,6 +188,11 @@ def test_scrapy_calls_three_methods_with_the_engine_s_request(project):
             custom_settings = {"DOWNLOADER_MIDDLEWARES": {Refuses: 543}}
 
             async def start(self):
+                await asyncio.sleep(0.05)
+                before = len(asked)
+                scrapy_internals.wake_engine(self.crawler)
+                await asyncio.sleep(0.05)
+                seen.append(("woken", len(asked) > before))
                 for n, path in enumerate(["page/whole", "page/broken"]):
                     yield scrapy.Request(f"{SITE}/{path}", meta={"n": n}, errback=self.missed)
 
@@ -174,6 +210,7 @@ def test_scrapy_calls_three_methods_with_the_engine_s_request(project):
         """
         ITEMGRAPH_ENABLED = False
         EXTENSIONS = {"proj.hooks.Hooks": 0, "proj.stats.DumpStats": 0}
+        SCHEDULER = "proj.hooks.Counting"
         """,
         hooks=HOOKS,
     )
@@ -182,11 +219,264 @@ def test_scrapy_calls_three_methods_with_the_engine_s_request(project):
 
     seen = [tuple(one) for one in json.loads((project.directory / "seen.json").read_text())]
     assert run.stats["item_scraped_count"] == 2, run.log
-    assert seen[0] == ("arguments", {"fixed": "1"})
-    assert sorted(seen[1:], key=str) == [
-        ("call_spider_async", "broken", 1, "Failure"),
-        ("call_spider_async", "whole", 0, "HtmlResponse"),
-        ("download_async", "broken", 1, "method"),
-        ("download_async", "whole", 0, "method"),
-        ("scrape_response_async", "whole", 0, "HtmlResponse"),
+    assert seen[:3] == [("arguments", {"fixed": "1"}), ("engine",), ("woken", True)]
+    assert sorted(seen[3:], key=str) == [
+        ("call", "broken", 1, "Failure"),
+        ("call", "whole", 0, "HtmlResponse"),
+        ("download", "whole", 0),
+        ("fetch", "broken", 1, "method"),
+        ("fetch", "whole", 0, "method"),
+        ("outputs", "broken", 1, "Failure"),
+        ("outputs", "whole", 0, "HtmlResponse"),
+        ("scrape", "whole", 0, "HtmlResponse"),
     ]
+
+
+LOOKS = """
+import scrapy
+
+from scrapy_itemgraph.worker import scrapy_internals
+
+seen = {"batches": [], "most": 0, "held_up": 0}
+
+
+class Looks:
+    def __init__(self, crawler):
+        self.crawler = crawler
+        crawler.signals.connect(self.opened, signal=scrapy.signals.spider_opened)
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def opened(self):
+        downloader = self.crawler.engine.downloader
+        scrapy_internals.limit_active_by(downloader, lambda: 2)
+        scrapy_internals.around_downloads(downloader, self.count)
+
+    async def count(self, download, request):
+        downloader = self.crawler.engine.downloader
+        seen["most"] = max(seen["most"], len(downloader.active))
+        seen["delay"] = scrapy_internals.default_delay(downloader, self.crawler.spider)
+        seen["jitter"] = scrapy_internals.default_jitter(downloader)
+        pool = scrapy_internals.connection_pool(downloader.handlers, "http")
+        seen["pool"] = f"{type(pool).__module__}.{type(pool).__qualname__}"
+        if hasattr(pool, "getConnection"):
+            from twisted.internet import reactor
+
+            seen["has_reactor"] = scrapy_internals.reactor_of(pool) is reactor
+        return await download(request)
+
+
+class Exporter(scrapy_internals.OpenFeedExporter):
+    def start_batch(self, *args, **options):
+        slot = super().start_batch(*args, **options)
+        storage = self.storage_of(slot.uri, slot.feed_options)
+        params = self.uri_params(self.crawler.spider, None, slot)
+        seen["batches"].append([type(storage) is type(slot.storage), params["batch_id"]])
+        return slot
+
+    async def end_batch(self, slot, spider):
+        await super().end_batch(slot, spider)
+        seen["batches"].append(slot.itemcount)
+        import json
+        with open("seen.json", "w") as file:
+            json.dump(seen, file)
+"""
+
+
+def test_scrapy_keeps_delays_connections_and_feeds_where_they_are_looked_for(project):
+    """Two requests that do not count as active let the downloader have two more at a time."""
+    project.write(
+        """
+        class S(scrapy.Spider):
+            name = "s"
+
+            async def start(self):
+                for n in range(9):
+                    yield scrapy.Request(f"{SITE}/page/{n}")
+
+            def parse(self, response):
+                yield {"url": response.url}
+        """,
+        """
+        ITEMGRAPH_ENABLED = False
+        CONCURRENT_REQUESTS = 1
+        AUTOTHROTTLE_ENABLED = True
+        AUTOTHROTTLE_START_DELAY = 0.01
+        EXTENSIONS = {
+            "proj.looks.Looks": 0,
+            "proj.stats.DumpStats": 0,
+            "proj.looks.Exporter": 0,
+            "scrapy.extensions.feedexport.FeedExporter": None,
+        }
+        FEEDS = {"items.jsonl": {"format": "jsonlines"}}
+        """,
+        looks=LOOKS,
+    )
+
+    run = project.crawl()
+
+    seen = json.loads((project.directory / "seen.json").read_text())
+    assert run.stats["item_scraped_count"] == 9, run.log
+    assert seen["most"] == 3
+    assert seen["delay"] == 0.01
+    assert seen["jitter"] in {None, 0.5}
+    assert IS_REACTORLESS or seen["pool"] == "twisted.web.client.HTTPConnectionPool"
+    assert IS_REACTORLESS or seen["has_reactor"]
+    assert seen["batches"] == [[True, 2], 9]
+
+
+PARSES = """
+import sys
+
+from scrapy_itemgraph.worker import scrapy_internals
+
+
+class Parses:
+    def __init__(self, crawler):
+        scrapy_internals.around_parsed(sys.modules["scrapy.commands.parse"].Command, self.sort)
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def sort(self, method, command, outputs, opts, depth, *rest):
+        outputs = list(outputs)
+        print("yielded:", len(outputs), "at depth", depth)
+        return method(command, outputs, opts, depth, *rest)
+
+
+class Callbacks:
+    def process_request(self, request):
+        print("callback:", getattr(scrapy_internals.parsed_callback(request), "__name__", None))
+"""
+
+
+def test_the_command_parse_sorts_what_a_callback_yields_and_puts_it_aside(project):
+    """It takes what a callback yields before any middleware does."""
+    project.write(
+        """
+        class S(scrapy.Spider):
+            name = "s"
+
+            def more(self, response):
+                yield {"url": response.url}
+                yield scrapy.Request(f"{SITE}/page/2", self.again)
+
+            def again(self, response):
+                yield {"url": response.url}
+        """,
+        """
+        ITEMGRAPH_ENABLED = False
+        EXTENSIONS = {"proj.parses.Parses": 0}
+        DOWNLOADER_MIDDLEWARES = {"proj.parses.Callbacks": 100}
+        """,
+        parses=PARSES,
+    )
+
+    url = f"{project.site_url}/page/1"
+    run = project.scrapy("parse", url, "--spider", "s", "-c", "more", "--depth", "2")
+
+    said = [line for line in run.output.splitlines() if line.startswith(("callback", "yielded"))]
+    assert said == [
+        "callback: None",
+        "yielded: 2 at depth 1",
+        "callback: again",
+        "yielded: 1 at depth 2",
+    ]
+
+
+class Rules(CrawlSpider):
+    name = "rules"
+    rules = (Rule(LinkExtractor(), callback="page", errback="missed"),)
+
+    def page(self, response):
+        pass
+
+    def missed(self, failure):
+        pass
+
+
+def test_a_spider_without_another_default_has_parse():
+    """Of a `CrawlSpider` it is the method that applies the rules."""
+    plain, rules = Spider("plain"), Rules()
+
+    assert scrapy_internals.default_callback(plain) == plain.parse
+    assert scrapy_internals.default_callback(rules) != rules.parse
+
+
+def test_requests_of_rules_have_one_callback_and_one_errback():
+    """By the number of the rule in their meta these call what the rule says."""
+    rules = Rules()
+    rules._follow_links = True
+    page = HtmlResponse(URL, body=b'<a href="/other">', request=Request(URL))
+
+    (found,) = asyncio.run(collect_asyncgen(scrapy_internals.default_callback(rules)(page)))
+
+    assert scrapy_internals.is_rules_callback(found.callback.__func__)
+    assert scrapy_internals.is_rules_errback(found.errback.__func__)
+    (rule,) = scrapy_internals.rules_of(rules)
+    assert (rule.callback, rule.errback) == (rules.page, rules.missed)
+    assert found.meta["rule"] == 0
+    assert scrapy_internals.rules_of(Rules) == scrapy_internals.rules_of(Spider("plain")) == ()
+
+
+def test_a_jar_has_its_cookies_by_domain_path_and_name():
+    """A jar that is not there has none."""
+    jar, request = CookieJar(), Request(URL)
+    jar.extract_cookies(Response(URL, headers={"Set-Cookie": "a=1; Path=/"}), request)
+
+    assert scrapy_internals.cookies_of(jar)["site.example"]["/"]["a"].value == "1"
+    assert scrapy_internals.cookies_of(None) == {}
+
+
+def test_a_response_makes_another_selector_when_its_own_was_dropped():
+    """One that was not asked for a selector has none."""
+    page = HtmlResponse(URL, body=b"<p>text</p>")
+    assert not scrapy_internals.has_selector(page)
+    first = page.selector
+    assert scrapy_internals.has_selector(page)
+
+    scrapy_internals.drop_selector(page)
+
+    assert not scrapy_internals.has_selector(page)
+    assert page.css("p::text").get() == "text"
+    assert page.selector is not first
+
+
+class Stored(feedexport.BlockingFeedStorage):
+    def __init__(self):
+        self.stored = b""
+
+    def _store_in_thread(self, file):
+        self.stored = file.read()
+
+
+def test_a_blocking_storage_stores_without_a_thread():
+    """Here and now, without an event loop."""
+    storage = Stored()
+
+    scrapy_internals.store_file(storage, io.BytesIO(b"items"))
+
+    assert storage.stored == b"items"
+
+
+def test_a_feed_s_uri_is_filled_as_scrapy_does():
+    """A percent sign that begins no placeholder stays from Scrapy 2.15 on."""
+    assert scrapy_internals.fill_uri("%(name)s-%(n)d.csv", {"name": "s", "n": 2}) == "s-2.csv"
+    if scrapy.version_info >= (2, 15):
+        assert scrapy_internals.fill_uri("a%20%(name)s", {"name": "s"}) == "a%20s"
+
+
+def test_each_name_that_scrapy_keeps_to_itself_is_tried_here():
+    """What is public in `scrapy_internals` is named in this file."""
+    own = [
+        name
+        for name, value in vars(scrapy_internals).items()
+        if getattr(value, "__module__", None) == scrapy_internals.__name__
+    ]
+    tried = Path(__file__).read_text()
+
+    assert len(own) > 15
+    assert [name for name in own if f"scrapy_internals.{name}" not in tried] == []

@@ -16,6 +16,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.downloads.request_slots import slot_in_use
 from scrapy_itemgraph.worker.downloads.send_times import ConnectionPools, Send, Sends, current_send
 
@@ -127,21 +128,15 @@ class Gate:
 
         What waits for a blocked slot does not count as active, so that other slots go on.
         """
-        download = downloader.handlers.download_request_async
         pools = ConnectionPools(downloader.handlers)
-        needs_backout = downloader.needs_backout
 
-        async def download_request_async(request: Request) -> Response:
+        async def through(download: Callable[[Request], Any], request: Request) -> Response:
             pools.watch(request)
             return await self._through(request, download)
 
-        def is_full() -> bool:
-            active = len(downloader.active) - self.held_up
-            return bool(needs_backout()) and active >= downloader.total_concurrency
-
         self._slots = downloader.slots
-        downloader.handlers.download_request_async = download_request_async
-        downloader.needs_backout = is_full
+        scrapy_internals.around_downloads(downloader, through)
+        scrapy_internals.limit_active_by(downloader, lambda: self.held_up)
 
     @property
     def held_up(self) -> int:

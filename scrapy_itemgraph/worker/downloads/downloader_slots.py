@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.model.limits import MANY, Terms
 from scrapy_itemgraph.model.rates import LEAST, kept_gap
+from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
     from scrapy.core.downloader import Slot
@@ -62,9 +63,7 @@ class DownloaderSlots:
         return engine.downloader.slots.get(name) if engine is not None else None
 
     def _default_delay(self, downloader: Any) -> float:
-        delay = getattr(downloader, "_delay", None)
-        if delay is None:  # before Scrapy 2.18 AutoThrottle sets the spider's
-            delay = getattr(self._crawler.spider, "download_delay", None)
+        delay = scrapy_internals.default_delay(downloader, self._crawler.spider)
         return self._crawler.settings.getfloat("DOWNLOAD_DELAY") if delay is None else delay
 
     def _jitter(self, downloader: Any, given: Any) -> float:
@@ -72,7 +71,7 @@ class DownloaderSlots:
             return float(given["jitter"])
         if "randomize_delay" in given:
             return 0.5 if given["randomize_delay"] else 0.0
-        jitter = getattr(downloader, "_jitter", None)
+        jitter = scrapy_internals.default_jitter(downloader)
         if jitter is not None:
             return float(jitter)
         return 0.5 if self._crawler.settings.getbool("RANDOMIZE_DOWNLOAD_DELAY") else 0.0

@@ -19,12 +19,13 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.model import hosts, schemes, slots
+from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.downloads import site_feedback
 from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker.executions.execution import Leg, leg_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from scrapy import Request
     from scrapy.http import Response
@@ -85,15 +86,13 @@ class Egress:
 
     def stand_before(self, downloader: Any) -> None:
         """Check requests once more next to a downloader's handlers."""
-        download = downloader.handlers.download_request_async
+        scrapy_internals.around_downloads(downloader, self._checked)
 
-        async def download_request_async(request: Request) -> Response:
-            if self.guards(request):
-                await self.check(request, is_last=True)
-            response: Response = await download(request)
-            return response
-
-        downloader.handlers.download_request_async = download_request_async
+    async def _checked(self, download: Callable[[Request], Any], request: Request) -> Response:
+        if self.guards(request):
+            await self.check(request, is_last=True)
+        response: Response = await download(request)
+        return response
 
     def guards(self, request: Request) -> bool:
         """Tell whether a request is checked.

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.downloads import request_slots
 from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.executions.lane_queues import LaneQueues
@@ -86,7 +87,7 @@ class EngineRequests:
 
     def wake_engine(self) -> None:
         """Have the engine ask at once."""
-        wake_engine(self.crawler)
+        scrapy_internals.wake_engine(self.crawler)
 
     def limits_changed(self) -> None:
         """Have the engine ask at once, if anything waits."""
@@ -108,13 +109,3 @@ class EngineRequests:
 
 def _admits(lane: Lane, now: float) -> bool:
     return all(limiter.admits(now) for limiter in lane)
-
-
-def wake_engine(crawler: Crawler) -> None:
-    """Have the engine ask the scheduler again; without it Scrapy looks every five seconds.
-
-    Scrapy's only public call that does this, `engine.crawl`, would announce a request twice.
-    """
-    slot = getattr(crawler.engine, "_slot", None)
-    if slot is not None:
-        slot.nextcall.schedule()

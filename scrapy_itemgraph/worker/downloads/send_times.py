@@ -19,6 +19,7 @@ from twisted.web.client import HTTPConnectionPool
 
 from scrapy_itemgraph.throttle.limiter import SLOT
 from scrapy_itemgraph.tools.async_tools import happens
+from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
@@ -151,13 +152,13 @@ class ConnectionPools:
     """
 
     def __init__(self, handlers: Any) -> None:
-        self._handler_of = getattr(handlers, "_get_handler", lambda _: None)
+        self._handlers = handlers
         self._told: WeakSet[HTTPConnectionPool] = WeakSet()
 
     def watch(self, request: Request) -> None:
         """Have the pool that a request may ask tell of it."""
-        handler = self._handler_of(urlparse_cached(request).scheme)
-        pool = getattr(handler, "_pool", None)
+        scheme = urlparse_cached(request).scheme
+        pool = scrapy_internals.connection_pool(self._handlers, scheme)
         if isinstance(pool, HTTPConnectionPool) and pool not in self._told:
             self._told.add(pool)
             _wrap(pool)
@@ -185,6 +186,5 @@ def _held(
     """Return a connection in so many seconds, and then when its request may be written."""
     if seconds <= 0:
         return connection
-    reactor = pool._reactor  # noqa: SLF001 - it is not to be imported without one
-    waited: Deferred[None] = deferLater(reactor, seconds)
+    waited: Deferred[None] = deferLater(scrapy_internals.reactor_of(pool), seconds)
     return waited.addCallback(lambda _: _held(connection, send.waited(), pool, send))

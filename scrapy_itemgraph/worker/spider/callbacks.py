@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Spider
 from scrapy.utils.spider import iterate_spider_output
 
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.spider import methods
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from scrapy import Request
+    from scrapy import Request, Spider
 
     from scrapy_itemgraph.model.tasks import Task
 
@@ -78,9 +78,7 @@ def callback_of(request: Request, spider: Spider) -> Any:
     """Return the user's callback that will get the response of `request`."""
     if request.callback is not None:
         return request.callback
-    default = spider._parse  # noqa: SLF001 - what the engine calls
-    is_stock = getattr(default, "__func__", None) is Spider._parse  # noqa: SLF001
-    return spider.parse if is_stock else default
+    return scrapy_internals.default_callback(spider)
 
 
 def task_of(callback: Any) -> Task | None:

@@ -22,6 +22,7 @@ from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.cookies import MAX_KEY_BYTES, Cookie, domains
 from scrapy_itemgraph.serialize import json_values
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -144,7 +145,7 @@ class Jars(_Synced):
             return
         seen = self._seen.get(key)
         for domain in domains(host):
-            live = jar._cookies.get(domain)  # noqa: SLF001 - there is no other way to one domain
+            live = scrapy_internals.cookies_of(jar).get(domain)
             before = seen.get(domain) if seen else None
             if live or before:
                 self._compare(key, domain, live or {})
@@ -211,7 +212,7 @@ class Jars(_Synced):
     def _put(self, jars: dict[Any, CookieJar], key: Hashable, stored: Cookie) -> None:
         jar = jars.get(key)
         domain, path, name = stored.domain, stored.path, stored.name
-        kept = jar._cookies if jar is not None else {}  # noqa: SLF001
+        kept = scrapy_internals.cookies_of(jar)
         live = kept.get(domain, {}).get(path, {}).get(name)
         seen = self._seen.setdefault(key, {}).setdefault(domain, {})
         before = seen.get((path, name))

@@ -17,6 +17,7 @@ from scrapy import Request
 from twisted.python.failure import Failure
 
 from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.executions.execution import (
     Leg,
     LegState,
@@ -46,27 +47,9 @@ class EngineHooks:
 
     def stand_before(self, engine: Any) -> None:
         """Take the place of the methods of an engine's downloader and scraper."""
-        downloading, scraping = engine.downloader.middleware, engine.scraper.spidermw
-        scraper = engine.scraper
-        download = downloading.download_async
-        scrape = scraping.scrape_response_async
-        call_spider = scraper.call_spider_async
-
-        async def download_async(download_func: Any, request: Request) -> Response | Request:
-            return await self._download(download, download_func, request)
-
-        async def scrape_response_async(
-            scrape_func: Any, response: Response, request: Request
-        ) -> Any:
-            self._enter(response, request)
-            return await scrape(scrape_func, response, request)
-
-        async def call_spider_async(result: Response | Failure, request: Request) -> Any:
-            return await self._call_spider(call_spider, result, request)
-
-        downloading.download_async = download_async
-        scraping.scrape_response_async = scrape_response_async
-        scraper.call_spider_async = call_spider_async
+        scrapy_internals.around_fetches(engine, self._download)
+        scrapy_internals.around_scrapes(engine, self._scrape)
+        scrapy_internals.around_spider_calls(engine, self._call_spider)
 
     # The fetch
 
@@ -110,8 +93,19 @@ class EngineHooks:
 
     # The scrape
 
+    async def _scrape(
+        self,
+        scrape: Callable[..., Awaitable[Any]],
+        scrape_func: Any,
+        response: Response,
+        request: Request,
+    ) -> Any:
+        """Watch the scrape of a response."""
+        self._enter(response, request)
+        return await scrape(scrape_func, response, request)
+
     def _enter(self, response: Response, request: Request) -> None:
-        """Watch a scrape."""
+        """Begin a scrape, of a leg of its own where the request has none."""
         leg = leg_of(request)
         if leg is None or not leg.is_open:
             leg = self.active.begin(url=response.url).open_leg()

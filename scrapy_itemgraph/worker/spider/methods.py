@@ -10,6 +10,7 @@ from scrapy.spiders import CrawlSpider
 
 from scrapy_itemgraph.model import code_digests
 from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,8 +24,8 @@ logger = logs.logger(__name__)
 def errback_names(request: Request, errback: Any, spider: Spider) -> set[str]:
     """Return the names of an errback, and of the rule's that it calls in a `CrawlSpider`."""
     errbacks = [errback]
-    if getattr(errback, "__func__", None) is CrawlSpider._errback:  # noqa: SLF001 - every rule's
-        rules: Any = getattr(spider, "_rules", ())
+    if scrapy_internals.is_rules_errback(getattr(errback, "__func__", None)):
+        rules = scrapy_internals.rules_of(spider)
         number = request.meta.get("rule")
         if isinstance(number, int) and 0 <= number < len(rules):
             errbacks.append(rules[number].errback)
@@ -43,8 +44,8 @@ def source_of(spider: Spider | type[Spider], method: str) -> UUID | None:
     functions = [getattr(spider, method, None)]
     if issubclass(spider if isinstance(spider, type) else type(spider), CrawlSpider):
         function = getattr(functions[0], "__func__", functions[0])
-        if function is CrawlSpider._callback:  # noqa: SLF001
-            functions = [rule.callback for rule in getattr(spider, "_rules", ())]
+        if scrapy_internals.is_rules_callback(function):
+            functions = [rule.callback for rule in scrapy_internals.rules_of(spider)]
         elif method == "parse":
             functions = [getattr(spider, "parse_start_url", None)]
     own = [

@@ -16,6 +16,7 @@ from scrapy.utils.defer import aiter_errback, iter_errback
 from twisted.python.failure import Failure
 
 from scrapy_itemgraph.tools.async_tools import Turns
+from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
     from scrapy.core.engine import ExecutionEngine
@@ -56,7 +57,7 @@ def save_tasks(engine: ExecutionEngine) -> None:
         if items:
             await asyncio.wait(items)
 
-    scraper.handle_spider_output_async = handle_spider_output_async
+    scrapy_internals.process_outputs_by(engine, handle_spider_output_async)
 
 
 def _failure() -> Failure:

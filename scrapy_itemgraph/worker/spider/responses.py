@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.http import TextResponse
 
+from scrapy_itemgraph.worker import scrapy_internals
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -35,8 +37,8 @@ def snippet(response: Response | None, most: int) -> str | None:
 
 def _let_go(response: Any, _scrape: asyncio.Task[Any] | None) -> None:
     """Take its selector from a response that nobody else has; else it may be used again."""
-    if response._cached_selector is not None and _count(response) == _OWN:  # noqa: SLF001
-        response._cached_selector = None  # noqa: SLF001
+    if scrapy_internals.has_selector(response) and _count(response) == _OWN:
+        scrapy_internals.drop_selector(response)
 
 
 def _count(response: Any) -> int:
