@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.changesets import additions, apply
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.graph.blob_calls import BlobCalls
-from scrapy_itemgraph.graph.item_calls import ItemCalls
+from scrapy_itemgraph.graph.item_documents import ItemCalls
+from scrapy_itemgraph.graph.parts.blobs import BlobCalls
 from scrapy_itemgraph.graph.prepared import prepare
 from scrapy_itemgraph.model import operations
 from scrapy_itemgraph.model.work import NEW, Outcome

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.connections import connect
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.graph.activity_calls import ActivityCalls
 from scrapy_itemgraph.graph.change_calls import ChangeCalls
-from scrapy_itemgraph.graph.crawl_calls import CrawlCalls
-from scrapy_itemgraph.graph.failure_calls import FailureCalls
-from scrapy_itemgraph.graph.journal_calls import JournalCalls
-from scrapy_itemgraph.graph.limit_calls import LimitCalls
-from scrapy_itemgraph.graph.look_calls import LookCalls
-from scrapy_itemgraph.graph.token_calls import TokenCalls
+from scrapy_itemgraph.graph.parts.activity import ActivityCalls
+from scrapy_itemgraph.graph.parts.crawls import CrawlCalls
+from scrapy_itemgraph.graph.parts.failures import FailureCalls
+from scrapy_itemgraph.graph.parts.journal import JournalCalls
+from scrapy_itemgraph.graph.parts.limits import LimitCalls
+from scrapy_itemgraph.graph.parts.lookup import LookCalls
+from scrapy_itemgraph.graph.parts.tokens import TokenCalls
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.model.roles import RoleKind
 from scrapy_itemgraph.postgres import engine as engines

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fastapi import Request, Response
     from starlette.datastructures import Headers
 
-    from scrapy_itemgraph.graph.blob_calls import OpenBlob
+    from scrapy_itemgraph.graph.parts.blobs import OpenBlob
 
 # Pictures that no browser runs anything of. SVG is none of these: nothing in it runs in an <img>,
 # and on its own it is saved.

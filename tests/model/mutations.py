@@ -138,19 +138,19 @@ MUTATIONS = (
     ),
     Mutation(
         "undoing does not look again once it has its items",
-        "graph/failure_calls.py",
+        "graph/parts/failures.py",
         "still = undoable(connection, crawl_id)",
         "still = found",
     ),
     Mutation(
         "handling waits for nobody who has its items",
-        "graph/failure_calls.py",
+        "graph/parts/failures.py",
         "locked = stored_items.lock_items(connection, [item for item, _ in pairs])",
         "locked = [item for item, _ in pairs]",
     ),
     Mutation(
         "a priority waits for nobody who has its item",
-        "graph/look_calls.py",
+        "graph/parts/lookup.py",
         "locked = stored_items.lock_items(connection, [item_id])",
         "locked = [item_id]",
     ),

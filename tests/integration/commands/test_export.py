@@ -19,7 +19,7 @@ from scrapy import cmdline
 from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.settings import Settings
 
-from scrapy_itemgraph.graph import journal_calls
+from scrapy_itemgraph.graph.parts import journal
 from scrapy_itemgraph.model.feed_exports import Scraped
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import Outcome
@@ -354,7 +354,7 @@ def test_no_crawl(export):
 
 def test_pages_do_not_show(export, keep, monkeypatch):
     """An export of several pages has each item once, in order."""
-    monkeypatch.setattr(journal_calls, "_PAGE", 7)
+    monkeypatch.setattr(journal, "_PAGE", 7)
     keep(*({"n": n} for n in range(50)))
 
     run = export("-o", "-:jl")

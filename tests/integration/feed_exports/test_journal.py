@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from graphs import Crawl, changeset
 
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError
-from scrapy_itemgraph.graph import ItemGraph, journal_calls
+from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.graph.parts import journal
 from scrapy_itemgraph.model.feed_exports import Scraped
 from scrapy_itemgraph.model.operations import Changeset, DeleteItem, RenameItem, UpdateData
 from scrapy_itemgraph.model.work import Outcome
@@ -184,7 +185,7 @@ def test_crawls_are_apart(crawl, connection):
 
 def test_the_door_reads_lazily_in_one_snapshot(stored, database, engine, monkeypatch):
     """`journal` asks for a page at a time, and shows nothing that was committed meanwhile."""
-    monkeypatch.setattr(journal_calls, "_PAGE", 10)
+    monkeypatch.setattr(journal, "_PAGE", 10)
     commit(stored, *map(str, range(25)))
     asked = []
     read = scraped_items.read
@@ -257,7 +258,7 @@ def test_a_moment_is_settled_when_the_commits_under_way_have_ended(stored, datab
 
 def test_a_commit_that_does_not_end_is_not_waited_for_long(stored, database, monkeypatch):
     """A suspended worker's transaction makes `settled` give up, so that others go on."""
-    monkeypatch.setattr(journal_calls, "_SETTLE_MS", 1)
+    monkeypatch.setattr(journal, "_SETTLE_MS", 1)
     crawls.share_crawl(stored.connection, stored.id)
 
     with ItemGraph.open(database, "books") as graph:

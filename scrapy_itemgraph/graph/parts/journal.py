@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError
-from scrapy_itemgraph.graph.calls import Calls
+from scrapy_itemgraph.graph.crawl_transactions import Calls
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import scraped_items
 from scrapy_itemgraph.store.registry import crawls

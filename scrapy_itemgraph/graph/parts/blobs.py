@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.graph.calls import Calls
+from scrapy_itemgraph.graph.crawl_transactions import Calls
 from scrapy_itemgraph.model.operations import AttachBlob
 from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.tools.wording import closest

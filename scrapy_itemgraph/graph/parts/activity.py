@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 
-from scrapy_itemgraph.graph.calls import Calls
+from scrapy_itemgraph.graph.crawl_transactions import Calls
 from scrapy_itemgraph.store.admin import activity
 
 _AN_HOUR = timedelta(hours=1)

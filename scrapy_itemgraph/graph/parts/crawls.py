@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.graph.calls import Calls
+from scrapy_itemgraph.graph.crawl_transactions import Calls
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import crawl_lists, crawl_reports, dump, dump_lines, load, status
 from scrapy_itemgraph.store.registry import crawls

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.graph.calls import Calls
+from scrapy_itemgraph.graph.crawl_transactions import Calls
 from scrapy_itemgraph.model import tokens
 from scrapy_itemgraph.store.admin import tokens as stored_tokens
 from scrapy_itemgraph.tools.wording import closest

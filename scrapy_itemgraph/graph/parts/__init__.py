@@ -1,0 +1,4 @@
+"""The parts of `ItemGraph`, each under a noun: `graph.failures`, `graph.limits` and so on.
+
+A part takes a crawl's transactions, and no part knows the graph or another part.
+"""
