@@ -179,7 +179,7 @@ def open_failures(graph):
     """Return (item, task, reason) of each failure that waits for a person."""
     return [
         (field(failure, "item"), field(failure, "task"), reason_of(field(failure, "error")))
-        for failure in graph.failures()
+        for failure in graph.failures.list()
     ]
 
 

@@ -31,7 +31,7 @@ def blobs(call: Call) -> None:
     """
     name = item_id(call)
     with call.graph() as graph:
-        rows = [asdict(one) for one in graph.blobs(name)]
+        rows = [asdict(one) for one in graph.blobs.list(name)]
     lines = printing.table(rows, COLUMNS) if rows else ["it has none"]
     call.write(rows, lines)
 
@@ -55,7 +55,7 @@ def blob(call: Call) -> None:
     name = item_id(call)
     size = 0
     with call.graph() as graph:
-        content = graph.blob(name, given.name)
+        content = graph.blobs.read(name, given.name)
         with streams.written(given.output) as file:
             for part in content:
                 file.write(part)
@@ -74,5 +74,5 @@ def collect_blobs(call: Call) -> None:
     with --now: they are written again.
     """
     with call.graph() as graph:
-        deleted = graph.collect_blobs(now=call.given.now)
+        deleted = graph.blobs.collect(now=call.given.now)
     call.write({"deleted": deleted}, [f"deleted {deleted:,} contents"])

@@ -171,7 +171,7 @@ def item_id(call: Call) -> str:
 def _of_url(graph: ItemGraph, given: str) -> str | None:
     """Return the id of the one request that tables show so."""
     url = given.partition(" ")[2] if _WITH_METHOD.match(given) else given
-    rows = graph.of_url(url)
+    rows = graph.lookup.of_url(url)
     rows = [row for row in rows if item_names.page(row.url, row.method) == given] or rows
     if len(rows) > 1:
         listed = ", ".join(f"{row.item} ({row.method or 'no request'})" for row in rows)

@@ -50,7 +50,7 @@ def crawls(call: Call) -> int:
         if given.names or given.yes:
             raise UsageError("crawls list takes --spider and --older-than alone")
         with call.graph() as graph:
-            lines = graph.crawl_lines(spider=given.spider, older_than=given.older_than)
+            lines = graph.crawls.list(spider=given.spider, older_than=given.older_than)
         call.write([asdict(one) for one in lines], listing(lines))
         return 0
     is_by_name = bool(given.names)
@@ -75,16 +75,16 @@ def listing(lines: Sequence[CrawlLine]) -> Iterator[str]:
 def _delete(call: Call) -> int:
     given = call.given
     with call.graph() as graph, call.progress("crawls delete", "items") as progress:
-        known = graph.crawl_lines(spider=given.spider, older_than=given.older_than)
+        known = graph.crawls.list(spider=given.spider, older_than=given.older_than)
         wanted = set(given.names)
         missing = wanted - {one.crawl for one in known}
         for name in sorted(missing):
-            graph.of(name).tasks()  # raises with the names that are near
+            graph.of(name).tasks.list()  # raises with the names that are near
         lines = [one for one in known if not wanted or one.crawl in wanted]
         items = {}
         for one in lines if given.yes else ():
             try:
-                items[one.crawl] = graph.of(one.crawl).delete_crawl(reached=progress.reach)
+                items[one.crawl] = graph.of(one.crawl).crawls.delete(reached=progress.reach)
             except ItemGraphError:
                 for line in _said(lines, items, yes=True):
                     call.note(line)

@@ -27,7 +27,7 @@ def status(call: Call) -> None:
     Where there are several, and none is named, it lists them by spider.
     """
     with call.graph() as graph:
-        lines = [] if call.named_crawl else graph.crawl_lines()
+        lines = [] if call.named_crawl else graph.crawls.list()
         if len(lines) > 1:
             call.write([asdict(one) for one in lines], crawl_lists.listing(lines))
             return
@@ -123,7 +123,7 @@ _WORKERS: printing.Columns = {
 def tasks(call: Call) -> None:
     """List the tasks, with what is declared of each."""
     with call.graph() as graph:
-        rows = [row._asdict() for row in graph.tasks()]
+        rows = [row._asdict() for row in graph.tasks.list()]
     call.write(rows, _of_tasks(rows, _DECLARED))
 
 
@@ -135,7 +135,7 @@ def _of_tasks(rows: list[dict[str, Any]], columns: printing.Columns) -> Iterator
 def enable(call: Call) -> None:
     """Let a task's work be claimed again."""
     with call.graph() as graph:
-        graph.enable(call.given.task)
+        graph.tasks.enable(call.given.task)
     document = {"task": call.given.task, "is_enabled": True}
     call.write(document, [f"{call.given.task} is enabled"])
 
@@ -147,7 +147,7 @@ def disable(call: Call) -> None:
     What is claimed already goes on to its end.
     """
     with call.graph() as graph:
-        graph.disable(call.given.task)
+        graph.tasks.disable(call.given.task)
     document = {"task": call.given.task, "is_enabled": False}
     call.write(document, [f"{call.given.task} is disabled"])
 
@@ -162,7 +162,7 @@ def restart(call: Call) -> int:
     """
     name, yes = call.given.crawl, call.given.yes
     with call.graph(crawl=name) as graph, call.progress("restart", "items") as progress:
-        counts = graph.restart(
+        counts = graph.crawls.restart(
             dry_run=not yes, reached=lambda done, total: progress.reach(done, total=total)
         )
     document = {"crawl": name, "is_deleted": yes, "rows": counts}
@@ -187,7 +187,7 @@ def age(call: Call) -> None:
     """
     name, period = call.given.crawl, call.given.period
     with call.graph(crawl=name) as graph:
-        graph.age(period)
+        graph.crawls.age(period)
     passed = wording.format_period(period.total_seconds())
     call.write(
         {"crawl": name, "seconds": period.total_seconds()},

@@ -59,7 +59,7 @@ def grants(call: Call) -> None:
     the role could do with the tables before is revoked.
     """
     with call.graph() as graph:
-        given = graph.grants(call.given.kind, call.given.role, apply=call.given.apply)
+        given = graph.database.grants(call.given.kind, call.given.role, apply=call.given.apply)
     document = {"kind": given.kind, "role": given.role, "statements": given.statements}
     lines = [f"{statement};" for statement in given.statements]
     if call.given.apply:

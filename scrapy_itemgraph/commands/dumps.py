@@ -48,7 +48,7 @@ def dump(call: Call) -> None:
         ) as file,
         call.progress("dump", "lines") as progress,
     ):
-        for line in graph.dump(blobs=call.given.blobs):
+        for line in graph.crawls.dump(blobs=call.given.blobs):
             written = file.write(line.encode() + b"\n")
             count += 1
             if written > streams.LINE_BYTES:
@@ -87,7 +87,7 @@ def load(call: Call) -> None:
                 progress.reach(count, share=file.tell() / size if size else None)
 
             with bulk.bulk_work():
-                counts = graph.load(chain([first], lines), reached=reached)
+                counts = graph.crawls.load(chain([first], lines), reached=reached)
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     call.write({"crawl": graph.crawl, **counts}, [printing.clean(f"{graph.crawl}: {told}")])
 

@@ -54,7 +54,7 @@ def export(call: Call) -> None:
         raise UsageError("--json and the feed cannot both go to standard output")
     feed_exports.load_classes(call.scrapy_settings, call.settings.allowed_modules)
     with call.graph() as graph, ExitStack() as left:
-        until = graph.settled()
+        until = graph.journal.settled()
         since = until - given.since if isinstance(given.since, timedelta) else given.since
         crawler = feed_exports.crawler_of(call.scrapy_settings, graph.crawl)
         outputs = [feed_exports.Feed(crawler, uri, options) for uri, options in chosen.items()]
@@ -62,16 +62,16 @@ def export(call: Call) -> None:
             left.callback(feed.abandon)
         count = 0
         is_part = since is not None or given.item_class
-        total = None if is_part else graph.kept()
+        total = None if is_part else graph.journal.count()
         with call.progress("export", "items") as progress:
-            for kept in graph.journal(since, until, item_classes=given.item_class or ()):
+            for kept in graph.journal.read(since, until, item_classes=given.item_class or ()):
                 count += 1
                 for feed in outputs:
                     feed.write(kept)
                 if count % _NOW_AND_THEN == 0:
                     progress.reach(count, total=total)
-                    graph.announce("export", count, total)
-        if not count and not call.settings.keep_items and next(graph.journal(), None) is None:
+                    graph.activity.announce("export", count, total)
+        if not count and not call.settings.keep_items and next(graph.journal.read(), None) is None:
             raise NotFoundError(
                 f"no scraped item of the crawl {graph.crawl!r} was kept; set "
                 "ITEMGRAPH_KEEP_ITEMS = True, and crawl"

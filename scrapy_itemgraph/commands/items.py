@@ -181,7 +181,7 @@ def add(call: Call) -> None:
         raise UsageError("--from is for ids from standard input; give - as ID")
     created = _created(call.given)
     with call.graph(may_create=True) as graph:
-        is_new = graph.crawl not in graph.crawls()
+        is_new = graph.crawl not in graph.crawls.names()
         document = graph.add(created)
         if is_new:
             call.note(f"scrapy itemgraph: made the crawl {printing.clean(graph.crawl)!r}")
@@ -319,7 +319,7 @@ def _recompute_ttl(call: Call) -> None:
     if given.id is not None or given.task is None:
         raise UsageError("--recompute takes --task TASK, and no ID")
     with call.graph() as graph:
-        changed = graph.recompute_ttl(given.task)
+        changed = graph.tasks.recompute_ttl(given.task)
     call.write({"task": given.task, "changed": changed}, [f"{changed:,} results changed"])
 
 

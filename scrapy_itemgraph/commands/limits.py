@@ -31,7 +31,7 @@ def slots(call: Call) -> None:
     All crawls share them; with --crawl those that its work keeps to, and its work alone.
     """
     with call.graph() as graph:
-        found = graph.slots(of_crawl=call.crawl is not None, limit=call.given.limit)
+        found = graph.limits.list(of_crawl=call.crawl is not None, limit=call.given.limit)
     call.write([asdict(one) for one in found], _slot_lines(found, call.given.limit))
 
 
@@ -114,7 +114,7 @@ def block(call: Call) -> None:
     if (until is None) == (period is None):
         raise UsageError("give one of --until TIME and --for PERIOD")
     with _graph(call) as graph:
-        changed = graph.block(call.given.slot, until=until, for_=period)
+        changed = graph.limits.block(call.given.slot, until=until, for_=period)
     limit = changed.limit
     _write(call, changed, f"{limit.name} is blocked until {printing.moment(limit.blocked_until)}")
 
@@ -123,7 +123,7 @@ def block(call: Call) -> None:
 def unblock(call: Call) -> None:
     """End a slot's block, be it a person's or one that the site asked for."""
     with _graph(call) as graph:
-        changed = graph.unblock(call.given.slot)
+        changed = graph.limits.unblock(call.given.slot)
     is_ = "is not blocked any more" if changed.is_changed else "was not blocked"
     _write(call, changed, f"{changed.limit.name} {is_}")
 
@@ -137,7 +137,7 @@ def set_delay(call: Call) -> None:
     """
     seconds = call.given.seconds
     with _graph(call) as graph:
-        changed = graph.set_delay(call.given.slot, seconds)
+        changed = graph.limits.set_delay(call.given.slot, seconds)
     limit = changed.limit
     if seconds is None:
         said = f"{limit.name} keeps the delay of the settings"
@@ -171,7 +171,7 @@ def set_limit(call: Call) -> None:
     except ValueError as error:
         raise UsageError(f'argument RATE: {error}; or "none"') from None
     with _graph(call) as graph:
-        changed = graph.set_limit(given.name, rate)
+        changed = graph.limits.set_rate(given.name, rate)
     limit = changed.limit
     said = f"{limit.name} is as the code says" if rate is None else f"{limit.name}: {rate}"
     if limit.kind == "slot" and rate is not None:

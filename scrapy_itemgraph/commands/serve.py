@@ -72,7 +72,7 @@ def serve(call: Call) -> None:
     ):
         address, port = listening.getsockname()[:2]
         is_near = ipaddress.ip_address(address).is_loopback
-        keys = graph.web_keys()
+        keys = graph.tokens.keys()
         has_tokens = bool(keys.tokens)
         _refuse_strangers(call, host, keys, is_near=is_near)
         names = [*call.given.allow_host, *([] if is_near else [host])]
@@ -172,15 +172,15 @@ def token(call: Call) -> None:
 
 
 def _add(graph: ItemGraph, name: str, role: str) -> tuple[Any, Sequence[str]]:
-    secret = graph.add_token(name, role)
+    secret = graph.tokens.add(name, role)
     document = {"name": name, "role": role, "token": secret}
     return document, [secret, f"the token {name} may {role}; it is not shown again"]
 
 
 def _remove(graph: ItemGraph, name: str, _: object) -> tuple[Any, Sequence[str]]:
-    graph.remove_token(name)
+    graph.tokens.remove(name)
     lines = [f"removed the token {name}"]
-    if not graph.tokens():
+    if not graph.tokens.list():
         lines.append(
             "no token is left: servers let nobody in until there is one again "
             f"({_MAKE}); {_WITHOUT} serves this machine without any"
@@ -189,7 +189,7 @@ def _remove(graph: ItemGraph, name: str, _: object) -> tuple[Any, Sequence[str]]
 
 
 def _list(graph: ItemGraph, *_: object) -> tuple[Any, Sequence[str]]:
-    found = graph.tokens()
+    found = graph.tokens.list()
     document = [
         {"name": one.name, "role": str(one.role), "created_at": one.created_at} for one in found
     ]

@@ -158,12 +158,12 @@ class Stream:
             self._run(graph)
 
     def _run(self, graph: ItemGraph) -> None:
-        is_new = graph.crawl not in graph.crawls()
+        is_new = graph.crawl not in graph.crawls.names()
         try:
             with self._call.progress(self._what, "operations") as progress:
                 for chunk in self._ahead():
                     notes = self._apply(graph, chunk)
-                    graph.announce(self._what, self.count)
+                    graph.activity.announce(self._what, self.count)
                     with progress.aside():
                         self._write(self._answer.add, notes)
                     progress.reach(

@@ -93,7 +93,7 @@ def failures(call: Call) -> None:
     """
     categories = call.given.category
     with call.graph() as graph:
-        rows = graph.failures(call.given.task, call.given.limit)
+        rows = graph.failures.list(call.given.task, call.given.limit)
     shown = [{k: v for k, v in row._asdict().items() if k not in _HIDDEN} for row in rows]
     if categories:
         for one in shown:
@@ -125,8 +125,8 @@ def handle(call: Call) -> None:
     with call.graph() as graph:
         older = []
         if retry:
-            older = graph.leave_to_newer(source_of, failure=given.failure, task=given.task)
-        handled = graph.handle(given.failure, task=given.task, retry=retry)
+            older = graph.failures.leave_to_newer(source_of, failure=given.failure, task=given.task)
+        handled = graph.failures.handle(given.failure, task=given.task, retry=retry)
     then = "they may run again" if retry else "they stay held"
     document = {"handled": handled, "retry": retry, "left_by": [one._asdict() for one in older]}
     lines = [f"{handled:,} handled{f'; {then}' if handled else ''}"]

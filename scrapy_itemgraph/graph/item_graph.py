@@ -2,49 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from scrapy_itemgraph.connections import connect
-from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.graph.change_calls import ChangeCalls
-from scrapy_itemgraph.graph.parts.activity import ActivityCalls
-from scrapy_itemgraph.graph.parts.crawls import CrawlCalls
-from scrapy_itemgraph.graph.parts.failures import FailureCalls
-from scrapy_itemgraph.graph.parts.journal import JournalCalls
-from scrapy_itemgraph.graph.parts.limits import LimitCalls
-from scrapy_itemgraph.graph.parts.lookup import LookCalls
-from scrapy_itemgraph.graph.parts.tokens import TokenCalls
+from scrapy_itemgraph.contents.transfer import CommandContents
+from scrapy_itemgraph.graph import item_documents
+from scrapy_itemgraph.graph.applying import Applying
+from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions, item_id
+from scrapy_itemgraph.graph.parts.activity import Activity
+from scrapy_itemgraph.graph.parts.blobs import Blobs
+from scrapy_itemgraph.graph.parts.crawls import Crawls
+from scrapy_itemgraph.graph.parts.database import Database
+from scrapy_itemgraph.graph.parts.failures import Failures
+from scrapy_itemgraph.graph.parts.journal import Journal
+from scrapy_itemgraph.graph.parts.limits import Limits
+from scrapy_itemgraph.graph.parts.lookup import Lookup
+from scrapy_itemgraph.graph.parts.tasks import Tasks
+from scrapy_itemgraph.graph.parts.tokens import Tokens
+from scrapy_itemgraph.graph.prepared import prepare
+from scrapy_itemgraph.model import input_checks, operations
 from scrapy_itemgraph.model.blobs import DATABASE
-from scrapy_itemgraph.model.roles import RoleKind
+from scrapy_itemgraph.model.work import NEW
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors
-from scrapy_itemgraph.postgres import grants as role_grants
 from scrapy_itemgraph.settings import blob_store
-from scrapy_itemgraph.store.admin import explain, outstanding
+from scrapy_itemgraph.store import items as stored_items
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.admin import crawl_reports, explain, outstanding, status
+from scrapy_itemgraph.store.registry import crawls
+from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Engine
 
     from scrapy_itemgraph.connections.command_watchdog import Patience
-    from scrapy_itemgraph.model.roles import Grants
+    from scrapy_itemgraph.graph.prepared import Prepared
+    from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
+    from scrapy_itemgraph.model.work import Note
 
 
-class ItemGraph(
-    ActivityCalls,
-    ChangeCalls,
-    CrawlCalls,
-    FailureCalls,
-    JournalCalls,
-    LimitCalls,
-    LookCalls,
-    TokenCalls,
-):
-    """One crawl's graph; each call is a transaction of its own."""
+class ItemGraph:
+    """One crawl's graph; each call is a transaction of its own.
+
+    Items are read and changed by its own methods; the rest hangs under nouns, such as
+    `graph.failures.list()`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        crawl: str | None,
+        blobs: str = DATABASE,
+        *,
+        is_from_outside: bool = False,
+    ) -> None:
+        """Take the crawl's name, and the URL of the store of blobs' contents.
+
+        What is changed by calls that come over HTTP `is_from_outside`.
+        """
+        self._engine = engine
+        self._store = blobs
+        self._is_from_outside = is_from_outside
+        self._transactions = transactions = CrawlTransactions(engine, crawl)
+        contents = CommandContents(transactions.call, blobs)
+        self._applying = Applying(transactions, contents, is_from_outside=is_from_outside)
+        self.activity = Activity(transactions)
+        self.blobs = Blobs(transactions, contents)
+        self.crawls = Crawls(transactions, contents)
+        self.database = Database(transactions)
+        self.failures = Failures(transactions)
+        self.journal = Journal(transactions)
+        self.limits = Limits(transactions)
+        self.lookup = Lookup(transactions)
+        self.tasks = Tasks(transactions)
+        self.tokens = Tokens(transactions)
 
     @classmethod
     @contextmanager
@@ -98,7 +135,7 @@ class ItemGraph(
         It gives up soon: after seconds a server that is not reached is an error.
         """
         with connect.beside(self._engine) as engine:
-            yield type(self)(engine, self._crawl, self._blobs)
+            yield type(self)(engine, self._transactions.named, self._store)
 
     @staticmethod
     def migrate(
@@ -122,25 +159,159 @@ class ItemGraph(
             url, Path(data_dir), patience, reached, postgres_bin=postgres_bin, force=force
         )
 
-    def grants(self, kind: str, role: str, *, apply: bool = False) -> Grants:
-        """Return what gives a role the rights of a kind of role; carry it out if `apply`.
+    def of(self, crawl: str | None = None) -> Self:
+        """Return the graph of another crawl, on the same connections; None: of the same crawl.
+
+        Nothing is asked of the database yet.
+        """
+        return self._of(crawl, is_from_outside=self._is_from_outside)
+
+    def from_outside(self) -> Self:
+        """Return the same graph for calls that come over HTTP: what they change is marked so."""
+        return self._of(None, is_from_outside=True)
+
+    def _of(self, crawl: str | None, *, is_from_outside: bool) -> Self:
+        named = crawl or self._transactions.named
+        return type(self)(self._engine, named, self._store, is_from_outside=is_from_outside)
+
+    @property
+    def crawl(self) -> str:
+        """The crawl's name."""
+        return self._transactions.crawl
+
+    def apply(
+        self, given: Iterable[operations.Operation] | Prepared, *, names: Sequence[str] = ()
+    ) -> list[Note]:
+        """Apply operations in one transaction; a crawl that does not exist yet is made.
+
+        `names` are what errors call the operations, such as "line 7".
 
         Raises:
-            NotFoundError: there is no such role.
-            OperationError: there is no such kind, or somebody else owns the tables.
+            OperationError: naming the operation; then nothing is changed.
 
         """
-        if kind not in set(RoleKind):
-            kinds = ", ".join(RoleKind)
-            raise OperationError(f"there is no kind of role {kind!r}; the kinds are {kinds}")
+        return self._applying.run(prepare(given, names))
 
-        def given(connection: Connection) -> Grants:
-            found = role_grants.of_kind(connection, RoleKind(kind), role)
-            if apply:
-                role_grants.apply(connection, found)
-            return found
+    def add(self, created: operations.CreateItem) -> dict[str, Any]:
+        """Add an item, unless its id is taken; return `id`, `created`, `aliases` and `tasks`.
 
-        return self._call(given)
+        `id` is that of the item that there is now, and `tasks` those that its tags call for.
+        """
+        notes = self.apply([created], names=["add"])
+        item = self.get(str(created.id))
+        tasks = [] if item is None else [one.task for one in self.results(str(created.id))]
+        return {
+            "id": created.id if item is None else item.id,
+            "created": any(note.label == NEW for note in notes),
+            "aliases": [] if item is None else list(item.aliases),
+            "tasks": tasks,
+        }
+
+    def merge(
+        self, name: str, *, data: Mapping[str, Any] | None = None, tags: operations.Tags = ()
+    ) -> bool:
+        """Merge data and tags into an item, which is made if there is none; return whether it was.
+
+        Data is merged key by key. Tags are added; one that is there gets the value that is given.
+        """
+        valued = dict(tags) if isinstance(tags, Mapping) else dict.fromkeys(tags)
+        changes = [
+            operations.CreateItem(name),
+            operations.UpdateData(dict(data or {}), id=name),
+            *(operations.AddTag(tag, value, id=name) for tag, value in valued.items()),
+        ]
+        named = ["item", "data", *(f"tag {tag}" for tag in valued)]
+        return self.apply(changes, names=named)[0].label == NEW
+
+    def delete(self, name: str, *, keep_name: bool = False) -> Note:
+        """Delete an item, its results and its work; return what was. Its names may stay taken.
+
+        Raises:
+            NotFoundError: there is no such item.
+
+        """
+        self.results(name)  # raises for an unknown name, saying why
+        deleted = operations.DeleteItem(name, forget=not keep_name)
+        return self.apply([deleted], names=["delete"])[0]
+
+    def expire(self, name: str, task: str | None = None) -> list[ResultSnapshot]:
+        """Make an item's results stale, so that its tasks run again; return what they are now.
+
+        A task that a failure holds back may run again, too.
+
+        Raises:
+            NotFoundError: there is no such item.
+
+        """
+        return self._change(operations.Expire(id=name, task=task), name, task)
+
+    def set_ttl(self, name: str, ttl: Any, task: str | None = None) -> list[ResultSnapshot]:
+        """Change when an item's results expire, as `SetTTL` says; return what they are now.
+
+        Raises:
+            NotFoundError: there is no such item.
+
+        """
+        return self._change(operations.SetTTL(ttl, id=name, task=task), name, task)
+
+    def _change(
+        self, operation: operations.Operation, name: str, task: str | None
+    ) -> list[ResultSnapshot]:
+        self.results(name)  # raises for an unknown name, saying why
+        self.apply([operation], names=[name])
+        return [one for one in self.results(name) if task is None or one.task == task]
+
+    def set_nice(self, name: str, nice: int | None) -> None:
+        """Let an item's work have its turn earlier (a lower number) or later; None: the task's.
+
+        Raises:
+            NotFoundError: there is no such item.
+
+        """
+        input_checks.check_nice(nice)
+
+        def set_nice(connection: Connection, crawl_id: int, item_id: int) -> None:
+            crawls.share_crawl(connection, crawl_id)
+            locked = stored_items.lock_items(connection, [item_id])
+            stored_items.set_nice(connection, locked, nice)
+            refresh.refresh(connection, locked)
+            queues.wake_crawl(connection, crawl_id)
+
+        self._transactions.of_item(name, set_nice)
+
+    def get(self, name: str) -> ItemSnapshot | None:
+        """Return an item by its id or an alias; None when there is none."""
+        return self._transactions.of_crawl(stored_items.named, name)
+
+    def items(self) -> Iterator[ItemSnapshot]:
+        """Go through all items, a thousand at a time, in the order in which they were made."""
+        after = 0
+        while numbers := self._transactions.of_crawl(
+            stored_items.item_ids, after=after, limit=crawl_reports.STEP
+        ):
+            found = self._transactions.call(partial(stored_items.snapshots, item_ids=numbers))
+            yield from (found[number] for number in numbers if number in found)
+            after = numbers[-1]
+
+    def results(self, name: str) -> list[ResultSnapshot]:
+        """Return what each task of an item produced, and those that have not run yet.
+
+        Raises:
+            NotFoundError: there is no such item.
+
+        """
+        return self._transactions.of_item(name, status.results)
+
+    def show(self, name: str, *, attempts: int = 10) -> dict[str, Any]:
+        """Return all of an item as one document, as `scrapy itemgraph show --json` has it.
+
+        Raises:
+            NotFoundError: there is no such item, or its name stays taken.
+
+        """
+        return self._transactions.of_item(
+            name, partial(item_documents.of_item, name=name, attempts=attempts)
+        )
 
     def worklist(
         self, task: str | None = None, limit: int = 100, *, tag: str | None = None
@@ -150,13 +321,17 @@ class ItemGraph(
         With `tag` that of items which have it, for tasks that it calls for.
         """
         read = partial(outstanding.worklist, task=task, tag=tag, limit=limit)
-        return self._of_known(task, read)
+        return self._transactions.of_known(task, read)
 
     def explain(self, name: str, task: str | None = None) -> list[explain.Explanation]:
         """Say for a task of an item, or each, whether it may run now and what decides."""
 
         def run(connection: Connection, crawl_id: int) -> list[explain.Explanation]:
-            item_id = self._item(connection, crawl_id, name)
-            return explain.explain(connection, crawl_id, item_id, task)
+            number = item_id(connection, crawl_id, name)
+            return explain.explain(connection, crawl_id, number, task)
 
-        return self._of_known(task, run)
+        return self._transactions.of_known(task, run)
+
+    def status(self) -> dict[str, Any]:
+        """Return the crawl's numbers."""
+        return {"crawl": self.crawl, **self._transactions.of_crawl(status.status)}

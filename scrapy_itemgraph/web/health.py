@@ -87,7 +87,7 @@ class Numbers:
             name: GaugeMetricFamily(f"itemgraph_{name}", said, labels=["crawl", "task"])
             for name, said in _OF_TASKS.items()
         }
-        for crawl in self._graphs.database.crawls()[:MOST_CRAWLS]:
+        for crawl in self._graphs.database.crawls.names()[:MOST_CRAWLS]:
             found = self._status(crawl)
             if found is None:
                 continue
@@ -135,7 +135,7 @@ class Health:
     async def _ask(self) -> bool:
         try:
             await to_thread.run_sync(
-                self._graphs.health.ping, abandon_on_cancel=True, limiter=self._limiter
+                self._graphs.health.database.ping, abandon_on_cancel=True, limiter=self._limiter
             )
         except ItemGraphError:
             return False

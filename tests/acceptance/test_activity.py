@@ -31,8 +31,12 @@ def test_what_was_done_can_be_looked_at(project):
     assert project.crawl().code == 0
 
     with ItemGraph.open(project.url, "s") as graph:
-        minutes, (worker,), requests = graph.minutes(), graph.workers(), graph.requests()
-        failures = graph.failures()
+        minutes, (worker,), requests = (
+            graph.activity.minutes(),
+            graph.activity.workers(),
+            graph.activity.requests(),
+        )
+        failures = graph.failures.list()
     of_task = [one for one in minutes if one.task == "parse"]
     ends = [sum(one[at] for one in of_task) for at in (2, 3, 4, 5, 6)]
     assert ends == [2, 1, 3, 0, 2]

@@ -63,10 +63,13 @@ def expected(number: int) -> bytes:
 def check(project, place: str, count: int) -> None:
     """Check that each item has its blobs, whole, and that after collection there is no other."""
     with ItemGraph.open(project.url, "s", blobs=place) as graph:
-        graph.collect_blobs(now=True)
+        graph.blobs.collect(now=True)
         for number in range(count):
             item = f"PAGE:{number}"
-            found = {one.name: b"".join(graph.blob(item, one.name)) for one in graph.blobs(item)}
+            found = {
+                one.name: b"".join(graph.blobs.read(item, one.name))
+                for one in graph.blobs.list(item)
+            }
             assert found.keys() == {"page", "../x", "same", "empty"}, item
             assert found["../x"] == expected(number)
             assert (found["same"], found["empty"]) == (b"the same for all", b"")
@@ -100,7 +103,7 @@ def test_after_kills_each_attached_blob_is_whole_and_nothing_else_is_left(projec
         kills += 1
     project.crawl("-a", f"count={count}")
     with ItemGraph.open(project.url, "s") as graph:
-        graph.handle()  # what so many kills in a row have made suspect
+        graph.failures.handle()  # what so many kills in a row have made suspect
     run = project.crawl("-a", f"count={count}")
 
     assert run.code == 0, run.log
@@ -292,7 +295,7 @@ def test_a_file_is_streamed_into_the_store_and_one_that_is_not_there_fails_its_p
 
     assert run.code == 0, run.log
     with ItemGraph.open(project.url, "s", blobs=place) as graph:
-        assert b"".join(graph.blob("LARGE", "file")) == data
+        assert b"".join(graph.blobs.read("LARGE", "file")) == data
     ((_, message),) = project.errors()
     assert "nothing.bin cannot be read: No such file" in message
 
@@ -383,6 +386,6 @@ def test_a_store_that_is_full_in_mid_write_is_waited_for_and_shows_no_part(proje
     assert run.code == 0, run.log
     assert "The blob store is back" in run.log
     with ItemGraph.open(project.url, "s", blobs=place) as graph:
-        assert b"".join(graph.blob("PAGE:7", "page")) == b"PAGE:7" * 500_000
-        graph.collect_blobs(now=True)
+        assert b"".join(graph.blobs.read("PAGE:7", "page")) == b"PAGE:7" * 500_000
+        graph.blobs.collect(now=True)
     assert sum(one.is_file() for one in place.rglob("*")) == 20

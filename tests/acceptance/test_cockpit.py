@@ -187,7 +187,7 @@ def test_handling_is_undone_as_long_as_nothing_ran(page) -> None:
 def test_failures_of_a_group_are_handled_one_by_one(page, shop) -> None:
     """What is alike is one group; one of it is handled without closing what is open."""
     with ItemGraph.open(shop, "shop") as graph:
-        (failure,) = graph.failures()
+        (failure,) = graph.failures.list()
         error = {**failure.error, "message": "could not convert string to float: ' ask you'"}
         others = [CreateItem(id=f"X:{n}", tags=["product"], data={"url": "x:"}) for n in range(3)]
         graph.apply(others)
@@ -202,7 +202,7 @@ def test_failures_of_a_group_are_handled_one_by_one(page, shop) -> None:
     expect(listed).to_have_count(2)
     expect(page.get_by_role("status")).to_contain_text("1 failure is handled")
     with ItemGraph.open(shop, "shop") as graph:
-        assert len(graph.failures()) == 3
+        assert len(graph.failures.list()) == 3
 
 
 def test_two_people_handle_the_same_failure(page, address, browser) -> None:
@@ -225,7 +225,7 @@ def test_a_task_is_disabled_and_enabled(page, shop) -> None:
     row.get_by_role("button", name="Disable").click()
     expect(page.get_by_role("status")).to_contain_text(["fetch_photo", "is", "disabled"][1])
     with ItemGraph.open(shop, "shop") as graph:
-        assert sum(not task.is_enabled for task in graph.tasks()) == 1
+        assert sum(not task.is_enabled for task in graph.tasks.list()) == 1
     page.get_by_role("button", name="Enable").click()
 
     expect(page.get_by_role("status")).to_contain_text("enabled")
@@ -339,7 +339,7 @@ def test_a_slot_is_blocked_and_set(page, shop) -> None:
 
     expect(page.get_by_role("status")).to_contain_text("✕")
     with ItemGraph.open(shop, "shop") as graph:
-        assert all(one.set_gap is None for one in graph.slots())
+        assert all(one.set_gap is None for one in graph.limits.list())
 
 
 def test_nothing_that_a_website_sent_runs(page, shop) -> None:
@@ -401,7 +401,7 @@ def test_what_is_read_stays_as_it_is(page, shop) -> None:
     page.goto("/crawls/shop/failures")
     expect(page.locator("[data-part-live=failures-badge]")).to_have_text("1")
     with ItemGraph.open(shop, "shop") as graph:
-        (failure,) = graph.failures()
+        (failure,) = graph.failures.list()
         graph.apply([CreateItem(id="X", tags=["product"], data={"url": "x:"})])
     hold(shop, ["X"], failure, {**failure.error, "type": "KeyError"})
     expect(page.get_by_text("There is something new")).to_be_visible(timeout=PATIENCE)
@@ -465,8 +465,8 @@ def test_axe_finds_nothing(browser, address, shop, scheme) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     with ItemGraph.open(shop, "shop") as graph:
         graph.apply([CreateItem(id="A", tags=["product"], data={"url": "https://a.example/"})])
-        failing = graph.failures()[0].item
-        group = graph.failure_groups()[0].group.hex
+        failing = graph.failures.list()[0].item
+        group = graph.failures.groups()[0].group.hex
     context = browser.new_context(base_url=address, color_scheme=scheme)
     page = context.new_page()
     tabs = [f"/crawls/shop/{tab.lower()}" for tab in TABS]
@@ -511,7 +511,7 @@ def test_pictures_are_shown_and_nothing_in_them_runs(page, shop) -> None:
 def test_who_may_only_read_has_no_buttons(browser, address, shop) -> None:
     """With tokens a browser logs in once; who may read sees all and is offered no change."""
     with ItemGraph.open(shop, "shop") as graph:
-        secret = graph.add_token("Eve", "read")
+        secret = graph.tokens.add("Eve", "read")
     context = browser.new_context(base_url=address)
     page = context.new_page()
     page.goto("/crawls/shop/failures?task=parse_product")

@@ -70,7 +70,7 @@ def test_a_browser_is_logged_in_at_two_servers_of_a_host(browser, books, other) 
     secrets = []
     for url in (books, other):
         with ItemGraph.open(url) as graph:
-            secrets.append(graph.add_token("anna", "operate"))
+            secrets.append(graph.tokens.add("anna", "operate"))
     with cockpits.cockpit(books) as first, cockpits.cockpit(other) as second:
         context = browser.new_context()
         page = context.new_page()

@@ -166,7 +166,7 @@ def test_what_an_errback_yields_commits_with_the_failure_it_was_told_of(project)
     told = {data["told"] for data in project.data().values() if "told" in data}
     assert told == {"404-told", "ignored"}
     with ItemGraph.open(project.url, "s") as graph:
-        fields = [kept.fields for kept in graph.journal()]
+        fields = [kept.fields for kept in graph.journal.read()]
     assert {"told": "404-told"} in fields
     assert {"told": "ignored"} in fields
     assert {"mended": True} in fields

@@ -57,10 +57,10 @@ def test_a_delay_that_a_person_sets_below_a_millisecond_is_none(project):
     project.crawl()
     with ItemGraph.open(project.url, "s") as graph:
         for seconds in (5e-324, 1e-320, 0.0009):
-            assert graph.set_delay("127.0.0.1", seconds).limit.set_gap is None
+            assert graph.limits.set_delay("127.0.0.1", seconds).limit.set_gap is None
         for seconds in (float("nan"), float("inf"), -1.0, 0, 1e308):
             with pytest.raises(OperationError):
-                graph.set_delay("127.0.0.1", seconds)
+                graph.limits.set_delay("127.0.0.1", seconds)
 
     assert project.crawl().stats["reason"] == "finished"
 

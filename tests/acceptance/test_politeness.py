@@ -186,7 +186,7 @@ def test_what_the_last_answer_asks_for_is_kept(site, new_crawls, database):
     crawls.start(pages=1, query="status=503&retry_after=600").finish()
 
     with ItemGraph.open(database) as graph:
-        [slot] = [one for one in graph.slots() if one.name == polite_site.address(0)]
+        [slot] = [one for one in graph.limits.list() if one.name == polite_site.address(0)]
     assert slot.blocked_by == "http 503"
 
 
@@ -200,7 +200,7 @@ BLOCKED = 9
 def graph(database):
     """Open the graph, in which a person has blocked a host."""
     with ItemGraph.open(database, auto_migrate=True) as graph:
-        graph.block(polite_site.address(BLOCKED), for_=timedelta(hours=1))
+        graph.limits.block(polite_site.address(BLOCKED), for_=timedelta(hours=1))
         yield graph
 
 
@@ -221,7 +221,7 @@ def test_a_page_waits_for_its_file_on_a_blocked_host(site, new_crawls, files, gr
     crawls = new_crawls(site, settings).start(spider, pages=2, **arguments)
 
     assert len(crawls.wait(2)) == 2
-    graph.unblock(polite_site.address(BLOCKED))
+    graph.limits.unblock(polite_site.address(BLOCKED))
     log = crawls.finish()
 
     assert len(polite_site.of_host(log, 0)) == 2
@@ -236,7 +236,7 @@ def test_files_on_a_blocked_host_do_not_hold_up_other_hosts(site, new_crawls, fi
 
     log = crawls.start("many", hosts=3, pages=8, **arguments).wait(24)
     assert len(paths(under(log, "/page"))) == 24
-    graph.unblock(polite_site.address(BLOCKED))
+    graph.limits.unblock(polite_site.address(BLOCKED))
     log = crawls.finish()
 
     assert len(under(log, "/page")) == 24
@@ -254,7 +254,7 @@ def test_ctrl_c_while_a_file_on_a_blocked_host_is_waited_for(
 
     log = crawls.start(spider, hosts=2, pages=2, **arguments).interrupt(after=4).finish()
     assert len(log) == len(under(log, "/page" if spider == "many" else "/list")) == 4
-    graph.unblock(polite_site.address(BLOCKED))
+    graph.limits.unblock(polite_site.address(BLOCKED))
     log = crawls.start(spider, hosts=2, pages=2, **arguments).finish()
 
     assert len(polite_site.of_host(log, BLOCKED)) == 2

@@ -227,10 +227,10 @@ def queue_all(crawls: polite_crawls.Crawls, given: Mapping[str, Any]) -> None:
     place = {"crawl": "shop", "data_dir": crawls.directory / "graph"}
     crawls.start("shop", hosts=0).finish()
     with ItemGraph.open(**place) as graph:
-        graph.disable(TASK)
+        graph.tasks.disable(TASK)
     crawls.start("shop", **given).finish()
     with ItemGraph.open(**place) as graph:
-        graph.enable(TASK)
+        graph.tasks.enable(TASK)
 
 
 def print_order(log: list[Arrival], processes: int) -> None:

@@ -86,7 +86,7 @@ class Graph(Bench):
                 "status": graph.status,
                 "worklist": graph.worklist,
                 "explain": lambda: graph.explain(f"i{self.count // 2}"),
-                "failures": graph.failures,
+                "failures": graph.failures.list,
             }
             for name, ask in asks.items():
                 each = [_milliseconds(ask) for _ in range(6)]

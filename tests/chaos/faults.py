@@ -233,9 +233,9 @@ def disable_tasks(field: Field, strike: Strike) -> None:
     """Disable a task, and enable it again, as a person may."""
     with ItemGraph.open(field.url, crawl="s") as graph:
         task = strike.choice.choice(["parse", "digest"])
-        graph.disable(task)
+        graph.tasks.disable(task)
         time.sleep(strike.choice.uniform(0.5, 3))
-        graph.enable(task)
+        graph.tasks.enable(task)
     # Where nothing else was left to do, crawls have finished, or are about to.
     time.sleep(1)
     field.replace(

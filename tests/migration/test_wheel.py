@@ -51,7 +51,7 @@ class BooksSpider(scrapy.Spider):
 
 def look(url: str) -> list[str]:
     with ItemGraph.open(url, crawl="books") as graph:
-        return [failure.item for failure in graph.failures()]
+        return [failure.item for failure in graph.failures.list()]
 """
 WRONG = """
 import scrapy

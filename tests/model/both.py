@@ -77,7 +77,7 @@ class People(ItemGraph):
     def __init__(self, connection: sa.Connection, crawl: str) -> None:
         super().__init__(connection.engine, crawl)
         self._connection = connection
-        self._call = self._within
+        self._transactions.call = self._within
 
     def _within(self, function: Callable[[sa.Connection], Any]) -> Any:
         with graphs.committed(self._connection):
@@ -309,13 +309,13 @@ class Both:
 
     def handle(self, task: str | None, *, retry: bool) -> None:
         """Handle failures."""
-        self.people.handle(task=task, retry=retry)
+        self.people.failures.handle(task=task, retry=retry)
         self.model.handle(task, retry=retry)
 
     def unhandle(self, hours: float, task: str | None) -> None:
         """Undo what was handled in the last hours."""
         since = self.connection.scalar(NOW) - timedelta(hours=hours)
-        self.people.unhandle(since, task=task)
+        self.people.failures.unhandle(since, task=task)
         self.model.unhandle(self.model.now - hours, task)
 
     def set_nice(self, name: str, nice: int | None) -> None:
@@ -329,12 +329,13 @@ class Both:
 
     def switch(self, task: str, *, enabled: bool) -> None:
         """Enable or disable a task."""
-        (self.people.enable if enabled else self.people.disable)(task)
+        tasks = self.people.tasks
+        (tasks.enable if enabled else tasks.disable)(task)
         self.model.switch(task, enabled=enabled)
 
     def recompute_ttl(self, task: str) -> None:
         """Let a task's results expire as it says now."""
-        self.people.recompute_ttl(task)
+        self.people.tasks.recompute_ttl(task)
         self.model.recompute_ttl(task)
 
     def collect(self, *, now: bool) -> None:

@@ -150,7 +150,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a priority waits for nobody who has its item",
-        "graph/parts/lookup.py",
+        "graph/item_graph.py",
         "locked = stored_items.lock_items(connection, [item_id])",
         "locked = [item_id]",
     ),

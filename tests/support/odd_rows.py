@@ -296,11 +296,11 @@ def wrongs_of(url: str) -> list[str]:
         ]
         acts: Iterable[tuple[str, Callable[[], Any]]] = (
             ("status", graph.status),
-            ("slots", graph.slots),
+            ("slots", graph.limits.list),
             ("worklist", graph.worklist),
-            ("failures", graph.failures),
-            ("tasks", graph.tasks),
-            ("crawls", graph.crawls),
+            ("failures", graph.failures.list),
+            ("tasks", graph.tasks.list),
+            ("crawls", graph.crawls.names),
             ("get", lambda: graph.get("ODD-NEW")),
             ("results", lambda: graph.results("ODD-NEW")),
             ("explain", lambda: graph.explain("ODD-NEW")),

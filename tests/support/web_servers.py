@@ -158,7 +158,7 @@ def role_of(url: str, name: str, kind: RoleKind) -> Iterator[str]:
     with engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE ROLE \"{name}\" LOGIN PASSWORD 'sesame'")
     with ItemGraph.open(url) as graph:
-        graph.grants(kind, name, apply=True)
+        graph.database.grants(kind, name, apply=True)
     of_role = urls.normalise_url(url).set(username=name, password="sesame")
     try:
         yield of_role.render_as_string(hide_password=False)

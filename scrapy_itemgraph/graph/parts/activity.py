@@ -1,27 +1,41 @@
-"""Calls about what is being done: by the minute, by whom."""
+"""`graph.activity`: what is done in a crawl, by the minute and by worker."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.graph.crawl_transactions import Calls
-from scrapy_itemgraph.store.admin import activity
+from scrapy_itemgraph.store.admin import activity, status
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
 
 _AN_HOUR = timedelta(hours=1)
 
 
-class ActivityCalls(Calls):
-    """Shows what workers did lately, and the workers themselves."""
+class Activity:
+    """What workers did lately, the workers themselves, and what goes on beside them."""
+
+    def __init__(self, transactions: CrawlTransactions) -> None:
+        self._transactions = transactions
 
     def minutes(self, period: timedelta = _AN_HOUR) -> list[activity.TaskMinute]:
         """Return what executions of each task did in each minute of a period up to now."""
-        return self._of_crawl(activity.minutes, period)
+        return self._transactions.of_crawl(activity.minutes, period)
 
     def requests(self, period: timedelta = _AN_HOUR) -> list[activity.LimitMinute]:
         """Return how many requests started under each limit in each minute, of all crawls."""
-        return self._call(partial(activity.requests, period=period))
+        return self._transactions.call(partial(activity.requests, period=period))
 
     def workers(self, *, stopped: int = 20) -> list[activity.WorkerState]:
         """Return the crawl's workers: all that have not stopped, and the last that have."""
-        return self._of_crawl(activity.workers, stopped=stopped)
+        return self._transactions.of_crawl(activity.workers, stopped=stopped)
+
+    def going_on(self) -> dict[str, Any]:
+        """Return what goes on beside the crawl: as `sweeps`, `under_way` and `old_snapshot`."""
+        return self._transactions.of_crawl(status.going_on)
+
+    def announce(self, what: str, done: int, total: int | None = None) -> None:
+        """Let `status` show how far long work is, while the next calls' transactions last."""
+        self._transactions.announce(what, done, total)

@@ -1,14 +1,12 @@
-"""Calls about binary data: what an item has, what is in it, and what is collected."""
+"""`graph.blobs`: binary data that items have, what is in it, and what is collected."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.graph.crawl_transactions import Calls
-from scrapy_itemgraph.model.operations import AttachBlob
+from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.tools.wording import closest
 
@@ -17,11 +15,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.graph.prepared import Prepared
+    from scrapy_itemgraph.contents.transfer import CommandContents
+    from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
     from scrapy_itemgraph.model.blobs import BlobSnapshot
     from scrapy_itemgraph.store.blobs import Place
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +42,14 @@ class OpenBlob:
         return self._read(start=start)
 
 
-class BlobCalls(Calls):
-    """Shows and reads blobs, has contents stored, and collects what nobody names."""
+class Blobs:
+    """Shows and reads blobs of items, and collects contents that no item has."""
 
-    def blobs(self, name: str) -> list[BlobSnapshot]:
-        """Return an item's blobs, by their names."""
-        return self._of_item(name, lambda c, _, item_id: stored_blobs.of_item(c, item_id))
+    def __init__(self, transactions: CrawlTransactions, contents: CommandContents) -> None:
+        self._transactions = transactions
+        self._contents = contents
 
-    def blob(self, name: str, blob: str) -> Iterator[bytes]:
+    def read(self, name: str, blob: str) -> Iterator[bytes]:
         """Yield the content of an item's blob, up to a megabyte at a time.
 
         Of content that the database keeps all comes at once.
@@ -63,9 +60,9 @@ class BlobCalls(Calls):
                 attached.
 
         """
-        return self.open_blob(name, blob).parts()
+        return self.open(name, blob).parts()
 
-    def open_blob(self, name: str, blob: str) -> OpenBlob:
+    def open(self, name: str, blob: str) -> OpenBlob:
         """Return an item's blob as it is now, to be read later, also from a byte on.
 
         Raises:
@@ -80,11 +77,11 @@ class BlobCalls(Calls):
                 raise NotFoundError(f"the item {name!r} has no blob {blob!r}{closest(blob, names)}")
             return known
 
-        place, mime = self._of_item(name, found)
+        place, mime = self._transactions.of_item(name, found)
         parts = partial(self._contents.read, place, blob)
         return OpenBlob(blob, place.size, mime, place.sha256.hex(), parts)
 
-    def collect_blobs(self, *, now: bool = False) -> int:
+    def collect(self, *, now: bool = False) -> int:
         """Delete contents that no item has had for a day; return how many.
 
         With `now` it is not waited for: also what was written a moment ago goes. Workers do it by
@@ -92,21 +89,8 @@ class BlobCalls(Calls):
         """
         return self._contents.collect(now=now)
 
-    def _with_contents(self, prepared: Prepared, run: Callable[[Connection], T]) -> T:
-        """Run what attaches contents, once they are stored."""
-        contents = []
-        for one, name in zip(prepared.operations, prepared.names, strict=True):
-            if isinstance(one, AttachBlob):
-                contents.append(one.content)
-                try:
-                    self._contents.measure(one.content)
-                except OperationError as error:
-                    raise OperationError(f"{name}: AttachBlob: {error}") from None
-        while True:
-            self._contents.store(contents)
-            try:
-                return self._call(run)
-            except stored_blobs.ContentsGoneError as gone:
-                for content in contents:
-                    if content.number in gone.numbers:
-                        content.number = content.announced = None
+    def list(self, name: str) -> list[BlobSnapshot]:
+        """Return an item's blobs, by their names."""
+        return self._transactions.of_item(
+            name, lambda c, _, item_id: stored_blobs.of_item(c, item_id)
+        )

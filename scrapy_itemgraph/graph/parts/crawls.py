@@ -1,17 +1,23 @@
-"""Calls about a crawl as a whole: its numbers and tasks, and what is done to all of it."""
+"""`graph.crawls`: the crawls of the database, and what is done to one as a whole."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.graph.crawl_transactions import Calls
 from scrapy_itemgraph.store import slots as stored_slots
-from scrapy_itemgraph.store.admin import crawl_lists, crawl_reports, dump, dump_lines, load, status
+from scrapy_itemgraph.store.admin import (
+    crawl_lists,
+    crawl_reports,
+    dump,
+    dump_lines,
+    load,
+    overview,
+    status,
+)
 from scrapy_itemgraph.store.registry import crawls
-from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,40 +25,35 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.contents.transfer import CommandContents
+    from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
     from scrapy_itemgraph.model.blobs import Content
     from scrapy_itemgraph.store.blobs import Place
 
 
-class CrawlCalls(Calls):
-    """Shows how a crawl stands, and starts it anew, ages, dumps and loads it."""
+class Crawls:
+    """The crawls of the database; restarts, deletes, ages, dumps and loads the graph's own."""
 
-    def tasks(self) -> list[status.TaskState]:
-        """Return every task with what is done, waiting and failed of it."""
-        return self._of_crawl(status.tasks)
+    def __init__(self, transactions: CrawlTransactions, contents: CommandContents) -> None:
+        self._transactions = transactions
+        self._contents = contents
 
-    def enable(self, task: str) -> None:
-        """Let a task's work be claimed again."""
-        self._of_task(task, partial(stored_tasks.set_enabled, enabled=True))
+    def names(self) -> list[str]:
+        """Return the names of all crawls of the database."""
+        return self._transactions.call(status.crawls)
 
-    def disable(self, task: str) -> None:
-        """Leave a task's work unclaimed until it is enabled."""
-        self._of_task(task, partial(stored_tasks.set_enabled, enabled=False))
-
-    def recompute_ttl(self, task: str) -> int:
-        """Let a task's results expire as its time to live says now, but for overridden ones.
-
-        Returns how many changed; work that follows from it is made by the next run.
-        """
-        return self._of_task(task, crawl_reports.recompute_ttl)
-
-    def status(self) -> dict[str, Any]:
-        """Return the crawl's numbers."""
-        return {"crawl": self.crawl, **self._of_crawl(status.status)}
+    def overview(
+        self, name: str | None = None, *, after: str = "", limit: int = 100
+    ) -> list[overview.CrawlOverview]:
+        """Return how each of the database's crawls stands, by name from `after` on; or one."""
+        return self._transactions.call(
+            partial(overview.overview, name=name, after=after, limit=limit)
+        )
 
     def restart(
         self, *, dry_run: bool = False, reached: Callable[[int, int], None] | None = None
     ) -> dict[str, int]:
-        """Delete all that a crawl has, and return how much of what; its tasks stay known.
+        """Delete all that the graph's crawl has; return how much of what. Its tasks stay known.
 
         `reached` hears now and then how many of how many items are gone.
 
@@ -68,20 +69,10 @@ class CrawlCalls(Calls):
             crawl_reports.refuse_workers(connection, crawl_id)
             return crawl_reports.restart(connection, crawl_id, reached)
 
-        return self._of_crawl(run)
+        return self._transactions.of_crawl(run)
 
-    def crawl_lines(
-        self, *, spider: str | None = None, older_than: timedelta | None = None
-    ) -> list[crawl_lists.CrawlLine]:
-        """Return the crawls of the database by spider and name.
-
-        Those of one spider, or those that nobody has used for a period, as far as is asked.
-        """
-        found = partial(crawl_lists.listed, spider=spider, older_than=older_than)
-        return self._call(found)
-
-    def delete_crawl(self, *, reached: Callable[[int], None] | None = None) -> int:
-        """Delete the crawl with all that it has, in steps of their own; return how many items.
+    def delete(self, *, reached: Callable[[int], None] | None = None) -> int:
+        """Delete the graph's crawl with all that it has, in steps; return how many items.
 
         `reached` hears after each step how many are gone. What is left after an error is whole: the
         call can be made once more.
@@ -92,18 +83,18 @@ class CrawlCalls(Calls):
 
         """
         done = 0
-        while count := self._of_crawl(crawl_lists.delete_some):
+        while count := self._transactions.of_crawl(crawl_lists.delete_some):
             done += count
             if reached is not None:
                 reached(done)
         return done
 
     def dump(self, *, blobs: bool = False) -> Iterator[str]:
-        """Go through the lines of a dump of the crawl, JSON without newlines, in one snapshot.
+        """Go through the lines of a dump of the graph's crawl, all of one snapshot.
 
-        Without `blobs` there is nothing of binary data in it.
+        A line is JSON. Without `blobs` there is nothing of binary data in it.
         """
-        crawl_id = self._of_crawl(lambda _, crawl_id: crawl_id)
+        crawl_id = self._transactions.of_crawl(lambda _, crawl_id: crawl_id)
         with self._transactions.snapshot() as connection:
 
             def read(place: Place) -> Iterator[bytes]:
@@ -126,10 +117,10 @@ class CrawlCalls(Calls):
         """
         numbered = enumerate(lines, 1)
         head = dump_lines.head(next(numbered, (1, ""))[1])
-        self._crawl = self._crawl or head
+        crawl = self._transactions.named = self._transactions.named or head
 
         def intern(wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
-            return self._call(partial(stored_slots.intern_limits, keys=wanted))
+            return self._transactions.call(partial(stored_slots.intern_limits, keys=wanted))
 
         def store(content: Content) -> None:
             self._contents.store([content])
@@ -137,7 +128,7 @@ class CrawlCalls(Calls):
         with (
             self._transactions.long() as connection,
             ThreadPoolExecutor(1) as writer,
-            closing(load.Load(connection, self._crawl, intern, writer, store)) as loading,
+            closing(load.Load(connection, crawl, intern, writer, store)) as loading,
         ):
             for number, line in numbered:
                 loading.add(f"line {number}", line)
@@ -146,5 +137,15 @@ class CrawlCalls(Calls):
             return loading.finish()
 
     def age(self, period: timedelta) -> None:
-        """Move every time of the crawl back, as if that much had passed."""
-        self._of_crawl(crawl_reports.age, period)
+        """Move every time of the graph's crawl back, as if that much had passed."""
+        self._transactions.of_crawl(crawl_reports.age, period)
+
+    def list(
+        self, *, spider: str | None = None, older_than: timedelta | None = None
+    ) -> list[crawl_lists.CrawlLine]:
+        """Return the crawls of the database by spider and name.
+
+        Those of one spider, or those that nobody has used for a period, as far as is asked.
+        """
+        found = partial(crawl_lists.listed, spider=spider, older_than=older_than)
+        return self._transactions.call(found)

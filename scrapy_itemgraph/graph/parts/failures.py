@@ -1,12 +1,10 @@
-"""Calls about failures: which are open, one by one or in groups, and what is done about them."""
+"""`graph.failures`: which are open, one by one or in groups, and what is done about them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.graph.crawl_transactions import Calls
-from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_reports, failure_groups
@@ -20,36 +18,20 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
+
 HANDLED_BY = "a person"
 
 
-class FailureCalls(Calls):
-    """Shows open failures, handles them, and undoes that."""
+class Failures:
+    """Open failures; they are handled, and that is undone."""
 
-    def failures(
-        self,
-        task: str | None = None,
-        limit: int = 1000,
-        *,
-        group: UUID | None = None,
-        after: int = 0,
-    ) -> list[failures.OpenFailure]:
-        """Return open failures, the oldest first, with what their attempts logged.
+    def __init__(self, transactions: CrawlTransactions) -> None:
+        self._transactions = transactions
 
-        `group` is one of `failure_groups()`; `after` the number of the last one that is known.
-        """
-
-        def failed(connection: Connection, crawl_id: int) -> list[failures.OpenFailure]:
-            found = failures.opened(
-                connection, crawl_id, task=task, group=group, after=after, limit=limit
-            )
-            return failures.logged(connection, found)
-
-        return self._of_known(task, failed)
-
-    def failure_groups(self, limit: int = 100) -> list[failure_groups.FailureGroup]:
+    def groups(self, limit: int = 100) -> list[failure_groups.FailureGroup]:
         """Return open failures in groups of those that are alike, the latest first."""
-        return self._of_crawl(failure_groups.groups, limit=limit)
+        return self._transactions.of_crawl(failure_groups.groups, limit=limit)
 
     def handle(
         self,
@@ -64,7 +46,7 @@ class FailureCalls(Calls):
         Their pairs may run again, unless `retry` is False: then they stay held. What fails while
         this goes on is not handled.
         """
-        last = self._call(failures.newest)
+        last = self._transactions.call(failures.newest)
 
         def handle(connection: Connection, crawl_id: int) -> int:
             crawls.share_crawl(connection, crawl_id)
@@ -87,7 +69,7 @@ class FailureCalls(Calls):
             return len(pairs)
 
         total = 0
-        while count := self._of_known(task, handle):
+        while count := self._transactions.of_known(task, handle):
             total += count
         if failure is not None and not total:
             raise NotFoundError(f"there is no open failure {failure}")
@@ -110,13 +92,13 @@ class FailureCalls(Calls):
         def failed(connection: Connection, crawl_id: int) -> list[code_changes.FailedTask]:
             return code_changes.failed_tasks(connection, crawl_id, task=task, failure=failure)
 
-        found = self._of_known(task, failed)
+        found = self._transactions.of_known(task, failed)
         if source_of is None:
-            self._call(lambda connection: code_changes.leave_none(connection, found))
+            self._transactions.call(lambda connection: code_changes.leave_none(connection, found))
             return []
         sources = {one.id: source_of(one.spider, one.name) for one in found}
         known = {number: source for number, source in sources.items() if source is not None}
-        return self._call(lambda connection: code_changes.leave(connection, known))
+        return self._transactions.call(lambda connection: code_changes.leave(connection, known))
 
     def unhandle(
         self,
@@ -155,11 +137,27 @@ class FailureCalls(Calls):
             return len(reopened)
 
         total = 0
-        while count := self._of_known(task, unhandle):
+        while count := self._transactions.of_known(task, unhandle):
             total += count
         return total
 
-    def now(self) -> datetime:
-        """Return the present moment by the database's clock."""
-        moment: datetime = self._call(lambda connection: connection.scalar(engines.NOW))
-        return moment
+    def list(
+        self,
+        task: str | None = None,
+        limit: int = 1000,
+        *,
+        group: UUID | None = None,
+        after: int = 0,
+    ) -> list[failures.OpenFailure]:
+        """Return open failures, the oldest first, with what their attempts logged.
+
+        `group` is one of `groups()`; `after` the number of the last one that is known.
+        """
+
+        def failed(connection: Connection, crawl_id: int) -> list[failures.OpenFailure]:
+            found = failures.opened(
+                connection, crawl_id, task=task, group=group, after=after, limit=limit
+            )
+            return failures.logged(connection, found)
+
+        return self._transactions.of_known(task, failed)

@@ -1,4 +1,4 @@
-"""Calls about the scraped items that were kept."""
+"""`graph.journal`: the scraped items that were kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError
-from scrapy_itemgraph.graph.crawl_transactions import Calls
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import scraped_items
 from scrapy_itemgraph.store.registry import crawls
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
     from scrapy_itemgraph.model.feed_exports import Kept
 
 LOCK_TIMEOUT = "55P03"
@@ -27,10 +27,13 @@ _PAGE = 500
 _SETTLE_MS = 10_000  # who waits for longer would hold up the workers that wait behind
 
 
-class JournalCalls(Calls):
-    """Reads the journal of scraped items."""
+class Journal:
+    """The scraped items that were kept, in the order of their commits."""
 
-    def journal(
+    def __init__(self, transactions: CrawlTransactions) -> None:
+        self._transactions = transactions
+
+    def read(
         self,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -56,7 +59,7 @@ class JournalCalls(Calls):
                     )
             return crawl_id
 
-        return self._pages(self._of_crawl(check), since, until, item_classes)
+        return self._pages(self._transactions.of_crawl(check), since, until, item_classes)
 
     def _pages(
         self,
@@ -80,7 +83,7 @@ class JournalCalls(Calls):
                 yield from rows
                 after = rows[-1].number
 
-    def journal_after(
+    def page(
         self,
         after: int = 0,
         limit: int = 100,
@@ -89,7 +92,7 @@ class JournalCalls(Calls):
         until: datetime | None = None,
         item_classes: Sequence[str] = (),
     ) -> list[Kept]:
-        """Return the next scraped items that were kept, by number, as `journal` has them."""
+        """Return the next scraped items that were kept, by number, as `read` has them."""
         read = partial(
             scraped_items.read,
             after_id=after,
@@ -98,11 +101,11 @@ class JournalCalls(Calls):
             until=until,
             item_classes=item_classes,
         )
-        return self._of_crawl(read)
+        return self._transactions.of_crawl(read)
 
-    def kept(self) -> int:
+    def count(self) -> int:
         """Count the scraped items that were kept."""
-        return self._of_crawl(scraped_items.count)
+        return self._transactions.of_crawl(scraped_items.count)
 
     def settled(self) -> datetime:
         """Wait for the commits under way to end, and return the moment at which they had.
@@ -118,10 +121,11 @@ class JournalCalls(Calls):
                 if getattr(error.orig, "sqlstate", None) != LOCK_TIMEOUT:
                     raise
                 raise DatabaseError(
-                    f"a transaction of the crawl {self.crawl!r} has been open for {_SETTLE_MS} ms; "
-                    "try again, and look for a suspended worker with `scrapy itemgraph status`"
+                    f"a transaction of the crawl {self._transactions.crawl!r} has been open for "
+                    f"{_SETTLE_MS} ms; try again, and look for a suspended worker with "
+                    "`scrapy itemgraph status`"
                 ) from None
             moment: datetime = connection.execute(engines.NOW).scalar_one()
             return moment
 
-        return self._of_crawl(settled)
+        return self._transactions.of_crawl(settled)

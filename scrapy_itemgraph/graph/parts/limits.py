@@ -1,10 +1,9 @@
-"""Calls about limits, slots among them."""
+"""`graph.limits`: rates, delays and blocks that work keeps to, those of slots among them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.graph.crawl_transactions import Calls
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.admin import limits_report
 
@@ -13,25 +12,15 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
     from scrapy_itemgraph.model.rates import RateLimit
 
 
-class LimitCalls(Calls):
-    """Shows the limits that work keeps to, and changes them."""
+class Limits:
+    """The limits that work of all crawls keeps to, and changes of them."""
 
-    def slots(self, *, of_crawl: bool = False, limit: int = 100) -> list[limits_report.LimitState]:
-        """Return the limits with names, then slots, those with the most work first.
-
-        With `of_crawl` only those that this crawl's work keeps to; `limit` is of the slots.
-        """
-
-        def slots(connection: Connection, crawl_id: int | None) -> list[limits_report.LimitState]:
-            engines.hot_path(connection)
-            return limits_report.listed(connection, crawl_id=crawl_id, limit=limit)
-
-        if of_crawl:
-            return self._of_crawl(slots)
-        return self._call(lambda connection: slots(connection, None))
+    def __init__(self, transactions: CrawlTransactions) -> None:
+        self._transactions = transactions
 
     def block(
         self, slot: str, *, until: datetime | None = None, for_: timedelta | None = None
@@ -42,7 +31,9 @@ class LimitCalls(Calls):
             OperationError: when that is past, or more than a hundred years away.
 
         """
-        return self._call(lambda c: limits_report.block(c, slot, until=until, for_=for_))
+        return self._transactions.call(
+            lambda c: limits_report.block(c, slot, until=until, for_=for_)
+        )
 
     def unblock(self, slot: str) -> limits_report.Changed:
         """End a slot's block, be it a person's or one that the site asked for.
@@ -51,7 +42,7 @@ class LimitCalls(Calls):
             NotFoundError: when no work has ever named the slot.
 
         """
-        return self._call(lambda c: limits_report.unblock(c, slot))
+        return self._transactions.call(lambda c: limits_report.unblock(c, slot))
 
     def set_delay(self, slot: str, seconds: float | None) -> limits_report.Changed:
         """Set the least seconds between two starts in a slot; None takes that back.
@@ -60,9 +51,9 @@ class LimitCalls(Calls):
             OperationError: when it is not above 0, or more than a day.
 
         """
-        return self._call(lambda c: limits_report.set_delay(c, slot, seconds))
+        return self._transactions.call(lambda c: limits_report.set_delay(c, slot, seconds))
 
-    def set_limit(self, name: str, rate: RateLimit | str | None) -> limits_report.Changed:
+    def set_rate(self, name: str, rate: RateLimit | str | None) -> limits_report.Changed:
         """Set the rate and concurrency of a limit, in place of what the code says; None: again so.
 
         Raises:
@@ -70,4 +61,18 @@ class LimitCalls(Calls):
             OperationError: when it is no rate.
 
         """
-        return self._call(lambda c: limits_report.set_limit(c, name, rate))
+        return self._transactions.call(lambda c: limits_report.set_limit(c, name, rate))
+
+    def list(self, *, of_crawl: bool = False, limit: int = 100) -> list[limits_report.LimitState]:
+        """Return the limits with names, then slots, those with the most work first.
+
+        With `of_crawl` only those that this crawl's work keeps to; `limit` is of the slots.
+        """
+
+        def listed(connection: Connection, crawl_id: int | None) -> list[limits_report.LimitState]:
+            engines.hot_path(connection)
+            return limits_report.listed(connection, crawl_id=crawl_id, limit=limit)
+
+        if of_crawl:
+            return self._transactions.of_crawl(listed)
+        return self._transactions.call(lambda connection: listed(connection, None))

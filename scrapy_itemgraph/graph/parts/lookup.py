@@ -1,34 +1,26 @@
-"""Calls of who looks around: crawls from above, work page by page, items by what they have."""
+"""`graph.lookup`: items by what they have, work and items page by page."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.graph.crawl_transactions import Calls
-from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.admin import neighbours, overview, search, status, work_pages
-from scrapy_itemgraph.store.registry import crawls
-from scrapy_itemgraph.store.worklist import refresh
+from scrapy_itemgraph.store.admin import neighbours, search, status, work_pages
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
+    from scrapy_itemgraph.model.snapshots import ItemSnapshot
 
-class LookCalls(Calls):
-    """Looks around in a crawl, and in the database's others."""
+_MOST_OF_URL = 10
 
-    def overview(
-        self, name: str | None = None, *, after: str = "", limit: int = 100
-    ) -> list[overview.CrawlOverview]:
-        """Return how each of the database's crawls stands, by name from `after` on; or one."""
-        return self._call(partial(overview.overview, name=name, after=after, limit=limit))
 
-    def going_on(self) -> dict[str, Any]:
-        """Return what goes on beside the crawl: as `sweeps`, `under_way` and `old_snapshot`."""
-        return self._of_crawl(status.going_on)
+class Lookup:
+    """Finds items and work of a crawl, as much at a time as a person looks at."""
+
+    def __init__(self, transactions: CrawlTransactions) -> None:
+        self._transactions = transactions
 
     def work(
         self,
@@ -61,31 +53,41 @@ class LookCalls(Calls):
             )
 
         if task is None:
-            return self._of_crawl(page, None)
-        return self._of_task(task, page)
+            return self._transactions.of_crawl(page, None)
+        return self._transactions.of_task(task, page)
 
     def search(self, wanted: str, kind: str = "part", limit: int = 50) -> search.Found:
         """Return items among the newest 100,000: by "prefix" or "part" of a name, or JSON "path".
 
         An id or alias as a whole is found by `get`.
         """
-        return self._of_crawl(search.search, wanted, kind=kind, limit=limit)
+        return self._transactions.of_crawl(search.search, wanted, kind=kind, limit=limit)
 
     def neighbours(self, name: str, limit: int = 50) -> neighbours.Neighbours:
         """Return which item made an item, and which items its last executions made."""
-        return self._of_item(
+        return self._transactions.of_item(
             name, lambda c, crawl, item: neighbours.neighbours(c, crawl, item, limit=limit)
         )
 
-    def set_nice(self, name: str, nice: int | None) -> None:
-        """Let an item's work have its turn earlier (a lower number) or later; None: the task's."""
-        input_checks.check_nice(nice)
+    def of_url(self, url: str) -> list[status.ItemOfUrl]:
+        """Return (item, url, method) of up to ten items whose data names a URL.
 
-        def set_nice(connection: Connection, crawl_id: int, item_id: int) -> None:
-            crawls.share_crawl(connection, crawl_id)
-            locked = stored_items.lock_items(connection, [item_id])
-            stored_items.set_nice(connection, locked, nice)
-            refresh.refresh(connection, locked)
-            queues.wake_crawl(connection, crawl_id)
+        All of the crawl's items are looked through.
+        """
+        return self._transactions.of_crawl(status.of_url, url=url, limit=_MOST_OF_URL)
 
-        self._of_item(name, set_nice)
+    def attempts(self, name: str, limit: int = 10) -> list[status.Attempt]:
+        """Return the last attempts at an item's tasks, the latest first."""
+        return self._transactions.of_item(
+            name, lambda connection, _, item_id: status.attempts(connection, item_id, limit=limit)
+        )
+
+    def items(self, after: int = 0, limit: int = 100) -> list[tuple[int, ItemSnapshot]]:
+        """Return the next items in the order in which they were made, each with its number."""
+
+        def read(connection: Connection, crawl_id: int) -> list[tuple[int, ItemSnapshot]]:
+            numbers = stored_items.item_ids(connection, crawl_id, after=after, limit=limit)
+            found = stored_items.snapshots(connection, numbers)
+            return [(number, found[number]) for number in numbers if number in found]
+
+        return self._transactions.of_crawl(read)

@@ -1,11 +1,10 @@
-"""Calls about the tokens of the HTTP door, which are for all crawls of the database."""
+"""`graph.tokens`: what lets in over HTTP, for all crawls of the database."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.graph.crawl_transactions import Calls
 from scrapy_itemgraph.model import tokens
 from scrapy_itemgraph.store.admin import tokens as stored_tokens
 from scrapy_itemgraph.tools.wording import closest
@@ -13,21 +12,21 @@ from scrapy_itemgraph.tools.wording import closest
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
     from scrapy_itemgraph.model.tokens import Keys, Role, Token
 
 
-class TokenCalls(Calls):
-    """Makes, lists and removes tokens, and the sessions of browsers that log in with one."""
+class Tokens:
+    """Tokens, and the sessions of browsers that log in with one."""
 
-    def tokens(self) -> list[Token]:
-        """Return the tokens, by name, without their secrets, which nobody knows any more."""
-        return self._call(stored_tokens.every)
+    def __init__(self, transactions: CrawlTransactions) -> None:
+        self._transactions = transactions
 
-    def web_keys(self) -> Keys:
+    def keys(self) -> Keys:
         """Return what lets in over HTTP, and whether there ever was a token."""
-        return self._call(stored_tokens.keys)
+        return self._transactions.call(stored_tokens.keys)
 
-    def add_token(self, name: str, role: Role | str) -> str:
+    def add(self, name: str, role: Role | str) -> str:
         """Make a token, and return its secret, which is shown this once.
 
         Raises:
@@ -41,17 +40,17 @@ class TokenCalls(Calls):
             )
         secret = tokens.new_secret()
 
-        def add(connection: Connection) -> None:
+        def within(connection: Connection) -> None:
             digest = tokens.digest(secret)
             if not stored_tokens.add(connection, name, tokens.Role(role), digest):
                 raise OperationError(
                     f"there is a token {name!r} already; remove it first, or take another name"
                 )
 
-        self._call(add)
+        self._transactions.call(within)
         return secret
 
-    def remove_token(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove a token: within seconds nobody is let in with it any more.
 
         Where it was the last one, nobody is let in at all.
@@ -61,7 +60,7 @@ class TokenCalls(Calls):
 
         """
 
-        def remove(connection: Connection) -> None:
+        def within(connection: Connection) -> None:
             if not stored_tokens.remove(connection, name):
                 known = [one.name for one in stored_tokens.every(connection)]
                 listed = ", ".join(known) or "none yet"
@@ -69,16 +68,22 @@ class TokenCalls(Calls):
                     f"there is no token {name!r:.80}{closest(name, known)}; there are {listed}"
                 )
 
-        self._call(remove)
+        self._transactions.call(within)
 
-    def add_web_session(self, token: str) -> str | None:
+    def add_session(self, token: str) -> str | None:
         """Make a session for a token, and return its secret; None: the token is not known."""
         secret = tokens.new_session()
         digests = tokens.digest(secret), tokens.digest(token)
-        is_made = self._call(lambda connection: stored_tokens.add_session(connection, *digests))
+        is_made = self._transactions.call(
+            lambda connection: stored_tokens.add_session(connection, *digests)
+        )
         return secret if is_made else None
 
-    def remove_web_session(self, secret: str) -> None:
+    def remove_session(self, secret: str) -> None:
         """End a session, if there is one of this secret."""
         digest = tokens.digest(secret)
-        self._call(lambda connection: stored_tokens.remove_session(connection, digest))
+        self._transactions.call(lambda connection: stored_tokens.remove_session(connection, digest))
+
+    def list(self) -> list[Token]:
+        """Return the tokens, by name, without their secrets, which nobody knows any more."""
+        return self._transactions.call(stored_tokens.every)

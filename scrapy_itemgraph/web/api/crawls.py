@@ -40,14 +40,14 @@ def list_crawls(
     graphs: AllGraphs, _: Reader, after: After = "", limit: Annotated[int, MOST_CRAWLS] = 20
 ) -> Response:
     """List the crawls of the database by name, and how each stands."""
-    rows = graphs.database.overview(after=after, limit=limit)
+    rows = graphs.database.crawls.overview(after=after, limit=limit)
     return answer(page(rows, limit, lambda row: row.crawl))
 
 
 @all_crawls.get("/requests", response_model=list[models.LimitMinute])
 def list_requests(graphs: AllGraphs, _: Reader, minutes: Period = 60) -> Response:
     """List how many requests started under each limit in each minute, of all crawls."""
-    return answer(graphs.database.requests(timedelta(minutes=minutes)))
+    return answer(graphs.database.activity.requests(timedelta(minutes=minutes)))
 
 
 @router.get("", response_model=models.Status)
@@ -71,7 +71,7 @@ async def stream_status(request: Request, graph: CrawlGraph, visitor: Reader) ->
 @router.get("/overview", response_model=models.Crawl)
 def get_overview(graph: CrawlGraph, _: Reader) -> Response:
     """Return how a crawl stands in a few numbers."""
-    found = graph.overview(graph.crawl)
+    found = graph.crawls.overview(graph.crawl)
     if not found:
         raise NotFoundError(f"there is no crawl {graph.crawl!r}")
     return answer(found[0])
@@ -82,13 +82,13 @@ def list_workers(
     graph: CrawlGraph, _: Reader, stopped: Annotated[int, Query(ge=0, le=MOST)] = 20
 ) -> Response:
     """List the workers that have not stopped, and then the last that have."""
-    return answer(graph.workers(stopped=stopped))
+    return answer(graph.activity.workers(stopped=stopped))
 
 
 @router.get("/minutes", response_model=list[models.TaskMinute])
 def list_minutes(graph: CrawlGraph, _: Reader, minutes: Period = 60) -> Response:
     """List what executions of each task did in each minute up to now."""
-    return answer(graph.minutes(timedelta(minutes=minutes)))
+    return answer(graph.activity.minutes(timedelta(minutes=minutes)))
 
 
 @router.get("/search", response_model=models.Found)
@@ -102,7 +102,7 @@ async def search(
 ) -> Response:
     """Find items among the newest 100,000, by a part of a name or URL, or a JSON path."""
     searches: Searches = request.app.state.searches
-    found = await searches.run(visitor, partial(graph.search, q, by, limit))
+    found = await searches.run(visitor, partial(graph.lookup.search, q, by, limit))
     return answer(found)
 
 
@@ -138,5 +138,5 @@ def read_journal(
     limit: Limit = 100,
 ) -> Response:
     """List scraped items that were kept, from `since` on and before `until`."""
-    rows = graph.journal_after(after, limit, since=since, until=until, item_classes=item_class)
+    rows = graph.journal.page(after, limit, since=since, until=until, item_classes=item_class)
     return answer(page(rows, limit, lambda row: row.number))

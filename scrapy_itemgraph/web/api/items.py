@@ -34,7 +34,7 @@ def list_items(
     graph: CrawlGraph, _: Reader, after: AfterNumber = 0, limit: Limit = 100
 ) -> Response:
     """List items, in the order in which they were made."""
-    rows = graph.items_after(after, limit)
+    rows = graph.lookup.items(after, limit)
     return answer(page(rows, limit, lambda row: row[0], lambda row: asdict(row[1])))
 
 
@@ -132,13 +132,13 @@ def set_ttl(graph: CrawlGraph, _: Operator, item: ItemId, given: bodies.NewTTL) 
 @router.get("/items/{item:segment}/attempts", response_model=list[models.Attempt])
 def get_attempts(graph: CrawlGraph, _: Reader, item: ItemId, limit: Limit = 10) -> Response:
     """List the last attempts at an item's tasks, the latest first."""
-    return answer(graph.attempts(item, limit))
+    return answer(graph.lookup.attempts(item, limit))
 
 
 @router.get("/items/{item:segment}/neighbours", response_model=models.Neighbours)
 def get_neighbours(graph: CrawlGraph, _: Reader, item: ItemId, limit: Limit = 50) -> Response:
     """Return which item made an item, and which items its last executions made."""
-    return answer(graph.neighbours(item, limit))
+    return answer(graph.lookup.neighbours(item, limit))
 
 
 @router.put("/items/{item:segment}/nice", response_model=models.Item)
@@ -151,7 +151,7 @@ def set_nice(graph: CrawlGraph, _: Operator, item: ItemId, given: bodies.NewNice
 @router.get("/items/{item:segment}/blobs", response_model=list[models.Blob])
 def list_blobs(graph: CrawlGraph, _: Reader, item: ItemId) -> Response:
     """List an item's blobs: its binary data, by name."""
-    return answer(graph.blobs(item))
+    return answer(graph.blobs.list(item))
 
 
 @router.get(
@@ -175,7 +175,7 @@ def get_blob(
     `Range: bytes=FIRST-LAST` asks for a part, and `If-Range` with the `ETag` of an earlier answer
     for all of it where it is another one by now. Several ranges are answered with the whole.
     """
-    return contents.answer(request, graph.open_blob(item, blob))
+    return contents.answer(request, graph.blobs.open(item, blob))
 
 
 @router.get("/items/{item:segment}/explain", response_model=list[models.Explanation])

@@ -66,7 +66,7 @@ def worklist_of_tag(
 
     The same page by page, as `rows` and `next`, is `/work?tag=TAG`.
     """
-    return _listed(request, graph.work(task, tag=tag, after=after or None, limit=limit))
+    return _listed(request, graph.lookup.work(task, tag=tag, after=after or None, limit=limit))
 
 
 @of_tasks.get("/tasks/{task:segment}/failures", response_model=models.Page[models.Failure])
@@ -90,7 +90,7 @@ def worklist(
 
     The same page by page, as `rows` and `next`, is `/work`.
     """
-    return _listed(request, graph.work(task, after=after or None, limit=limit))
+    return _listed(request, graph.lookup.work(task, after=after or None, limit=limit))
 
 
 def _listed(request: Request, found: WorkPage) -> Response:
@@ -118,7 +118,9 @@ def work(
     limit: Limit = 100,
 ) -> Response:
     """List work page by page; without a state what nobody has claimed, in the order of its turn."""
-    found = graph.work(task, tag=tag, slot=slot, state=state, after=after or None, limit=limit)
+    found = graph.lookup.work(
+        task, tag=tag, slot=slot, state=state, after=after or None, limit=limit
+    )
     return answer({"rows": documents.of(found.rows), "next": found.after})
 
 
@@ -138,7 +140,7 @@ def failures(
 def _failures(
     graph: ItemGraph, task: str | None, after: int, limit: int, group: UUID | None = None
 ) -> Any:
-    found = graph.failures(task, limit, group=group, after=after)
+    found = graph.failures.list(task, limit, group=group, after=after)
     return page(found, limit, lambda row: row.id, _failure)
 
 
@@ -149,7 +151,7 @@ def _failure(row: Any) -> dict[str, Any]:
 @router.get("/failure-groups", response_model=list[models.FailureGroup])
 def failure_groups(graph: CrawlGraph, _: Reader, limit: Limit = 100) -> Response:
     """List open failures in groups of those that are alike, the group of the latest first."""
-    groups = graph.failure_groups(limit)
+    groups = graph.failures.groups(limit)
     return answer([{**documents.of(one), "example": _failure(one.example)} for one in groups])
 
 
@@ -158,7 +160,7 @@ def handle_failures(graph: CrawlGraph, _: Operator, given: bodies.HandlingOfMany
     """Mark all failures of a task, a group or the crawl as handled; what failed may run again."""
     if (given.task is not None) + (given.group is not None) + given.all != 1:
         raise OperationError('give one of "task", "group" and "all": true')
-    handled = graph.handle(task=given.task, group=given.group, retry=given.retry)
+    handled = graph.failures.handle(task=given.task, group=given.group, retry=given.retry)
     return answer({"handled": handled, "retry": given.retry})
 
 
@@ -167,38 +169,40 @@ def handle_failure(
     graph: CrawlGraph, _: Operator, failure: FailureNumber, given: bodies.Handling
 ) -> Response:
     """Mark a failure as handled; what failed may run again."""
-    handled = graph.handle(failure, retry=given.retry)
+    handled = graph.failures.handle(failure, retry=given.retry)
     return answer({"handled": handled, "retry": given.retry})
 
 
 @router.post("/failures/unhandle", response_model=models.Undone)
 def unhandle_failures(graph: CrawlGraph, _: Operator, given: bodies.Undoing) -> Response:
     """Undo the handling of failures since a moment; what has run since is left as it is."""
-    undone = graph.unhandle(given.since, failure=given.failure, task=given.task, group=given.group)
+    undone = graph.failures.unhandle(
+        given.since, failure=given.failure, task=given.task, group=given.group
+    )
     return answer({"undone": undone})
 
 
 @router.get("/tasks", response_model=list[models.Task])
 def list_tasks(graph: CrawlGraph, _: Reader) -> Response:
     """List the tasks, with what is done, waiting and failed of each."""
-    return answer(graph.tasks())
+    return answer(graph.tasks.list())
 
 
 @router.post("/tasks/{task:segment}/enable", response_model=models.Enabled)
 def enable_task(graph: CrawlGraph, _: Operator, task: Text) -> Response:
     """Let a task's work be claimed again."""
-    graph.enable(task)
+    graph.tasks.enable(task)
     return answer({"task": task, "enabled": True})
 
 
 @router.post("/tasks/{task:segment}/disable", response_model=models.Enabled)
 def disable_task(graph: CrawlGraph, _: Operator, task: Text) -> Response:
     """Leave a task's work unclaimed until it is enabled."""
-    graph.disable(task)
+    graph.tasks.disable(task)
     return answer({"task": task, "enabled": False})
 
 
 @router.post("/tasks/{task:segment}/recompute-ttl", response_model=models.Changed)
 def recompute_ttl(graph: CrawlGraph, _: Operator, task: Text) -> Response:
     """Let a task's results expire as its time to live says now, but for overridden ones."""
-    return answer({"task": task, "changed": graph.recompute_ttl(task)})
+    return answer({"task": task, "changed": graph.tasks.recompute_ttl(task)})

@@ -24,7 +24,7 @@ LARGEST_SHOWN = 8 * 1024 * 1024  # bytes
 def listed(graph: ItemGraph, name: str, root: str) -> list[dict[str, Any]]:
     """Return an item's blobs, with the address of each, and whether it is shown as a picture."""
     found = []
-    for one in graph.blobs(name):
+    for one in graph.blobs.list(name):
         is_picture = contents.is_picture(one.mime) and one.size <= LARGEST_SHOWN
         href = root + of_crawl(graph.crawl, "blob", id=name, name=one.name)
         found.append({"blob": one, "href": href, "is_picture": is_picture})
@@ -34,4 +34,4 @@ def listed(graph: ItemGraph, name: str, root: str) -> list[dict[str, Any]]:
 @router.get("/crawls/{crawl:segment}/blob", name="blob")
 def blob(request: Request, _: Reader, graph: CrawlGraph, item: ItemName, name: str) -> Response:
     """Hand out a blob: to be saved, or as a picture of a page of ours."""
-    return contents.answer(request, graph.open_blob(item, name))
+    return contents.answer(request, graph.blobs.open(item, name))

@@ -27,12 +27,12 @@ _SHOWN = 50
 @router.get("/", name="crawls")
 def crawls(request: Request, visitor: Reader, graphs: AllGraphs, after: str = "") -> HTMLResponse:
     """Show the crawls of the database, by name."""
-    found = graphs.database.overview(after=after, limit=_SHOWN)
+    found = graphs.database.crawls.overview(after=after, limit=_SHOWN)
     now = datetime.now(UTC)
     shown = [
         (
             summaries.of_overview(one),
-            plots.plot(plots.summed(graphs.of(one.crawl).minutes()), now),
+            plots.plot(plots.summed(graphs.of(one.crawl).activity.minutes()), now),
         )
         for one in found
     ]
@@ -61,15 +61,15 @@ def overview(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLRespon
 
 def overview_of(graph: ItemGraph) -> dict[str, Any]:
     """Return what the overview shows, for the page and for what is sent as it changes."""
-    going_on = graph.going_on()  # or a NotFoundError that names the crawls there are
+    going_on = graph.activity.going_on()  # or a NotFoundError that names the crawls there are
     now = datetime.now(UTC)
-    (found,) = graph.overview(graph.crawl)
+    (found,) = graph.crawls.overview(graph.crawl)
     one = summaries.of_overview(found)
     return {
         "one": one,
         "notes": list(summaries.notes(going_on, now)),
         "tasks": one["tasks"],
         "workers": summaries.workers_of(graph, stopped=3),
-        "plot": plots.plot(plots.summed(graph.minutes()), now),
+        "plot": plots.plot(plots.summed(graph.activity.minutes()), now),
         "failures_badge": counts.shown(one["failures"]) if one["failures"] else "",
     }

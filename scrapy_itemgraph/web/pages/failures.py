@@ -68,8 +68,8 @@ def _shown(group: FailureGroup) -> Shown:
 @router.get("/crawls/{crawl:segment}/failures", name="failures")
 def failures(request: Request, visitor: Reader, graph: CrawlGraph, task: str = "") -> HTMLResponse:
     """Show open failures in groups, the latest first."""
-    tasks = graph.tasks()
-    groups = graph.failure_groups(_GROUPS)
+    tasks = graph.tasks.list()
+    groups = graph.failures.groups(_GROUPS)
     return page(
         request,
         "failures.html",
@@ -89,7 +89,7 @@ def members(
     request: Request, visitor: Reader, graph: CrawlGraph, group: str, after: int = 0
 ) -> HTMLResponse:
     """List the failures of a group one by one, the oldest first."""
-    found = graph.failures(group=_uuid(group), after=after, limit=_MEMBERS)
+    found = graph.failures.list(group=_uuid(group), after=after, limit=_MEMBERS)
     return page(
         request,
         "failure-group.html",
@@ -108,9 +108,9 @@ def handle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Re
     retry = bool(form["retry"])
     which = {name: form.exact(name) for name in ("failure", "group", "task") if form[name]}
     path = back_to(request, links.of_crawl(graph.crawl, "failures"))
-    since = graph.now()
+    since = graph.database.now()
     try:
-        number = graph.handle(**_which(which), retry=retry)
+        number = graph.failures.handle(**_which(which), retry=retry)
     except NotFoundError:
         number = 0
     if not number:
@@ -137,7 +137,7 @@ def unhandle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> 
         which = _which(given)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise OperationError("this cannot be undone: the form does not say what") from None
-    number = graph.unhandle(since, **which)
+    number = graph.failures.unhandle(since, **which)
     path = back_to(request, links.of_crawl(graph.crawl, "failures"))
     if not number:
         text = "Nothing was undone: what was handled has run since, or runs."
@@ -147,7 +147,7 @@ def unhandle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> 
 
 
 def _which(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `ItemGraph.handle` is told of one failure, a group, or a task."""
+    """Return what `graph.failures.handle` is told of one failure, a group, or a task."""
     if failure := given.get("failure"):
         if not str(failure).isdecimal() or len(str(failure)) > _DIGITS:
             raise OperationError("this is no failure's number")

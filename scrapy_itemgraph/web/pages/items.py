@@ -50,7 +50,7 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
         results=results,
         why={one.task: one.reasons for one in graph.explain(found.id)},
         failed=_open_failures(graph, found.id) if any(one.is_held for one in results) else {},
-        attempts=graph.attempts(found.id, 20),
+        attempts=graph.lookup.attempts(found.id, 20),
         graph=_drawn(graph, found, root),
         dependencies=_dependencies(graph, {one.task: one.state for one in results}, root),
         blobs=blobs.listed(graph, found.id, root),
@@ -82,7 +82,7 @@ def _get(graph: ItemGraph, name: str) -> ItemSnapshot:
 
 def _drawn(graph: ItemGraph, item: ItemSnapshot, root: str) -> drawing.Drawing:
     """Draw where an item comes from, what it is also called, and what it made."""
-    near = graph.neighbours(item.id, _MOST_MADE)
+    near = graph.lookup.neighbours(item.id, _MOST_MADE)
 
     def node(name: str, style: str = "", *lines: str) -> drawing.Node:
         href = root + links.of_crawl(graph.crawl, "item", id=name)
@@ -118,7 +118,7 @@ def _dependencies(graph: ItemGraph, states: Mapping[str, str], root: str) -> dra
     """Draw how the tasks of an item depend on each other, with the state of each; None: not."""
     edges = [
         drawing.Edge(need, task.name)
-        for task in (graph.tasks() if len(states) > 1 else ())
+        for task in (graph.tasks.list() if len(states) > 1 else ())
         if task.name in states
         for need in task.depends_on
         if need in states
@@ -136,7 +136,7 @@ def _dependencies(graph: ItemGraph, states: Mapping[str, str], root: str) -> dra
 def _open_failures(graph: ItemGraph, item_id: str) -> dict[str, int]:
     """Return the open failure of each task of an item, by the task's name."""
     found: dict[str, int] = {}
-    for one in graph.failures():
+    for one in graph.failures.list():
         if one.item == item_id:
             found[one.task] = one.id
     return found

@@ -34,9 +34,9 @@ _SHOWN = 100
 @router.get("/crawls/{crawl:segment}/slots", name="slots")
 def slots(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLResponse:
     """Show the limits that the crawl's work keeps to."""
-    of_crawl = graph.slots(of_crawl=True, limit=_SHOWN)
+    of_crawl = graph.limits.list(of_crawl=True, limit=_SHOWN)
     names = {one.name for one in of_crawl}
-    found = [*of_crawl, *(one for one in graph.slots(limit=_SHOWN) if one.name not in names)]
+    found = [*of_crawl, *(one for one in graph.limits.list(limit=_SHOWN) if one.name not in names)]
     return page(
         request,
         "slots.html",
@@ -50,7 +50,7 @@ def slots(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLResponse:
 
 def _requests(graph: ItemGraph, limits: Sequence[LimitState]) -> dict[str, plots.Spark]:
     by_name: dict[str, list[LimitMinute]] = defaultdict(list)
-    for row in graph.requests(timedelta(minutes=plots.SPARK_MINUTES + 1)):
+    for row in graph.activity.requests(timedelta(minutes=plots.SPARK_MINUTES + 1)):
         by_name[row.name].append(row)
     now = datetime.now(UTC)
     return {
@@ -63,14 +63,16 @@ def _requests(graph: ItemGraph, limits: Sequence[LimitState]) -> dict[str, plots
 @router.post("/crawls/{crawl:segment}/block", name="block")
 def block(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
     """Let nothing start in a slot for a period."""
-    changed = graph.block(form.exact("slot"), for_=_period(form["for"]))
+    changed = graph.limits.block(form.exact("slot"), for_=_period(form["for"]))
     return _said(request, graph, changed, f"is blocked for {form['for']}")
 
 
 @router.post("/crawls/{crawl:segment}/unblock", name="unblock")
 def unblock(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
     """End a block."""
-    return _said(request, graph, graph.unblock(form.exact("slot")), "is not blocked any more")
+    return _said(
+        request, graph, graph.limits.unblock(form.exact("slot")), "is not blocked any more"
+    )
 
 
 @router.post("/crawls/{crawl:segment}/set-delay", name="set-delay")
@@ -81,7 +83,7 @@ def set_delay(request: Request, _: Operator, graph: CrawlGraph, form: Fields) ->
         seconds = float(text) if text else None
     except ValueError:
         raise OperationError(f"the delay is a number of seconds, not {text!r:.60}") from None
-    changed = graph.set_delay(form.exact("slot"), seconds)
+    changed = graph.limits.set_delay(form.exact("slot"), seconds)
     says = "has the delay that its settings say" if seconds is None else f"has a delay of {text} s"
     return _said(request, graph, changed, says)
 
@@ -90,7 +92,7 @@ def set_delay(request: Request, _: Operator, graph: CrawlGraph, form: Fields) ->
 def set_limit(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
     """Set a limit's rate and concurrency, or take that back."""
     rate = _rate(form["rate"], form["concurrency"])
-    changed = graph.set_limit(form.exact("limit"), rate)
+    changed = graph.limits.set_rate(form.exact("limit"), rate)
     says = "is as the code says" if rate is None else f"is limited to {rate}"
     return _said(request, graph, changed, says)
 

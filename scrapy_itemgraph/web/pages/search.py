@@ -49,7 +49,7 @@ async def search(
         by = "part"
     if q:
         try:
-            result = await searches.run(visitor, partial(graph.search, q, by, _SHOWN))
+            result = await searches.run(visitor, partial(graph.lookup.search, q, by, _SHOWN))
         except OperationError as error:
             note = f"{error}"
         else:

@@ -50,7 +50,7 @@ async def run(request: Request, visitor: Operator, graph: CrawlGraph, form: Fiel
 
 
 def _task(graph: ItemGraph, name: str) -> TaskState:
-    known = {one.name: one for one in graph.tasks()}
+    known = {one.name: one for one in graph.tasks.list()}
     if name not in known:
         raise NotFoundError(f"there is no task {name!r}{closest(name, known)}")
     return known[name]

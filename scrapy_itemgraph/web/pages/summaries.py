@@ -30,7 +30,9 @@ def of_overview(found: CrawlOverview) -> dict[str, Any]:
 
 def workers_of(graph: ItemGraph, *, stopped: int) -> list[dict[str, Any]]:
     """Return a crawl's workers, each with its state as a word; so many that stopped."""
-    return [{**one._asdict(), "state": _state(one)} for one in graph.workers(stopped=stopped)]
+    return [
+        {**one._asdict(), "state": _state(one)} for one in graph.activity.workers(stopped=stopped)
+    ]
 
 
 def _state(worker: WorkerState) -> str:

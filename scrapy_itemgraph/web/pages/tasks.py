@@ -32,7 +32,7 @@ _MOST_DRAWN = 60
 @router.get("/crawls/{crawl:segment}/tasks", name="tasks")
 def tasks(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLResponse:
     """Show the tasks."""
-    found = graph.tasks()
+    found = graph.tasks.list()
     return page(
         request,
         "tasks.html",
@@ -61,7 +61,7 @@ class Rate:
 
 def _rates(graph: ItemGraph) -> dict[str, Rate]:
     found: dict[str, Rate] = defaultdict(Rate)
-    for row in graph.minutes():
+    for row in graph.activity.minutes():
         if row.task is not None:
             one = found[row.task]
             one.ok += row.done
@@ -104,7 +104,7 @@ def _drawn(tasks: Sequence[TaskState], root: str, crawl: str) -> drawing.Drawing
 @router.post("/crawls/{crawl:segment}/enable", name="enable")
 def enable(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
     """Let a task's work be claimed again."""
-    graph.enable(form.exact("task"))
+    graph.tasks.enable(form.exact("task"))
     path = back_to(request, links.of_crawl(graph.crawl, "tasks"))
     return messages.say(request, path, f"{short(form.exact('task'))} is enabled.")
 
@@ -112,7 +112,7 @@ def enable(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Re
 @router.post("/crawls/{crawl:segment}/disable", name="disable")
 def disable(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
     """Leave a task's work unclaimed."""
-    graph.disable(form.exact("task"))
+    graph.tasks.disable(form.exact("task"))
     path = back_to(request, links.of_crawl(graph.crawl, "tasks"))
     text = f"{short(form.exact('task'))} is disabled; what is claimed of it finishes."
     return messages.say(request, path, text)

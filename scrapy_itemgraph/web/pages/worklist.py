@@ -37,7 +37,7 @@ def worklist(
     after: str = "",
 ) -> HTMLResponse:
     """Show work in one of its states, a page at a time."""
-    found = graph.work(
+    found = graph.lookup.work(
         task or None, slot=slot or None, state=state or None, after=after or None, limit=_SHOWN
     )
     return page(
@@ -46,7 +46,7 @@ def worklist(
         visitor=visitor,
         crawl=graph.crawl,
         tab="worklist",
-        task_names=[one.name for one in graph.tasks()],
+        task_names=[one.name for one in graph.tasks.list()],
         states=_STATES,
         filters={"task": task, "slot": slot, "state": state},
         is_first=not after,

@@ -305,10 +305,10 @@ def test_what_a_role_may_be_is_told(scrapy, database):
 
 
 def test_a_graph_gives_grants_in_python_too(database, roles):
-    """`ItemGraph.grants` is what the command calls."""
+    """`graph.database.grants` is what the command calls."""
     with ItemGraph.open(database) as graph:
-        found = graph.grants("read-only", roles[RoleKind.READ_ONLY])
+        found = graph.database.grants("read-only", roles[RoleKind.READ_ONLY])
         with pytest.raises(ItemGraphError, match="the kinds are manager, worker"):
-            graph.grants("boss", roles[RoleKind.READ_ONLY])
+            graph.database.grants("boss", roles[RoleKind.READ_ONLY])
 
     assert not any("INSERT" in statement for statement in found.statements)

@@ -196,7 +196,7 @@ def test_the_door_reads_lazily_in_one_snapshot(stored, database, engine, monkeyp
 
     monkeypatch.setattr(scraped_items, "read", counted)
     with ItemGraph.open(database, "books") as graph:
-        entries = graph.journal()
+        entries = graph.journal.read()
         first = next(entries)
         assert len(asked) == 1
         commit(stored, "late")
@@ -213,10 +213,10 @@ def test_item_classes(stored, database):
     commit(stored, "c", item_class="shop.items.Review")
 
     with ItemGraph.open(database, "books") as graph:
-        found = graph.journal(item_classes=["shop.items.Product", "dict"])
+        found = graph.journal.read(item_classes=["shop.items.Product", "dict"])
         assert [one.fields["name"] for one in found] == ["a", "b"]
         with pytest.raises(NotFoundError, match=r"did you mean 'shop.items.Product'"):
-            graph.journal(item_classes=["shop.items.Prodct"])
+            graph.journal.read(item_classes=["shop.items.Prodct"])
 
 
 def test_moments_chain(stored, database):
@@ -224,10 +224,10 @@ def test_moments_chain(stored, database):
     commit(stored, "a", "b")
 
     with ItemGraph.open(database, "books") as graph:
-        moment = graph.settled()
+        moment = graph.journal.settled()
         commit(stored, "c")
-        before = [one.fields["name"] for one in graph.journal(until=moment)]
-        after = [one.fields["name"] for one in graph.journal(since=moment)]
+        before = [one.fields["name"] for one in graph.journal.read(until=moment)]
+        after = [one.fields["name"] for one in graph.journal.read(since=moment)]
 
     assert before == ["a", "b"]
     assert after == ["c"]
@@ -241,7 +241,7 @@ def test_a_moment_is_settled_when_the_commits_under_way_have_ended(stored, datab
 
     def settle():
         with ItemGraph.open(database, "books") as graph:
-            moments.append(graph.settled())
+            moments.append(graph.journal.settled())
 
     waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     thread = threading.Thread(target=settle)
@@ -253,7 +253,7 @@ def test_a_moment_is_settled_when_the_commits_under_way_have_ended(stored, datab
     thread.join()
 
     with ItemGraph.open(database, "books") as graph:
-        assert len(list(graph.journal(until=moments[0]))) == 2
+        assert len(list(graph.journal.read(until=moments[0]))) == 2
 
 
 def test_a_commit_that_does_not_end_is_not_waited_for_long(stored, database, monkeypatch):
@@ -263,9 +263,9 @@ def test_a_commit_that_does_not_end_is_not_waited_for_long(stored, database, mon
 
     with ItemGraph.open(database, "books") as graph:
         with pytest.raises(DatabaseError, match="suspended worker"):
-            graph.settled()
+            graph.journal.settled()
         stored.connection.commit()
-        assert graph.settled()
+        assert graph.journal.settled()
 
 
 def test_ageing_moves_the_journal(stored, database):
@@ -273,9 +273,9 @@ def test_ageing_moves_the_journal(stored, database):
     commit(stored, "a")
 
     with ItemGraph.open(database, "books") as graph:
-        (one,) = graph.journal()
-        graph.age(timedelta(days=1))
-        (aged,) = graph.journal()
+        (one,) = graph.journal.read()
+        graph.crawls.age(timedelta(days=1))
+        (aged,) = graph.journal.read()
 
     assert one.kept_at - aged.kept_at == timedelta(days=1)
 
@@ -287,12 +287,12 @@ def test_a_restart_says_how_much_goes(stored, database):
     stored.connection.commit()
 
     with ItemGraph.open(database, "books") as graph:
-        assert graph.restart(dry_run=True)["journal"] == 2
-        assert graph.restart()["journal"] == 2
-        assert list(graph.journal()) == []
+        assert graph.crawls.restart(dry_run=True)["journal"] == 2
+        assert graph.crawls.restart()["journal"] == 2
+        assert list(graph.journal.read()) == []
 
 
 def test_a_crawl_that_does_not_exist(database):
     """Reading the journal of an unknown crawl is refused at once."""
     with ItemGraph.open(database, "books") as graph, pytest.raises(NotFoundError):
-        graph.journal()
+        graph.journal.read()

@@ -78,13 +78,16 @@ def graph(database, place):
 
 def read(graph: ItemGraph, item: str) -> dict[str, bytes]:
     """Return all that an item has."""
-    return {one.name: b"".join(graph.blob(item, one.name)) for one in graph.blobs(item)}
+    return {one.name: b"".join(graph.blobs.read(item, one.name)) for one in graph.blobs.list(item)}
 
 
 def contents(graph: ItemGraph) -> list[tuple[str, bool]]:
     """Return state and whether it is to be looked at, of all contents."""
     query = sa.text("SELECT state, collect_at IS NOT NULL FROM blob_contents ORDER BY id")
-    return [tuple(row) for row in graph._call(lambda connection: connection.execute(query).all())]
+    return [
+        tuple(row)
+        for row in graph._transactions.call(lambda connection: connection.execute(query).all())
+    ]
 
 
 def files(tmp_path: Path) -> list[str]:
@@ -98,7 +101,7 @@ def test_what_is_attached_is_read_as_it_was(graph):
     graph.apply([AttachBlob(name, data, id="A", mime="x/y") for name, data in given.items()])
 
     assert read(graph, "A") == given
-    by_name = {one.name: one for one in graph.blobs("A")}
+    by_name = {one.name: one for one in graph.blobs.list("A")}
     assert by_name["a"].size == 0
     for name, data in given.items():
         assert by_name[name].sha256 == hashlib.sha256(data).hexdigest()
@@ -142,7 +145,7 @@ def test_the_same_name_replaces_and_detached_is_gone(graph):
     graph.apply([AttachBlob("a", b"4", id="A")])
     assert read(graph, "A") == {"a": b"4"}
     graph.apply([DetachBlob("a", id="A")])
-    assert graph.blobs("A") == []
+    assert graph.blobs.list("A") == []
 
 
 def test_of_merged_items_the_later_blob_of_a_name_is_kept(graph):
@@ -155,7 +158,7 @@ def test_of_merged_items_the_later_blob_of_a_name_is_kept(graph):
     assert read(graph, "B") == {"n": b"new", "m": b"A again", "o": b"B"}
     graph.apply([CreateItem("C"), AttachBlob("n", b"C", id="C"), MergeItem("C", id="A")])
     assert read(graph, "A2") == {"n": b"C", "m": b"A again", "o": b"B"}
-    graph.collect_blobs(now=True)
+    graph.blobs.collect(now=True)
     assert read(graph, "A2") == {"n": b"C", "m": b"A again", "o": b"B"}
 
 
@@ -175,20 +178,20 @@ def test_what_no_item_has_is_collected_and_all_else_stays(graph, place, tmp_path
     graph.apply([AttachBlob("a", b"both", id="A"), AttachBlob("a", b"both", id="B")])
     graph.apply([AttachBlob("b", b"A's own" * 100, id="A"), UpdateData({"x": 1}, id="A")])
     assert len(contents(graph)) == 2
-    assert graph.collect_blobs() == 0  # none is a day old
+    assert graph.blobs.collect() == 0  # none is a day old
     assert contents(graph) == [("stored", True)] * 2
-    assert graph.collect_blobs(now=True) == 0
+    assert graph.blobs.collect(now=True) == 0
     assert contents(graph) == [("stored", False)] * 2
 
     graph.apply([DeleteItem("A")])
-    assert graph.collect_blobs() == 0
-    assert graph.collect_blobs(now=True) == 1
+    assert graph.blobs.collect() == 0
+    assert graph.blobs.collect(now=True) == 1
     assert read(graph, "B") == {"a": b"both"}
     if "://" not in place and place != "database":
         assert len(files(tmp_path)) == 1
 
     graph.apply([DetachBlob("a", id="B")])
-    assert graph.collect_blobs(now=True) == 1
+    assert graph.blobs.collect(now=True) == 1
     assert contents(graph) == []
     if "://" not in place and place != "database":
         assert files(tmp_path) == []
@@ -199,9 +202,9 @@ def test_an_operation_that_cannot_be_leaves_no_blob(graph):
     with pytest.raises(OperationError, match="operation 2"):
         graph.apply([AttachBlob("a", b"lost", id="A"), UpdateData({}, id="nobody")])
 
-    assert graph.blobs("A") == []
+    assert graph.blobs.list("A") == []
     assert contents(graph) == [("stored", True)]
-    assert graph.collect_blobs(now=True) == 1
+    assert graph.blobs.collect(now=True) == 1
 
 
 def test_what_is_collected_between_content_and_commit_is_stored_again(graph, monkeypatch):
@@ -210,7 +213,7 @@ def test_what_is_collected_between_content_and_commit_is_stored_again(graph, mon
 
     def collected_before(connection, numbers):
         if not rounds:
-            rounds.append(graph.collect_blobs(now=True))
+            rounds.append(graph.blobs.collect(now=True))
         hold(connection, numbers)
 
     monkeypatch.setattr(stored_blobs, "hold", collected_before)
@@ -218,7 +221,7 @@ def test_what_is_collected_between_content_and_commit_is_stored_again(graph, mon
 
     assert rounds == [1]
     assert read(graph, "A") == {"a": b"content"}
-    assert graph.collect_blobs(now=True) == 0
+    assert graph.blobs.collect(now=True) == 0
 
 
 def test_who_collects_leaves_alone_what_a_commit_holds(graph, engine):
@@ -228,18 +231,18 @@ def test_who_collects_leaves_alone_what_a_commit_holds(graph, engine):
     with engine.begin() as connection:
         (number,) = connection.execute(sa.text("SELECT id FROM blob_contents")).scalars()
         stored_blobs.hold(connection, [number])
-        assert graph.collect_blobs(now=True) == 0
+        assert graph.blobs.collect(now=True) == 0
         assert contents(graph) == [("stored", True)]
-    assert graph.collect_blobs(now=True) == 1
+    assert graph.blobs.collect(now=True) == 1
 
 
 def test_what_cannot_be_had_is_refused_by_name(graph, tmp_path, database):
     """An unknown item or blob, or a file that is not there: one clear line."""
     graph.apply([AttachBlob("page", b"1", id="A")])
     with pytest.raises(NotFoundError, match="did you mean 'page'"):
-        graph.blob("A", "pages")
+        graph.blobs.read("A", "pages")
     with pytest.raises(NotFoundError, match="nobody"):
-        graph.blobs("nobody")
+        graph.blobs.list("nobody")
     with pytest.raises(OperationError, match=r"operation 1: AttachBlob: content: .*nothing"):
         graph.apply([AttachBlob("a", tmp_path / "nothing", id="A")])
 
@@ -266,10 +269,10 @@ def test_a_folder_that_cannot_be_written_or_has_lost_a_file_says_so(database, tm
         graph.apply([CreateItem("A")])
         with pytest.raises(BlobStoreError, match="cannot be written: Not a directory"):
             graph.apply([AttachBlob("a", b"x" * 5000, id="A")])
-        assert graph.blobs("A") == []
+        assert graph.blobs.list("A") == []
         folder.unlink()
         graph.apply([AttachBlob("a", b"x" * 5000, id="A")])
-        graph.collect_blobs(now=True)
+        graph.blobs.collect(now=True)
         (file,) = files(tmp_path)
         Path(file).write_bytes(b"x" * 4999)
         with pytest.raises(BlobStoreError, match="damaged"):
@@ -293,8 +296,8 @@ def test_contents_stay_where_they_are_when_the_setting_changes(database, tmp_pat
 def test_a_restarted_crawl_has_no_blobs(graph):
     """They go with their items, and their contents are collected."""
     graph.apply([AttachBlob("a", b"1", id="A"), AttachBlob("a", b"2", id="B")])
-    assert graph.restart()["blobs"] == 2
-    assert graph.collect_blobs(now=True) == 2
+    assert graph.crawls.restart()["blobs"] == 2
+    assert graph.blobs.collect(now=True) == 2
     assert contents(graph) == []
 
 
@@ -303,15 +306,15 @@ def test_a_dump_with_blobs_makes_the_same_crawl_again(graph, database, place):
     given = {name: os.urandom(150_000) * number for number, name in enumerate(NAMES)}
     graph.apply([AttachBlob(name, data, id="A", mime="x/y") for name, data in given.items()])
     graph.apply([AttachBlob("a", b"later", id="B"), AttachBlob("same", given["../x"], id="B")])
-    lines = list(graph.dump(blobs=True))
+    lines = list(graph.crawls.dump(blobs=True))
 
     for other in {place, "database"}:
         with ItemGraph.open(database, f"in {other}", blobs=other) as loaded:
-            counts = loaded.load(lines)
+            counts = loaded.crawls.load(lines)
             assert counts["contents"] == len(NAMES) + 1
             assert read(loaded, "A") == given
             assert read(loaded, "B") == {"a": b"later", "same": given["../x"]}
-            assert list(loaded.dump(blobs=True))[1:] == lines[1:]
+            assert list(loaded.crawls.dump(blobs=True))[1:] == lines[1:]
             loaded.apply([MergeItem("A", id="B")])
             assert read(loaded, "A") == given | {"a": b"later", "same": given["../x"]}
 
@@ -320,20 +323,20 @@ def test_a_dump_without_blobs_has_nothing_of_them_and_the_older_format(database)
     """What read dumps before blobs were reads it; with blobs it is of another format."""
     with ItemGraph.open(database, "books") as graph:
         graph.apply([CreateItem("A"), AttachBlob("a", b"content", id="A")])
-        plain, full = list(graph.dump()), list(graph.dump(blobs=True))
+        plain, full = list(graph.crawls.dump()), list(graph.crawls.dump(blobs=True))
         assert '"itemgraph_dump": 1' in plain[0]
         assert '"itemgraph_dump": 2' in full[0]
         assert not any("blob" in line or "content" in line for line in plain)
         other = graph.of("other")
-        other.load(plain)
-        assert other.blobs("A") == []
+        other.crawls.load(plain)
+        assert other.blobs.list("A") == []
 
 
 def test_a_damaged_content_of_a_dump_is_refused_by_its_line(database):
     """A part that is missing, another content, or none at all: nothing is loaded."""
     with ItemGraph.open(database, "books") as graph:
         graph.apply([CreateItem("A"), AttachBlob("a", b"content", id="A")])
-        lines = list(graph.dump(blobs=True))
+        lines = list(graph.crawls.dump(blobs=True))
         (at,) = [number for number, line in enumerate(lines) if '"part"' in line]
         cases = {
             "instead of 7": [*lines[:at], *lines[at + 1 :]],
@@ -345,5 +348,5 @@ def test_a_damaged_content_of_a_dump_is_refused_by_its_line(database):
         for message, given in cases.items():
             other = graph.of("other")
             with pytest.raises(OperationError, match=message):
-                other.load(given)
-        assert graph.crawls() == ["books"]
+                other.crawls.load(given)
+        assert graph.crawls.names() == ["books"]

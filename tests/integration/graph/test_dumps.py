@@ -89,7 +89,7 @@ def filled(database, engine):
 def lines_of(database, crawl="books"):
     """Return a dump."""
     with ItemGraph.open(database, crawl) as graph:
-        return list(graph.dump())
+        return list(graph.crawls.dump())
 
 
 def without_claims(connection, crawl_id):
@@ -116,7 +116,7 @@ def test_a_round_trip_gives_the_same_graph(filled, engine, server_url, template,
     with new_database(server_url, template) as other:
         target = other if elsewhere else filled
         with ItemGraph.open(target, "moved") as graph:
-            counts = graph.load(dumped)
+            counts = graph.crawls.load(dumped)
         again = lines_of(target, "moved")
         loaded = engines.sync_engine(target)
         with loaded.connect() as connection, engine.connect() as origin:
@@ -141,7 +141,7 @@ def test_documents_keep_every_letter(filled, engine):
     dumped = lines_of(filled)
 
     with ItemGraph.open(filled, "moved") as graph:
-        graph.load(dumped)
+        graph.crawls.load(dumped)
 
     with engine.connect() as connection:
         found = connection.execute(
@@ -154,7 +154,7 @@ def test_what_is_loaded_is_worked_on(filled, engine):
     """A start of its spider finds nothing changed in a loaded crawl, and claims its work."""
     dumped = lines_of(filled)
     with ItemGraph.open(filled, "moved") as graph:
-        graph.load(dumped)
+        graph.crawls.load(dumped)
 
     with engine.begin() as connection:
         moved = graphs.Crawl(connection, "moved")
@@ -178,7 +178,7 @@ def test_claimed_work_that_nothing_calls_for_is_not_loaded(database, engine):
         before = crawl.rows("SELECT count(*) FROM work")
 
     with ItemGraph.open(database, "moved") as graph:
-        graph.load(lines_of(database))
+        graph.crawls.load(lines_of(database))
 
     with engine.begin() as connection:
         moved = graphs.Crawl(connection, "moved")
@@ -195,15 +195,15 @@ def test_nobody_sees_a_crawl_before_it_is_whole(filled):
     def lines():
         for line in dumped:
             with ItemGraph.open(filled) as other:
-                seen.append(other.crawls())
+                seen.append(other.crawls.names())
             yield line
         yield '{"kind": "item"}'
 
     with ItemGraph.open(filled, "moved") as graph:
         with pytest.raises(OperationError, match=f"line {len(dumped) + 1}: there is a line after"):
-            graph.load(lines())
+            graph.crawls.load(lines())
         assert seen == [["books"]] * len(dumped)
-        assert graph.crawls() == ["books"]
+        assert graph.crawls.names() == ["books"]
 
 
 def changed(kind, lines, name=None, **members):
@@ -293,15 +293,15 @@ def test_a_damaged_dump_is_refused(filled, change, error):
 
     with ItemGraph.open(filled, "moved") as graph:
         with pytest.raises(OperationError, match=error):
-            graph.load(damaged)
-        assert graph.crawls() == ["books"]
+            graph.crawls.load(damaged)
+        assert graph.crawls.names() == ["books"]
 
 
 def test_a_run_that_is_loaded_did_not_begin_in_the_future(filled, engine):
     """Or whatever falls due before that moment would be done again and again at once."""
     later = {"run_started_at": "2999-01-01T00:00:00Z", "run_finished_at": "2999-01-01T00:00:00Z"}
     with ItemGraph.open(filled, "moved") as graph:
-        graph.load(changed("crawl", lines_of(filled), **later))
+        graph.crawls.load(changed("crawl", lines_of(filled), **later))
 
     with engine.begin() as connection:
         row = connection.exec_driver_sql(
@@ -326,7 +326,7 @@ def test_long_lines_are_written_few_at_a_time(database, engine, monkeypatch):
     )
 
     with ItemGraph.open(database, "moved") as graph:
-        graph.load(dumped)
+        graph.crawls.load(dumped)
 
     assert sum(steps) == 50
     assert max(steps) < 6
@@ -338,7 +338,7 @@ def test_a_crawl_that_exists_is_not_loaded_into(filled):
         ItemGraph.open(filled) as graph,
         pytest.raises(OperationError, match="there is a crawl 'books' already"),
     ):
-        graph.load(lines_of(filled))
+        graph.crawls.load(lines_of(filled))
 
 
 def test_many_items_are_written_in_parts(database, engine, monkeypatch):
@@ -352,7 +352,7 @@ def test_many_items_are_written_in_parts(database, engine, monkeypatch):
     dumped = lines_of(database)
 
     with ItemGraph.open(database, "moved") as graph:
-        assert graph.load(dumped)["items"] == 30
+        assert graph.crawls.load(dumped)["items"] == 30
         assert [item.id for item in graph.items()] == names[1::2]
 
     assert lines_of(database, "moved")[1:] == dumped[1:]
@@ -361,7 +361,7 @@ def test_many_items_are_written_in_parts(database, engine, monkeypatch):
 def test_a_dump_is_of_one_moment(filled):
     """What is committed while lines are read is not in them."""
     with ItemGraph.open(filled, "books") as graph, ItemGraph.open(filled, "books") as other:
-        lines = graph.dump()
+        lines = graph.crawls.dump()
         read = list(itertools.islice(lines, 3))
         other.apply([ops.CreateItem("later"), ops.DeleteItem("A")])
         rest = list(lines)
@@ -382,12 +382,12 @@ def test_status_shows_a_dump_and_a_load_under_way(filled):
                 seen.setdefault(one["what"], []).append((one["done"], one["total"]))
 
         dumped = []
-        for number, line in enumerate(graph.dump()):
+        for number, line in enumerate(graph.crawls.dump()):
             dumped.append(line)
             if number % 1000 == 500:
                 look(number)
         with ItemGraph.open(filled, "moved") as moved:
-            moved.load(dumped, reached=look)
+            moved.crawls.load(dumped, reached=look)
         assert other.status()["under_way"] == []
 
     assert seen["dump"][-1] == (4001, 4505)
@@ -405,10 +405,10 @@ def test_moments_that_python_cannot_say_are_loaded_as_the_nearest(database, tmp_
             "updated_at = '-infinity'"
         )
     with ItemGraph.open(database, "books") as graph:
-        lines = list(graph.dump())
+        lines = list(graph.crawls.dump())
     assert "294276" in "".join(lines)
     with ItemGraph.open(database, "copy") as graph:
-        graph.load(lines)
+        graph.crawls.load(lines)
         item = graph.get("A")
         assert (item.created_at, item.updated_at) == (EARLIEST, EARLIEST)
         graph.delete("A")

@@ -32,15 +32,15 @@ def test_people_see_an_item_whose_data_is_no_object(odd):
         assert graph.get("A").id == "A"
         assert graph.show("A")["id"] == "A"
         assert graph.explain("A")[0].task == "parse"
-        assert [one.item for one in graph.search("A").items] == ["A"]
+        assert [one.item for one in graph.lookup.search("A").items] == ["A"]
         assert [one.id for one in graph.items()] == ["A"]
-        assert len(graph.items_after()) == 1
-        assert graph.neighbours("A")
+        assert len(graph.lookup.items()) == 1
+        assert graph.lookup.neighbours("A")
         assert graph.worklist()
-        assert graph.work()
-        assert graph.overview()
+        assert graph.lookup.work()
+        assert graph.crawls.overview()
         assert graph.status()
-        assert list(graph.dump())
+        assert list(graph.crawls.dump())
         graph.expire("A")
         with pytest.raises(ItemGraphError):
             graph.apply([ops.UpdateData({"a": 1}, id="A")])

@@ -272,14 +272,14 @@ def test_a_restart_says_how_far_it_is_and_deletes_all(engine, database, monkeypa
     reached, seen = [], []
 
     with ItemGraph.open(database, "books") as graph, ItemGraph.open(database, "films") as other:
-        before = graph.restart(dry_run=True)
+        before = graph.crawls.restart(dry_run=True)
 
         def look(done, total):
             reached.append((done, total))
             seen.extend(other.status()["under_way"])
 
-        counts = graph.restart(reached=look)
-        after = graph.restart(dry_run=True)
+        counts = graph.crawls.restart(reached=look)
+        after = graph.crawls.restart(dry_run=True)
 
     assert reached == [(2, 4), (4, 4)]
     assert [(one["what"], one["done"], one["total"]) for one in seen] == [

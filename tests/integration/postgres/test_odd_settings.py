@@ -103,27 +103,27 @@ async def crawl(url: str) -> list[str]:
 def look(url: str) -> dict:
     """Change and look as people do; return what may not depend on settings."""
     with ItemGraph.open(url, "books") as graph:
-        graph.set_delay("one.example", DELAY)
+        graph.limits.set_delay("one.example", DELAY)
         graph.set_nice("B", -7)
-        (delay,) = (one.delay for one in graph.slots() if one.name == "one.example")
+        (delay,) = (one.delay for one in graph.limits.list() if one.name == "one.example")
         results = [(one.id, result) for one in graph.items() for result in graph.results(one.id)]
-        dumped = list(graph.dump())
+        dumped = list(graph.crawls.dump())
         seen = {
             "delay": delay,
             "items": [(one.id, one.data, one.tags, one.aliases) for one in graph.items()],
             "metadata": [(name, one.metadata, one.state) for name, one in results],
             "ttl": [one.expires_at - one.completed_at for _, one in results if one.expires_at],
-            "found": sorted(one.item for one in graph.search("E").items),
+            "found": sorted(one.item for one in graph.lookup.search("E").items),
             "explained": [(one.task, one.state) for one in graph.explain("C")],
-            "overview": len(graph.overview()),
-            "failures": graph.failures(),
-            "groups": graph.failure_groups(),
-            "tasks": [one.ttl for one in graph.tasks()],
-            "workers": len(graph.workers()),
+            "overview": len(graph.crawls.overview()),
+            "failures": graph.failures.list(),
+            "groups": graph.failures.groups(),
+            "tasks": [one.ttl for one in graph.tasks.list()],
+            "workers": len(graph.activity.workers()),
         }
         assert graph.status()
     with ItemGraph.open(url, "moved") as moved:
-        moved.load(dumped)
+        moved.crawls.load(dumped)
         seen["moved"] = [(one.id, one.data, one.tags, one.aliases) for one in moved.items()]
         moved.delete("A")
         assert moved.get("A") is None

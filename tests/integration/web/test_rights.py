@@ -60,7 +60,7 @@ def serving_as(server_url, template) -> Iterator[Callable[[RoleKind], Server]]:
             with admin.begin() as connection:
                 connection.exec_driver_sql(f"CREATE ROLE \"{role}\" LOGIN PASSWORD 'sesame'")
             with ItemGraph.open(url) as graph:
-                graph.grants(kind, role, apply=True)
+                graph.database.grants(kind, role, apply=True)
             of_role = urls.normalise_url(url).set(username=role, password="sesame")
             named = of_role.render_as_string(hide_password=False)
             return web_servers.serving(named, "--crawl", "books")

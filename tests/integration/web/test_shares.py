@@ -11,7 +11,7 @@ import pytest
 from graphs import Crawl
 from web_servers import asked
 
-from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.graph.parts.database import Database
 from scrapy_itemgraph.web import graphs as web_graphs
 from scrapy_itemgraph.web import searches, streams
 from scrapy_itemgraph.web.app import create_app
@@ -42,7 +42,7 @@ def graphs(database, engine, monkeypatch) -> Iterator[Graphs]:
 @pytest.fixture
 def bearers(graphs) -> list[dict[str, str]]:
     """Return the headers of two tokens that may read."""
-    secrets = [graphs.database.add_token(name, "read") for name in ("anna", "grafana")]
+    secrets = [graphs.database.tokens.add(name, "read") for name in ("anna", "grafana")]
     return [{"authorization": f"Bearer {secret}"} for secret in secrets]
 
 
@@ -97,22 +97,22 @@ def test_health_is_told_while_all_connections_and_threads_are_busy(graphs, engin
 def test_whoever_asks_for_health_keeps_one_connection_busy(graphs, monkeypatch):
     """A hundred at once share one look at the database, and so does who comes right after."""
     looks = []
-    ping = ItemGraph.ping
-    monkeypatch.setattr(ItemGraph, "ping", lambda graph: looks.append(graph) or ping(graph))
+    ping = Database.ping
+    monkeypatch.setattr(Database, "ping", lambda one: looks.append(one) or ping(one))
 
     async def talk(client) -> None:
         answers = await asyncio.gather(*(client.get("/healthz") for _ in range(100)))
         assert {one.status_code for one in answers} == {200}
 
     together(create_app(graphs), talk)
-    assert looks == [graphs.health]
+    assert looks == [graphs.health.database]
     assert graphs.health is not graphs.database
 
 
 def test_two_searches_run_at_once_and_one_of_a_token(graphs, engine, bearers, monkeypatch):
     """A third waits shortly and is refused for now; a token leaves the others room to search."""
     monkeypatch.setattr(searches, "PATIENCE", 0.1)
-    more = graphs.database.add_token("more", "read")
+    more = graphs.database.tokens.add("more", "read")
     third = {"authorization": f"Bearer {more}"}
     first, second = bearers
 

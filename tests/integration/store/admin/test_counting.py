@@ -317,6 +317,6 @@ def test_estimates_are_marked_in_python(crawl, database, monkeypatch):
     monkeypatch.setattr(counting, "MOST", 5)
 
     with ItemGraph.open(database, crawl="books") as graph:
-        (task,) = graph.tasks()
+        (task,) = graph.tasks.list()
 
     assert (task.waiting + 1, task.estimated) == (13, ("waiting",))

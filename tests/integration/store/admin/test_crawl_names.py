@@ -18,7 +18,7 @@ def test_a_crawl_of_an_impossible_name_is_not_made(database, name):
     """Neither by operations nor by a dump; the error says how long a name may be."""
     with ItemGraph.open(database, "books") as graph:
         graph.apply([CreateItem("A")])
-        head, *lines = graph.dump()
+        head, *lines = graph.crawls.dump()
     given = json.dumps({**json.loads(head), "crawl": name})
 
     with ItemGraph.open(database, name or None) as graph:
@@ -26,8 +26,8 @@ def test_a_crawl_of_an_impossible_name_is_not_made(database, name):
             with pytest.raises(InvalidIdError, match="the crawl's name"):
                 graph.apply([CreateItem("A")])
         with pytest.raises(InvalidIdError, match="the crawl's name"):
-            graph.load([given, *lines])
-        assert graph.of("books").crawls() == ["books"]
+            graph.crawls.load([given, *lines])
+        assert graph.of("books").crawls.names() == ["books"]
 
 
 def test_the_longest_name_of_a_crawl_will_do(database):
@@ -35,7 +35,7 @@ def test_the_longest_name_of_a_crawl_will_do(database):
     with ItemGraph.open(database, LONGEST) as graph:
         graph.apply([CreateItem("A")])
         assert graph.status()["crawl"] == LONGEST
-        assert graph.crawls() == [LONGEST]
+        assert graph.crawls.names() == [LONGEST]
 
 
 def test_a_crawl_whose_name_was_possible_before_goes_on(database, engine):

@@ -47,14 +47,14 @@ def test_the_door(database, crawl):
     crawl.connection.commit()
 
     with ItemGraph.open(database, "films") as graph:
-        assert [one.name for one in graph.slots()] == ["task:shop/parse", SLOT]
-        assert [(one.name, one.work) for one in graph.slots(of_crawl=True)] == [(SLOT, 1)]
-        assert graph.block(SLOT, for_=HOUR).limit.blocked_by == "person"
-        assert graph.set_delay(SLOT, 2).limit.gap == 2.0
-        assert graph.set_limit("task:shop/parse", "1/s").limit.set_gap == 1.0
-        assert graph.unblock(SLOT).is_changed
+        assert [one.name for one in graph.limits.list()] == ["task:shop/parse", SLOT]
+        assert [(one.name, one.work) for one in graph.limits.list(of_crawl=True)] == [(SLOT, 1)]
+        assert graph.limits.block(SLOT, for_=HOUR).limit.blocked_by == "person"
+        assert graph.limits.set_delay(SLOT, 2).limit.gap == 2.0
+        assert graph.limits.set_rate("task:shop/parse", "1/s").limit.set_gap == 1.0
+        assert graph.limits.unblock(SLOT).is_changed
         with pytest.raises(NotFoundError):
-            graph.unblock("b.example")
+            graph.limits.unblock("b.example")
 
 
 def test_slots(scrapy, crawl):

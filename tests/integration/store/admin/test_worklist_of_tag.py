@@ -65,13 +65,13 @@ def test_pages_of_work_are_the_worklist_in_parts(database, engine, monkeypatch, 
         whole = [(row.item, row.task) for row in graph.worklist(tag=tag)]
         rows, after, pages = [], None, 0
         while after is not None or not pages:
-            page = graph.work(tag=tag, after=after, limit=1)
+            page = graph.lookup.work(tag=tag, after=after, limit=1)
             rows += page.rows
             after, pages = page.after, pages + 1
-        delayed = graph.work(tag=tag, state="delayed").rows
-        ready = graph.work(tag=tag, state="ready", slot="a.example").rows
+        delayed = graph.lookup.work(tag=tag, state="delayed").rows
+        ready = graph.lookup.work(tag=tag, state="ready", slot="a.example").rows
         with pytest.raises(OperationError, match="leave the state or the tag out"):
-            graph.work(tag="heavy", state="claimed")
+            graph.lookup.work(tag="heavy", state="claimed")
 
     assert [(row.item, row.task) for row in rows] == whole
     assert pages == len(whole) == len(set(whole)) > 8

@@ -46,7 +46,7 @@ def graph(engine):
 
 def shown(graph):
     """Return the groups: the task, the example's message, how many."""
-    return [(one.task, one.example.error["message"], one.count) for one in graph.failure_groups()]
+    return [(one.task, one.example.error["message"], one.count) for one in graph.failures.groups()]
 
 
 def test_failures_that_are_alike_are_one_group(graph):
@@ -57,47 +57,49 @@ def test_failures_that_are_alike_are_one_group(graph):
         ("parse", "no title", 1),
         ("parse", "no price in row 3", 4),
     ]
-    last = graph.failure_groups()[-1]
+    last = graph.failures.groups()[-1]
     assert (last.is_estimated, last.is_refusal) == (False, False)
     assert last.first_at <= last.last_at
-    assert [one.item for one in graph.failures(group=last.group)] == ["P0", "P1", "P2", "P3"]
-    first = graph.failures(group=last.group, limit=1)
-    assert [one.item for one in graph.failures(group=last.group, after=first[0].id, limit=2)] == [
+    assert [one.item for one in graph.failures.list(group=last.group)] == ["P0", "P1", "P2", "P3"]
+    first = graph.failures.list(group=last.group, limit=1)
+    assert [
+        one.item for one in graph.failures.list(group=last.group, after=first[0].id, limit=2)
+    ] == [
         "P1",
         "P2",
     ]
-    assert graph.failures(task="index", group=last.group) == []
-    (other,) = ItemGraph(graph._transactions._engine, "other").failure_groups()
+    assert graph.failures.list(task="index", group=last.group) == []
+    (other,) = graph.of("other").failures.groups()
     assert other.example.item == "X"
 
 
 def test_many_alike_are_an_estimate(graph, monkeypatch):
     """A group of more than can be counted quickly is an estimate, and says so."""
     monkeypatch.setattr(counting, "MOST", 3)
-    assert [one.is_estimated for one in graph.failure_groups()] == [False, False, False, True]
+    assert [one.is_estimated for one in graph.failures.groups()] == [False, False, False, True]
 
 
 def test_a_group_is_handled_and_put_back(graph):
     """Handling lets the pairs run again; undoing it makes all as it was."""
     before, worklist = shown(graph), {(row.item, row.task) for row in graph.worklist()}
-    group = graph.failure_groups()[-1].group
-    since = graph.now()
+    group = graph.failures.groups()[-1].group
+    since = graph.database.now()
 
-    assert graph.handle(group=group) == 4
-    assert len(graph.failure_groups()) == 3
+    assert graph.failures.handle(group=group) == 4
+    assert len(graph.failures.groups()) == 3
     assert {(row.item, row.task) for row in graph.worklist()} - worklist == {
         (f"P{number}", "parse") for number in range(4)
     }
 
-    assert graph.unhandle(since, group=group) == 4
+    assert graph.failures.unhandle(since, group=group) == 4
     assert shown(graph) == before
     assert {(row.item, row.task) for row in graph.worklist()} == worklist
 
 
 def test_what_has_run_or_runs_is_not_put_back(graph, engine):
     """Undoing leaves alone what was done, or claimed, since it was handled."""
-    since = graph.now()
-    assert graph.handle() == 7
+    since = graph.database.now()
+    assert graph.failures.handle() == 7
     with engine.begin() as connection:
         crawl = graphs.Crawl(connection)
         crawl.register(**TASKS)
@@ -105,27 +107,27 @@ def test_what_has_run_or_runs_is_not_put_back(graph, engine):
         crawl.claim_pair("P1")
         crawl.failed("P2")
 
-    assert graph.unhandle(since) == 4
+    assert graph.failures.unhandle(since) == 4
 
-    assert {(one.item, one.task) for one in graph.failures()} == {
+    assert {(one.item, one.task) for one in graph.failures.list()} == {
         ("P2", "parse"),
         ("P3", "parse"),
         ("P4", "parse"),
         ("P5", "parse"),
         ("P0", "index"),
     }
-    assert graph.unhandle(since) == 0
+    assert graph.failures.unhandle(since) == 0
 
 
 def test_what_was_stored_or_expired_since_is_not_put_back(graph):
     """A result that somebody stored stays good, and who expired a pair wants it to run."""
-    since = graph.now()
-    graph.handle()
+    since = graph.database.now()
+    graph.failures.handle()
     graph.apply([StoreResult({"n": 1}, id="P0", task="parse"), Expire(id="P1", task="parse")])
 
-    assert graph.unhandle(since) == 5
+    assert graph.failures.unhandle(since) == 5
 
-    left = {(one.item, one.task) for one in graph.failures()}
+    left = {(one.item, one.task) for one in graph.failures.list()}
     assert left.isdisjoint({("P0", "parse"), ("P1", "parse")})
     states = {row.task: row.state for row in graph.results("P0")}
     assert states["parse"] == "fresh"
@@ -134,16 +136,16 @@ def test_what_was_stored_or_expired_since_is_not_put_back(graph):
 
 def test_only_what_was_asked_for_is_put_back(graph):
     """Undoing may be of one failure, of a task, or of what was handled since a moment."""
-    first = graph.failures()[0]
-    graph.handle(task="index")
-    since = graph.now()
-    graph.handle(task="parse", retry=False)
+    first = graph.failures.list()[0]
+    graph.failures.handle(task="index")
+    since = graph.database.now()
+    graph.failures.handle(task="parse", retry=False)
 
-    assert graph.unhandle(since, failure=first.id) == 1
-    assert graph.unhandle(since, task="index") == 0
-    assert graph.unhandle(since, task="parse") == 5
+    assert graph.failures.unhandle(since, failure=first.id) == 1
+    assert graph.failures.unhandle(since, task="index") == 0
+    assert graph.failures.unhandle(since, task="parse") == 5
     with pytest.raises(NotFoundError):
-        graph.unhandle(since, task="pars")
+        graph.failures.unhandle(since, task="pars")
 
 
 def test_a_good_result_that_a_merge_brought_since_is_not_held(graph, engine):
@@ -152,13 +154,13 @@ def test_a_good_result_that_a_merge_brought_since_is_not_held(graph, engine):
         crawl = graphs.Crawl(connection)
         crawl.register(**TASKS)
         crawl.done("good")
-    since = graph.now()
-    graph.handle()
+    since = graph.database.now()
+    graph.failures.handle()
     graph.apply([MergeItem(into="P0", id="good")])
 
-    assert graph.unhandle(since) == 6
+    assert graph.failures.unhandle(since) == 6
 
-    assert ("P0", "parse") not in {(one.item, one.task) for one in graph.failures()}
+    assert ("P0", "parse") not in {(one.item, one.task) for one in graph.failures.list()}
     states = {row.task: row.state for row in graph.results("P0")}
     assert states["parse"] == "fresh"
 
@@ -167,7 +169,7 @@ def test_a_good_result_that_a_merge_brought_since_is_not_held(graph, engine):
 def test_what_fails_while_failures_are_handled_is_left(graph, monkeypatch, is_of_group):
     """A page that fails again while a step after the first one runs is not handled unseen."""
     monkeypatch.setattr(crawl_reports, "STEP", 1)
-    group = graph.failure_groups()[-1].group if is_of_group else None
+    group = graph.failures.groups()[-1].group if is_of_group else None
     opened, steps = failures.opened, []
 
     def and_one_fails_again(connection, *args, **kwargs):
@@ -180,8 +182,8 @@ def test_what_fails_while_failures_are_handled_is_left(graph, monkeypatch, is_of
 
     monkeypatch.setattr(failures, "opened", and_one_fails_again)
 
-    assert graph.handle(group=group) == (4 if is_of_group else 7)
+    assert graph.failures.handle(group=group) == (4 if is_of_group else 7)
     monkeypatch.setattr(failures, "opened", opened)
-    left = [(one.item, one.task) for one in graph.failures()]
+    left = [(one.item, one.task) for one in graph.failures.list()]
     assert left[-1] == ("P0", "parse")
     assert len(left) == (4 if is_of_group else 1)

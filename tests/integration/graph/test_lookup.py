@@ -52,7 +52,7 @@ def test_outstanding_work_is_shown_page_by_page_in_its_order(graph):
     for limit in (1, 3, 7, 8, 100):
         found, after = [], None
         while True:
-            page = graph.work(after=after, limit=limit)
+            page = graph.lookup.work(after=after, limit=limit)
             found += items_of(page)
             assert len(page.rows) <= limit
             after = page.after
@@ -72,7 +72,7 @@ def test_outstanding_work_is_shown_page_by_page_in_its_order(graph):
 )
 def test_work_is_shown_by_its_state(graph, state, items):
     """Each piece of work is in one state; claims name their worker."""
-    page = graph.work(state=state)
+    page = graph.lookup.work(state=state)
 
     assert items_of(page) == items
     assert {row.state for row in page.rows} == {state}
@@ -93,7 +93,7 @@ def test_work_is_shown_by_its_state(graph, state, items):
 )
 def test_work_is_shown_by_task_and_slot(graph, given, items):
     """Task, slot and state may be combined."""
-    assert items_of(graph.work(**given)) == items
+    assert items_of(graph.lookup.work(**given)) == items
 
 
 def test_claimed_and_held_work_has_pages(graph, engine):
@@ -105,8 +105,8 @@ def test_claimed_and_held_work_has_pages(graph, engine):
         crawl.failed("P4")
         crawl.claim(2)
     for state, count in (("held", 3), ("claimed", 3)):
-        first = graph.work(state=state, limit=2)
-        second = graph.work(state=state, limit=2, after=first.after)
+        first = graph.lookup.work(state=state, limit=2)
+        second = graph.lookup.work(state=state, limit=2, after=first.after)
         assert len({*items_of(first), *items_of(second)}) == count
         assert second.after is None
 
@@ -127,7 +127,7 @@ def test_claimed_and_held_work_has_pages(graph, engine):
 def test_what_cannot_be_shown_is_refused(graph, given, error, message):
     """An unknown state, slot or task, and a place that is none, are named."""
     with pytest.raises(error, match=message.replace("'", ".")):
-        graph.work(**given)
+        graph.lookup.work(**given)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_items_are_found_by_what_they_have(graph, wanted, kind, items):
     graph.apply([CreateItem("X"), MergeItem("P1", id="X")])
     graph.apply([CreateItem("also-known", aliases=["K"]), MergeItem("P1", id="also-known")])
 
-    found = graph.search(wanted, kind)
+    found = graph.lookup.search(wanted, kind)
 
     assert [one.item for one in found.items] == items
     assert found.is_whole
@@ -160,7 +160,7 @@ def test_a_search_looks_at_the_newest_and_says_so(graph, monkeypatch, wanted, ki
     """Of a crawl with more items than are looked at only the newest are found, and it says so."""
     monkeypatch.setattr(search, "MOST_LOOKED_AT", 7)
 
-    found = graph.search(wanted, kind)
+    found = graph.lookup.search(wanted, kind)
 
     assert {"P0", "P1", "P2"}.isdisjoint(one.item for one in found.items)
     assert "P4" in {one.item for one in found.items}
@@ -175,20 +175,20 @@ def test_data_that_is_no_jsonb_is_passed_over(graph):
             """UPDATE items SET data = '{"a": "x\\u0000"}' WHERE name = 'NUL'"""
         )
 
-    assert [one.item for one in graph.search("$.a", "path").items] == ["Z"]
+    assert [one.item for one in graph.lookup.search("$.a", "path").items] == ["Z"]
 
 
 @pytest.mark.parametrize("path", ["$.a ? (", "price > 1", "", '$.a ? (@ like_regex "(")'])
 def test_what_is_no_path_is_refused(graph, path):
     """A JSON path that cannot be read is an error that shows one."""
     with pytest.raises(OperationError, match="this is no JSON path"):
-        graph.search(path, "path")
+        graph.lookup.search(path, "path")
 
 
 def test_an_unknown_kind_of_search_is_refused(graph):
     """There are three kinds of search."""
     with pytest.raises(OperationError, match="there are prefix, part, path"):
-        graph.search("a", "regex")
+        graph.lookup.search("a", "regex")
 
 
 def test_neighbours_are_who_made_an_item_and_what_it_made(graph, engine):
@@ -202,12 +202,12 @@ def test_neighbours_are_who_made_an_item_and_what_it_made(graph, engine):
         crawl.do(MergeItem("P1", id="P0"))
 
     children = {f"CHILD{number}" for number in range(3)}
-    assert {one.item for one in graph.neighbours("P0").created} == children
-    assert {one.item for one in graph.neighbours("P1").created} == children
-    assert graph.neighbours("CHILD1").created_by.item == "P1"
-    assert graph.neighbours("CHILD1").created == []
-    assert graph.neighbours("NOISE1").created_by is None
-    some = graph.neighbours("P1", limit=2)
+    assert {one.item for one in graph.lookup.neighbours("P0").created} == children
+    assert {one.item for one in graph.lookup.neighbours("P1").created} == children
+    assert graph.lookup.neighbours("CHILD1").created_by.item == "P1"
+    assert graph.lookup.neighbours("CHILD1").created == []
+    assert graph.lookup.neighbours("NOISE1").created_by is None
+    some = graph.lookup.neighbours("P1", limit=2)
     assert (len(some.created), some.has_more) == (2, True)
 
 
@@ -221,17 +221,17 @@ def test_neighbours_miss_what_was_made_far_from_a_commit_of_their_maker(graph, e
         crawl.do(CreateItem("SOON", created_by="P0"))
         crawl.do(*(CreateItem(f"NOISE{number}") for number in range(30)))
         crawl.do(CreateItem("FAR", created_by="P0"), CreateItem("OF L", created_by="L"))
-    assert {one.item for one in graph.neighbours("P0").created} == {"CHILD", "SOON"}
-    assert graph.neighbours("FAR").created_by.item == "P0"
-    assert graph.neighbours("OF L").created_by.item == "L"
-    assert graph.neighbours("L") == (None, [], False)  # no execution of it was committed
+    assert {one.item for one in graph.lookup.neighbours("P0").created} == {"CHILD", "SOON"}
+    assert graph.lookup.neighbours("FAR").created_by.item == "P0"
+    assert graph.lookup.neighbours("OF L").created_by.item == "L"
+    assert graph.lookup.neighbours("L") == (None, [], False)  # no execution of it was committed
 
     monkeypatch.undo()
     with engine.begin() as connection:
         connection.exec_driver_sql(
             "UPDATE items SET created_at = created_at + interval '61 s' WHERE name = 'SOON'"
         )
-    assert {one.item for one in graph.neighbours("P0").created} == {"CHILD", "FAR"}
+    assert {one.item for one in graph.lookup.neighbours("P0").created} == {"CHILD", "FAR"}
 
 
 def test_nice_moves_outstanding_work(graph):
@@ -255,11 +255,11 @@ def test_crawls_are_seen_from_above(graph, engine):
         )
         connection.exec_driver_sql("UPDATE crawls SET run_started_at = now() WHERE name = 'books'")
 
-    another, books = graph.overview()
+    another, books = graph.crawls.overview()
 
     assert (another.crawl, another.state, another.items) == ("another", "never run", 1)
     assert (books.crawl, books.state, books.workers) == ("books", "interrupted", 0)
     assert (books.items, books.waiting, books.later, books.claimed) == (10, 6, 2, 1)
     assert (books.failures, books.held, books.reason) == (1, 1, "shutdown")
-    assert [one.crawl for one in graph.overview(after="another")] == ["books"]
-    assert graph.overview("books") == [books]
+    assert [one.crawl for one in graph.crawls.overview(after="another")] == ["books"]
+    assert graph.crawls.overview("books") == [books]

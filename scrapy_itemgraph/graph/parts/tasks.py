@@ -1,0 +1,38 @@
+"""`graph.tasks`: the tasks that the crawl knows, as spiders declared them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.store.admin import crawl_reports, status
+from scrapy_itemgraph.store.registry import tasks as stored_tasks
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
+
+
+class Tasks:
+    """Shows tasks, stops and resumes their work, and recomputes when their results expire."""
+
+    def __init__(self, transactions: CrawlTransactions) -> None:
+        self._transactions = transactions
+
+    def enable(self, task: str) -> None:
+        """Let a task's work be claimed again."""
+        self._transactions.of_task(task, partial(stored_tasks.set_enabled, enabled=True))
+
+    def disable(self, task: str) -> None:
+        """Leave a task's work unclaimed until it is enabled."""
+        self._transactions.of_task(task, partial(stored_tasks.set_enabled, enabled=False))
+
+    def recompute_ttl(self, task: str) -> int:
+        """Let a task's results expire as its time to live says now, but for overridden ones.
+
+        Returns how many changed; work that follows from it is made by the next run.
+        """
+        return self._transactions.of_task(task, crawl_reports.recompute_ttl)
+
+    def list(self) -> list[status.TaskState]:
+        """Return every task with what is done, waiting and failed of it."""
+        return self._transactions.of_crawl(status.tasks)
