@@ -32,7 +32,7 @@ from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.settings import blob_store
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.admin import crawl_reports, explain, outstanding, status
+from scrapy_itemgraph.store.admin import crawl_changes, explain, outstanding, status
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.worklist import refresh
 
@@ -287,7 +287,7 @@ class ItemGraph:
         """Go through all items, a thousand at a time, in the order in which they were made."""
         after = 0
         while numbers := self._transactions.of_crawl(
-            stored_items.item_ids, after=after, limit=crawl_reports.STEP
+            stored_items.item_ids, after=after, limit=crawl_changes.STEP
         ):
             found = self._transactions.call(partial(stored_items.snapshots, item_ids=numbers))
             yield from (found[number] for number in numbers if number in found)

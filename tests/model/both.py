@@ -28,7 +28,7 @@ from scrapy_itemgraph.model.work import Outcome, Redirect
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
-from scrapy_itemgraph.store.admin import crawl_reports
+from scrapy_itemgraph.store.admin import crawl_changes
 from scrapy_itemgraph.store.registry import crawls, sweeps
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
@@ -299,7 +299,7 @@ class Both:
         self._note_contents()
         self.passed += timedelta(hours=hours)
         with graphs.committed(self.connection):
-            crawl_reports.age(self.connection, self.ours.id, timedelta(hours=hours))
+            crawl_changes.age(self.connection, self.ours.id, timedelta(hours=hours))
             self.connection.execute(AGE_CONTENTS, {"period": timedelta(hours=hours)})
         if staged:
             self.ours.stage()

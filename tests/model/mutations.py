@@ -317,7 +317,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a recomputed time to live replaces one that was set",
-        "store/admin/crawl_reports.py",
+        "store/admin/crawl_changes.py",
         "AND NOT r.ttl_overridden AND r.expires_at IS DISTINCT FROM",
         "AND r.expires_at IS DISTINCT FROM",
     ),

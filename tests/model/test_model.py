@@ -33,7 +33,7 @@ from model.overlaps import MOMENTS, Claim, Collect, Commit, Overlap
 from races import actors
 
 from scrapy_itemgraph.model import operations as ops
-from scrapy_itemgraph.store.admin import crawl_reports
+from scrapy_itemgraph.store.admin import crawl_changes
 from scrapy_itemgraph.store.registry import sweeps
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TwoAtOnce(AnyHistory):
         for actor in self.actors:
             actor.rollback()
         self.connection.rollback()
-        crawl_reports.restart(self.connection, self.both.ours.id)
+        crawl_changes.restart(self.connection, self.both.ours.id)
         self.connection.execute(sa.text("DELETE FROM crawls"))
         self.connection.execute(sa.text("DELETE FROM blob_contents"))
         self.connection.commit()

@@ -16,7 +16,7 @@ from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import crawl_reports, outstanding, status
+from scrapy_itemgraph.store.admin import crawl_changes, outstanding, status
 from scrapy_itemgraph.store.registry import crawls, sweeps, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
@@ -255,7 +255,7 @@ class Crawl:
     def age(self, **period: float) -> None:
         """Let time pass, and stage what fell due by it."""
         with committed(self.connection):
-            crawl_reports.age(self.connection, self.id, timedelta(**period))
+            crawl_changes.age(self.connection, self.id, timedelta(**period))
         self.stage()
 
     def stage(self) -> None:

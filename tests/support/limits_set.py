@@ -10,7 +10,7 @@ from graphs import SLOT, Crawl
 from scrapy_itemgraph.model import limits
 from scrapy_itemgraph.model.limits import Terms, Use
 from scrapy_itemgraph.store import slots as stored_slots
-from scrapy_itemgraph.store.admin import limits_report
+from scrapy_itemgraph.store.admin import limit_reports
 from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.worklist import refresh
@@ -52,7 +52,7 @@ def a_limit(kind=limits.TASK, name="shop/parse", gap=10.0, concurrency=None, tag
 def shown(connection, name=SLOT, **given):
     """Return the limit of a name as it is listed."""
     return next(
-        (one for one in limits_report.listed(connection, **given) if one.name == name), None
+        (one for one in limit_reports.listed(connection, **given) if one.name == name), None
     )
 
 

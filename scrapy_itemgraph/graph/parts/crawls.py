@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import (
+    crawl_changes,
     crawl_lists,
-    crawl_reports,
     dump,
     dump_lines,
     load,
@@ -64,10 +64,10 @@ class Crawls:
 
         def run(connection: Connection, crawl_id: int) -> dict[str, int]:
             if dry_run:
-                return crawl_reports.holds(connection, crawl_id)
+                return crawl_changes.holds(connection, crawl_id)
             crawls.own_crawl(connection, crawl_id)
-            crawl_reports.refuse_workers(connection, crawl_id)
-            return crawl_reports.restart(connection, crawl_id, reached)
+            crawl_changes.refuse_workers(connection, crawl_id)
+            return crawl_changes.restart(connection, crawl_id, reached)
 
         return self._transactions.of_crawl(run)
 
@@ -132,13 +132,13 @@ class Crawls:
         ):
             for number, line in numbered:
                 loading.add(f"line {number}", line)
-                if reached is not None and number % crawl_reports.STEP == 0:
+                if reached is not None and number % crawl_changes.STEP == 0:
                     reached(number)
             return loading.finish()
 
     def age(self, period: timedelta) -> None:
         """Move every time of the graph's crawl back, as if that much had passed."""
-        self._transactions.of_crawl(crawl_reports.age, period)
+        self._transactions.of_crawl(crawl_changes.age, period)
 
     def list(
         self, *, spider: str | None = None, older_than: timedelta | None = None

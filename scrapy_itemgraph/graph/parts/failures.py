@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import crawl_reports, failure_groups
+from scrapy_itemgraph.store.admin import crawl_changes, failure_groups
 from scrapy_itemgraph.store.registry import code_changes, crawls
 from scrapy_itemgraph.store.worklist import refresh
 
@@ -57,7 +57,7 @@ class Failures:
                 failure=failure,
                 group=group,
                 last=last,
-                limit=crawl_reports.STEP,
+                limit=crawl_changes.STEP,
             )
             pairs = sorted({(row.item_id, row.task_id) for row in found})
             locked = stored_items.lock_items(connection, [item for item, _ in pairs])
@@ -123,7 +123,7 @@ class Failures:
                 task=task,
                 failure=failure,
                 group=group,
-                limit=crawl_reports.STEP,
+                limit=crawl_changes.STEP,
             )
 
         def unhandle(connection: Connection, crawl_id: int) -> int:

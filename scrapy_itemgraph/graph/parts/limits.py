@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store.admin import limits_report
+from scrapy_itemgraph.store.admin import limit_reports
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ class Limits:
 
     def block(
         self, slot: str, *, until: datetime | None = None, for_: timedelta | None = None
-    ) -> limits_report.Changed:
+    ) -> limit_reports.Changed:
         """Let nothing start in a slot until a moment, or for a period from now.
 
         Raises:
@@ -32,28 +32,28 @@ class Limits:
 
         """
         return self._transactions.call(
-            lambda c: limits_report.block(c, slot, until=until, for_=for_)
+            lambda c: limit_reports.block(c, slot, until=until, for_=for_)
         )
 
-    def unblock(self, slot: str) -> limits_report.Changed:
+    def unblock(self, slot: str) -> limit_reports.Changed:
         """End a slot's block, be it a person's or one that the site asked for.
 
         Raises:
             NotFoundError: when no work has ever named the slot.
 
         """
-        return self._transactions.call(lambda c: limits_report.unblock(c, slot))
+        return self._transactions.call(lambda c: limit_reports.unblock(c, slot))
 
-    def set_delay(self, slot: str, seconds: float | None) -> limits_report.Changed:
+    def set_delay(self, slot: str, seconds: float | None) -> limit_reports.Changed:
         """Set the least seconds between two starts in a slot; None takes that back.
 
         Raises:
             OperationError: when it is not above 0, or more than a day.
 
         """
-        return self._transactions.call(lambda c: limits_report.set_delay(c, slot, seconds))
+        return self._transactions.call(lambda c: limit_reports.set_delay(c, slot, seconds))
 
-    def set_rate(self, name: str, rate: RateLimit | str | None) -> limits_report.Changed:
+    def set_rate(self, name: str, rate: RateLimit | str | None) -> limit_reports.Changed:
         """Set the rate and concurrency of a limit, in place of what the code says; None: again so.
 
         Raises:
@@ -61,17 +61,17 @@ class Limits:
             OperationError: when it is no rate.
 
         """
-        return self._transactions.call(lambda c: limits_report.set_limit(c, name, rate))
+        return self._transactions.call(lambda c: limit_reports.set_limit(c, name, rate))
 
-    def list(self, *, of_crawl: bool = False, limit: int = 100) -> list[limits_report.LimitState]:
+    def list(self, *, of_crawl: bool = False, limit: int = 100) -> list[limit_reports.LimitState]:
         """Return the limits with names, then slots, those with the most work first.
 
         With `of_crawl` only those that this crawl's work keeps to; `limit` is of the slots.
         """
 
-        def listed(connection: Connection, crawl_id: int | None) -> list[limits_report.LimitState]:
+        def listed(connection: Connection, crawl_id: int | None) -> list[limit_reports.LimitState]:
             engines.hot_path(connection)
-            return limits_report.listed(connection, crawl_id=crawl_id, limit=limit)
+            return limit_reports.listed(connection, crawl_id=crawl_id, limit=limit)
 
         if of_crawl:
             return self._transactions.of_crawl(listed)

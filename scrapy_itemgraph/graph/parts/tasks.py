@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.store.admin import crawl_reports, status
+from scrapy_itemgraph.store.admin import crawl_changes, status
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Tasks:
 
         Returns how many changed; work that follows from it is made by the next run.
         """
-        return self._transactions.of_task(task, crawl_reports.recompute_ttl)
+        return self._transactions.of_task(task, crawl_changes.recompute_ttl)
 
     def list(self) -> list[status.TaskState]:
         """Return every task with what is done, waiting and failed of it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store.admin import crawl_reports
+from scrapy_itemgraph.store.admin import crawl_changes
 from scrapy_itemgraph.store.items import item_ids
 from scrapy_itemgraph.store.registry.crawls import own_crawl
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
@@ -74,11 +74,11 @@ def delete_some(connection: Connection, crawl_id: int) -> int:
 
     """
     own_crawl(connection, crawl_id)
-    crawl_reports.refuse_workers(connection, crawl_id)
-    items = item_ids(connection, crawl_id, after=0, limit=crawl_reports.RESTART_STEP)
+    crawl_changes.refuse_workers(connection, crawl_id)
+    items = item_ids(connection, crawl_id, after=0, limit=crawl_changes.RESTART_STEP)
     if items:
-        crawl_reports.delete_items(connection, items)
+        crawl_changes.delete_items(connection, items)
         return len(items)
-    crawl_reports.restart(connection, crawl_id)
+    crawl_changes.restart(connection, crawl_id)
     connection.execute(DELETE, {"crawl": crawl_id})
     return 0

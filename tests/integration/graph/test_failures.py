@@ -12,7 +12,7 @@ from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.store import failures
-from scrapy_itemgraph.store.admin import counting, crawl_reports
+from scrapy_itemgraph.store.admin import counting, crawl_changes
 
 pytestmark = pytest.mark.server
 
@@ -168,7 +168,7 @@ def test_a_good_result_that_a_merge_brought_since_is_not_held(graph, engine):
 @pytest.mark.parametrize("is_of_group", [True, False])
 def test_what_fails_while_failures_are_handled_is_left(graph, monkeypatch, is_of_group):
     """A page that fails again while a step after the first one runs is not handled unseen."""
-    monkeypatch.setattr(crawl_reports, "STEP", 1)
+    monkeypatch.setattr(crawl_changes, "STEP", 1)
     group = graph.failures.groups()[-1].group if is_of_group else None
     opened, steps = failures.opened, []
 

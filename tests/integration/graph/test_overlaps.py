@@ -20,7 +20,7 @@ from scrapy_itemgraph import (
 )
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import attempts
-from scrapy_itemgraph.store.admin import crawl_reports
+from scrapy_itemgraph.store.admin import crawl_changes
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.worklist import claims
 
@@ -85,7 +85,7 @@ def test_ageing_a_crawl_keeps_the_expiry_of_what_is_claimed(engine, crawl):
     (claim,) = crawl.claimed(crawl.worker())
     crawl.seed(Expire(id="A"))
     with engine.begin() as connection:
-        crawl_reports.age(connection, crawl.id, timedelta(days=1))
+        crawl_changes.age(connection, crawl.id, timedelta(days=1))
 
     with engine.begin() as connection:
         crawl.apply(connection, races.ended(claim))

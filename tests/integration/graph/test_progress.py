@@ -21,7 +21,7 @@ from scrapy_itemgraph.commands import streams
 from scrapy_itemgraph.model.operations import DeleteItem
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
-from scrapy_itemgraph.store.admin import crawl_reports, status
+from scrapy_itemgraph.store.admin import crawl_changes, status
 from scrapy_itemgraph.store.registry import sweeps
 from scrapy_itemgraph.tools import progress
 
@@ -257,7 +257,7 @@ def test_lines_are_on_standard_error_alone(scrapy, monkeypatch, tmp_path):
 
 def test_a_restart_says_how_far_it_is_and_deletes_all(engine, database, monkeypatch):
     """Rows go with their items, some at a time, in one transaction that `status` can see."""
-    monkeypatch.setattr(crawl_reports, "RESTART_STEP", 2)
+    monkeypatch.setattr(crawl_changes, "RESTART_STEP", 2)
     with engine.begin() as connection:
         crawl = Crawl.of(connection)
         kept = Crawl(connection, "films")

@@ -14,7 +14,7 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import engine_work
-from scrapy_itemgraph.store.admin import crawl_reports, outstanding
+from scrapy_itemgraph.store.admin import crawl_changes, outstanding
 from scrapy_itemgraph.store.registry import sweeps
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims, timers
@@ -232,7 +232,7 @@ def test_a_ttl_changed_in_code_is_for_new_results_until_it_is_recomputed(crawl):
     crawl.register(parse={"tags": ["page"], "ttl": "1h"})
     before = crawl.result("A").expires_at
 
-    changed = crawl_reports.recompute_ttl(crawl.connection, crawl.id, crawl.task_id("parse"))
+    changed = crawl_changes.recompute_ttl(crawl.connection, crawl.id, crawl.task_id("parse"))
     crawl.sweep()
     crawl.age(hours=2)
 
@@ -255,7 +255,7 @@ def test_a_ttl_that_is_over_leaves_stale_work_in_its_place(connection, by):
 
     if by == "the task":
         crawl.register(parse={"tags": ["page"], "ttl": "1h"})
-        crawl_reports.recompute_ttl(connection, crawl.id, crawl.task_id("parse"))
+        crawl_changes.recompute_ttl(connection, crawl.id, crawl.task_id("parse"))
         crawl.sweep()
     else:
         crawl.do(SetTTL("1h", id="A", task="parse"))
