@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from scrapy_itemgraph.commands.command import Call
-    from scrapy_itemgraph.store.admin.limit_reports import Changed, LimitState
+    from scrapy_itemgraph.store.admin.limit_changes import Changed
+    from scrapy_itemgraph.store.admin.limit_reports import LimitState
 
 SLOT = Argument("slot", help="a slot's name, a host as a rule, or a page's URL")
 _MINUTE = 60.0

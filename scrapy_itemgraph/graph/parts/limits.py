@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store.admin import limit_reports
+from scrapy_itemgraph.store.admin import limit_changes, limit_reports
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ class Limits:
 
     def block(
         self, slot: str, *, until: datetime | None = None, for_: timedelta | None = None
-    ) -> limit_reports.Changed:
+    ) -> limit_changes.Changed:
         """Let nothing start in a slot until a moment, or for a period from now.
 
         Raises:
@@ -32,28 +32,28 @@ class Limits:
 
         """
         return self._transactions.call(
-            lambda c: limit_reports.block(c, slot, until=until, for_=for_)
+            lambda c: limit_changes.block(c, slot, until=until, for_=for_)
         )
 
-    def unblock(self, slot: str) -> limit_reports.Changed:
+    def unblock(self, slot: str) -> limit_changes.Changed:
         """End a slot's block, be it a person's or one that the site asked for.
 
         Raises:
             NotFoundError: when no work has ever named the slot.
 
         """
-        return self._transactions.call(lambda c: limit_reports.unblock(c, slot))
+        return self._transactions.call(lambda c: limit_changes.unblock(c, slot))
 
-    def set_delay(self, slot: str, seconds: float | None) -> limit_reports.Changed:
+    def set_delay(self, slot: str, seconds: float | None) -> limit_changes.Changed:
         """Set the least seconds between two starts in a slot; None takes that back.
 
         Raises:
             OperationError: when it is not above 0, or more than a day.
 
         """
-        return self._transactions.call(lambda c: limit_reports.set_delay(c, slot, seconds))
+        return self._transactions.call(lambda c: limit_changes.set_delay(c, slot, seconds))
 
-    def set_rate(self, name: str, rate: RateLimit | str | None) -> limit_reports.Changed:
+    def set_rate(self, name: str, rate: RateLimit | str | None) -> limit_changes.Changed:
         """Set the rate and concurrency of a limit, in place of what the code says; None: again so.
 
         Raises:
@@ -61,7 +61,7 @@ class Limits:
             OperationError: when it is no rate.
 
         """
-        return self._transactions.call(lambda c: limit_reports.set_limit(c, name, rate))
+        return self._transactions.call(lambda c: limit_changes.set_limit(c, name, rate))
 
     def list(self, *, of_crawl: bool = False, limit: int = 100) -> list[limit_reports.LimitState]:
         """Return the limits with names, then slots, those with the most work first.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store.admin.limit_reports import limit_name
+from scrapy_itemgraph.store.admin.limit_names import limit_name
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 

@@ -13,7 +13,7 @@ from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.limits import LOOKAHEAD
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.store.admin import counting, task_counts
-from scrapy_itemgraph.store.admin.limit_reports import limit_name
+from scrapy_itemgraph.store.admin.limit_names import limit_name
 from scrapy_itemgraph.store.admin.status import STATE
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.limits.allocation import STORED_TERMS, StoredTerms

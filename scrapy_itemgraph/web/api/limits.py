@@ -16,7 +16,7 @@ from scrapy_itemgraph.web.graphs import AllGraphs, CrawlGraph
 from scrapy_itemgraph.web.parameters import Limit
 
 if TYPE_CHECKING:
-    from scrapy_itemgraph.store.admin.limit_reports import Changed
+    from scrapy_itemgraph.store.admin.limit_changes import Changed
 
 router = APIRouter()
 of_crawl = APIRouter()

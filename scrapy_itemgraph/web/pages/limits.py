@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.store.admin.activity import LimitMinute
-    from scrapy_itemgraph.store.admin.limit_reports import Changed, LimitState
+    from scrapy_itemgraph.store.admin.limit_changes import Changed
+    from scrapy_itemgraph.store.admin.limit_reports import LimitState
 
 router = APIRouter(route_class=PageRoute)
 

@@ -18,7 +18,7 @@ from scrapy.settings import Settings
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.limits import Terms
-from scrapy_itemgraph.store.admin import counting, limit_reports
+from scrapy_itemgraph.store.admin import counting, limit_changes
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_slots(scrapy, crawl):
     crawl.work("A")
     hold(crawl)
     declare(crawl, a_limit(gap=0.1, concurrency=2))
-    limit_reports.block(crawl.connection, SLOT, until=datetime(2100, 1, 1, tzinfo=UTC))
-    limit_reports.set_delay(crawl.connection, SLOT, 90)
+    limit_changes.block(crawl.connection, SLOT, until=datetime(2100, 1, 1, tzinfo=UTC))
+    limit_changes.set_delay(crawl.connection, SLOT, 90)
 
     human, document = scrapy("slots"), scrapy("slots", "--json").document
 

@@ -12,7 +12,7 @@ from scrapy_itemgraph.model import limits
 from scrapy_itemgraph.model.limits import SlotFeedback, Terms, Use
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.admin import explain, limit_reports, status
+from scrapy_itemgraph.store.admin import explain, limit_changes, limit_reports, status
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.registry import runs, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
@@ -111,7 +111,7 @@ def test_a_limit_that_nothing_declares_any_more_is_not_listed(connection):
     declare(crawl, a_limit(limits.GROUP, "par*", 1.0))
 
     assert shown(connection, "task:shop/parse") is None
-    limit_reports.set_limit(connection, "task:shop/parse", "1/s")
+    limit_changes.set_limit(connection, "task:shop/parse", "1/s")
     assert shown(connection, "task:shop/parse").set_gap == 1.0
 
 
@@ -122,7 +122,7 @@ def test_a_slot_that_reads_like_another_limit_has_a_prefix(connection):
         crawl.work(name, data={"url": "http://a.example/", "download_slot": name})
 
     names = [one.name for one in limit_reports.listed(connection)]
-    changed = limit_reports.set_delay(connection, "slot:global", 2)
+    changed = limit_changes.set_delay(connection, "slot:global", 2)
 
     assert names == ["slot:global", "slot:task:shop/parse"]
     assert not changed.is_new
@@ -147,7 +147,7 @@ def test_a_run_leaves_what_a_person_blocked(connection):
     assert remaining(crawl).claimable
     assert remaining(crawl).next_retry is not None
 
-    limit_reports.block(connection, SLOT, for_=HOUR)
+    limit_changes.block(connection, SLOT, for_=HOUR)
 
     assert remaining(crawl).is_over
 
@@ -179,7 +179,7 @@ def test_a_summary_counts_blocked_work_apart(connection):
         sa.text("UPDATE work SET deaths = 2 WHERE item_id = :item"), {"item": crawl.item_id("B")}
     )
     crawl.connection.execute(sa.text("UPDATE tasks SET is_enabled = false WHERE name = 'price'"))
-    limit_reports.block(connection, SLOT, for_=HOUR)
+    limit_changes.block(connection, SLOT, for_=HOUR)
 
     summary = status.summary(connection, crawl.id)
 
@@ -189,7 +189,7 @@ def test_a_summary_counts_blocked_work_apart(connection):
         "2 of blocked slots (scrapy itemgraph unblock SLOT)"
     )
 
-    limit_reports.block(connection, "b.example", for_=HOUR)
+    limit_changes.block(connection, "b.example", for_=HOUR)
 
     assert status.summary(connection, crawl.id).waiting == 0
 
@@ -201,7 +201,7 @@ def test_a_blocked_slot_is_explained(connection):
     """Blocked work says until when, by whom, and what would end it."""
     crawl = Crawl.of(connection)
     crawl.work("A")
-    limit_reports.block(connection, SLOT, until=datetime(2100, 1, 1, tzinfo=UTC))
+    limit_changes.block(connection, SLOT, until=datetime(2100, 1, 1, tzinfo=UTC))
 
     blocked = why(crawl)
     connection.execute(sa.text("UPDATE limits SET blocked_by = '429'"))

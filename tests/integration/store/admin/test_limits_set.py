@@ -14,7 +14,7 @@ from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import limits
 from scrapy_itemgraph.model.limits import SlotFeedback, Terms, Use
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.admin import limit_reports
+from scrapy_itemgraph.store.admin import limit_changes, limit_reports
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist.admission import Admission
@@ -60,19 +60,19 @@ def test_a_block_by_a_person(connection):
     crawl = Crawl.of(connection)
     crawl.work("A")
 
-    changed = limit_reports.block(connection, SLOT, for_=HOUR)
+    changed = limit_changes.block(connection, SLOT, for_=HOUR)
 
     left = changed.limit.blocked_until - connection.scalar(engine.NOW)
     assert HOUR - timedelta(minutes=1) < left <= HOUR
     assert changed.limit.blocked_by == "person"
     assert claim(crawl) == []
 
-    ended = limit_reports.unblock(connection, SLOT)
+    ended = limit_changes.unblock(connection, SLOT)
 
     assert ended.is_changed
     assert ended.limit.blocked_until is None
     assert claim(crawl) == ["A"]
-    assert not limit_reports.unblock(connection, SLOT).is_changed
+    assert not limit_changes.unblock(connection, SLOT).is_changed
 
 
 def test_an_unblock_reopens_a_queue_beside_holders(connection):
@@ -80,11 +80,11 @@ def test_an_unblock_reopens_a_queue_beside_holders(connection):
     crawl = Crawl.of(connection)
     crawl.work("A")
     hold(crawl, terms=SCRAPY_TERMS)
-    limit_reports.block(connection, SLOT, for_=HOUR)
+    limit_changes.block(connection, SLOT, for_=HOUR)
     other = crawl.new_worker()
     assert claim(crawl, worker=other) == []
 
-    limit_reports.unblock(connection, SLOT)
+    limit_changes.unblock(connection, SLOT)
 
     assert claim(crawl, worker=other) == ["A"]
 
@@ -94,11 +94,11 @@ def test_a_lower_delay_reopens_a_queue(connection):
     crawl = Crawl.of(connection)
     crawl.work("A")
     used(crawl)
-    limit_reports.set_delay(connection, SLOT, 86_400)
+    limit_changes.set_delay(connection, SLOT, 86_400)
     assert claim(crawl) == []
     assert limit_reports.listed(connection)[0].gap == 86_400
 
-    limit_reports.set_delay(connection, SLOT, None)
+    limit_changes.set_delay(connection, SLOT, None)
 
     assert claim(crawl) == ["A"]
 
@@ -110,8 +110,8 @@ def test_a_change_leaves_a_queue_with_its_holder(connection):
     hold(crawl)
     crawl.connection.execute(sa.text("UPDATE queues SET holder = :w"), {"w": crawl.worker})
 
-    limit_reports.block(connection, SLOT, for_=HOUR)
-    limit_reports.unblock(connection, SLOT)
+    limit_changes.block(connection, SLOT, for_=HOUR)
+    limit_changes.unblock(connection, SLOT)
 
     assert [row.holder for row in crawl.rows("SELECT holder FROM queues")] == [crawl.worker]
 
@@ -120,15 +120,15 @@ def test_a_block_replaces_a_persons_and_is_no_shorter_than_the_sites(connection)
     """A person may shorten a person's block, and what a site asked for only by unblocking."""
     crawl = Crawl.of(connection)
     crawl.work("A")
-    limit_reports.block(connection, SLOT, for_=HOUR)
-    shorter = limit_reports.block(connection, SLOT, for_=timedelta(minutes=1)).limit.blocked_until
+    limit_changes.block(connection, SLOT, for_=HOUR)
+    shorter = limit_changes.block(connection, SLOT, for_=timedelta(minutes=1)).limit.blocked_until
     assert shorter < connection.scalar(engine.NOW) + timedelta(minutes=2)
 
-    limit_reports.unblock(connection, SLOT)
+    limit_changes.unblock(connection, SLOT)
     answer = SlotFeedback(slot=SLOT, blocked_for=3600.0, blocked_by="429")
     holdings.save_feedback(connection, crawl.worker, [answer])
     assert shown(connection).blocked_by == "429"
-    longer = limit_reports.block(connection, SLOT, for_=timedelta(minutes=1)).limit
+    longer = limit_changes.block(connection, SLOT, for_=timedelta(minutes=1)).limit
 
     assert longer.blocked_by == "person"
     assert longer.blocked_until > connection.scalar(engine.NOW) + timedelta(minutes=50)
@@ -139,7 +139,7 @@ def test_an_unblock_beside_a_claim_that_is_being_refused(crawl, pair, refused_fi
     """A queue that is put off while its slot is unblocked does not stay so."""
     claimer, person = pair
     crawl.work("A")
-    limit_reports.block(crawl.connection, SLOT, for_=HOUR)
+    limit_changes.block(crawl.connection, SLOT, for_=HOUR)
     crawl.connection.commit()
 
     def refused(connection):
@@ -147,13 +147,13 @@ def test_an_unblock_beside_a_claim_that_is_being_refused(crawl, pair, refused_fi
 
     if refused_first:
         assert claimer.run(refused) == []
-        unblocked = person.start(limit_reports.unblock, SLOT)
+        unblocked = person.start(limit_changes.unblock, SLOT)
         person.until_blocked()
         claimer.commit()
         unblocked.result()
         person.commit()
     else:
-        person.run(limit_reports.unblock, SLOT)
+        person.run(limit_changes.unblock, SLOT)
         assert claimer.run(refused) == []
         claimer.commit()
         person.commit()
@@ -170,11 +170,11 @@ def test_a_block_reaches_running_workers(crawl, engine, news):
     news()
 
     for change in (
-        lambda c: limit_reports.block(c, SLOT, for_=HOUR),
-        lambda c: limit_reports.unblock(c, SLOT),
-        lambda c: limit_reports.set_delay(c, SLOT, 2),
-        lambda c: limit_reports.set_delay(c, SLOT, None),
-        lambda c: limit_reports.set_limit(c, SLOT, RateLimit(concurrency=2)),
+        lambda c: limit_changes.block(c, SLOT, for_=HOUR),
+        lambda c: limit_changes.unblock(c, SLOT),
+        lambda c: limit_changes.set_delay(c, SLOT, 2),
+        lambda c: limit_changes.set_delay(c, SLOT, None),
+        lambda c: limit_changes.set_limit(c, SLOT, RateLimit(concurrency=2)),
     ):
         with engine.begin() as connection:
             change(connection)
@@ -182,8 +182,8 @@ def test_a_block_reaches_running_workers(crawl, engine, news):
         assert news() == {f"worker {crawl.worker}", str(crawl.id), str(films.id)}
 
     with engine.begin() as connection:
-        limit_reports.unblock(connection, SLOT)
-        limit_reports.set_delay(connection, SLOT, None)
+        limit_changes.unblock(connection, SLOT)
+        limit_changes.set_delay(connection, SLOT, None)
 
     assert news() == set()
 
@@ -196,7 +196,7 @@ def test_a_set_limit_reaches_the_crawls_that_keep_to_it(crawl, engine, news):
     news()
 
     with engine.begin() as connection:
-        changed = limit_reports.set_limit(connection, "task:shop/parse", "1/s")
+        changed = limit_changes.set_limit(connection, "task:shop/parse", "1/s")
 
     assert changed.limit.gap == 1.0
     assert news() == {str(crawl.id)}
@@ -208,10 +208,10 @@ def test_a_set_delay_does_not_undercut_the_settings(connection):
     crawl.work("A")
     hold(crawl, terms=Terms(gap=2.0))
 
-    assert limit_reports.set_delay(connection, SLOT, 0.5).limit.gap == 2.0
-    assert limit_reports.set_delay(connection, SLOT, 9).limit.gap == 9.0
+    assert limit_changes.set_delay(connection, SLOT, 0.5).limit.gap == 2.0
+    assert limit_changes.set_delay(connection, SLOT, 9).limit.gap == 9.0
     assert hold(crawl, terms=Terms(gap=2.0)).terms.gap == 9.0
-    assert limit_reports.set_delay(connection, SLOT, None).limit.set_gap is None
+    assert limit_changes.set_delay(connection, SLOT, None).limit.set_gap is None
     assert hold(crawl, terms=Terms(gap=2.0)).terms.gap == 2.0
 
 
@@ -223,12 +223,12 @@ def test_the_delay_that_is_meant_is_shown_beside_the_least_gap(connection):
     hold(crawl, terms=Terms(gap=2.0, delay=4.0))
 
     assert (shown(connection).gap, shown(connection).delay) == (2.0, 4.0)
-    slower = limit_reports.set_delay(connection, SLOT, 3).limit
+    slower = limit_changes.set_delay(connection, SLOT, 3).limit
     assert (slower.gap, slower.delay) == (3.0, 4.0)
     hold(crawl, terms=Terms(gap=2.0, delay=4.0))
-    assert limit_reports.set_delay(connection, SLOT, 9).limit.delay == 9.0
+    assert limit_changes.set_delay(connection, SLOT, 9).limit.delay == 9.0
     hold(crawl, terms=Terms(gap=2.0, delay=4.0))
-    limit_reports.set_delay(connection, SLOT, None)
+    limit_changes.set_delay(connection, SLOT, None)
     hold(crawl, terms=Terms(gap=2.0, delay=4.0))
     assert (shown(connection).gap, shown(connection).delay) == (2.0, 4.0)
 
@@ -237,12 +237,12 @@ def test_a_delay_that_was_taken_back_is_kept_no_more(connection):
     """What was kept because it was set is not taken for what the settings say."""
     crawl = Crawl.of(connection)
     crawl.work("A")
-    limit_reports.set_delay(connection, SLOT, 9)
+    limit_changes.set_delay(connection, SLOT, 9)
     hold(crawl, terms=Terms(gap=2.0))
     holdings.release_all(connection, crawl.worker, [])
 
-    assert limit_reports.set_delay(connection, SLOT, 5).limit.gap == 5.0
-    assert limit_reports.set_delay(connection, SLOT, None).limit.gap == 0.0
+    assert limit_changes.set_delay(connection, SLOT, 5).limit.gap == 5.0
+    assert limit_changes.set_delay(connection, SLOT, None).limit.gap == 0.0
 
 
 def test_a_set_delay_wins_over_robots_txt(connection):
@@ -252,8 +252,8 @@ def test_a_set_delay_wins_over_robots_txt(connection):
     holdings.save_feedback(connection, crawl.worker, [SlotFeedback(slot=SLOT, crawl_delay=20.0)])
 
     assert shown(connection).gap == 20.0
-    assert limit_reports.set_delay(connection, SLOT, 5).limit.gap == 5.0
-    assert limit_reports.set_delay(connection, SLOT, None).limit.gap == 20.0
+    assert limit_changes.set_delay(connection, SLOT, 5).limit.gap == 5.0
+    assert limit_changes.set_delay(connection, SLOT, None).limit.gap == 20.0
 
 
 def test_a_set_limit_takes_the_place_of_the_code(connection):
@@ -265,13 +265,13 @@ def test_a_set_limit_takes_the_place_of_the_code(connection):
         use = Use(limit_id=number, terms=Terms(gap=10.0, concurrency=4))
         return holdings.acquire(connection, crawl.worker, [use])[number].terms
 
-    limit_reports.set_limit(connection, "task:shop/parse", "5/s")
+    limit_changes.set_limit(connection, "task:shop/parse", "5/s")
     assert terms() == Terms(gap=0.2, concurrency=4)
-    limit_reports.set_limit(connection, "task:shop/parse", RateLimit(concurrency=9))
+    limit_changes.set_limit(connection, "task:shop/parse", RateLimit(concurrency=9))
     assert terms() == Terms(gap=10.0, concurrency=9)
-    limit_reports.set_limit(connection, "task:shop/parse", RateLimit("5/s", concurrency=1))
+    limit_changes.set_limit(connection, "task:shop/parse", RateLimit("5/s", concurrency=1))
     assert terms() == Terms(gap=0.2, concurrency=1)
-    limit_reports.set_limit(connection, "task:shop/parse", None)
+    limit_changes.set_limit(connection, "task:shop/parse", None)
     assert terms() == Terms(gap=10.0, concurrency=4)
 
 
@@ -282,7 +282,7 @@ def test_a_set_limit_takes_the_place_of_the_code(connection):
 def test_a_delay_that_cannot_be(connection, seconds):
     """A delay is above zero and at most a day."""
     with pytest.raises(OperationError, match=r"at most 86,400 \(a day\)"):
-        limit_reports.set_delay(connection, SLOT, seconds)
+        limit_changes.set_delay(connection, SLOT, seconds)
 
     assert shown(connection) is None
 
@@ -303,7 +303,7 @@ def test_a_delay_that_cannot_be(connection, seconds):
 def test_a_block_that_cannot_be(connection, given, said):
     """A block ends in the future, within a hundred years."""
     with pytest.raises(OperationError, match=said):
-        limit_reports.block(connection, SLOT, **given)
+        limit_changes.block(connection, SLOT, **given)
 
     assert shown(connection) is None
 
@@ -328,9 +328,9 @@ def test_a_name_that_is_no_slot(connection, name, error, said):
     Crawl.of(connection).work("A")
 
     with pytest.raises(error, match=said):
-        limit_reports.unblock(connection, name)
+        limit_changes.unblock(connection, name)
     with pytest.raises(error, match=said):
-        limit_reports.set_delay(connection, name, None)
+        limit_changes.set_delay(connection, name, None)
 
 
 @pytest.mark.parametrize(
@@ -346,14 +346,14 @@ def test_a_limit_that_nothing_declares(connection, name, said):
     declare(Crawl.of(connection), a_limit(), a_limit(limits.GLOBAL, ""))
 
     with pytest.raises(NotFoundError, match=said):
-        limit_reports.set_limit(connection, name, "1/s")
+        limit_changes.set_limit(connection, name, "1/s")
 
 
 @pytest.mark.parametrize("rate", ["fast", "0/s", "-1/s", "1/2d", "1", 5])
 def test_a_rate_that_is_none(connection, rate):
     """What is no rate is refused."""
     with pytest.raises(OperationError, match="such as"):
-        limit_reports.set_limit(connection, SLOT, rate)
+        limit_changes.set_limit(connection, SLOT, rate)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_a_slot_is_known_by_its_host(connection, written):
     """A slot may be named by a page's URL, or a host in other letters or with a port."""
     Crawl.of(connection).work("A")
 
-    changed = limit_reports.block(connection, written, for_=HOUR)
+    changed = limit_changes.block(connection, written, for_=HOUR)
 
     assert (changed.limit.name, changed.is_new) == (SLOT, False)
 
@@ -374,9 +374,9 @@ def test_a_slot_that_no_work_names_yet(connection):
     crawl = Crawl.of(connection)
     crawl.work("A")
 
-    changed = limit_reports.block(connection, "http://B.Example/", for_=HOUR)
-    typo = limit_reports.set_delay(connection, "a.exmple", 2)
-    again = limit_reports.set_delay(connection, "a.exmple", 3)
+    changed = limit_changes.block(connection, "http://B.Example/", for_=HOUR)
+    typo = limit_changes.set_delay(connection, "a.exmple", 2)
+    again = limit_changes.set_delay(connection, "a.exmple", 3)
     crawl.work("B", data={"url": "http://b.example/1"})
 
     assert (changed.limit.name, changed.is_new) == ("b.example", True)

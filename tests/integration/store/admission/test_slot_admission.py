@@ -19,7 +19,7 @@ from scrapy_itemgraph.model.work import ClaimBudget
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.admin import limit_reports
+from scrapy_itemgraph.store.admin import limit_changes
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.worklist import claims
 from scrapy_itemgraph.store.worklist.admission import Admission
@@ -239,7 +239,7 @@ def test_a_block_that_is_lifted_lets_its_slot_be_claimed(crawl, terms):
 
     assert worker.claim() == []
     assert worker.admission.again_in == pytest.approx(60.0, abs=1.0)
-    limit_reports.unblock(crawl.connection, "a.example")
+    limit_changes.unblock(crawl.connection, "a.example")
     assert worker.claim() == ["a.example/0"]
 
 
