@@ -14,7 +14,7 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.postgres import backend_activity, errors, migrate, urls
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -116,7 +116,7 @@ def migrated(
         engines.check_version(connection)
         before = migrate.current(connection)
         if before not in {None, migrate.head()} and not force:
-            _refuse_workers(connection)
+            _refuse_processes(connection)
         migrate.upgrade(connection, reached)
         return Migrated(
             location=urls.location(engine.url, is_embedded=url is None),
@@ -129,26 +129,26 @@ def migrated(
 def ensure_schema(connection: Connection, *, auto: bool, alone_since: datetime | None) -> None:
     """Make sure that the schema is this code's; migrate if `auto`, or if the database is empty.
 
-    `alone_since` is when the embedded server started with nobody else: workers of before are dead.
+    `alone_since` is when the embedded server started with nobody else: older processes are dead.
 
     Raises:
-        OperationError: while a worker of an older version lives.
+        OperationError: while a process of an older version lives.
         SchemaVersionError: it is another one, and stays as it is.
 
     """
     if auto and migrate.is_behind(connection):
         if alone_since is not None:
-            workers.end_leases(connection, alone_since)
-        _refuse_workers(connection)
+            processes.end_leases(connection, alone_since)
+        _refuse_processes(connection)
     migrate.ensure(connection, auto=auto)
     if alone_since is not None:
-        workers.end_leases(connection, alone_since)
+        processes.end_leases(connection, alone_since)
 
 
-def _refuse_workers(connection: Connection) -> None:
-    """Refuse to change the schema that workers of an older version work with."""
-    for one in workers.living(connection):
+def _refuse_processes(connection: Connection) -> None:
+    """Refuse to change the schema that processes of an older version work with."""
+    for one in processes.living(connection):
         raise OperationError(
-            f"worker {one.id} (process {one.process_id} on {one.host}) runs, and its code does not "
-            "work with a newer schema; stop it first, or run `scrapy itemgraph migrate --force`"
+            f"{one.kind} {one.id} (process {one.process_id} on {one.host}) runs, and its code does "
+            "not work with a newer schema; stop it first, or run `scrapy itemgraph migrate --force`"
         )

@@ -29,7 +29,7 @@ from scrapy_itemgraph.connections.loop_watch import LoopWatch
 from scrapy_itemgraph.connections.worker_watchdog import Attempt
 from scrapy_itemgraph.exceptions import ConfigurationError, DatabaseUnavailableError
 from scrapy_itemgraph.postgres import backend_activity, engine, errors, sessions, urls
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import processes
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import happens
 
@@ -50,7 +50,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # what is set for its session concerns nobody else.
 LOCK = """
     SELECT set_config('idle_session_timeout', '0', false),
-        pg_advisory_lock_shared(CAST('workers'::regclass::oid AS int), %d)
+        pg_advisory_lock_shared(CAST('processes'::regclass::oid AS int), %d)
 """
 WAIT_BRIEFLY = "SELECT set_config('lock_timeout', '2s', true)"
 _BEATS_PER_LEASE = 3
@@ -350,9 +350,9 @@ class Heartbeat:
             session = self._connected()
             with self._watched(), session.begin():
                 session.exec_driver_sql(WAIT_BRIEFLY)
-                lives = workers.heartbeat(session, self._worker_id, self._lease)
+                lives = processes.renew(session, self._worker_id, self._lease)
                 if lives and locked:
-                    workers.mark_locked(session, self._worker_id)
+                    processes.mark_locked(session, self._worker_id)
         except sa.exc.DBAPIError as error:
             if locked or not errors.is_passing(error):
                 self._hang_up()

@@ -43,7 +43,7 @@ DROP_CRAWL = text("""
     DELETE FROM crawls c WHERE c.id = :crawl
         AND NOT EXISTS (SELECT FROM tasks t WHERE t.crawl_id = c.id)
         AND NOT EXISTS (SELECT FROM items i WHERE i.crawl_id = c.id)
-        AND NOT EXISTS (SELECT FROM workers w WHERE w.crawl_id = c.id AND w.id <> :worker)
+        AND NOT EXISTS (SELECT FROM processes p WHERE p.crawl_id = c.id AND p.id <> :worker)
 """)
 
 

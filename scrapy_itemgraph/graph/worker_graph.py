@@ -35,6 +35,7 @@ from scrapy_itemgraph.store.registry import (
     code_changes,
     crawl_starts,
     crawls,
+    processes,
     runs,
     sweeps,
     workers,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     )
     from scrapy_itemgraph.postgres.async_engine import AsyncEngine
     from scrapy_itemgraph.settings import Settings
+    from scrapy_itemgraph.store.registry.processes import NewProcess
 
 logger = logs.logger(__name__)
 
@@ -213,7 +215,7 @@ class WorkerGraph(WorkerUpkeep):
         self.limits.learn(registration.limits)
         self.callbacks |= registration.callbacks
 
-    def register_anew(self, connection: Connection) -> workers.NewWorker:
+    def register_anew(self, connection: Connection) -> NewProcess:
         """Register tasks and worker in a database that knows neither; see `worker_recovery`."""
         self._take_registration(self._register_tasks(connection))
         self.run = runs.join(connection, self._crawl_id)
@@ -278,8 +280,8 @@ class WorkerGraph(WorkerUpkeep):
         if not self._heartbeat.has_session:
             startup_report.tell_no_session()
 
-    async def _register_worker(self, *, joins_run: bool = False) -> workers.NewWorker:
-        def register(connection: Connection) -> workers.NewWorker:
+    async def _register_worker(self, *, joins_run: bool = False) -> NewProcess:
+        def register(connection: Connection) -> NewProcess:
             if joins_run:
                 self.run = runs.join(connection, self._crawl_id)
             return self._register_process(connection)
@@ -291,7 +293,7 @@ class WorkerGraph(WorkerUpkeep):
     async def _register_in_place_of(self, given_up: int) -> None:
         """Register a new worker, unless recovery does so first."""
 
-        def register(connection: Connection) -> workers.NewWorker | None:
+        def register(connection: Connection) -> NewProcess | None:
             if self.worker_id != given_up:
                 return None
             return self._register_process(connection)
@@ -300,7 +302,7 @@ class WorkerGraph(WorkerUpkeep):
         if worker is not None:
             self.take_worker(worker)
 
-    def _register_process(self, connection: Connection) -> workers.NewWorker:
+    def _register_process(self, connection: Connection) -> NewProcess:
         worker = workers.register(
             connection,
             self._crawl_id,
@@ -315,7 +317,7 @@ class WorkerGraph(WorkerUpkeep):
         code_changes.go_on_leaving(connection, self._crawl_id, worker.id, self._left)
         return worker
 
-    def take_worker(self, worker: workers.NewWorker) -> None:
+    def take_worker(self, worker: NewProcess) -> None:
         """Go on as a worker that is committed; of those taken the last has its lease renewed."""
         self.registered_at = worker.started_at
         self.worker_id = self._commits.worker_id = worker.id
@@ -532,7 +534,7 @@ class WorkerGraph(WorkerUpkeep):
             await asyncio.to_thread(self._server.close)
 
     async def _renew_lease(self) -> bool:
-        return await self._transactions.once(workers.heartbeat, self.worker_id, self.settings.lease)
+        return await self._transactions.once(processes.renew, self.worker_id, self.settings.lease)
 
     async def _replace_worker(self, given_up: int) -> int:
         """Register anew who was given up for dead under a number; return its number now."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.graph.commits import Commits
-    from scrapy_itemgraph.store.registry.workers import NewWorker
+    from scrapy_itemgraph.store.registry.processes import NewProcess
 
 logger = logs.logger(__name__)
 
@@ -52,10 +52,10 @@ class Registered(Protocol):
     is_start_told: bool
     registered_at: datetime
 
-    def register_anew(self, connection: Connection) -> NewWorker:
+    def register_anew(self, connection: Connection) -> NewProcess:
         """Register tasks and worker in a database that knows neither."""
 
-    def take_worker(self, worker: NewWorker) -> None:
+    def take_worker(self, worker: NewProcess) -> None:
         """Go on as a worker that was registered, once that is committed."""
 
     def register_missing(self, connection: Connection) -> None:

@@ -24,7 +24,7 @@ LOCK_LOGIN = text("SELECT generation FROM logins WHERE crawl_id = :crawl FOR NO 
 BEGIN_LOGIN = text(f"""
     UPDATE logins l SET worker_id = :worker
     WHERE l.crawl_id = :crawl AND (l.worker_id IS NULL OR l.worker_id = :worker OR NOT EXISTS (
-        SELECT FROM workers w WHERE w.id = l.worker_id AND NOT {IS_DEAD}))
+        SELECT FROM processes p WHERE p.id = l.worker_id AND NOT {IS_DEAD}))
 """)  # noqa: S608 - our own condition
 
 END_LOGIN = text("""

@@ -104,16 +104,17 @@ RULES = (
     # What a worker that is gone had of limits that nobody has asked for since.
     Rule(
         "holdings",
-        f"""LEFT JOIN workers w ON w.id = x.worker_id
-            WHERE w.id IS NULL OR w.stopped_at < {A_DAY_AGO}""",
+        f"""LEFT JOIN processes p ON p.id = x.worker_id
+            WHERE p.id IS NULL OR p.stopped_at < {A_DAY_AGO}""",
     ),
-    # Not those of a run that is not over: a start looks at them. Nobody is given their numbers
-    # again.
+    # Not the workers of a run that is not over: a start looks at them. Nobody is given their
+    # numbers again.
     Rule(
-        "workers",
-        f"""JOIN crawls c ON c.id = x.crawl_id
+        "processes",
+        f"""LEFT JOIN crawls c ON c.id = x.crawl_id
             WHERE x.stopped_at < {A_MONTH_AGO}
-                AND (c.run_finished_at IS NOT NULL OR x.started_at < c.run_started_at)
+                AND (c.id IS NULL OR c.run_finished_at IS NOT NULL
+                    OR x.started_at < c.run_started_at)
                 AND NOT EXISTS (SELECT FROM holdings h WHERE h.worker_id = x.id)
                 AND NOT EXISTS (SELECT FROM work k WHERE k.worker_id = x.id AND k.token IS NOT NULL)
                 AND NOT EXISTS (SELECT FROM logins l WHERE l.worker_id = x.id)

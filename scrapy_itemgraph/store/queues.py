@@ -35,7 +35,7 @@ UNHELD = text("""
     CROSS JOIN LATERAL (
         SELECT * FROM queues WHERE queues.slot_id = slot.id OFFSET 0) AS q
     WHERE q.holder IS NULL
-        AND q.crawl_id = (SELECT w.crawl_id FROM workers w WHERE w.id = :worker)
+        AND q.crawl_id = (SELECT p.crawl_id FROM processes p WHERE p.id = :worker)
 """)
 
 # All crawls' queues of slots.

@@ -1,4 +1,4 @@
-"""Conditions in SQL: when a worker is dead, work ready, a task stopped, a result fresh or due.
+"""Conditions in SQL: when a process is dead, work ready, a task stopped, a result fresh or due.
 
 Statements that ask include them, so that there is one answer everywhere.
 """
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 # Whether a worker may claim work and have limits: nobody who was given up for dead or has stopped,
 # for nobody would take it over. Whoever buries it waits for us, or we for them.
 LIVES = text("""
-    SELECT w.id FROM workers w WHERE w.id = :worker AND w.stopped_at IS NULL FOR SHARE
+    SELECT p.id FROM processes p WHERE p.id = :worker AND p.stopped_at IS NULL FOR SHARE
 """)
 
-# Whether nobody holds the lock of a worker `w`; whoever holds it has it shared. Who asks is in a
-# transaction, for a lock that is free is taken to see it.
-LOCK_IS_FREE = "pg_try_advisory_xact_lock(CAST('workers'::regclass::oid AS int), w.id)"
+# Whether nobody holds the lock of a process `p`. Its holder shares it; to see whether the lock is
+# free, this takes it alone until the end of the transaction.
+LOCK_IS_FREE = "pg_try_advisory_xact_lock(CAST('processes'::regclass::oid AS int), p.id)"
 
 # When the server began without anybody's lock: when it started; or, if it was a standby that has
 # been promoted, after the last transaction of the server that had the locks.
 LOCKLESS_AT = "greatest(pg_postmaster_start_time(), pg_last_xact_replay_timestamp())"
 
-# Whether a worker `w` is dead. A free lock counts only if it was taken at all, and of this server.
-_IS_DEAD = """(w.stopped_at IS NOT NULL OR w.lease_until < {now}
-            OR (coalesce(w.locked_at > {lockless_at}, false) AND {lock_is_free}))"""
+# Whether a process `p` is dead, of whatever kind it is. A free lock counts only if the process took
+# it on this server, since the server started.
+_IS_DEAD = """(p.stopped_at IS NOT NULL OR p.lease_until < {now}
+            OR (coalesce(p.locked_at > {lockless_at}, false) AND {lock_is_free}))"""
 IS_DEAD = _IS_DEAD.format(
     now="clock_timestamp()", lockless_at=LOCKLESS_AT, lock_is_free=LOCK_IS_FREE
 )

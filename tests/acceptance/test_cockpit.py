@@ -418,7 +418,7 @@ def test_a_worker_that_died_stands_out(page, shop) -> None:
     engine = engines.sync_engine(shop)
     with engine.begin() as connection:
         connection.exec_driver_sql(
-            "UPDATE workers SET stopped_at = NULL, reason = NULL, "
+            "UPDATE processes SET stopped_at = NULL, reason = NULL, "
             "lease_until = now() - interval '1 hour', locked_at = NULL"
         )
     engine.dispose()

@@ -137,15 +137,15 @@ def test_a_callback_that_blocks_the_loop_for_longer_than_the_lease_is_no_death(p
     process = blocked(project, other, "ITEMGRAPH_LEASE = 3")
     helper = other.start("crawl", "s")
     other.wait_for("Spider opened")
-    ((lease,),) = project.rows("SELECT lease_until FROM workers ORDER BY id LIMIT 1")
-    twice = f"SELECT lease_until > '{lease}'::timestamptz + interval '6 s' FROM workers"
+    ((lease,),) = project.rows("SELECT lease_until FROM processes ORDER BY id LIMIT 1")
+    twice = f"SELECT lease_until > '{lease}'::timestamptz + interval '6 s' FROM processes"
     until(lambda: project.rows(f"{twice} ORDER BY id LIMIT 1") == [(True,)])
     (project.directory / "end").touch()
     run, ran = project.finish(process), other.finish(helper)
 
     assert (ran.stats["reason"], run.stats["reason"]) == ("finished", "finished"), run.log
     assert set(map(tuple, project.outcomes().values())) == {("ok",)}
-    assert sorted(project.rows("SELECT reason FROM workers")) == [("finished",)] * 2
+    assert sorted(project.rows("SELECT reason FROM processes")) == [("finished",)] * 2
     assert "itemgraph/lease_lost" not in run.stats
 
 

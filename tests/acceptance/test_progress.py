@@ -53,7 +53,7 @@ def test_a_run_deletes_what_nobody_needs(project):
     with engine.begin() as connection:
         old = "SELECT gen_random_uuid(), now() - interval '2 days' FROM generate_series(1, 2500)"
         connection.exec_driver_sql(f"INSERT INTO commit_tokens (token, committed_at) {old}")
-        connection.exec_driver_sql("UPDATE workers SET stopped_at = now() - interval '31 days'")
+        connection.exec_driver_sql("UPDATE processes SET stopped_at = now() - interval '31 days'")
     engine.dispose()
 
     old = "SELECT count(*) FROM commit_tokens WHERE committed_at < now() - interval '1 day'"

@@ -18,7 +18,7 @@ from projects import Project, kill, until
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 
 WORKER_LOCKS = (
-    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 'workers'::regclass "
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 'processes'::regclass "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
 

@@ -191,7 +191,7 @@ def commits(project: Project) -> Counter[tuple[str, str]]:
 
 def reasons(project: Project) -> dict[str, str]:
     """Return why the worker of each job stopped."""
-    return dict(project.rows("SELECT job, reason FROM workers"))
+    return dict(project.rows("SELECT job, reason FROM workers JOIN processes USING (id)"))
 
 
 @pytest.mark.slow

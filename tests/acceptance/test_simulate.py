@@ -252,8 +252,8 @@ def test_a_simulation_keeps_to_limits(project, site):
 
     held = project.rows(
         "SELECT l.name, (SELECT count(*) FROM work) FROM holdings h "
-        "JOIN limits l ON l.id = h.limit_id JOIN workers w ON w.id = h.worker_id "
-        "WHERE w.stopped_at IS NULL"
+        "JOIN limits l ON l.id = h.limit_id JOIN processes p ON p.id = h.worker_id "
+        "WHERE p.stopped_at IS NULL"
     )
     site.may_answer.set()
     run = project.finish(process)

@@ -86,7 +86,7 @@ def test_a_standby_that_is_promoted_goes_on_where_the_primary_was(
         assert {run.code for run in runs} == {0}, "".join(run.log for run in runs)
         with psycopg.connect(standby.url) as connection:
             kept = connection.execute(COMMITTED).fetchall()
-            workers = connection.execute("SELECT reason FROM workers ORDER BY reason").fetchall()
+            workers = connection.execute("SELECT reason FROM processes ORDER BY reason").fetchall()
             outcomes = connection.execute("SELECT DISTINCT outcome FROM attempts").fetchall()
             data = connection.execute("SELECT name, data->>'size' FROM items").fetchall()
         assert not set(seen) - set(kept)
@@ -105,8 +105,11 @@ def make_silent_worker(connection: psycopg.Connection) -> None:
     """Register a worker that holds its lock by this connection, and does nothing."""
     with connection.transaction():
         ((number,),) = connection.execute(
-            "INSERT INTO workers (crawl_id, spider, host, process_id, has_started, locked_at, "
-            "lease_until) VALUES (1, 's', 'far', 1, true, clock_timestamp(), "
-            "now() + interval '1 h') RETURNING id"
+            "INSERT INTO processes (kind, crawl_id, host, process_id, locked_at, lease_until) "
+            "VALUES ('worker', 1, 'far', 1, clock_timestamp(), now() + interval '1 h') "
+            "RETURNING id"
         ).fetchall()
+        connection.execute(
+            "INSERT INTO workers (id, spider, has_started) VALUES (%s, 's', true)", [number]
+        )
         connection.execute(heartbeat.LOCK % number)

@@ -36,7 +36,7 @@ PATIENCE = 180.0
 WATCHES = 30.0
 PROGRESS = "SELECT coalesce(max(id), 0) FROM attempts WHERE outcome = 'ok'"
 COMMITTED = """
-    SELECT count(DISTINCT k.process_id) FROM attempts a JOIN workers k ON k.id = a.worker_id
+    SELECT count(DISTINCT k.process_id) FROM attempts a JOIN processes k ON k.id = a.worker_id
     WHERE a.id > %s AND k.process_id = ANY (%s)
 """
 # What a setting has workers do: write how many seconds each claim and each commit took.
@@ -81,7 +81,7 @@ GRAPH = """
     FROM items i
 """
 HELD_BY = """
-    FROM work w JOIN workers k ON k.id = w.worker_id
+    FROM work w JOIN processes k ON k.id = w.worker_id
     WHERE w.token IS NOT NULL AND k.process_id = ANY (%s)
 """
 HELD = f"SELECT count(*) {HELD_BY}"

@@ -294,6 +294,44 @@ def test_renamed_tables_keep_what_is_in_them(empty_engine):
     assert rows == [('"page"', 7)]
 
 
+def test_workers_of_before_are_processes_and_no_number_is_given_again(empty_engine):
+    """What was known of a worker is in one of two tables; its claims and its engine's work stay."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0023")
+        connection.exec_driver_sql("INSERT INTO crawls (name) VALUES ('books')")
+        connection.exec_driver_sql(
+            "INSERT INTO workers (crawl_id, spider, host, process_id, job, code, memory, "
+            "has_started, locked_at, lease_until, stopped_at, reason, sources) "
+            "SELECT id, 's', 'far', 7, 'job', 'egg', 5, true, now(), now(), stopped.at, "
+            """stopped.reason, '{"t": "1"}' FROM crawls, """
+            "(VALUES (now(), 'finished'), (NULL, NULL), (NULL, NULL)) AS stopped (at, reason)"
+        )
+        connection.exec_driver_sql("DELETE FROM workers WHERE id = 3")
+        connection.exec_driver_sql("INSERT INTO handed VALUES (2, '{1}', '{1}')")
+        migrate.upgrade(connection)
+
+        found = connection.exec_driver_sql(
+            "SELECT id, kind, crawl_id, host, process_id, code, memory, reason, spider, job, "
+            "has_started, sources ->> 't', locked_at FROM processes JOIN workers USING (id)"
+        ).all()
+        ids = connection.exec_driver_sql(
+            "INSERT INTO processes (kind, host, process_id, lease_until) "
+            "VALUES ('server', 'h', 1, now()) RETURNING id"
+        ).scalar_one()
+        connection.exec_driver_sql("DELETE FROM crawls")
+        left = connection.exec_driver_sql(
+            "SELECT p.id, (SELECT count(*) FROM workers), (SELECT count(*) FROM handed) "
+            "FROM processes p"
+        ).all()
+    same = ("worker", 1, "far", 7, "egg", 5)
+    assert found == [
+        (1, *same, "finished", "s", "job", True, "1", None),
+        (2, *same, None, "s", "job", True, "1", None),
+    ]
+    assert ids == 4
+    assert left == [(4, 0, 0)]
+
+
 def odd_rows_of(connection):
     """Fill the tables whose numbers the database checks from 0017 on with odd ones."""
     moments, floats = odd_rows.MOMENTS, odd_rows.FLOATS

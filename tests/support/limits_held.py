@@ -78,7 +78,7 @@ def give_up(connection, worker, number, terms=WHOLE, **use):
 
 def lose_sign_of(connection, worker):
     """End a worker's lease."""
-    ended = "UPDATE workers SET lease_until = now() - interval '1 s' WHERE id = :worker"
+    ended = "UPDATE processes SET lease_until = now() - interval '1 s' WHERE id = :worker"
     connection.execute(sa.text(ended), {"worker": worker})
 
 

@@ -202,7 +202,7 @@ class Crawl:
     def expire_lease(self, worker: int) -> None:
         """Make a worker one that gave no sign of life for too long."""
         self.execute(
-            "UPDATE workers SET lease_until = now() - interval '1 s' WHERE id = :worker",
+            "UPDATE processes SET lease_until = now() - interval '1 s' WHERE id = :worker",
             worker=worker,
         )
 

@@ -176,33 +176,3 @@ sweeps = Table(
     moment("opened_at", now=True),
     Index("sweeps_crawl_id_idx", "crawl_id"),
 )
-
-
-workers = Table(
-    "workers",
-    metadata,
-    Column("id", Integer, Identity(), primary_key=True),
-    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
-    Column("spider", Text, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("process_id", Integer, nullable=False),
-    Column("job", Text, comment="Scrapyd's job id"),
-    moment("started_at", now=True),
-    moment("locked_at"),
-    moment("lease_until", null=False),
-    Column("has_started", Boolean, nullable=False, server_default=text("false")),
-    moment("stopped_at"),
-    Column("reason", Text, comment="why it stopped"),
-    moment("seen_at", now=True),
-    Column("memory", BigInteger, comment="bytes that its process has, when it was seen last"),
-    Column("code", Text, comment="the version of its code: of its egg, or a digest"),
-    Column(
-        "sources",
-        JSON,
-        nullable=False,
-        server_default=text("'{}'"),
-        comment="of its tasks, by name: digests of the code that it runs",
-    ),
-    sayable("started_at", "locked_at", "lease_until", "stopped_at", "seen_at"),
-    Index("workers_living_idx", "crawl_id", postgresql_where=text("stopped_at IS NULL")),
-)

@@ -31,21 +31,22 @@ REQUESTS = text("""
 
 # Workers that have not stopped, and the last of those that have.
 WORKERS = text(f"""
-    SELECT w.id, w.spider, w.host, w.process_id, w.job, w.code, w.memory, w.started_at, w.seen_at,
-        w.lease_until, w.stopped_at, w.reason, w.stopped_at IS NULL AND {IS_DEAD} AS is_dead,
+    SELECT p.id, w.spider, p.host, p.process_id, w.job, p.code, p.memory, p.started_at, p.seen_at,
+        p.lease_until, p.stopped_at, p.reason, p.stopped_at IS NULL AND {IS_DEAD} AS is_dead,
         held.claims, held.oldest_claim,
         ARRAY(SELECT t.name FROM tasks t
-            WHERE t.crawl_id = :crawl AND w.id = ANY (t.left_by) ORDER BY 1) AS leaves
+            WHERE t.crawl_id = :crawl AND p.id = ANY (t.left_by) ORDER BY 1) AS leaves
     FROM (
-        (SELECT x.* FROM workers x WHERE x.crawl_id = :crawl AND x.stopped_at IS NULL
+        (SELECT x.* FROM processes x WHERE x.crawl_id = :crawl AND x.stopped_at IS NULL
             ORDER BY x.id LIMIT :limit)
         UNION ALL
-        (SELECT x.* FROM workers x WHERE x.crawl_id = :crawl AND x.stopped_at IS NOT NULL
-            ORDER BY x.stopped_at DESC LIMIT :stopped)) AS w
+        (SELECT x.* FROM processes x WHERE x.crawl_id = :crawl AND x.stopped_at IS NOT NULL
+            ORDER BY x.stopped_at DESC LIMIT :stopped)) AS p
+    JOIN workers w ON w.id = p.id
     CROSS JOIN LATERAL (
         SELECT count(*) AS claims, min(k.claimed_at) AS oldest_claim FROM work k
-        WHERE k.worker_id = w.id AND k.token IS NOT NULL) AS held
-    ORDER BY w.stopped_at DESC NULLS FIRST, w.id
+        WHERE k.worker_id = p.id AND k.token IS NOT NULL) AS held
+    ORDER BY p.stopped_at DESC NULLS FIRST, p.id
 """)  # noqa: S608 - our own condition
 
 MOST_WORKERS = 1000

@@ -27,9 +27,9 @@ LIST = text(f"""
             CASE WHEN json_typeof(c.given) = 'object' THEN c.given END AS arguments,
             c.run, c.created_at, c.run_started_at, c.run_finished_at,
             greatest(c.created_at, c.run_started_at, c.run_finished_at,
-                (SELECT max(w.seen_at) FROM workers w WHERE w.crawl_id = c.id)) AS used_at,
-            (SELECT count(*) FROM workers w
-                WHERE w.crawl_id = c.id AND w.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers
+                (SELECT max(p.seen_at) FROM processes p WHERE p.crawl_id = c.id)) AS used_at,
+            (SELECT count(*) FROM processes p
+                WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers
         FROM crawls c) AS listed
     WHERE (CAST(:spider AS text) IS NULL OR spider = :spider)
         AND (CAST(:age AS interval) IS NULL OR used_at < clock_timestamp() - CAST(:age AS interval))

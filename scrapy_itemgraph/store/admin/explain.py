@@ -51,13 +51,13 @@ FACTS = text(f"""
             WHERE v.crawl_id = t.crawl_id AND g.item_id = :item
                 AND v.after_item_id < :item) AS awaits_sweep,
         ARRAY(SELECT format('worker %s (process %s on %s)', x.id, x.process_id, x.host)
-            FROM workers x
+            FROM processes x
             WHERE x.id = ANY (t.left_by) AND x.stopped_at IS NULL ORDER BY x.id) AS left_by,
         clock_timestamp() AS now
     FROM tasks t
     LEFT JOIN results r ON r.task_id = t.id AND r.item_id = :item
     LEFT JOIN work w ON w.task_id = t.id AND w.item_id = :item
-    LEFT JOIN workers o ON o.id = w.worker_id
+    LEFT JOIN processes o ON o.id = w.worker_id
     LEFT JOIN queues q ON q.id = w.queue_id
     LEFT JOIN limits s ON s.id = q.slot_id
     LEFT JOIN LATERAL (
@@ -83,7 +83,7 @@ LIMITS = text(f"""
     JOIN limits l ON l.id = ANY (q.slot_id || t.limit_ids || k.limit_ids)
     LEFT JOIN holdings h ON h.limit_id = l.id AND h.units > 0
         AND (h.until IS NULL OR h.until > clock_timestamp())
-    LEFT JOIN workers o ON o.id = h.worker_id
+    LEFT JOIN processes o ON o.id = h.worker_id
     LEFT JOIN crawls c ON c.id = o.crawl_id
     WHERE w.item_id = :item AND w.token IS NULL
     ORDER BY l.kind <> 'slot', l.kind, l.name, h.since, h.worker_id

@@ -72,12 +72,12 @@ NAMED = text(f"""
 
 # Who has limits, and who waits for them; one that has not asked for long is none of these.
 HOLDERS = text("""
-    SELECT h.limit_id, h.worker_id AS worker, c.name AS crawl, w.host, w.process_id, h.units,
+    SELECT h.limit_id, h.worker_id AS worker, c.name AS crawl, p.host, p.process_id, h.units,
         h.since, h.until AS free_at
     FROM unnest(CAST(:limits AS int[])) AS wanted(id)
     JOIN holdings h ON h.limit_id = wanted.id
-    LEFT JOIN workers w ON w.id = h.worker_id
-    LEFT JOIN crawls c ON c.id = w.crawl_id
+    LEFT JOIN processes p ON p.id = h.worker_id
+    LEFT JOIN crawls c ON c.id = p.crawl_id
     WHERE h.units > 0 OR h.asked_at > clock_timestamp() - interval '10 seconds'
     ORDER BY h.since, h.worker_id
 """)

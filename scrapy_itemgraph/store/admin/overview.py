@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 CRAWLS = text(f"""
     SELECT c.id, c.name, c.created_at, c.run_started_at, c.run_finished_at, last.stopped_at,
         last.reason,
-        (SELECT count(*) FROM workers w
-            WHERE w.crawl_id = c.id AND w.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers,
+        (SELECT count(*) FROM processes p
+            WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers,
         lately.done, lately.failed, lately.items
     FROM crawls c
     LEFT JOIN LATERAL (
-        SELECT w.stopped_at, w.reason FROM workers w
-        WHERE w.crawl_id = c.id AND w.stopped_at IS NOT NULL
-        ORDER BY w.stopped_at DESC LIMIT 1) AS last ON true
+        SELECT p.stopped_at, p.reason FROM processes p
+        WHERE p.crawl_id = c.id AND p.stopped_at IS NOT NULL
+        ORDER BY p.stopped_at DESC LIMIT 1) AS last ON true
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(m.done), 0) AS done, coalesce(sum(m.failed), 0) AS failed,
             coalesce(sum(m.items), 0) AS items

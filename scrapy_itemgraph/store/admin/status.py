@@ -56,22 +56,23 @@ RESULTS = text(f"""
 ATTEMPTS = text("""
     SELECT t.name AS task, a.task_version AS version, a.number, a.outcome, a.error,
         coalesce(a.log, '[]') AS log, a.started_at, a.ended_at, a.worker_id AS worker,
-        w.process_id, w.host
+        p.process_id, p.host
     FROM attempts a
     JOIN tasks t ON t.id = a.task_id
-    LEFT JOIN workers w ON w.id = a.worker_id
+    LEFT JOIN processes p ON p.id = a.worker_id
     WHERE a.item_id = :item ORDER BY a.id DESC LIMIT :limit
 """)
 
 CRAWLS = text("SELECT name FROM crawls ORDER BY name")
 WORKERS = text("""
-    SELECT id, spider, host, process_id, job, started_at, lease_until,
-        lease_until < clock_timestamp() AS is_late,
-        (SELECT count(*) FROM work w
-            WHERE w.worker_id = workers.id AND w.token IS NOT NULL) AS claims,
+    SELECT p.id, w.spider, p.host, p.process_id, w.job, p.started_at, p.lease_until,
+        p.lease_until < clock_timestamp() AS is_late,
+        (SELECT count(*) FROM work x
+            WHERE x.worker_id = p.id AND x.token IS NOT NULL) AS claims,
         ARRAY(SELECT t.name FROM tasks t
-            WHERE t.crawl_id = :crawl AND workers.id = ANY (t.left_by) ORDER BY 1) AS leaves
-    FROM workers WHERE crawl_id = :crawl AND stopped_at IS NULL ORDER BY id
+            WHERE t.crawl_id = :crawl AND p.id = ANY (t.left_by) ORDER BY 1) AS leaves
+    FROM processes p JOIN workers w ON w.id = p.id
+    WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL ORDER BY p.id
 """)
 NEXT_DUE = text("""
     SELECT min(first.due_at) FROM tasks t

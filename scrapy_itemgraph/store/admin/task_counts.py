@@ -84,7 +84,7 @@ WORK = {
     ),
     "claimed": _work(
         # By their workers: without statistics nearly all work is thought to be claimed.
-        """SELECT FROM workers o CROSS JOIN LATERAL (
+        """SELECT FROM processes o CROSS JOIN LATERAL (
             SELECT w.task_id FROM work w
             WHERE w.worker_id = o.id AND w.token IS NOT NULL OFFSET 0) AS w
         WHERE o.crawl_id = t.crawl_id AND w.task_id = t.id""",

@@ -41,7 +41,7 @@ _COLUMNS = f"""i.name AS item, {PAGE}, t.name AS task, w.is_stale, w.nice, w.tri
 CLAIMED = text(f"""
     SELECT {_COLUMNS}, w.claimed_at, w.worker_id AS worker, w.item_id, w.task_id
     FROM (
-        SELECT w.* FROM workers o CROSS JOIN LATERAL (
+        SELECT w.* FROM processes o CROSS JOIN LATERAL (
             SELECT w.* FROM work w WHERE w.worker_id = o.id AND w.token IS NOT NULL OFFSET 0) AS w
         JOIN queues q ON q.id = w.queue_id
         WHERE o.crawl_id = :crawl AND (CAST(:task AS int) IS NULL OR w.task_id = :task)

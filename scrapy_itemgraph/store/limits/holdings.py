@@ -72,14 +72,14 @@ STATES = text(f"""
         h.worker_id, h.units, h.is_exclusive,
         {seconds_since("h.since")} AS age, {seconds_since("h.asked_at")} AS asked_ago,
         {seconds_until("h.until")} AS free_in,
-        h.worker_id <> :worker AND (w.id IS NULL OR {IS_SURELY_DEAD}) AS is_gone,
-        w.crawl_id IS DISTINCT FROM (SELECT own.crawl_id FROM workers own WHERE own.id = :worker)
-            AS is_foreign
+        h.worker_id <> :worker AND (p.id IS NULL OR {IS_SURELY_DEAD}) AS is_gone,
+        p.crawl_id IS DISTINCT FROM (
+            SELECT own.crawl_id FROM processes own WHERE own.id = :worker) AS is_foreign
     FROM unnest(CAST(:limits AS int[])) AS wanted(id)
     JOIN limits l ON l.id = wanted.id
     LEFT JOIN LATERAL (
         SELECT * FROM holdings WHERE holdings.limit_id = l.id OFFSET 0) AS h ON true
-    LEFT JOIN workers w ON w.id = h.worker_id
+    LEFT JOIN processes p ON p.id = h.worker_id
 """)  # noqa: S608 - our own condition
 
 # What a worker has or asks for, and how slots are kept by whoever has them.

@@ -54,12 +54,13 @@ FAILED_TASKS = text("""
 """)
 
 OLDER = text(f"""
-    SELECT w.id AS worker, w.host, w.process_id, disk.task_id, t.name AS task
+    SELECT p.id AS worker, p.host, p.process_id, disk.task_id, t.name AS task
     FROM unnest(CAST(:tasks AS int[]), CAST(:sources AS text[])) AS disk(task_id, source)
     JOIN tasks t ON t.id = disk.task_id
-    JOIN workers w ON w.crawl_id = t.crawl_id AND w.stopped_at IS NULL AND NOT {IS_DEAD}
+    JOIN processes p ON p.crawl_id = t.crawl_id AND p.stopped_at IS NULL AND NOT {IS_DEAD}
+    JOIN workers w ON w.id = p.id
     WHERE w.sources ->> t.name <> disk.source
-    ORDER BY w.id, t.name
+    ORDER BY p.id, t.name
 """)  # noqa: S608 - our own condition
 
 LEAVE = text("""

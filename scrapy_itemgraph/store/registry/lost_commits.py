@@ -27,9 +27,10 @@ IS_CRAWL = text("SELECT EXISTS (SELECT FROM crawls WHERE id = :crawl AND name = 
 # Holds off claims of this worker, and waits for those under way. A number alone tells little: a
 # database that lacks it gives it to the next worker.
 HOLD_OWN_WORKER = text("""
-    SELECT w.has_started, w.stopped_at IS NULL AS lives FROM workers w
-    WHERE w.id = :worker AND w.started_at = :since
-    FOR NO KEY UPDATE
+    SELECT w.has_started, p.stopped_at IS NULL AS lives
+    FROM processes p JOIN workers w ON w.id = p.id
+    WHERE p.id = :worker AND p.started_at = :since
+    FOR NO KEY UPDATE OF p
 """)
 
 RELEASE_OTHERS = text("""

@@ -27,8 +27,8 @@ LOCK_CRAWL = text("""
 """)
 
 OTHERS_LIVE = text(f"""
-    SELECT EXISTS (SELECT FROM workers w
-        WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND NOT {IS_DEAD})
+    SELECT EXISTS (SELECT FROM processes p
+        WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL AND NOT {IS_DEAD})
 """)  # noqa: S608 - our own condition
 
 # By the same clock as the worker's start, which is in this transaction. What the journal has by
@@ -44,15 +44,15 @@ BEGIN = text("""
 """)
 
 HAS_STARTED = text("""
-    SELECT EXISTS (SELECT FROM workers w
-        WHERE w.crawl_id = :crawl AND w.has_started AND w.started_at >= :run)
+    SELECT EXISTS (SELECT FROM processes p JOIN workers w ON w.id = p.id
+        WHERE p.crawl_id = :crawl AND w.has_started AND p.started_at >= :run)
 """)
 
 FINISH = text(f"""
     UPDATE crawls SET run_finished_at = clock_timestamp()
     WHERE id = :crawl AND run_started_at = :run AND NOT EXISTS (
-        SELECT FROM workers w
-        WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL
+        SELECT FROM processes p JOIN workers w ON w.id = p.id
+        WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL
             AND (NOT w.has_started OR EXISTS (
                 SELECT FROM work c WHERE c.worker_id = w.id AND c.token IS NOT NULL))
             AND NOT {IS_DEAD})
@@ -60,7 +60,7 @@ FINISH = text(f"""
             SELECT FROM tasks t JOIN kinds k ON k.task_id = t.id
             JOIN work x ON x.crawl_id = :crawl AND x.kind_id = k.id
             WHERE t.crawl_id = :crawl AND t.left_by && ARRAY(
-                SELECT o.id FROM workers o WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL))
+                SELECT o.id FROM processes o WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL))
 """)  # noqa: S608
 
 # Of a queue: its slot is not blocked by a person. What a site asked for is waited for, unless that
@@ -92,7 +92,7 @@ REMAINING = text(f"""
                 SELECT FROM results r WHERE r.task_id = t.id AND r.due_at <= :until LIMIT 1) AS due
             WHERE t.crawl_id = :crawl) AS claimable,
         EXISTS (
-            SELECT FROM workers o JOIN work w ON w.worker_id = o.id AND w.token IS NOT NULL
+            SELECT FROM processes o JOIN work w ON w.worker_id = o.id AND w.token IS NOT NULL
             WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL) AS claimed,
         EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl) AS sweeping,
         (SELECT greatest(0, {seconds_until("w.not_before")})

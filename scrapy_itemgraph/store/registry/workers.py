@@ -1,4 +1,4 @@
-"""Workers: running crawl processes, and what becomes of the claims of the dead."""
+"""Workers: processes that run a crawl, and what becomes of the claims of the dead."""
 
 from __future__ import annotations
 
@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.work import ErrorRecord, GivenUp, Outcome, TakenOver, attempt_after
-from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import attempts, engine_work, failures, logins
 from scrapy_itemgraph.store.columns import columns, typed
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.sql_conditions import (
-    IS_DEAD,
-    IS_READY_ALONE,
-    IS_SURELY_DEAD,
-    LOCK_IS_FREE,
-)
+from scrapy_itemgraph.store.registry import processes
+from scrapy_itemgraph.store.sql_conditions import IS_READY_ALONE
 from scrapy_itemgraph.store.worklist import claims
-from scrapy_itemgraph.tools import memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,23 +24,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.store.registry.processes import NewProcess
+
+# What workers are among processes.
+KIND = "worker"
+
 # So many workers in a row that died, or stalled, on work that they ran alone make it a failure.
 MOST_ALONE = 3
-
-
-class LivingWorker(NamedTuple):
-    """A worker that lives: its number, and the process."""
-
-    id: int
-    process_id: int
-    host: str
-
-
-class NewWorker(NamedTuple):
-    """A worker that was registered just now, by the clock of the database."""
-
-    id: int
-    started_at: datetime
 
 
 class Orphan(NamedTuple):
@@ -89,53 +73,11 @@ class Orphan(NamedTuple):
 
 
 REGISTER_WORKER = text("""
-    INSERT INTO workers (crawl_id, spider, host, process_id, job, code, sources, memory,
-        lease_until)
-    VALUES (:crawl, :spider, :host, :process, :job, :code, CAST(:sources AS json), :memory,
-        clock_timestamp() + CAST(:lease AS interval))
-    RETURNING id, started_at
+    INSERT INTO workers (id, spider, job, sources)
+    VALUES (:worker, :spider, :job, CAST(:sources AS json))
 """)
-
-LOCKED_WORKER = text("UPDATE workers SET locked_at = clock_timestamp() WHERE id = :worker")
 
 STARTED_WORKER = text("UPDATE workers SET has_started = true WHERE id = :worker")
-
-HEARTBEAT = text("""
-    UPDATE workers SET lease_until = clock_timestamp() + CAST(:lease AS interval),
-        seen_at = clock_timestamp(), memory = :memory
-    WHERE id = :worker AND stopped_at IS NULL
-    RETURNING id
-""")
-
-STOP_WORKER = text("""
-    UPDATE workers SET stopped_at = clock_timestamp(), reason = :reason
-    WHERE id = :worker AND stopped_at IS NULL
-""")
-
-# Workers that died, and those that stalled: their lease is over, but somebody holds their lock.
-LOST_WORKERS = text(f"""
-    SELECT w.id, {LOCK_IS_FREE} AS has_died FROM workers w
-    WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL AND w.id <> :worker AND {IS_SURELY_DEAD}
-    FOR NO KEY UPDATE OF w SKIP LOCKED
-""")  # noqa: S608 - our own conditions
-
-LIVING_WORKERS = text(f"""
-    SELECT w.id, w.process_id, w.host FROM workers w
-    WHERE w.stopped_at IS NULL AND NOT {IS_DEAD} ORDER BY w.id
-""")  # noqa: S608 - our own condition
-
-END_LEASES = text("""
-    UPDATE workers SET lease_until = clock_timestamp()
-    WHERE stopped_at IS NULL AND started_at < :since AND lease_until > clock_timestamp()
-""")
-
-BURY_WORKERS = text("""
-    UPDATE workers w
-    SET stopped_at = clock_timestamp(),
-        reason = CASE WHEN lost.has_died THEN 'died' ELSE 'stalled' END
-    FROM unnest(CAST(:workers AS int[]), CAST(:died AS bool[])) AS lost(id, has_died)
-    WHERE w.id = lost.id
-""")
 
 # Their claims. Not SKIP LOCKED: a commit of theirs that still runs ends its own.
 ORPHANS = text("""
@@ -176,8 +118,8 @@ LOOK = text(f"""
     SELECT
         EXISTS (SELECT FROM work w
             WHERE w.crawl_id = :crawl AND {IS_READY_ALONE}) AS suspects_wait,
-        (SELECT count(*) FROM workers w
-            WHERE w.crawl_id = :crawl AND w.stopped_at IS NULL) AS workers
+        (SELECT count(*) FROM processes p
+            WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL) AS workers
 """)  # noqa: S608 - our own conditions
 
 
@@ -192,28 +134,21 @@ def register(
     lease: timedelta,
     code: str | None = None,
     sources: Mapping[str, UUID] = MappingProxyType({}),
-) -> NewWorker:
+) -> NewProcess:
     """Register a running crawl process: this one; `sources` are digests of its code by task."""
-    given = {"crawl": crawl_id, "spider": spider, "host": host, "process": process_id}
-    given |= {"job": job, "code": code, "memory": memory.resident(), "lease": lease}
+    process = processes.register(
+        connection,
+        KIND,
+        crawl_id=crawl_id,
+        host=host,
+        process_id=process_id,
+        lease=lease,
+        code=code,
+    )
+    given = {"worker": process.id, "spider": spider, "job": job}
     given["sources"] = json.dumps(dict(sources), default=str)
-    return NewWorker(*connection.execute(REGISTER_WORKER, given).one())
-
-
-def living(connection: Connection) -> list[LivingWorker]:
-    """Return the workers of all crawls that live; the schema may be of any version."""
-    return typed(connection.execute(LIVING_WORKERS), LivingWorker)
-
-
-def heartbeat(connection: Connection, worker_id: int, lease: timedelta) -> bool:
-    """Renew this process's lease, and tell what memory it has; False when it was given up."""
-    given = {"worker": worker_id, "lease": lease, "memory": memory.resident()}
-    return connection.execute(HEARTBEAT, given).first() is not None
-
-
-def mark_locked(connection: Connection, worker_id: int) -> None:
-    """Note that the worker's advisory lock is held from now on."""
-    connection.execute(LOCKED_WORKER, {"worker": worker_id})
+    connection.execute(REGISTER_WORKER, given)
+    return process
 
 
 def mark_started(connection: Connection, worker_id: int) -> None:
@@ -223,34 +158,23 @@ def mark_started(connection: Connection, worker_id: int) -> None:
 
 def stop(connection: Connection, worker_id: int, reason: str) -> None:
     """Note that a worker ended, and why."""
-    connection.execute(STOP_WORKER, {"worker": worker_id, "reason": reason})
+    processes.stop(connection, worker_id, reason)
     logins.free(connection, [worker_id])
     engine_work.forget(connection, [worker_id])
 
 
-def end_leases(connection: Connection, since: datetime) -> None:
-    """Let the claims of all workers be taken over that started before `since`: they are dead."""
-    connection.execute(END_LEASES, {"since": since})
-
-
-def lost(connection: Connection, crawl_id: int) -> set[int]:
-    """Return the workers whose claims may be taken over; locks them."""
-    given = {"crawl": crawl_id, "worker": 0, "untrusted": engine.untrusted(connection)}
-    return set(connection.execute(LOST_WORKERS, given).scalars())
-
-
 def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOver:
-    """Free the claims of a crawl's dead and stalled workers.
+    """Bury the dead and stalled, and free the claims of those who were workers of a crawl.
 
-    Work that was the last of several of them while it ran alone becomes a failure.
+    Work that was the last of several of them while it ran alone becomes a failure. Processes of
+    other kinds have no claims, and nothing is blamed for their end.
     """
-    asked = {"crawl": crawl_id, "worker": worker_id, "untrusted": engine.untrusted(connection)}
-    gone = connection.execute(LOST_WORKERS, asked).all()
+    gone = processes.lost(connection, crawl_id, worker_id)
     if not gone:
         return TakenOver(**_look(connection, crawl_id))
+    processes.bury(connection, gone)
     given = columns(gone, workers="id", died="has_died")
     numbers = given["workers"]
-    connection.execute(BURY_WORKERS, given)
     logins.free(connection, numbers)
     orphans = typed(connection.execute(ORPHANS, given), Orphan)
     engine_work.forget(connection, numbers)

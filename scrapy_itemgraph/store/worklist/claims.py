@@ -99,7 +99,7 @@ DROP = text("""
 
 
 # Waits for a claim of this worker that is under way, and holds further ones off.
-HOLD_WORKER = text("SELECT w.id FROM workers w WHERE w.id = :worker FOR NO KEY UPDATE")
+HOLD_WORKER = text("SELECT p.id FROM processes p WHERE p.id = :worker FOR NO KEY UPDATE")
 
 UNCLAIM = text("""
     UPDATE work w SET token = NULL, worker_id = NULL, claimed_at = NULL

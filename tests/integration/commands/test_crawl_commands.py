@@ -17,7 +17,7 @@ from commands_run import DAY
 
 from scrapy_itemgraph.commands import COMMANDS, parsing, printing
 from scrapy_itemgraph.store.admin import counting, status
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import processes, workers
 
 
 def subprocess_scrapy(*arguments, cwd, **options):
@@ -116,7 +116,7 @@ def test_restart(scrapy, crawl):
 def test_restart_after_a_kill(scrapy, crawl):
     """A worker that died does not keep a crawl from being restarted."""
     crawl.work("A")
-    workers.mark_locked(crawl.connection, crawl.worker)  # a lock that nobody holds any more
+    processes.mark_locked(crawl.connection, crawl.worker)  # a lock that nobody holds any more
 
     assert scrapy("restart", "books", "--yes").code == 0
 

@@ -283,7 +283,7 @@ def test_ageing_moves_the_journal(stored, database):
 def test_a_restart_says_how_much_goes(stored, database):
     """The journal goes with its crawl, and is counted."""
     commit(stored, "a", "b")
-    stored.connection.execute(sa.text("UPDATE workers SET stopped_at = now()"))
+    stored.connection.execute(sa.text("UPDATE processes SET stopped_at = now()"))
     stored.connection.commit()
 
     with ItemGraph.open(database, "books") as graph:

@@ -129,7 +129,7 @@ def lock_holders(crawl: Crawl) -> int:
     """Count the worker locks that are held."""
     ((count,),) = crawl.rows(
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted "
-        "AND classid = 'workers'::regclass AND database = "
+        "AND classid = 'processes'::regclass AND database = "
         "(SELECT oid FROM pg_database WHERE datname = current_database())"
     )
     return count
@@ -164,14 +164,14 @@ def test_a_stopped_process_keeps_its_claims_until_its_lease_is_over(crawl, datab
 
 def test_a_stopped_process_does_not_renew_its_lease(crawl, database):
     """The thread that beats is frozen with its process, so its claims are not held for ever."""
-    over = "SELECT lease_until < clock_timestamp() FROM workers"
+    over = "SELECT lease_until < clock_timestamp() FROM processes"
     with process(database, lease=timedelta(seconds=3)) as (running, _, _):
         running.send_signal(signal.SIGSTOP)
         until(
             lambda: crawl.rows(over) == [(True,)],
             lambda: (
                 Path(f"/proc/{running.pid}/stat").read_text(),
-                crawl.rows("SELECT CAST(w AS text), clock_timestamp() FROM workers w"),
+                crawl.rows("SELECT CAST(p AS text), clock_timestamp() FROM processes p"),
                 crawl.rows("SELECT CAST(a AS text) FROM pg_stat_activity a"),
             ),
         )
@@ -193,7 +193,7 @@ def test_nobody_is_buried_before_the_lease_is_over(crawl):
 
 def test_the_beat_renews_the_lease(crawl, database):
     """A worker that goes on keeps its claims for longer than the lease that it began with."""
-    ends = "SELECT lease_until FROM workers"
+    ends = "SELECT lease_until FROM processes"
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=5)) as graph:
@@ -210,7 +210,7 @@ def test_the_beat_renews_the_lease(crawl, database):
 
 def test_a_process_without_file_descriptors_keeps_its_lease(crawl, database):
     """The heartbeat opens nothing that it has not had from the start."""
-    ends = "SELECT lease_until FROM workers"
+    ends = "SELECT lease_until FROM processes"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def run() -> None:
@@ -232,7 +232,7 @@ def test_a_beat_that_waits_for_its_row_hangs_no_thread_and_costs_no_claims(
     crawl, database, monkeypatch
 ):
     """A blocked loop may have the worker's row locked: the thread goes on, and comes first."""
-    over = "SELECT lease_until < clock_timestamp() FROM workers"
+    over = "SELECT lease_until < clock_timestamp() FROM processes"
     looks: list[bool] = []
 
     async def run() -> None:
@@ -243,7 +243,7 @@ def test_a_beat_that_waits_for_its_row_hangs_no_thread_and_costs_no_claims(
                 graph._heartbeat, "_loop_turns", lambda: looks.append(True) or turns()
             )
             with actors(crawl.engine, 1) as (holder,):
-                holder.run(lambda c: c.exec_driver_sql("SELECT FROM workers FOR SHARE"))
+                holder.run(lambda c: c.exec_driver_sql("SELECT FROM processes FOR SHARE"))
                 await until_async(lambda: crawl.rows(over) == [(True,)])
                 looks.clear()
                 await until_async(lambda: len(looks) > 2)
@@ -258,14 +258,16 @@ def test_a_beat_that_waits_for_its_row_hangs_no_thread_and_costs_no_claims(
 
 def test_what_a_stopped_process_has_locked_is_free_again(crawl, database):
     """A process that stops within a claim has its row locked: the server ends that transaction."""
-    over = "SELECT lease_until < clock_timestamp() FROM workers"
+    over = "SELECT lease_until < clock_timestamp() FROM processes"
 
     async def run() -> None:
         async with (
             opened(database, lease=timedelta(seconds=4)) as graph,
             graph._engine.begin() as blocked,
         ):
-            await blocked.run_sync(sa.Connection.execute, sa.text("SELECT FROM workers FOR SHARE"))
+            await blocked.run_sync(
+                sa.Connection.execute, sa.text("SELECT FROM processes FOR SHARE")
+            )
             pid = await blocked.run_sync(sa.Connection.scalar, sa.text("SELECT pg_backend_pid()"))
             ended = "SELECT count(*) FROM pg_stat_activity WHERE pid = :pid"
             await until_async(lambda: crawl.rows(ended, pid=pid) == [(0,)])
@@ -438,7 +440,7 @@ def test_a_worker_given_up_for_dead_goes_on_as_a_new_one(crawl, database):
     def locked(worker: int) -> bool:
         return (
             crawl.rows(
-                "SELECT locked_at IS NOT NULL FROM workers WHERE id = :worker", worker=worker
+                "SELECT locked_at IS NOT NULL FROM processes WHERE id = :worker", worker=worker
             )
             == [(True,)]
             and lock_holders(crawl) == 1
@@ -484,7 +486,7 @@ def test_a_worker_that_is_registered_twice_goes_on_as_one(crawl, database, when)
             graph._heartbeat._replace = replaced
             before = graph.worker_id
             crawl.rows(
-                "UPDATE workers SET stopped_at = now() WHERE id = :worker RETURNING id",
+                "UPDATE processes SET stopped_at = now() WHERE id = :worker RETURNING id",
                 worker=before,
             )
             await until_async(lambda: is_done and graph.lives)
@@ -577,7 +579,7 @@ def test_closing_gives_everything_back(crawl, database):
     asyncio.run(run())
 
     assert crawl.outstanding() == [("A", "parse", False)]
-    assert crawl.rows("SELECT reason FROM workers") == [("finished",)]
+    assert crawl.rows("SELECT reason FROM processes") == [("finished",)]
     until(lambda: lock_holders(crawl) == 0)  # the server may notice the end of a session later
 
 
@@ -598,12 +600,12 @@ def test_behind_a_transaction_pooler_the_lock_is_held_by_a_session_of_its_own(cr
 
 def test_behind_a_transaction_pooler_the_lease_alone_tells_that_a_worker_lives(crawl):
     """Nothing is locked there: a killed worker's claims are free when its lease is over."""
-    over = "SELECT lease_until < clock_timestamp() FROM workers"
+    over = "SELECT lease_until < clock_timestamp() FROM processes"
     lease = timedelta(seconds=3)
     with bouncer(crawl.engine, "transaction") as url, process(url, lease=lease) as (running, _, _):
         assert lock_holders(crawl) == 0
-        ((began,),) = crawl.rows("SELECT lease_until FROM workers")
-        until(lambda: crawl.rows("SELECT lease_until FROM workers") != [(began,)])
+        ((began,),) = crawl.rows("SELECT lease_until FROM processes")
+        until(lambda: crawl.rows("SELECT lease_until FROM processes") != [(began,)])
         assert crawl.taken_over() == 0
         running.kill()
         running.wait()
@@ -615,7 +617,7 @@ def test_behind_a_transaction_pooler_the_lease_alone_tells_that_a_worker_lives(c
 
 def test_behind_a_transaction_pooler_a_busy_connection_costs_no_lease(crawl):
     """While the one connection is taken, the thread renews the lease by one of its own."""
-    ends = "SELECT lease_until FROM workers"
+    ends = "SELECT lease_until FROM processes"
 
     async def run(url: str) -> tuple[datetime, datetime]:
         async with opened(url, lease=timedelta(seconds=9)) as graph:

@@ -251,7 +251,7 @@ def test_crawls_are_seen_from_above(graph, engine):
     with engine.begin() as connection:
         graphs.Crawl(connection, "another").do(CreateItem("A"))
         connection.exec_driver_sql(
-            "UPDATE workers SET stopped_at = now(), reason = 'shutdown', lease_until = now()"
+            "UPDATE processes SET stopped_at = now(), reason = 'shutdown', lease_until = now()"
         )
         connection.exec_driver_sql("UPDATE crawls SET run_started_at = now() WHERE name = 'books'")
 

@@ -268,7 +268,7 @@ def test_a_restart_says_how_far_it_is_and_deletes_all(engine, database, monkeypa
         for name in "CDE":
             crawl.work(name)
         crawl.do(DeleteItem("E", forget=False))
-        connection.execute(sa.text("UPDATE workers SET stopped_at = now()"))
+        connection.execute(sa.text("UPDATE processes SET stopped_at = now()"))
     reached, seen = [], []
 
     with ItemGraph.open(database, "books") as graph, ItemGraph.open(database, "films") as other:

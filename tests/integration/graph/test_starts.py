@@ -15,11 +15,11 @@ from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import processes
 
 pytestmark = pytest.mark.server
 
-STOPPED = sa.text("UPDATE workers SET stopped_at = now(), reason = 'died' WHERE id = :id")
+STOPPED = sa.text("UPDATE processes SET stopped_at = now(), reason = 'died' WHERE id = :id")
 
 
 class Books:
@@ -42,7 +42,7 @@ def opened_and_closed(url: str) -> bool:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(engines, "check_version"), (worker_graph, "ensure_schema"), (workers, "heartbeat")],
+    [(engines, "check_version"), (worker_graph, "ensure_schema"), (processes, "renew")],
 )
 def test_a_start_goes_on_where_the_server_breaks_its_connection(
     database, monkeypatch, module, name

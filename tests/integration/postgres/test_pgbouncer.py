@@ -89,7 +89,7 @@ def assert_all_is_done(direct: Project) -> None:
     outcomes = Counter(tuple(some) for some in direct.outcomes().values())
     assert set(outcomes) == {("ok",), ("died", "ok")}
     assert outcomes.total() == 20
-    assert direct.rows("SELECT reason FROM workers ORDER BY id") == [("died",), ("finished",)]
+    assert direct.rows("SELECT reason FROM processes ORDER BY id") == [("died",), ("finished",)]
 
 
 def test_news_of_others_work_come_through_in_session_mode(engine, database):

@@ -320,7 +320,7 @@ def test_what_becomes_of_the_limits_of_the_dead_touches_few_rows(million, step):
     own = slots_like(step, "q%.example").values()
     uses = [Use(limit_id=number, terms=Terms(gap=3600.0, concurrency=8)) for number in own]
     holdings.acquire(step, dead, uses)
-    step.execute(sa.text("UPDATE workers SET lease_until = now() WHERE id = :id"), {"id": dead})
+    step.execute(sa.text("UPDATE processes SET lease_until = now() WHERE id = :id"), {"id": dead})
     engines.hot_path(step)
 
     with explaining(step) as explained:
@@ -514,7 +514,7 @@ def test_a_take_over_touches_few_rows(million, step):
     million.claim(step, worker, BATCH)
     fatal = "UPDATE work SET deaths = 2, alone_deaths = 2 WHERE worker_id = :id AND item_id % 2 = 0"
     step.execute(sa.text(fatal), {"id": worker})
-    step.execute(sa.text("UPDATE workers SET lease_until = now() WHERE id = :id"), {"id": worker})
+    step.execute(sa.text("UPDATE processes SET lease_until = now() WHERE id = :id"), {"id": worker})
 
     with explaining(step) as explained:
         assert million.take_over(step, other) == BATCH

@@ -127,18 +127,18 @@ def test_workers_go_a_month_after_they_stopped(crawl):
     crawl.claim(worker=busy)
     execute(
         crawl,
-        "UPDATE workers SET started_at = ago('40 days'), stopped_at = ago('31 days') "
+        "UPDATE processes SET started_at = ago('40 days'), stopped_at = ago('31 days') "
         "WHERE id = ANY (:old)",
         old=[crawl.worker, stopped, busy, present],
     )
-    execute(crawl, "UPDATE workers SET stopped_at = ago('29 days') WHERE id = :id", id=recent)
-    execute(crawl, "UPDATE workers SET started_at = ago('32 days') WHERE id = :id", id=present)
+    execute(crawl, "UPDATE processes SET stopped_at = ago('29 days') WHERE id = :id", id=recent)
+    execute(crawl, "UPDATE processes SET started_at = ago('32 days') WHERE id = :id", id=present)
     execute(crawl, "UPDATE crawls SET run_started_at = ago('33 days')")
 
-    assert prune(crawl.connection, RULE["workers"]) == 2
+    assert prune(crawl.connection, RULE["processes"]) == 2
     assert names(crawl, "workers", "id") == sorted([busy, recent, present])
     execute(crawl, "UPDATE crawls SET run_finished_at = clock_timestamp()")
-    assert prune(crawl.connection, RULE["workers"]) == 1
+    assert prune(crawl.connection, RULE["processes"]) == 1
 
     (attempt,) = status.attempts(crawl.connection, crawl.item_id("A"), limit=10)
     assert (attempt.worker, attempt.host, attempt.outcome) == (crawl.worker, None, "ok")
@@ -158,9 +158,9 @@ def test_what_the_dead_had_of_limits_goes_after_a_day(crawl):
         living=living,
         dead=dead,
     )
-    execute(crawl, "UPDATE workers SET stopped_at = ago('23 hours') WHERE id = :id", id=dead)
+    execute(crawl, "UPDATE processes SET stopped_at = ago('23 hours') WHERE id = :id", id=dead)
     assert prune(crawl.connection, RULE["holdings"]) == 1
-    execute(crawl, "UPDATE workers SET stopped_at = ago('25 hours') WHERE id = :id", id=dead)
+    execute(crawl, "UPDATE processes SET stopped_at = ago('25 hours') WHERE id = :id", id=dead)
 
     assert prune(crawl.connection, RULE["holdings"]) == 1
     assert names(crawl, "holdings", "worker_id") == [living]

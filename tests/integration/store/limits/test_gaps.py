@@ -23,7 +23,7 @@ from limits_held import (
 from scrapy_itemgraph.model.limits import LOOKAHEAD, SlotFeedback, Terms, Use
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import processes, workers
 
 pytestmark = pytest.mark.server
 
@@ -148,7 +148,7 @@ def test_one_who_was_thought_dead_takes_it_anew(connection, crawl):
     ask(connection, silent, number)
     lose_sign_of(connection, silent)
     assert look(connection, other, number).units == 0
-    assert workers.heartbeat(connection, silent, LEASE)
+    assert processes.renew(connection, silent, LEASE)
 
     again = ask(connection, silent, number, last_ago=1.0)
 
@@ -168,7 +168,7 @@ def test_one_who_was_thought_dead_loses_to_who_took_it(connection, crawl):
     look(connection, heir, number)
     later(connection, GAP)
     assert ask(connection, heir, number).units == 1
-    assert workers.heartbeat(connection, silent, LEASE)
+    assert processes.renew(connection, silent, LEASE)
 
     assert ask(connection, silent, number).units == 0
     assert held(connection) == {(number, heir): 1}
@@ -182,7 +182,7 @@ def test_what_runs_at_one_who_was_thought_dead_counts(connection, crawl):
     ask(connection, silent, number, terms, wants=2)
     lose_sign_of(connection, silent)
     assert ask(connection, other, number, terms, wants=2).units == 0
-    assert workers.heartbeat(connection, silent, LEASE)
+    assert processes.renew(connection, silent, LEASE)
 
     ask(connection, silent, number, terms, wants=2, running=2)
 

@@ -20,7 +20,7 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 from scrapy_itemgraph.store import sql_conditions
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import processes, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def test_a_fence_in_another_table_would_let_a_zombie_commit(crawl, zombie, pair,
         USING unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]))
             AS ended(item_id, task_id, token)
         WHERE w.item_id = ended.item_id AND w.task_id = ended.task_id AND EXISTS (
-            SELECT FROM workers o WHERE o.id = {worker} AND o.stopped_at IS NULL)
+            SELECT FROM processes o WHERE o.id = {worker} AND o.stopped_at IS NULL)
         RETURNING ended.token
     """)
     monkeypatch.setattr("scrapy_itemgraph.changesets.apply.END_CLAIMS", elsewhere)
@@ -149,7 +149,7 @@ def test_a_fence_in_another_table_would_let_a_zombie_commit(crawl, zombie, pair,
         lambda crawl, c, claim, worker: stored_claims.release(c, [claim], worker),
         lambda crawl, c, claim, worker: int(stored_claims.refile(c, claim, 1, worker)),
         lambda crawl, c, claim, worker: stored_claims.release_all(c, worker),
-        lambda crawl, c, claim, worker: workers.heartbeat(c, worker, timedelta(hours=1)),
+        lambda crawl, c, claim, worker: processes.renew(c, worker, timedelta(hours=1)),
         *(
             lambda crawl, c, claim, worker, outcome=outcome: (
                 crawl.apply(c, ended(claim, UpdateData(count_up), outcome=outcome), worker=worker)[
@@ -169,7 +169,7 @@ def test_nothing_that_is_said_of_a_lost_claim_changes_anything(crawl, zombie, ch
     crawl.claimed(crawl.worker())
     everything = """
         SELECT w.*, (SELECT count(*) FROM attempts), (SELECT count(*) FROM failures),
-            (SELECT count(*) FROM results), (SELECT max(stopped_at)::text FROM workers)
+            (SELECT count(*) FROM results), (SELECT max(stopped_at)::text FROM processes)
         FROM work w
     """
     before = crawl.rows(everything)
@@ -304,7 +304,7 @@ def test_a_lease_that_ends_under_a_held_lock_is_a_stall(crawl):
 
     ((error,),) = crawl.rows("SELECT error FROM failures")
     assert error["type"] == "stalled"
-    reasons = [reason for (reason,) in crawl.rows("SELECT reason FROM workers ORDER BY id")]
+    reasons = [reason for (reason,) in crawl.rows("SELECT reason FROM processes ORDER BY id")]
     assert reasons == crawl.attempts()
     assert reasons.count("stalled") == 5
 
@@ -350,7 +350,7 @@ def test_a_lock_lost_by_a_restart_of_the_server_is_no_death(own_server, own_craw
     (claim,) = crawl.claimed(worker, 1)
     (top,) = crawl.rows("SELECT max(seq) FROM work")
     with crawl.engine.begin() as connection:
-        workers.mark_locked(connection, worker)
+        processes.mark_locked(connection, worker)
 
     stop_hard(own_server)
     own_server.cluster.ensure_running()
@@ -376,6 +376,6 @@ def test_a_free_lock_taken_since_the_server_started_is_a_death(crawl):
 
     assert crawl.taken_over() == 0  # it has not said yet that it holds the lock
     with crawl.engine.begin() as connection:
-        workers.mark_locked(connection, worker)
+        processes.mark_locked(connection, worker)
 
     assert crawl.taken_over() == 1

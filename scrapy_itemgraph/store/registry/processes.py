@@ -1,0 +1,168 @@
+"""Processes: who works with this database, and who of them lives.
+
+A process shows that it lives by a lock, which the server frees when the process dies, and by a
+lease that it renews. What dead workers leave behind is taken over in `workers`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store.columns import columns, typed
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_SURELY_DEAD, LOCK_IS_FREE
+from scrapy_itemgraph.tools import memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
+
+    from sqlalchemy import Connection, TextClause
+
+
+class NewProcess(NamedTuple):
+    """A process that was registered just now, by the clock of the database."""
+
+    id: int
+    started_at: datetime
+
+
+class LivingProcess(NamedTuple):
+    """A process that lives: its number, its kind, and where it runs."""
+
+    id: int
+    kind: str
+    process_id: int
+    host: str
+
+
+class LostProcess(NamedTuple):
+    """A process that lives no more; not `has_died`: its lease is over, and it holds its lock."""
+
+    id: int
+    has_died: bool
+
+
+REGISTER = text("""
+    INSERT INTO processes (kind, crawl_id, host, process_id, code, memory, lease_until)
+    VALUES (:kind, :crawl, :host, :process, :code, :memory,
+        clock_timestamp() + CAST(:lease AS interval))
+    RETURNING id, started_at
+""")
+
+LOCKED = text("UPDATE processes SET locked_at = clock_timestamp() WHERE id = :process")
+
+RENEW = text("""
+    UPDATE processes SET lease_until = clock_timestamp() + CAST(:lease AS interval),
+        seen_at = clock_timestamp(), memory = :memory
+    WHERE id = :process AND stopped_at IS NULL
+    RETURNING id
+""")
+
+STOP = text("""
+    UPDATE processes SET stopped_at = clock_timestamp(), reason = :reason
+    WHERE id = :process AND stopped_at IS NULL
+""")
+
+# Of a crawl's workers, and of the processes that work on no crawl of their own. The numbers are
+# looked up first, so that two indexed searches suffice.
+LOST = text(f"""
+    SELECT p.id, {LOCK_IS_FREE} AS has_died FROM processes p
+    WHERE p.id = ANY (ARRAY(
+            SELECT x.id FROM processes x WHERE x.crawl_id = :crawl AND x.stopped_at IS NULL
+            UNION ALL
+            SELECT x.id FROM processes x WHERE x.crawl_id IS NULL AND x.stopped_at IS NULL))
+        AND p.stopped_at IS NULL AND p.id <> :own AND {IS_SURELY_DEAD}
+    FOR NO KEY UPDATE OF p SKIP LOCKED
+""")  # noqa: S608 - our own conditions
+
+BURY = text("""
+    UPDATE processes p
+    SET stopped_at = clock_timestamp(),
+        reason = CASE WHEN lost.has_died THEN 'died' ELSE 'stalled' END
+    FROM unnest(CAST(:processes AS int[]), CAST(:died AS bool[])) AS lost(id, has_died)
+    WHERE p.id = lost.id
+""")
+
+LIVING = f"""
+    SELECT p.id, p.kind, p.process_id, p.host FROM processes p
+    WHERE p.stopped_at IS NULL AND NOT {IS_DEAD} ORDER BY p.id
+"""  # noqa: S608 - our own condition
+
+END_LEASES = """
+    UPDATE processes SET lease_until = clock_timestamp()
+    WHERE stopped_at IS NULL AND started_at < :since AND lease_until > clock_timestamp()
+"""
+
+# Before 0025 all of this stood in `workers`, and a lock had the number of that table.
+HAS_PROCESSES = text("""
+    SELECT EXISTS (SELECT FROM pg_class WHERE relname = 'processes' AND pg_table_is_visible(oid))
+""")
+
+
+def register(
+    connection: Connection,
+    kind: str,
+    *,
+    crawl_id: int | None = None,
+    host: str,
+    process_id: int,
+    lease: timedelta,
+    code: str | None = None,
+) -> NewProcess:
+    """Register this process; `crawl_id` is the crawl that a worker works on."""
+    given: dict[str, Any] = {"kind": kind, "crawl": crawl_id, "code": code, "lease": lease}
+    given |= {"host": host, "process": process_id, "memory": memory.resident()}
+    return NewProcess(*connection.execute(REGISTER, given).one())
+
+
+def mark_locked(connection: Connection, process_id: int) -> None:
+    """Note that the process holds its lock from now on."""
+    connection.execute(LOCKED, {"process": process_id})
+
+
+def renew(connection: Connection, process_id: int, lease: timedelta) -> bool:
+    """Renew this process's lease, and note its memory; False if it was given up for dead."""
+    given = {"process": process_id, "lease": lease, "memory": memory.resident()}
+    return connection.execute(RENEW, given).first() is not None
+
+
+def stop(connection: Connection, process_id: int, reason: str) -> None:
+    """Note that a process ended, and why."""
+    connection.execute(STOP, {"process": process_id, "reason": reason})
+
+
+def end_leases(connection: Connection, since: datetime) -> None:
+    """End the leases of all processes that started before `since`: they are dead.
+
+    The schema may be of any version.
+    """
+    connection.execute(_of_any_version(connection, END_LEASES), {"since": since})
+
+
+def living(connection: Connection) -> list[LivingProcess]:
+    """Return the processes of all kinds that live; the schema may be of any version."""
+    return typed(connection.execute(_of_any_version(connection, LIVING)), LivingProcess)
+
+
+def _of_any_version(connection: Connection, statement: str) -> TextClause:
+    """Return a statement about processes as the schema of this database has it."""
+    if connection.scalar(HAS_PROCESSES):
+        return text(statement)
+    return text(statement.replace("processes", "workers").replace("p.kind", "'worker' AS kind"))
+
+
+def lost(connection: Connection, crawl_id: int, own: int = 0) -> list[LostProcess]:
+    """Return a crawl's dead and stalled workers, and all such processes of other kinds.
+
+    Their rows are locked. `own` is the process that asks, which is not among them.
+    """
+    given = {"crawl": crawl_id, "own": own, "untrusted": engine.untrusted(connection)}
+    return typed(connection.execute(LOST, given), LostProcess)
+
+
+def bury(connection: Connection, gone: Sequence[LostProcess]) -> None:
+    """Note of processes that are locked that they died or stalled."""
+    connection.execute(BURY, columns(gone, processes="id", died="has_died"))
