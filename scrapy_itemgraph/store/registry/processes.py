@@ -96,7 +96,7 @@ END_LEASES = """
     WHERE stopped_at IS NULL AND started_at < :since AND lease_until > clock_timestamp()
 """
 
-# Before 0025 all of this stood in `workers`, and a lock had the number of that table.
+# Before 0024 all of this stood in `workers`, and a lock had the number of that table.
 HAS_PROCESSES = text("""
     SELECT EXISTS (SELECT FROM pg_class WHERE relname = 'processes' AND pg_table_is_visible(oid))
 """)
