@@ -1,7 +1,8 @@
 """Limits: what settings and tasks promise to websites, and what workers have and get of it.
 
-A delay has three forms: `Limit`, as it is declared; the stored row; and in hand, as the database
-gives it in a `Grant` and is told of it in a `Use`. `Terms` are what it asks for in each.
+A delay has three names. Settings and tasks *declare* it (`Limit`, `Use.declared`). A person may
+have *set* one, or robots.txt ask for one (`set_gap`). What follows from both is *in force*
+(`Grant.in_force`). `Terms` are the gap and the concurrency of each.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model.rates import LEAST
+from scrapy_itemgraph.model.rates import SHORTEST_GAP
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Limit:
     def terms(self) -> Terms:
         """How it is kept; where a delay is learned, by one worker at a time."""
         gap = self.gap or 0.0
-        gap = max(gap, LEAST) if self.throttles else gap
+        gap = max(gap, SHORTEST_GAP) if self.throttles else gap
         is_none = not gap and self.concurrency is None  # a rate that is too high to be told from it
         return Terms(gap=gap, concurrency=MANY if is_none else self.concurrency)
 
@@ -64,11 +65,11 @@ class Terms:
 
     gap: float = 0.0
     concurrency: int | None = None
-    delay: float | None = None  # what is meant, where jitter lets some gaps be shorter
+    delay: float | None = None  # seconds on average, where jitter lets some gaps be shorter
 
     @property
-    def meant(self) -> float:
-        """The seconds between two starts that are meant, apart from jitter."""
+    def mean_delay(self) -> float:
+        """The seconds between two starts on average: jitter makes some longer, some shorter."""
         return self.gap if self.delay is None else max(self.delay, self.gap)
 
     @property
@@ -92,7 +93,7 @@ class Use:
     """
 
     limit_id: int
-    terms: Terms
+    declared: Terms
     wants: int = 1
     running: int = 0
     spare: bool = False
@@ -106,18 +107,18 @@ class Use:
 class Grant:
     """What a worker may do under a limit: how many at once, the first one when; in seconds.
 
-    Without units, `again_in` is when asking again may help. `floor` is a gap that holds beside the
-    code's, or with `is_set` in its place; `others_ask` tells that somebody waits for what this
-    worker has.
+    Without units, `again_in` is when asking again may help. `set_gap` is the gap that a person set
+    or robots.txt asks for: it holds beside the declared one, or in its place if `set_replaces`.
+    `others_ask` tells that somebody waits for what this worker has.
     """
 
     limit_id: int
     kind: str
     name: str
-    terms: Terms
+    in_force: Terms
     units: int
-    floor: float = 0.0
-    is_set: bool = False
+    set_gap: float = 0.0
+    set_replaces: bool = False
     due_in: float = 0.0
     blocked_in: float = 0.0
     again_in: float = 0.0
@@ -228,7 +229,7 @@ def worth_holding(units: int) -> int:
 
 def starts_within(gap: float, due_in: float) -> int:
     """Return how many starts fall within the time that is looked ahead; at most `MANY`."""
-    if not gap >= LEAST:
+    if not gap >= SHORTEST_GAP:
         return MANY
     if not due_in <= LOOKAHEAD:
         return 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # The least delay that is told from none, and the longest that is kept, in seconds.
-LEAST = 0.001
+SHORTEST_GAP = 0.001
 LONGEST_GAP = 86_400.0
 MOST_AT_ONCE = 2**31 - 1
 _RATE = re.compile(
@@ -38,7 +38,7 @@ class RateLimit:
         if self.concurrency is not None:
             check_concurrency(self.concurrency)
         gap = None if self.rate is None else _gap(self.rate, "rate")
-        object.__setattr__(self, "gap", kept_gap(gap) or None)
+        object.__setattr__(self, "gap", usable_gap(gap) or None)
 
     @classmethod
     def read(cls, value: Any, what: str) -> RateLimit:
@@ -54,12 +54,12 @@ class RateLimit:
         return ", ".join(part for part in (rate, at_once) if part)
 
 
-def kept_gap(seconds: float | None) -> float:
-    """Return how many seconds are kept of a delay, wherever it comes from: 0 to a day.
+def usable_gap(seconds: float | None) -> float:
+    """Return a delay as it can be kept, wherever it comes from: 0 to a day, in seconds.
 
     What is below a millisecond, or no number, is no delay.
     """
-    if seconds is None or not seconds >= LEAST:
+    if seconds is None or not seconds >= SHORTEST_GAP:
         return 0.0
     return min(float(seconds), LONGEST_GAP)
 

@@ -35,13 +35,13 @@ class Limiter:
     """One limit: whether this process has it, what runs under it, and when the next may start."""
 
     key: tuple[str, str]  # its kind and name
-    terms_of: Callable[[], Terms]  # how the code wants it kept at any moment
+    declared: Callable[[], Terms]  # what settings and tasks say at the moment
     limit_id: int | None = None
-    terms: Terms = field(init=False)  # as the database has it
+    in_force: Terms = field(init=False)  # as the database granted it
     starts: StartTimes = field(init=False)
     units: int = 0  # how much of it this process has: 1 of one with a gap, else how many may run
-    floor: float = 0.0  # a gap that holds beside the code's, in seconds
-    is_set: bool = False  # by a person: the floor holds in the place of what the code says
+    set_gap: float = 0.0  # seconds, by a person or robots.txt, beside the declared gap
+    set_replaces: bool = False  # and in its place
     blocked_until: float = -math.inf
     again_at: float = -math.inf  # asking the database for it again may help then
     throttle: float | None = None  # the delay that latencies make, in seconds
@@ -62,7 +62,7 @@ class Limiter:
     _used: float = -math.inf
 
     def __post_init__(self) -> None:
-        self.terms = self.terms_of()
+        self.in_force = self.declared()
         self.starts = StartTimes(lambda: self.gap)
 
     def __repr__(self) -> str:
@@ -82,13 +82,14 @@ class Limiter:
     @property
     def gap(self) -> float:
         """The least seconds between two starts, as things are now."""
-        return self.floor if self.is_set else max(self.floor, self.terms_of().gap)
+        return self.set_gap if self.set_replaces else max(self.set_gap, self.declared().gap)
 
     def take(self, grant: Grant, asked_at: float) -> None:
         """Take note of what the database gave or left; `asked_at` is when it was asked."""
         now = time.monotonic()
         had, self.units = self.units, grant.units
-        self.terms, self.floor, self.is_set = grant.terms, grant.floor, grant.is_set
+        self.in_force = grant.in_force
+        self.set_gap, self.set_replaces = grant.set_gap, grant.set_replaces
         self.others_ask = grant.others_ask
         self.again_at = now + grant.again_in
         blocked_until = now + grant.blocked_in if grant.blocked_in else -math.inf
@@ -126,7 +127,7 @@ class Limiter:
         Units of what runs are not given back before it has ended. While the database is asked it
         may give the others away, so none of them is used before it has answered.
         """
-        most = self.terms.concurrency
+        most = self.in_force.concurrency
         if most is None:
             return self.units
         told = most if self._told_running is None else max(1, self._told_running)
@@ -136,9 +137,9 @@ class Limiter:
         """Return how many more requests to claim; `unbegun` are in hand and have not started."""
         if self.is_yielding or self.blocked_until - now > LOOKAHEAD:
             return 0
-        if not self.terms.is_exclusive:
+        if not self.in_force.is_exclusive:
             return max(0, worth_holding(self._cap) - unbegun)
-        cap = MANY if self.terms.concurrency is None else self.terms.concurrency + 1
+        cap = MANY if self.in_force.concurrency is None else self.in_force.concurrency + 1
         due = (
             now + self.gap if self.starts.unsent else max(self.starts.due, self.blocked_until, now)
         )
@@ -147,13 +148,13 @@ class Limiter:
 
     def room_in(self, now: float, unbegun: int) -> float:
         """Return in how many seconds there is room for another request; inf if never by itself."""
-        cap = self.terms.concurrency
+        cap = self.in_force.concurrency
         is_full = cap is not None and self.running + unbegun > cap
         if not self.units or self.is_yielding or self.starts.unsent or is_full:
             return math.inf
         if self.room(now, unbegun) > 0:  # and yet nothing was found
             return math.inf
-        due = self.starts.due + unbegun * self.gap if self.terms.is_exclusive else -math.inf
+        due = self.starts.due + unbegun * self.gap if self.in_force.is_exclusive else -math.inf
         soonest = max(due, self.blocked_until) - LOOKAHEAD - now
         return soonest if soonest > 0 else math.inf
 
@@ -161,10 +162,10 @@ class Limiter:
         """Return when the next request may start; inf while another one must end or leave first."""
         if not self._is_usable:
             return math.inf
-        if self.terms.is_exclusive:
+        if self.in_force.is_exclusive:
             if self.starts.unsent:
                 return math.inf
-            cap = self.terms.concurrency
+            cap = self.in_force.concurrency
         else:
             cap = self._cap
         if cap is not None and self.running >= cap:
@@ -175,10 +176,10 @@ class Limiter:
         """Whether the engine may have one more request, because it could start about now."""
         if not self._is_usable:
             return False
-        if not self.terms.is_exclusive:
+        if not self.in_force.is_exclusive:
             # One more than may run, which starts as soon as one of them has ended.
             return self.occupied <= self._cap and self.blocked_until <= now
-        cap = self.terms.concurrency
+        cap = self.in_force.concurrency
         if self.ahead or (cap is not None and self.occupied >= cap):
             return False
         soonest = now + self.gap if self.starts.unsent else max(self.starts.due, self.blocked_until)
@@ -188,7 +189,7 @@ class Limiter:
         """Return how many more requests the engine may have, as far as `admits` knows it."""
         if not self.admits(now):
             return 0
-        return 1 if self.terms.is_exclusive else self._cap + 1 - self.occupied
+        return 1 if self.in_force.is_exclusive else self._cap + 1 - self.occupied
 
     def admits_at(self) -> float:
         """Return when to ask `admits` again; inf where time alone makes no difference."""
@@ -205,7 +206,7 @@ class Limiter:
     def begin(self, now: float) -> None:
         """Let a request start."""
         self.running += 1
-        self.starts.begin(now, is_alone=self.terms.is_exclusive)
+        self.starts.begin(now, is_alone=self.in_force.is_exclusive)
         self._used = now
 
     def end(self, now: float, took: float) -> None:
@@ -231,7 +232,7 @@ class Limiter:
         interest += self.waiting + self.running
         if not self.units and not interest:
             return None
-        wants = min(self.terms.concurrency or 1, max(interest, 1))
+        wants = min(self.in_force.concurrency or 1, max(interest, 1))
         if not self.others_ask:
             wants = max(wants, self.units)  # nobody else has a use for it
         is_spare = not interest and self._is_spare(now)
@@ -242,7 +243,7 @@ class Limiter:
         self._told_running = self.running
         return Use(
             limit_id=self.limit_id,
-            terms=self.terms_of(),
+            declared=self.declared(),
             wants=wants,
             running=self.running,
             spare=is_spare,
@@ -278,7 +279,7 @@ class Limiter:
 
     def _is_spare(self, now: float) -> bool:
         """Whether somebody else could do more with the limit than wait out its gap."""
-        return not self.terms.is_exclusive or (
+        return not self.in_force.is_exclusive or (
             not self.starts.unsent and self.starts.due - now <= _AHEAD
         )
 

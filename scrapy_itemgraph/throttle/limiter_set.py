@@ -59,7 +59,7 @@ class Limiters:
             limiter = Limiter(key, lambda: terms, limit_id)
             if first_delay is not None:
                 limiter.throttle = first_delay
-                limiter.terms_of = lambda: Terms(
+                limiter.declared = lambda: Terms(
                     gap=max(terms.gap, limiter.throttle or 0.0), concurrency=terms.concurrency
                 )
             self._by_key[key] = self._by_id[limit_id] = limiter
@@ -72,7 +72,7 @@ class Limiters:
             return MANY
         if limiter.units:
             return limiter.places(time.monotonic())
-        terms = limiter.terms_of()
+        terms = limiter.declared()
         return 1 if terms.is_exclusive else terms.concurrency or MANY
 
     def identify(self, numbers: Mapping[str, int]) -> None:
@@ -121,7 +121,7 @@ class Limiters:
         return {
             number
             for number, limiter in self._by_id.items()
-            if limiter.units and not limiter.terms.is_exclusive
+            if limiter.units and not limiter.in_force.is_exclusive
         }
 
     def soonest_room(self, unbegun: Mapping[Limiter, int]) -> float:
@@ -168,8 +168,8 @@ class Limiters:
     def lacks(self, interest: Mapping[Limiter, int]) -> bool:
         """Whether a limit could be used more than what is in hand of it allows."""
         return any(
-            limiter.units < min(interest.get(limiter, 0), limiter.terms.concurrency or 1)
-            and not limiter.terms.is_exclusive
+            limiter.units < min(interest.get(limiter, 0), limiter.in_force.concurrency or 1)
+            and not limiter.in_force.is_exclusive
             for limiter in interest
         )
 

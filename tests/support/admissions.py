@@ -100,7 +100,7 @@ def number_of(crawl, name, kind="slot") -> int:
 
 def hold(crawl, worker, number, terms=SECOND) -> None:
     """Let a worker have a limit."""
-    use = Use(limit_id=number, terms=terms)
+    use = Use(limit_id=number, declared=terms)
     assert holdings.acquire(crawl.connection, worker, [use])[number].units
 
 

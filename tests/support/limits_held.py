@@ -61,7 +61,7 @@ def asking(connection):
 
 def ask(connection, worker, number, terms=WHOLE, *, how=holdings.renew, learns=True, **use):
     """Say what a worker has and wants of one limit, and return what it may do."""
-    return how(connection, worker, [Use(limit_id=number, terms=terms, **use)], learns=learns)[
+    return how(connection, worker, [Use(limit_id=number, declared=terms, **use)], learns=learns)[
         number
     ]
 

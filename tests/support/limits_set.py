@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 def hold(crawl, slot=SLOT, terms=None, *, worker=None, wants=1):
     """Let a worker ask for a slot, and return what it got."""
     (number,) = stored_slots.intern_slots(crawl.connection, [slot]).values()
-    use = Use(limit_id=number, terms=terms or Terms(gap=30.0), wants=wants)
+    use = Use(limit_id=number, declared=terms or Terms(gap=30.0), wants=wants)
     return holdings.acquire(crawl.connection, worker or crawl.worker, [use])[number]
 
 

@@ -319,7 +319,7 @@ def _against_claiming(row: _Facts, open_failures: int) -> Iterator[str]:
 
 def _against_starting(limit: _Limit) -> Iterator[str]:
     """Say what keeps work from starting now under a limit."""
-    terms = limit.kept
+    terms = limit.in_force
     others = [holder for holder in limit.holders if not holder.is_own]
     dead = [holder for holder in others if holder.free_in is not None]
     alone = next((one for one in others if one.is_exclusive and one.free_in is None), None)
@@ -335,7 +335,7 @@ def _against_starting(limit: _Limit) -> Iterator[str]:
         )
     due = 0.0 if limit.last_ago is None else terms.gap - limit.last_ago
     if due > LOOKAHEAD:
-        every = _period(terms.meant)
+        every = _period(terms.mean_delay)
         yield f"the next start in {limit} is due in {_period(due)}: one every {every}"
 
 

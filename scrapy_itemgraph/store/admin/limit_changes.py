@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model import moments, periods
-from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit, kept_gap
+from scrapy_itemgraph.model.rates import LONGEST_GAP, RateLimit, usable_gap
 from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin.limit_names import FoundLimit, find, find_slot
 from scrapy_itemgraph.store.admin.limit_reports import LimitState, state
@@ -108,7 +108,7 @@ def unblock(connection: Connection, slot: str) -> Changed:
 
 def set_delay(connection: Connection, slot: str, seconds: float | None) -> Changed:
     """Set the least seconds between two starts in a slot; None: as settings and robots.txt say."""
-    gap = None if seconds is None else kept_gap(_delay(seconds)) or None
+    gap = None if seconds is None else usable_gap(_delay(seconds)) or None
     found = find_slot(connection, slot, may_create=gap is not None)
     number = connection.execute(SET_GAP, {"limit": found.id, "gap": gap}).rowcount
     return _changed(connection, found, is_changed=number > 0)

@@ -103,7 +103,7 @@ class Holder:
 class LimitState:
     """A limit as it is kept, what was set and learned of it, and who has it.
 
-    `delay` are the seconds between two starts that are meant, `gap` the least, for jitter makes
+    `delay` are the seconds between two starts on average, `gap` the least, for jitter makes
     some shorter; `work` counts what waits in a slot, up to 100,000: then `is_counted` is false.
     """
 
@@ -156,11 +156,11 @@ def _states(
 
 
 def _limit_state(row: Row[Any], holders: list[Holder]) -> LimitState:
-    terms, columns = StoredTerms(*row[:_OF_TERMS]).kept, row._asdict()
+    terms, columns = StoredTerms(*row[:_OF_TERMS]).in_force, row._asdict()
     del columns["id"]
     columns |= {
         "name": limit_name(row.kind, row.name),
-        "delay": terms.meant,
+        "delay": terms.mean_delay,
         "gap": terms.gap,
         "concurrency": terms.concurrency,
         "is_counted": row.work is None or row.work < counting.MOST,

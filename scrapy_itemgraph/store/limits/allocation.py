@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Grant, Terms
-from scrapy_itemgraph.model.rates import kept_gap
+from scrapy_itemgraph.model.rates import usable_gap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,16 +71,16 @@ class StoredTerms:
 
     def __post_init__(self) -> None:
         for name in ("gap", "delay", "set_gap", "crawl_delay"):
-            object.__setattr__(self, name, kept_gap(getattr(self, name)) or None)
+            object.__setattr__(self, name, usable_gap(getattr(self, name)) or None)
         for name in ("concurrency", "set_concurrency"):
             if (getattr(self, name) or 1) < 1:
                 object.__setattr__(self, name, None)
 
     @property
-    def kept(self) -> Terms:
-        """How it is kept."""
+    def in_force(self) -> Terms:
+        """How it is kept, as its last holder declared it."""
         declared = Terms(gap=self.gap or 0.0, concurrency=self.concurrency, delay=self.delay)
-        return effective(declared, self, learns=True)
+        return in_force(declared, self, learns=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,33 +126,33 @@ def outlived(units: int, gaps: Iterable[float | None], latency: float | None) ->
     """Return how long the requests of a dead worker may still run, or hold others off."""
     if not units:
         return 0.0
-    gap = max(map(kept_gap, gaps))
+    gap = max(map(usable_gap, gaps))
     latency = _UNKNOWN_LATENCY if latency is None and not gap else latency
-    return max(gap, min(kept_gap(latency), _LONGEST_LATENCY))
+    return max(gap, min(usable_gap(latency), _LONGEST_LATENCY))
 
 
 def learned(delay: float | None) -> float | None:
     """Return the delay that AutoThrottle left, as far as it can be kept to."""
-    return None if delay is None else kept_gap(delay)
+    return None if delay is None else usable_gap(delay)
 
 
-def effective(terms: Terms, limit: StoredTerms, *, learns: bool) -> Terms:
-    """Return how a limit is kept, from what the code says, a person set, and was learned.
+def in_force(declared: Terms, limit: StoredTerms, *, learns: bool) -> Terms:
+    """Return how a limit is kept: as declared, but for what a person set and was learned.
 
-    A slot is never kept looser than the code says: Scrapy's own slots have the last word.
+    A slot is never kept looser than declared: Scrapy's own slots have the last word.
     """
-    gap, concurrency = terms.gap, terms.concurrency
+    gap, concurrency = declared.gap, declared.concurrency
     if limit.kind != "slot":
         gap = gap if limit.set_gap is None else limit.set_gap
         concurrency = concurrency if limit.set_concurrency is None else limit.set_concurrency
         return Terms(gap=gap, concurrency=concurrency)
-    floor = _floor(limit, learns=learns)
-    delay = None if terms.delay is None else max(terms.delay, floor)
+    set_gap = _set_gap(limit, learns=learns)
+    delay = None if declared.delay is None else max(declared.delay, set_gap)
     caps = [cap for cap in (concurrency, limit.set_concurrency) if cap is not None]
-    return Terms(gap=max(gap, floor), concurrency=min(caps, default=None), delay=delay)
+    return Terms(gap=max(gap, set_gap), concurrency=min(caps, default=None), delay=delay)
 
 
-def _floor(limit: StoredTerms, *, learns: bool) -> float:
+def _set_gap(limit: StoredTerms, *, learns: bool) -> float:
     """Return the gap that a person set, or else robots.txt asks for."""
     if limit.set_gap is not None:
         return limit.set_gap
@@ -192,7 +192,7 @@ class Decision:
     @property
     def is_exclusive(self) -> bool:
         """Whether the worker has the limit for itself."""
-        return self.grant.terms.is_exclusive and self.grant.units > 0
+        return self.grant.in_force.is_exclusive and self.grant.units > 0
 
 
 def others_of(limit: StoredLimit, worker_id: int) -> Others:
@@ -220,7 +220,7 @@ def others_of(limit: StoredLimit, worker_id: int) -> Others:
 
 def undivided(use: Use) -> int:
     """Return how many units a worker gets of what nobody else has or asks for."""
-    terms = use.terms
+    terms = use.declared
     if terms.is_exclusive or terms.concurrency is None:
         return 1
     return min(use.wants, terms.concurrency)
@@ -230,7 +230,7 @@ def decide(
     use: Use, limit: StoredLimit, others: Others, worker_id: int, *, learns: bool
 ) -> Decision:
     """Decide what a worker gets of a locked limit."""
-    terms = effective(use.terms, limit, learns=learns)
+    terms = in_force(use.declared, limit, learns=learns)
     mine = limit.holdings.get(worker_id)
     blocked = max(0.0, limit.blocked_in or 0.0)
     starts = [max(0.0, ago) for ago in (limit.last_ago, use.last_ago) if ago is not None]
@@ -244,10 +244,10 @@ def decide(
         limit_id=limit.id,
         kind=limit.kind,
         name=limit.name,
-        terms=terms,
+        in_force=terms,
         units=units,
-        floor=_floor(limit, learns=learns),
-        is_set=limit.kind != "slot" and limit.set_gap is not None,
+        set_gap=_set_gap(limit, learns=learns),
+        set_replaces=limit.kind != "slot" and limit.set_gap is not None,
         due_in=due,
         blocked_in=blocked,
         again_in=0.0 if units or not use.wants else _again_in(others, due, asks=asks),
@@ -315,7 +315,7 @@ def _could_have(use: Use, terms: Terms, others: Others, units: int) -> bool:
 
 def is_news(grant: Grant, limit: StoredLimit) -> bool:
     """Whether a limit is kept otherwise than it is stored."""
-    terms = grant.terms
+    terms = grant.in_force
     stored = limit.gap, limit.concurrency, limit.delay
     return (terms.gap, terms.concurrency, terms.delay) != stored
 

@@ -30,8 +30,14 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.limits import SlotFeedback, Use
 
-# How a limit is kept, of what has `terms`.
-_TERMS = {"gaps": "terms.gap", "concurrencies": "terms.concurrency", "delays": "terms.delay"}
+
+def _columns_of(terms: str) -> dict[str, str]:
+    """Return the columns of how a limit is kept, by the name of an attribute that is `Terms`."""
+    parts = {"gaps": "gap", "concurrencies": "concurrency", "delays": "delay"}
+    return {column: f"{terms}.{part}" for column, part in parts.items()}
+
+
+_DECLARED, _IN_FORCE = _columns_of("declared"), _columns_of("in_force")
 
 # What nobody else decides about just now.
 LOCK_FREE_LIMITS = text("""
@@ -197,7 +203,7 @@ def acquire(
     """Take what is free of the limits, and ask for the rest; return what came of it, by limit.
 
     A limit about which somebody else decides just now is left out. With `learns`, delays that were
-    learned hold as well as those of `terms`.
+    learned hold as well as those that are declared.
     """
     wanted = {use.limit_id: use for use in uses}
     locked = _locked(connection, LOCK_FREE_LIMITS, wanted)
@@ -223,7 +229,7 @@ def renew(
     strays = list(connection.execute(STRAYS, given).scalars())
     locked = _locked(connection, LOCK_LIMITS, known)
     grants = _decide(connection, worker_id, locked, learns=learns)
-    whole = [one.limit_id for one in grants.values() if one.units and one.terms.is_exclusive]
+    whole = [one.limit_id for one in grants.values() if one.units and one.in_force.is_exclusive]
     queues.hold_of_slots(connection, whole, worker_id)
     _let_go(connection, worker_id, strays)
     return grants
@@ -300,7 +306,7 @@ def _take_free(
         "worker": worker_id,
         "limits": list(units),
         "units": list(units.values()),
-        **columns(uses, **_TERMS),
+        **columns(uses, **_DECLARED),
     }
     taken = {row.id: row for row in connection.execute(TAKE_FREE, given)}
     return {
@@ -308,7 +314,7 @@ def _take_free(
             limit_id=use.limit_id,
             kind=row.kind,
             name=row.name,
-            terms=use.terms,
+            in_force=use.declared,
             units=units[use.limit_id],
             throttle=allocation.learned(row.throttle) if learns else None,
         )
@@ -422,7 +428,7 @@ def _write(
                 asks="asks",
             ),
             "forgotten": allocation.FORGOTTEN,
-            **columns(kept, kept="limit_id", **_TERMS),
+            **columns(kept, kept="limit_id", **_IN_FORCE),
         }
         connection.execute(HOLD, given)
     gone = [one for one, decision in decisions.items() if not decision.is_held and before[one]]

@@ -148,7 +148,7 @@ class Admission:
 
     def _is_granted_in_units(self, limit: int) -> bool:
         grant = self.grants.get(limit)
-        return grant is not None and not grant.terms.is_exclusive
+        return grant is not None and not grant.in_force.is_exclusive
 
     @property
     def passed_over(self) -> list[int]:
@@ -293,7 +293,7 @@ class Admission:
         uses = [
             Use(
                 limit_id=limit,
-                terms=terms,
+                declared=terms,
                 wants=min(wanted[limit], terms.concurrency or 1),
                 looking=True,
             )
@@ -326,9 +326,9 @@ class Admission:
             grant = self.grants.get(slot)
             if grant is None:
                 continue
-            if not grant.units and (grant.terms.is_exclusive or grant.blocked_in):
+            if not grant.units and (grant.in_force.is_exclusive or grant.blocked_in):
                 later[queue] = grant.again_in or _LATER
-            elif grant.units and grant.terms.is_exclusive and queue in used:
+            elif grant.units and grant.in_force.is_exclusive and queue in used:
                 taken.append(queue)
         queues.hold(connection, taken, worker_id)
         queues.put_off(connection, later)
@@ -343,6 +343,6 @@ class Admission:
 
 def _room(grant: Grant) -> int:
     """Return how many pieces of work a limit that was granted has use for."""
-    if not grant.terms.is_exclusive:
+    if not grant.in_force.is_exclusive:
         return worth_holding(grant.units)
-    return starts_within(grant.terms.gap, grant.due_in)
+    return starts_within(grant.in_force.gap, grant.due_in)

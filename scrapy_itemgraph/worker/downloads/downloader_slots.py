@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.model.limits import MANY, Terms
-from scrapy_itemgraph.model.rates import LEAST, kept_gap
+from scrapy_itemgraph.model.rates import SHORTEST_GAP, usable_gap
 from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class DownloaderSlots:
         else:
             delay = given.get("delay", self._default_delay(downloader))
             concurrency = given.get("concurrency", self._concurrency)
-        delay = kept_gap(delay)
-        gap = max(delay * (1 - self._jitter(downloader, given)), LEAST) if delay else 0.0
+        delay = usable_gap(delay)
+        gap = max(delay * (1 - self._jitter(downloader, given)), SHORTEST_GAP) if delay else 0.0
         at_once = max(int(concurrency), 1) if concurrency > 0 else MANY
         return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
 

@@ -80,14 +80,14 @@ class Send:
         self._sends = sends
         self._unsent = set(lane)
         self._is_cold = sends.is_first or any(one.is_cold(now) for one in lane)
-        gapped = [one for one in lane if one.terms.is_exclusive]
+        gapped = [one for one in lane if one.in_force.is_exclusive]
         answered = [one for one in gapped if self._is_cold and (one.is_slot or sends.is_first)]
         self._followed = [one for one in gapped if one not in answered]
         # Of a slot that is the host all connections take alike.
         self._spaced = [one for one in gapped if one in answered or one.key != (SLOT, host)]
         self._late: list[Limiter] = []
         self._was_asked = self._is_connecting = False
-        self._mark([one for one in lane if not one.terms.is_exclusive])
+        self._mark([one for one in lane if not one.in_force.is_exclusive])
         if answered:
             asyncio.get_running_loop().call_later(_LONGEST_CONNECT, self._mark, answered)
         if self._followed:

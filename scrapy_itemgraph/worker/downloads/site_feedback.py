@@ -11,7 +11,7 @@ from protego import Protego
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.model.limits import SlotFeedback
-from scrapy_itemgraph.model.rates import LONGEST_GAP, kept_gap
+from scrapy_itemgraph.model.rates import LONGEST_GAP, usable_gap
 from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker.downloads.request_slots import slot_in_use
 
@@ -60,7 +60,7 @@ class SiteFeedback:
         limiter = self.limiters.slot(slot)
         if limiter is None or slot == host:
             return
-        if delay > max(self._crawl_delays.get(slot, 0.0), limiter.floor):
+        if delay > max(self._crawl_delays.get(slot, 0.0), limiter.set_gap):
             self._crawl_delays[slot] = delay
             self._heed(SlotFeedback(slot=slot, crawl_delay=delay))
 
@@ -97,7 +97,7 @@ class SiteFeedback:
                 wording.format_period(longest),
                 extra={"action": "crawl_delay_capped"},
             )
-        return kept_gap(min(asked, longest))
+        return usable_gap(min(asked, longest))
 
     def _heed(self, answer: SlotFeedback) -> None:
         """Keep at once to what a site asked for, and have it saved for all."""
@@ -141,7 +141,7 @@ def of_robots(request: Request, response: Response, agent: str) -> SlotFeedback 
         return None
     text = response.body.decode(errors="replace") if response.status < 300 else ""  # noqa: PLR2004
     delay = Protego.parse(text).crawl_delay(agent)
-    return SlotFeedback(slot=slot, crawl_delay=kept_gap(delay))
+    return SlotFeedback(slot=slot, crawl_delay=usable_gap(delay))
 
 
 def retry_after(response: Response, longest: float) -> float | None:

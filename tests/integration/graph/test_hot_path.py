@@ -52,7 +52,7 @@ async def crawl(graph: WorkerGraph) -> None:
     taken = await graph.claim(budget, startable_of=lambda claims: [])
     done = taken.claims
     assert len(done) == 9
-    uses = [Use(limit_id=one.limit_id, terms=Terms(concurrency=4)) for one in taken.grants]
+    uses = [Use(limit_id=one.limit_id, declared=Terms(concurrency=4)) for one in taken.grants]
     await graph.limits.renew(uses)
     ways = [
         [UpdateMetadata({"a": 1}), UpdateData({"n": 1}), book("new", "cover"), book("bb")],

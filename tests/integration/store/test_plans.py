@@ -273,7 +273,7 @@ def test_a_claim_that_is_refused_touches_few_rows(million, step):
     """A claim whose slots are all blocked or in other hands puts them off, and no others."""
     other = take_slots(million, step)
     slots = slots_like(step, "q%.example", 100)
-    uses = [Use(limit_id=number, terms=WHOLE) for number in slots.values()]
+    uses = [Use(limit_id=number, declared=WHOLE) for number in slots.values()]
     holdings.acquire(step, other, uses)
     blocked = [SlotFeedback(slot=name, blocked_for=60.0, blocked_by="http 429") for name in slots]
     holdings.save_feedback(step, other, blocked[:50])
@@ -296,13 +296,13 @@ def test_settling_limits_touches_few_rows(million, step, terms):
     theirs = slots_like(step, "s%.example").values()
     own = slots_like(step, "q%.example", 2 * BATCH).values()
     engines.hot_path(step)
-    wanted = [Use(limit_id=number, terms=terms, wants=4) for number in own]
-    refused = [Use(limit_id=number, terms=terms, wants=4) for number in theirs]
+    wanted = [Use(limit_id=number, declared=terms, wants=4) for number in own]
+    refused = [Use(limit_id=number, declared=terms, wants=4) for number in theirs]
     with explaining(step) as explained:
         taken = holdings.renew(step, worker, wanted)
         holdings.renew(step, worker, [*wanted[:BATCH], *refused])
         told = [
-            Use(limit_id=use.limit_id, terms=terms, wants=0, last_ago=0.1, latency=0.2)
+            Use(limit_id=use.limit_id, declared=terms, wants=0, last_ago=0.1, latency=0.2)
             for use in wanted[:BATCH]
         ]
         holdings.renew(step, worker, [*told, *refused])
@@ -318,7 +318,7 @@ def test_what_becomes_of_the_limits_of_the_dead_touches_few_rows(million, step):
     take_slots(million, step)
     dead, heir = (worker_of(million, step) for _ in range(2))
     own = slots_like(step, "q%.example").values()
-    uses = [Use(limit_id=number, terms=Terms(gap=3600.0, concurrency=8)) for number in own]
+    uses = [Use(limit_id=number, declared=Terms(gap=3600.0, concurrency=8)) for number in own]
     holdings.acquire(step, dead, uses)
     step.execute(sa.text("UPDATE processes SET lease_until = now() WHERE id = :id"), {"id": dead})
     engines.hot_path(step)

@@ -60,7 +60,7 @@ class Way:
         self.limiters = Limiters(lambda _: terms, lambda _: None)
         self.events = Events(self.limiters)
         self.slot = self.limiters.slot(HOST)
-        given = Grant(limit_id=1, kind="slot", name=HOST, terms=terms, units=units)
+        given = Grant(limit_id=1, kind="slot", name=HOST, in_force=terms, units=units)
         self.limiters.take([given], time.monotonic())
         self.gate = Gate(self.limiters, lambda _: None, self.events)
         self.gate.stand_before(self.downloader)

@@ -24,7 +24,7 @@ UNITS = Terms(concurrency=4)
 def grant(terms: Terms = WHOLE, units: int = 1, number: int = NUMBER, **fields) -> Grant:
     """Return what the database gave of a slot."""
     name = fields.pop("name", HOST)
-    return Grant(limit_id=number, kind="slot", name=name, terms=terms, units=units, **fields)
+    return Grant(limit_id=number, kind="slot", name=name, in_force=terms, units=units, **fields)
 
 
 def limiter(clock: Clock, terms: Terms = WHOLE, units: int = 1, **fields) -> Limiter:
@@ -184,7 +184,7 @@ def test_a_longer_delay_holds_at_once(clock):
     one = limiter(clock)
     run(one, clock)
 
-    one.take(grant(Terms(gap=10.0), floor=10.0), clock.now)
+    one.take(grant(Terms(gap=10.0), set_gap=10.0), clock.now)
 
     assert one.ready_at(clock.now) == pytest.approx(clock.now + 9.5)
 

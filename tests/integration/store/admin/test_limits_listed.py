@@ -264,8 +264,8 @@ def test_limits_that_others_use_up_are_explained(connection):
         connection,
         films.worker,
         [
-            Use(limit_id=task, terms=Terms(gap=10.0)),
-            Use(limit_id=tags, terms=Terms(concurrency=2), wants=2),
+            Use(limit_id=task, declared=Terms(gap=10.0)),
+            Use(limit_id=tags, declared=Terms(concurrency=2), wants=2),
         ],
     )
 

@@ -210,9 +210,9 @@ def test_a_set_delay_does_not_undercut_the_settings(connection):
 
     assert limit_changes.set_delay(connection, SLOT, 0.5).limit.gap == 2.0
     assert limit_changes.set_delay(connection, SLOT, 9).limit.gap == 9.0
-    assert hold(crawl, terms=Terms(gap=2.0)).terms.gap == 9.0
+    assert hold(crawl, terms=Terms(gap=2.0)).in_force.gap == 9.0
     assert limit_changes.set_delay(connection, SLOT, None).limit.set_gap is None
-    assert hold(crawl, terms=Terms(gap=2.0)).terms.gap == 2.0
+    assert hold(crawl, terms=Terms(gap=2.0)).in_force.gap == 2.0
 
 
 def test_the_delay_that_is_meant_is_shown_beside_the_least_gap(connection):
@@ -262,8 +262,8 @@ def test_a_set_limit_takes_the_place_of_the_code(connection):
     (number,) = declare(crawl, a_limit(concurrency=4)).values()
 
     def terms():
-        use = Use(limit_id=number, terms=Terms(gap=10.0, concurrency=4))
-        return holdings.acquire(connection, crawl.worker, [use])[number].terms
+        use = Use(limit_id=number, declared=Terms(gap=10.0, concurrency=4))
+        return holdings.acquire(connection, crawl.worker, [use])[number].in_force
 
     limit_changes.set_limit(connection, "task:shop/parse", "5/s")
     assert terms() == Terms(gap=0.2, concurrency=4)

@@ -55,7 +55,7 @@ def test_what_may_not_start_soon_is_not_claimed(crawl):
     worker = Worker(crawl, Terms(gap=5.0))
     number = number_of(crawl, "a.example")
     hold(crawl, worker.number, number, worker.terms)
-    uses = [Use(limit_id=number, terms=worker.terms, wants=0, last_ago=1.0)]
+    uses = [Use(limit_id=number, declared=worker.terms, wants=0, last_ago=1.0)]
     holdings.renew(crawl.connection, worker.number, uses)
 
     assert worker.claim() == []
@@ -138,7 +138,7 @@ def test_a_slot_that_is_decided_about_is_looked_at_again_soon(engine):
     ((number,),) = shop.rows("SELECT id FROM limits WHERE name = 'a.example'")
     one, two = shop.worker(), shop.worker()
     with races.actors(engine, 2) as (deciding, claiming):
-        deciding.run(holdings.renew, one, [Use(limit_id=number, terms=SECOND)])
+        deciding.run(holdings.renew, one, [Use(limit_id=number, declared=SECOND)])
         admission = Admission(slot_terms=lambda _: SECOND)
 
         def claim(connection):

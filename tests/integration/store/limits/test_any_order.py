@@ -102,7 +102,7 @@ class Model:
             if not hand.units and self.random.random() < 0.5
         ]
         uses = [
-            Use(limit_id=one, terms=self.terms[one], wants=self.wants(one), looking=True)
+            Use(limit_id=one, declared=self.terms[one], wants=self.wants(one), looking=True)
             for one in new
         ]
         self.take(worker, holdings.acquire(self.connection, worker.number, uses))
@@ -118,7 +118,7 @@ class Model:
                 uses.append(
                     Use(
                         limit_id=number,
-                        terms=self.terms[number],
+                        declared=self.terms[number],
                         wants=wants,
                         running=hand.running,
                         spare=not hand.running and self.random.random() < 0.3,
@@ -138,7 +138,7 @@ class Model:
     def take(self, worker: Worker, grants: dict[int, Grant]) -> None:
         for number, grant in grants.items():
             hand = worker.hands[number]
-            hand.terms, hand.units = grant.terms, grant.units
+            hand.terms, hand.units = grant.in_force, grant.units
             hand.due = self.now + grant.due_in
 
     def start(self, worker: Worker) -> None:
@@ -172,7 +172,7 @@ class Model:
     def stop(self, worker: Worker) -> None:
         """Stop, and begin anew."""
         uses = [
-            Use(limit_id=number, terms=self.terms[number], wants=0, last_ago=self.told(hand))
+            Use(limit_id=number, declared=self.terms[number], wants=0, last_ago=self.told(hand))
             for number, hand in worker.hands.items()
         ]
         holdings.release_all(self.connection, worker.number, uses)

@@ -52,7 +52,7 @@ def test_a_gap_is_nobodys_while_others_run_what_they_began_before(connection, cr
         for one in crew
     ]
 
-    may_start = [one for one in grants if one.units and one.terms.is_exclusive]
+    may_start = [one for one in grants if one.units and one.in_force.is_exclusive]
     assert len(may_start) <= 1
 
 

@@ -55,8 +55,8 @@ def test_a_stopped_worker_leaves_its_limits_free(connection, crawl):
     ask(connection, stopped, whole, how=holdings.acquire)
     ask(connection, stopped, shared, terms, wants=2, how=holdings.acquire)
     uses = [
-        Use(limit_id=whole, terms=WHOLE, wants=0, last_ago=1.0),
-        Use(limit_id=shared, terms=terms, wants=0),
+        Use(limit_id=whole, declared=WHOLE, wants=0, last_ago=1.0),
+        Use(limit_id=shared, declared=terms, wants=0),
     ]
 
     holdings.release_all(connection, stopped, uses)
@@ -196,7 +196,7 @@ def test_a_buried_worker_gets_nothing(connection, crawl):
     lose_sign_of(connection, dead)
     crawl.take_over(heir)
 
-    grants = holdings.renew(connection, dead, [Use(limit_id=number, terms=WHOLE)])
+    grants = holdings.renew(connection, dead, [Use(limit_id=number, declared=WHOLE)])
 
     assert [one.units for one in grants.values() if one.units] == []
 
@@ -226,7 +226,7 @@ def test_how_a_limit_is_kept(crawl, kind, columns, terms, kept):
     """A slot is never kept looser than the code says; of other limits a person has the say."""
     number = limit(crawl.connection, kind=kind, **columns)
 
-    assert ask(crawl.connection, crawl.worker, number, terms).terms == kept
+    assert ask(crawl.connection, crawl.worker, number, terms).in_force == kept
 
 
 def test_learned_delays_hold_where_wanted(connection, crawl):
@@ -239,7 +239,7 @@ def test_learned_delays_hold_where_wanted(connection, crawl):
         for one in (learned, both)
     ]
 
-    assert [one.terms.gap for one in given] == [2.0, 4.0]
+    assert [one.in_force.gap for one in given] == [2.0, 4.0]
 
 
 def test_a_blocked_limit_is_not_taken(connection, crawl):

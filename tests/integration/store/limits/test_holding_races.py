@@ -43,7 +43,7 @@ def slots(engine) -> list[int]:
 
 def use_of(number, terms=WHOLE, **use):
     """Return what a worker has and wants of a limit."""
-    return Use(limit_id=number, terms=terms, **use)
+    return Use(limit_id=number, declared=terms, **use)
 
 
 def page(name, host="a.example"):

@@ -93,7 +93,7 @@ class Gateway:
         for number, name in enumerate(("a.example", "b.example"), 1):
             self.limiters.slot(name)
             self.limiters.identify({name: number})
-            given = Grant(limit_id=number, kind="slot", name=name, terms=terms, units=1)
+            given = Grant(limit_id=number, kind="slot", name=name, in_force=terms, units=1)
             self.limiters.take([given], time.monotonic())
         self.gate = Gate(self.limiters, lambda _: None, self.events)
         self.downloader = Downloader(seconds)

@@ -20,7 +20,7 @@ GAP = 0.2
 def held(clock: Clock, kind: str, name: str, terms: Terms) -> Limiter:
     """Return a limit that this process has."""
     made = Limiter((kind, name), lambda: terms, 1)
-    made.take(Grant(limit_id=1, kind=kind, name=name, terms=terms, units=1), clock.now)
+    made.take(Grant(limit_id=1, kind=kind, name=name, in_force=terms, units=1), clock.now)
     return made
 
 
