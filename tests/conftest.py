@@ -65,13 +65,16 @@ def server_url() -> Iterator[str]:
 
 @contextmanager
 def new_database(server_url: str, template: str | None = None) -> Iterator[str]:
-    """Make a database, by default an empty one, yield its URL, and drop it."""
+    """Make a database, by default an empty one, yield its URL, and drop it.
+
+    Its files are copied: PostgreSQL's own way logs each page, which costs four times the CPU.
+    """
     url = urls.normalise_url(server_url)
     name = f"itemgraph_test_{uuid.uuid4().hex}"
-    origin = f"TEMPLATE {urls.normalise_url(template).database}" if template else ""
+    origin = urls.normalise_url(template).database if template else "template1"
     admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with admin.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name} {origin}")
+        connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {origin} STRATEGY FILE_COPY")
     try:
         yield url.set(database=name).render_as_string(hide_password=False)
     finally:

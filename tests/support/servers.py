@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,8 +29,15 @@ PROGRAMS = Path(os.environ.get("ITEMGRAPH_TEST_SERVER") or "/usr/lib/postgresql/
 PASSWORD = "open sesame"
 END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
 PATIENCE = 60.0  # seconds
-# Tests do not survive a power cut.
-UNSAFE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+# Tests do not survive a power cut, and what is undone then may take little room.
+UNSAFE = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "max_wal_size": "256MB",
+}
+_MEMORY = "/dev/shm"
+_ROOM = 4 << 30  # bytes: some servers at once, each with some databases
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ def own_postgres(parent: Path | None = None) -> Iterator[Server]:
     """
     if not (PROGRAMS / "postgres").exists():
         pytest.skip(f"PostgreSQL is not installed in {PROGRAMS}")
-    with tempfile.TemporaryDirectory(prefix="itemgraph-server-", dir=parent) as name:
+    with tempfile.TemporaryDirectory(prefix="itemgraph-server-", dir=parent or _place()) as name:
         directory = Path(name)
         (directory / "password").write_text(PASSWORD)
         account = _account(directory)
@@ -162,7 +170,7 @@ def backup(primary: Server) -> Iterator[Server]:
 
 @contextmanager
 def _copy(primary: Server, port: int, *options: str) -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="itemgraph-standby-") as name:
+    with tempfile.TemporaryDirectory(prefix="itemgraph-standby-", dir=_place()) as name:
         directory = Path(name)
         run = _runner(directory, _account(directory))
         run(
@@ -214,9 +222,20 @@ def open_directory() -> Iterator[Path]:
 
     Without it the server of a test that root runs would have its files in /var/lib.
     """
-    with tempfile.TemporaryDirectory(prefix="itemgraph-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="itemgraph-", dir=_place(), ignore_cleanup_errors=True
+    ) as name:
         Path(name).chmod(0o711)
         yield Path(name)
+
+
+def _place() -> str | None:
+    """Return where files of tests go: memory where it has room, else where Python has them.
+
+    A new database is 300 files, and making them on a disk costs several times the CPU.
+    """
+    has_room = Path(_MEMORY).is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM
+    return _MEMORY if has_room and os.access(_MEMORY, os.W_OK) else None
 
 
 @contextmanager
