@@ -23,7 +23,7 @@ from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -129,13 +129,6 @@ def _plan(call: Call, task: Task) -> SimulationPlan:
     return SimulationPlan(task=task.name, item=name, made=checked)
 
 
-async def _no_start(self: Spider) -> AsyncIterator[Any]:  # noqa: ARG001 - a method's
-    """Start nothing."""
-    nothing: tuple[Any, ...] = ()
-    for one in nothing:
-        yield one
-
-
 class _Warnings(logging.Handler):
     """Keeps what is said at WARNING and above, and is shown nowhere else."""
 
@@ -178,7 +171,6 @@ class _Run:
 
         call = self._call
         logging.getLogger("scrapy_itemgraph").addHandler(self._warnings)
-        self._spider_class.start = _no_start  # type: ignore[method-assign]
         process = AsyncCrawlerProcess(_settings(call))  # type: ignore[arg-type]
         crawler = process.create_crawler(self._spider_class)
 

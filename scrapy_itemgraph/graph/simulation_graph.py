@@ -20,7 +20,8 @@ from scrapy_itemgraph.model.work import (
     RedirectAnswer,
     Remaining,
 )
-from scrapy_itemgraph.store.registry import crawl_starts, crawls, workers
+from scrapy_itemgraph.store.admin import crawl_lists
+from scrapy_itemgraph.store.registry import crawl_starts, crawls, runs, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class SimulationGraph(WorkerGraph):
             limits_of=self.limits.of_task,
             of_all=self.limits.of_all,
         )
+        if self._plan.given:
+            await self._call(simulations.lay, self._plan, self._code)
         prepared = await self._undone(partial(simulations.look, plan=self._plan, code=self._code))
         assert isinstance(prepared, simulations.Prepared)
         self._claim = prepared.claim
@@ -100,8 +103,9 @@ class SimulationGraph(WorkerGraph):
         self._has_made_crawl = known is None
         crawl_id = await self._call(crawls.make_crawl, crawl)
         self._take_crawl(crawl_id)
-        await self.limits.number({prepared.claim.task_id: tasks[self._plan.task]})
+        await self.limits.number({prepared.claim.task_id: self._code.task(self._plan.task)})
         self._started_at = (await self._register_worker()).started_at
+        self.run = runs.Run(1, self._started_at)
         self.is_resumed = False
         await self._call(workers.mark_started, self.worker_id)  # no run waits for it
         await self._begin_to_beat()
@@ -205,5 +209,8 @@ class SimulationGraph(WorkerGraph):
         told: Sequence[Tallies],  # noqa: ARG002 - what was simulated is not counted
     ) -> None:
         super()._stop(connection, reason, uses, ())
-        if self._has_made_crawl:
+        if self._plan.given:
+            while crawl_lists.delete_some(connection, self._crawl_id):
+                pass
+        elif self._has_made_crawl:
             connection.execute(DROP_CRAWL, {"crawl": self._crawl_id, "worker": self.worker_id})

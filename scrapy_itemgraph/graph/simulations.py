@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.limits import Limit
+    from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.simulations import ItemPicture, SimulationPlan
     from scrapy_itemgraph.model.tasks import Task
 
@@ -61,6 +62,12 @@ class Code:
     limits_of: Callable[[Task], Sequence[Limit]]
     of_all: Sequence[Limit]
 
+    def task(self, name: str) -> Task:
+        """Return a task of the spider, or the one of a plain callback."""
+        if name in self.tasks or self.of_callback is None:
+            return self.tasks[name]
+        return self.of_callback(name)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
@@ -71,6 +78,19 @@ class Prepared:
     callbacks: frozenset[str]
 
 
+def lay(connection: Connection, plan: SimulationPlan, code: Code) -> None:
+    """Make the plan's crawl, with the tasks of the code and what is given; to be committed.
+
+    Raises:
+        OperationError: the crawl exists, or an operation cannot be carried out.
+
+    """
+    if crawls.find_crawl(connection, code.crawl) is not None:
+        raise OperationError(f"the crawl {code.crawl!r} exists; what is given needs a new one")
+    crawl_id, _ = _register(connection, code, _callbacks(plan, code))
+    _apply(connection, crawl_id, plan.given)
+
+
 def look(connection: Connection, plan: SimulationPlan, code: Code) -> None:
     """Raise an UndoneError with the claim of the plan's item and task.
 
@@ -79,7 +99,7 @@ def look(connection: Connection, plan: SimulationPlan, code: Code) -> None:
         OperationError: the item that is made up exists, or cannot be.
 
     """
-    crawl_id, callbacks = _register(connection, code, ())
+    crawl_id, callbacks = _register(connection, code, _callbacks(plan, code))
     item_id = _item(connection, crawl_id, plan)
     claim = _claim(connection, crawl_id, plan, item_id, worker_id=0)
     raise UndoneError(Prepared(crawl_id=crawl_id, claim=claim, callbacks=callbacks))
@@ -100,7 +120,7 @@ def simulate(
         NotFoundError: the item is gone meanwhile.
 
     """
-    crawl_id, _ = _register(connection, code, met)
+    crawl_id, _ = _register(connection, code, _callbacks(plan, code, met))
     item_id = _item(connection, crawl_id, plan)
     mentioned = batch_names.Mentioned.by(changeset.operations)
     names = {*mentioned.names, plan.item}
@@ -139,6 +159,21 @@ def refused(changeset: Changeset, error: Exception) -> Simulation:
     """Return what a changeset comes to that the database refuses."""
     applied = Applied(outcome=Outcome.FAILED, error=ErrorRecord.of(error))
     return Simulation(changeset=changeset, applied=applied)
+
+
+def _callbacks(plan: SimulationPlan, code: Code, met: Sequence[Task] = ()) -> Sequence[Task]:
+    """Return the plain callbacks of a simulation: those that it met, and its own."""
+    own = code.task(plan.task)
+    is_known = any(one.name == own.name for one in met)
+    return [*met, own] if own.is_callback and not is_known else met
+
+
+def _apply(connection: Connection, crawl_id: int, given: Sequence[Operation]) -> None:
+    crawl = crawls.share_crawl(connection, crawl_id)
+    made = Changeset(operations=tuple(given), outcome=Outcome.OK)
+    (applied,) = apply.apply(connection, [made], crawl=crawl, worker_id=None)
+    if applied.error is not None:
+        raise OperationError(applied.error.message)
 
 
 def _register(
@@ -182,11 +217,7 @@ def _item(connection: Connection, crawl_id: int, plan: SimulationPlan) -> int:
         raise OperationError(
             f"the item {plan.item!r} exists; --data, --url and --tag make one up that does not"
         )
-    crawl = crawls.share_crawl(connection, crawl_id)
-    made = Changeset(operations=(plan.made,), outcome=Outcome.OK)
-    (applied,) = apply.apply(connection, [made], crawl=crawl, worker_id=None)
-    if applied.error is not None:
-        raise OperationError(applied.error.message)
+    _apply(connection, crawl_id, (plan.made,))
     item_id = stored_items.resolve(connection, crawl_id, plan.item)
     if item_id is None:
         raise OperationError(f"the item {plan.item!r} was deleted, and its name stays taken")

@@ -6,20 +6,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from scrapy_itemgraph.model.operations import Changeset, CreateItem
+    from scrapy_itemgraph.model.operations import Changeset, CreateItem, Operation
     from scrapy_itemgraph.model.work import Applied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationPlan:
-    """The task and the item of a simulation; `made` makes the item up that does not exist."""
+    """The task, or plain callback, and the item of a simulation.
+
+    `made` makes up an item that does not exist, for the simulation alone. `given` is committed
+    before, to a crawl that must be new and is deleted afterwards: callbacks can ask for it.
+    """
 
     task: str
     item: str
     made: CreateItem | None = None
+    given: Sequence[Operation] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Sequence
     from pathlib import Path
 
     from scrapy import Request
@@ -41,6 +41,13 @@ _OWN_ADDRESS = (
     "//link[@rel='canonical']/@href | //meta[@property='og:url']/@content | "
     "//comment()[contains(., 'saved from url=')]"
 )
+
+
+async def _no_start() -> AsyncIterator[Any]:
+    """Start nothing, in the place of a spider's own `start()`."""
+    nothing: tuple[Any, ...] = ()
+    for one in nothing:
+        yield one
 
 
 class _SeenOutbox(Outbox):
@@ -77,6 +84,7 @@ class SimulationWorker(Worker):
             idle="close",
             keep_logs=max(self.settings.keep_logs, _MOST_LINES),
         )
+        vars(self.spider)["start"] = _no_start
         self.simulation: Simulation | None = None
         self._plan = plan
         self._page = page
@@ -121,9 +129,7 @@ class SimulationWorker(Worker):
         """Return the saved page, where there is one."""
         if self._page is None:
             return super().response_to(request)
-        body = self._page.read_bytes()
-        cls = responsetypes.from_args(url=request.url, filename=self._page.name, body=body)
-        response = cls(request.url, body=body, request=request, flags=[SAVED])
+        response = saved_response(request, self._page.read_bytes(), self._page.name)
         if isinstance(response, HtmlResponse):
             _warn_of_other_site(response, self._page)
         return response
@@ -144,6 +150,15 @@ class SimulationWorker(Worker):
         await super().close(reason)
         if isinstance(graph, SimulationGraph):
             self.simulation = graph.simulation
+
+
+def saved_response(request: Request, body: bytes, filename: str | None = None) -> Response:
+    """Return a saved page as the response of a request.
+
+    Its class is that of the URL, the file's name or the content.
+    """
+    cls = responsetypes.from_args(url=request.url, filename=filename, body=body)
+    return cls(request.url, body=body, request=request, flags=[SAVED])
 
 
 def _warn_of_other_site(response: HtmlResponse, page: Path) -> None:
