@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from scrapy_itemgraph import ItemGraph, settings, task
+from scrapy_itemgraph import ItemGraph, settings, task, testing
 from scrapy_itemgraph.commands import COMMANDS
 from scrapy_itemgraph.model import operations
 from scrapy_itemgraph.postgres import tables
@@ -141,6 +141,16 @@ def test_every_part_of_the_door_has_a_section():
     assert set(PARTS) <= set(sections(page))
     assert re.findall(r"^\| \[`graph\.(\w+)`\]", page.read_text(), re.MULTILINE) == list(PARTS)
     assert len([one for one in methods(ItemGraph) if one != "crawl"]) <= 20
+
+
+@pytest.mark.parametrize("name", testing.__all__)
+def test_every_name_of_testing_has_a_section(name):
+    """A function has a heading that gives its parameters, and what it returns its fields."""
+    section = sections(DOCS / "reference/testing.md")[name]
+
+    one = getattr(testing, name)
+    wanted = inspect.signature(one).parameters
+    assert not [each for each in wanted if not re.search(rf"\b{each}\b", section)]
 
 
 @pytest.mark.parametrize("name", tables.metadata.tables)

@@ -1,0 +1,28 @@
+"""The database of all runs of a process: an embedded PostgreSQL for tests alone."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scrapy_itemgraph.settings import Settings
+
+_lock = threading.Lock()
+_servers: dict[Path, EmbeddedServer] = {}
+
+
+def url(settings: Settings) -> str:
+    """Return where the database is; its server runs from the first call to the end of the process.
+
+    It stands beside the project's own, which is not touched, and processes share it.
+    """
+    directory = settings.data_dir.with_name(f"{settings.data_dir.name}-testing")
+    with _lock:
+        if directory not in _servers:
+            _servers[directory] = EmbeddedServer.start(directory, settings.postgres_bin)
+        return _servers[directory].url
