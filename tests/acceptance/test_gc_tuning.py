@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
 from scrapy_itemgraph.tools import gc_tuning
@@ -24,12 +22,12 @@ class S(scrapy.Spider):
 
 @pytest.mark.parametrize(
     ("settings", "thresholds"),
-    [("", gc_tuning.THRESHOLDS), ("ITEMGRAPH_TUNE_GC = False\n", gc.get_threshold())],
+    [("", gc_tuning.THRESHOLDS), ("ITEMGRAPH_TUNE_GC = False\n", (700, 10, 10))],
     ids=["by default", "not wanted"],
 )
 def test_callbacks_run_with_the_collector_as_the_setting_says(project, settings, thresholds):
     """While a spider runs collections are rarer, or as Python has them where that is refused."""
-    project.write(SPIDER, settings)
+    project.write(SPIDER, "import gc\ngc.set_threshold(700, 10, 10)\n" + settings)
 
     project.crawl()
 
