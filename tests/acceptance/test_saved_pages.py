@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 import servers
-from projects import Project
+from projects import PACKAGE, Project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+EXAMPLE = PACKAGE / "example_project"
 
 # A server that is not there, and limits by which no second run of a task would ever start.
 SETTINGS = """
@@ -452,6 +455,19 @@ def test_a_project_tests_its_spiders(tested, name):
     """Each test of the project passes, in one process, without a server or a website."""
     outcomes, output = tested
     assert outcomes.get(name) == {"PASSED"}, output
+
+
+def test_the_example_project_has_tests(user, tmp_path):
+    """The tests of the example shop pass, as its README has them run."""
+    example = tmp_path / "example"
+    shutil.copytree(EXAMPLE, example, ignore=shutil.ignore_patterns(".scrapy", "__pycache__"))
+    (example / ".scrapy").symlink_to(user.directory / ".scrapy")  # its server is there already
+    project = Project(example, "")
+
+    run = project.finish(project.start_python("-m", "pytest"))
+
+    assert run.code == 0, run.output
+    assert " passed" in run.output
 
 
 def test_beside_a_reactor_it_runs_in_a_thread(user):
