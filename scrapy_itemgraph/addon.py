@@ -22,7 +22,7 @@ from scrapy_itemgraph.feed_exports.journal_exporter import JournalExporter
 from scrapy_itemgraph.model.rates import LONGEST_GAP
 from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
 from scrapy_itemgraph.scheduler import Scheduler
-from scrapy_itemgraph.settings import Settings, warn_of_unknown
+from scrapy_itemgraph.settings import read_project, warn_of_unknown
 from scrapy_itemgraph.spidermiddlewares import (
     ItemGraphSpiderMiddleware,
     LastSpiderMiddleware,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
+
+    from scrapy_itemgraph.settings import Settings
 
 logger = logs.logger(__name__)
 
@@ -107,13 +109,14 @@ class Addon:
         """Install the components, or refuse the start with an error that says why."""
         is_looking = self._is_looking(settings)
         try:
-            if not Settings.of_project(settings).enabled:
+            given = read_project(settings)
+            if not given.run.enabled:
                 raise NotConfigured
             warn_of_unknown(settings)
             _warn_of_version(scrapy.version_info)
             if not is_looking:
                 keep_arguments(self._crawler, scrapy_internals.given_arguments(self._crawler))
-                self._install(settings)
+                self._install(settings, given)
         except ConfigurationError as error:
             self._refuse(str(error), goes_on=is_looking)
         if is_looking:
@@ -152,14 +155,15 @@ class Addon:
         priority = settings.getpriority("DUPEFILTER_CLASS")
         return module.startswith("scrapy.commands") or priority == SETTINGS_PRIORITIES["command"]
 
-    def _install(self, settings: BaseSettings) -> None:
+    def _install(self, settings: BaseSettings, given: Settings) -> None:
         settings.set("SCHEDULER", SCHEDULER, "addon")
         _check(settings)
-        read_rules(Settings.of_project(settings).items)
+        read_rules(given.scraped_items.items)
         for name, cls, order in _COMPONENTS:
             settings.setdefault_in_component_priority_dict(name, cls, order)
         _check_components(settings)
-        _take_feeds(settings)
+        ours = JournalExporter if given.scraped_items.keep_items else FeedExporter
+        _take_feeds(settings, ours=ours)
 
 
 def _warn_of_version(version: tuple[int | str, ...]) -> None:
@@ -223,7 +227,7 @@ def _check_delays(settings: BaseSettings) -> None:
             )
 
 
-def _take_feeds(settings: BaseSettings) -> None:
+def _take_feeds(settings: BaseSettings, *, ours: type[FeedExporter | JournalExporter]) -> None:
     """Put our feed exporter in the place of Scrapy's; a project's own is left."""
     given = {**settings.getdict("EXTENSIONS_BASE"), **settings.getdict("EXTENSIONS")}
     orders = {load_object(key): order for key, order in given.items()}
@@ -243,8 +247,6 @@ def _take_feeds(settings: BaseSettings) -> None:
             extra={"action": "feeds_own"},
         )
     order = orders.get(feedexport.FeedExporter)
-    keeps = Settings.of_project(settings).keep_items
-    ours = JournalExporter if keeps else FeedExporter
     if order is not None and not {FeedExporter, JournalExporter} & orders.keys():
         theirs = {
             key: None

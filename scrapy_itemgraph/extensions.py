@@ -34,7 +34,7 @@ class ItemGraphExtension:
         worker = workers.of(crawler)
         extension = cls(worker)
         crawler.signals.connect(extension.item_error, signal=signals.item_error)
-        if worker.settings.tune_gc:
+        if worker.settings.run.tune_gc:
             crawler.signals.connect(extension.spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(extension.engine_stopped, signal=signals.engine_stopped)
         return extension

@@ -46,7 +46,7 @@ class ItemGraphPipeline:
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the pipeline of a crawler, with the rules of its settings."""
         worker = workers.of(crawler)
-        settings = worker.settings
+        settings = worker.settings.scraped_items
         return cls(worker, read_rules(settings.items), keep_items=bool(settings.keep_items))
 
     def process_item(self, item: Any) -> Any:

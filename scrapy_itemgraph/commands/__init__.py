@@ -31,7 +31,7 @@ from scrapy_itemgraph.commands import (
 )
 from scrapy_itemgraph.commands.command import COMMANDS, Call, Command
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.settings import Settings, warn_of_unknown
+from scrapy_itemgraph.settings import read_project, warn_of_unknown
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class ItemGraphCommand(ScrapyCommand):
         call = Call(
             given=given,
             scrapy_settings=self.settings,
-            settings=Settings.of_project(self.settings),
+            settings=read_project(self.settings),
             crawl=opts.crawl,
             as_json=opts.json,
         )

@@ -102,22 +102,22 @@ class Call:
         # SQLAlchemy, which runs need not.
         from scrapy_itemgraph.graph import ItemGraph, Patience  # noqa: PLC0415
 
-        data_dir = self.settings.data_dir
-        if not (may_create or self.settings.database_url or _has_cluster(data_dir)):
+        data_dir = self.settings.database.data_dir
+        if not (may_create or self.settings.database.database_url or _has_cluster(data_dir)):
             raise NotFoundError(
                 f"there is no item graph in {data_dir}; go to the project's directory, make "
                 "one with `scrapy itemgraph init`, or set ITEMGRAPH_DATABASE_URL"
             )
         with ItemGraph.open(
-            self.settings.database_url,
+            self.settings.database.database_url,
             crawl or self.named_crawl,
             data_dir=data_dir,
-            postgres_bin=self.settings.postgres_bin,
-            auto_migrate=self.settings.auto_migrate,
+            postgres_bin=self.settings.database.postgres_bin,
+            auto_migrate=self.settings.database.auto_migrate,
             patience=Patience(self.note) if connections is None else None,
             connections=connections,
             lock_wait=lock_wait,
-            blobs=self.settings.blobs,
+            blobs=self.settings.records.blobs,
         ) as graph:
             yield graph
 
@@ -128,10 +128,10 @@ class Call:
 
     def _crawl_of_settings(self) -> str | None:
         """Return ITEMGRAPH_CRAWL unless it takes a spider or its arguments to know it."""
-        if self.settings.crawl is None:
+        if self.settings.run.crawl is None:
             return None
         try:
-            parts = list(Formatter().parse(self.settings.crawl))
+            parts = list(Formatter().parse(self.settings.run.crawl))
         except ValueError:
             return None
         is_fixed = all(name is None for _, name, _, _ in parts)

@@ -73,9 +73,9 @@ def _migrate(call: Call, *, force: bool = False) -> Migrated:
 
     with call.progress("migrate", "versions") as progress:
         return ItemGraph.migrate(
-            call.settings.database_url,
-            data_dir=call.settings.data_dir,
-            postgres_bin=call.settings.postgres_bin,
+            call.settings.database.database_url,
+            data_dir=call.settings.database.data_dir,
+            postgres_bin=call.settings.database.postgres_bin,
             patience=Patience(call.note),
             reached=lambda done, total: progress.reach(done, total=total),
             force=force,

@@ -52,7 +52,7 @@ def export(call: Call) -> None:
     to_stdout = any(map(feed_exports.is_stdout, chosen))
     if to_stdout and call.as_json:
         raise UsageError("--json and the feed cannot both go to standard output")
-    feed_exports.load_classes(call.scrapy_settings, call.settings.allowed_modules)
+    feed_exports.load_classes(call.scrapy_settings, call.settings.safety.allowed_modules)
     with call.graph() as graph, ExitStack() as left:
         until = graph.journal.settled()
         since = until - given.since if isinstance(given.since, timedelta) else given.since
@@ -71,7 +71,11 @@ def export(call: Call) -> None:
                 if count % _NOW_AND_THEN == 0:
                     progress.reach(count, total=total)
                     graph.activity.announce("export", count, total)
-        if not count and not call.settings.keep_items and next(graph.journal.read(), None) is None:
+        if (
+            not count
+            and not call.settings.scraped_items.keep_items
+            and next(graph.journal.read(), None) is None
+        ):
             raise NotFoundError(
                 f"no scraped item of the crawl {graph.crawl!r} was kept; set "
                 "ITEMGRAPH_KEEP_ITEMS = True, and crawl"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.model import input_checks, moments, periods
-from scrapy_itemgraph.settings import number
+from scrapy_itemgraph.settings.readers import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

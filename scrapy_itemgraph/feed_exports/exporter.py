@@ -145,7 +145,7 @@ async def warn_of_fresh(graph: WorkerFeeds, slots: Sequence[FeedSlot], settings:
         and isinstance(slot.storage, feedexport.FileFeedStorage)
         and _has_content(Path(slot.storage.path))
     ]
-    if paths and await graph.has_fresh(callbacks=settings.incremental_callbacks):
+    if paths and await graph.has_fresh(callbacks=settings.results.incremental_callbacks):
         logger.warning(
             "%s will hold only what is scraped from now on, for it is overwritten (-O) and results "
             "that are fresh are not made again. -o appends; scrapy itemgraph export -O writes all "

@@ -73,7 +73,7 @@ class SimulationGraph(WorkerGraph):
         self._has_made_crawl = False
         self._met: dict[str, Task] = {}
         self.commit = self._simulate
-        self.contents = _SimulatedContents(self._transactions, self.settings.blobs)
+        self.contents = _SimulatedContents(self._transactions, self.settings.records.blobs)
         self.note_startable = self._note_nothing
 
     async def _register(
@@ -89,7 +89,7 @@ class SimulationGraph(WorkerGraph):
             crawl=crawl,
             spider=self._spider,
             tasks=tasks,
-            default_ttl=self.settings.default_ttl,
+            default_ttl=self.settings.results.default_ttl,
             of_callback=self._of_callback,
             limits_of=self.limits.of_task,
             of_all=self.limits.of_all,

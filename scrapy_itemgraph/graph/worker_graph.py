@@ -87,7 +87,7 @@ class WorkerGraph(WorkerUpkeep):
         source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(Transactions(engine, settings.patience), settings)
+        super().__init__(Transactions(engine, settings.database.patience), settings)
         self._engine = engine
         self._server = server
         self._spider = spider
@@ -101,7 +101,7 @@ class WorkerGraph(WorkerUpkeep):
         self.has_cookies = False
         self._source_of = source_of
         self._sources: dict[str, uuid.UUID] = {}  # those that the database was told of
-        self.contents = WorkerContents(self._transactions, settings.blobs)
+        self.contents = WorkerContents(self._transactions, settings.records.blobs)
         self._commits = Commits(self._transactions, self.contents, spider=spider)
         self.recovery = WorkerRecovery(self._transactions, self._commits, self)
         self.commit = self._commits.commit
@@ -139,13 +139,13 @@ class WorkerGraph(WorkerUpkeep):
 
         """
         server = None
-        url = settings.database_url
+        url = settings.database.database_url
         if url is None:
             server = await asyncio.to_thread(
-                EmbeddedServer.start, settings.data_dir, settings.postgres_bin
+                EmbeddedServer.start, settings.database.data_dir, settings.database.postgres_bin
             )
             url = server.url
-        idle = settings.lease.total_seconds() / 2  # the beat gets its row in time
+        idle = settings.database.lease.total_seconds() / 2  # the beat gets its row in time
         graph = cls(
             settings,
             engine.async_engine(url, longest_idle=idle),
@@ -176,7 +176,7 @@ class WorkerGraph(WorkerUpkeep):
         callback_names: Collection[str],
     ) -> None:
         await self._ensure_schema()
-        renamed = await self._call(sweeps.rename_tags, self.settings.tag_renames)
+        renamed = await self._call(sweeps.rename_tags, self.settings.results.tag_renames)
         started = await self._call(crawl_starts.find_or_make, start)
         self._take_crawl(started.crawl_id)
         self._tasks = tasks
@@ -203,7 +203,7 @@ class WorkerGraph(WorkerUpkeep):
             self._crawl_id,
             self._spider,
             self._tasks,
-            self.settings.default_ttl,
+            self.settings.results.default_ttl,
             of_callback=self._of_callback,
             limits_of=self.limits.of_task,
             of_all=self.limits.of_all,
@@ -231,7 +231,7 @@ class WorkerGraph(WorkerUpkeep):
                 self._crawl_id,
                 self._spider,
                 [self._of_callback(name) for name in sorted(self.callbacks)],
-                self.settings.default_ttl,
+                self.settings.results.default_ttl,
             )
             new = {number: one for number, one in known.items() if self._is_new(number, one)}
             tasks = {number: self._of_callback(one.name) for number, one in new.items()}
@@ -241,7 +241,7 @@ class WorkerGraph(WorkerUpkeep):
     async def _ensure_schema(self) -> None:
         is_embedded = self._server is not None
         await self._transactions.when_up(engine.check_version, is_known=is_embedded)
-        allowed = self.settings.auto_migrate
+        allowed = self.settings.database.auto_migrate
         automatic = is_embedded if allowed is None else allowed
         alone_since = None if self._server is None else self._server.alone_since
         await self._call(ensure_schema, auto=automatic, alone_since=alone_since)
@@ -255,13 +255,13 @@ class WorkerGraph(WorkerUpkeep):
 
     async def _begin_to_beat(self) -> None:
         """Take the worker's lock, and renew its lease from now on."""
-        session_url = None if self._server is not None else self.settings.session_url
+        session_url = None if self._server is not None else self.settings.database.session_url
         self._heartbeat = heartbeat.Heartbeat(
             self._engine.url if session_url is None else session_url,
             crawl_id=self._crawl_id,
             worker_id=self.worker_id,
-            lease=self.settings.lease,
-            patience=self.settings.patience,
+            lease=self.settings.database.lease,
+            patience=self.settings.database.patience,
             replace=self._replace_worker,
             renew=self._renew_lease,
             watchdog=self._transactions.watchdog,
@@ -312,7 +312,7 @@ class WorkerGraph(WorkerUpkeep):
             job=self._job,
             code=self._code_version,
             sources=self._sources,
-            lease=self.settings.lease,
+            lease=self.settings.database.lease,
         )
         code_changes.go_on_leaving(connection, self._crawl_id, worker.id, self._left)
         return worker
@@ -354,7 +354,7 @@ class WorkerGraph(WorkerUpkeep):
                 self._crawl_id,
                 self._spider,
                 list(callbacks),
-                self.settings.default_ttl,
+                self.settings.results.default_ttl,
             )
         )
 
@@ -396,7 +396,7 @@ class WorkerGraph(WorkerUpkeep):
 
     def _kept(self, outdated: Sequence[Outdated]) -> list[Outdated]:
         """Return what stays as older code made it: not the pages that a new run fetches again."""
-        incremental = self.settings.incremental_callbacks
+        incremental = self.settings.results.incremental_callbacks
         if self.is_resumed or incremental is None:
             return list(outdated)
         return [one for one in outdated if not one.is_callback or one.task in incremental]
@@ -534,7 +534,9 @@ class WorkerGraph(WorkerUpkeep):
             await asyncio.to_thread(self._server.close)
 
     async def _renew_lease(self) -> bool:
-        return await self._transactions.once(processes.renew, self.worker_id, self.settings.lease)
+        return await self._transactions.once(
+            processes.renew, self.worker_id, self.settings.database.lease
+        )
 
     async def _replace_worker(self, given_up: int) -> int:
         """Register anew who was given up for dead under a number; return its number now."""

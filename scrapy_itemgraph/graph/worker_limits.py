@@ -39,8 +39,8 @@ class WorkerLimits:
         return limits.of_task(
             task,
             spider=self._spider,
-            rate_limit=self._settings.rate_limit,
-            rate_groups=self._settings.rate_groups,
+            rate_limit=self._settings.limits.rate_limit,
+            rate_groups=self._settings.limits.rate_groups,
         )
 
     async def number(self, tasks: Mapping[int, Task]) -> None:
@@ -58,12 +58,12 @@ class WorkerLimits:
     @property
     def of_all(self) -> Sequence[Limit]:
         """What every request keeps to."""
-        given = self._settings.rate_limit
+        given = self._settings.limits.rate_limit
         return () if given is None else (limits.of_all(given),)
 
     async def stray_groups(self, names: Iterable[str]) -> list[tuple[str, str]]:
         """Return the groups that match no task, neither of `names` nor of any crawl, with hints."""
-        groups = self._settings.rate_groups
+        groups = self._settings.limits.rate_groups
         if not groups:
             return []
         known = await self._call(declared_limits.task_names)
@@ -102,12 +102,12 @@ class WorkerLimits:
             limits_of=self._known.of_task,
             terms={number: one.terms for number, one in self._known.declared.items()},
             slot_terms=budget.slot_terms,
-            learns=self._settings.learn_delays,
+            learns=self._settings.limits.learn_delays,
         )
 
     async def renew(self, uses: Sequence[Use]) -> dict[int, Grant]:
         """Give up, shrink, grow and ask for limits, all at once."""
-        learns = self._settings.learn_delays
+        learns = self._settings.limits.learn_delays
         return await self._call(holdings.renew, self.worker_id, uses, learns=learns, hot=True)
 
     async def save_feedback(self, answers: Sequence[SlotFeedback]) -> None:

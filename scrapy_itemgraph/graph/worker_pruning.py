@@ -21,7 +21,7 @@ class WorkerPruning:
     def __init__(self, transactions: Transactions, crawl_id: int, settings: Settings) -> None:
         self._call = transactions.call
         self._crawl_id = crawl_id
-        self._keeps = settings.keep_items
+        self._keeps = settings.scraped_items.keep_items
 
     async def step(self) -> bool:
         """Delete at most a step of each table; return whether there is more of one."""

@@ -94,7 +94,7 @@ class WorkerUpkeep(WorkerReads):
                 self._crawl_id,
                 self.worker_id,
                 self._registration.tasks,
-                until=self._started_at if self.settings.idle == "close" else None,
+                until=self._started_at if self.settings.run.idle == "close" else None,
                 step=step,
                 told=told,
                 hot=True,
@@ -126,7 +126,7 @@ class WorkerUpkeep(WorkerReads):
         self._outdated.update(redefined)
 
     async def _due_until(self) -> datetime:
-        if self.settings.idle == "close":
+        if self.settings.run.idle == "close":
             return self._started_at
         return await self._call(lambda connection: connection.scalar(engine.NOW))
 

@@ -20,7 +20,7 @@ from scrapy_itemgraph.exceptions import (
 )
 from scrapy_itemgraph.model import operations, tasks
 from scrapy_itemgraph.model.operations import CreateItem, StoreResult
-from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.settings import read_project
 from scrapy_itemgraph.testing import components, loop, server
 from scrapy_itemgraph.testing.pages import SavedPages
 from scrapy_itemgraph.testing.ran import Ran
@@ -262,7 +262,7 @@ class _Crawl:
         for name, value in {**_SETTINGS, **given}.items():
             settings.set(name, value, "cmdline")
         if "ITEMGRAPH_DATABASE_URL" not in given:
-            url = server.url(Settings.of_project(settings))
+            url = server.url(read_project(settings))
             settings.set("ITEMGRAPH_DATABASE_URL", url, "cmdline")
         if not self._options.pipelines:
             settings.set("ITEM_PIPELINES", {}, "cmdline")

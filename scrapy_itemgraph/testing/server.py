@@ -21,8 +21,9 @@ def url(settings: Settings) -> str:
 
     It stands beside the project's own, which is not touched, and processes share it.
     """
-    directory = settings.data_dir.with_name(f"{settings.data_dir.name}-testing")
+    own = settings.database.data_dir
+    directory = own.with_name(f"{own.name}-testing")
     with _lock:
         if directory not in _servers:
-            _servers[directory] = EmbeddedServer.start(directory, settings.postgres_bin)
+            _servers[directory] = EmbeddedServer.start(directory, settings.database.postgres_bin)
         return _servers[directory].url

@@ -292,7 +292,7 @@ class Claimer:
                 request = request_builder.stored_request(self.spider, claim)
             else:
                 execution.item = ItemContext.claimed(
-                    claim, self.graph, keep_logs=self.settings.keep_logs
+                    claim, self.graph, keep_logs=self.settings.records.keep_logs
                 )
                 request = request_builder.build_request(self.spider, task, execution.item)
                 request_legs.put(request, leg)  # or the next item might get the same object
@@ -374,7 +374,7 @@ class Claimer:
     async def _look_for_end(self) -> float:
         """Set `ended` when nothing is left to do; return how long to wait before looking again."""
         active = self.active
-        poll = min(_POLL[self.settings.idle] * self.graph.crowd, _LONGEST_POLL)
+        poll = min(_POLL[self.settings.run.idle] * self.graph.crowd, _LONGEST_POLL)
         has_started = self.start_ended.is_set()
         if not has_started or not active.is_quiet or not self._is_dry or active.is_over:
             return poll
@@ -385,7 +385,7 @@ class Claimer:
         if not (self.claimed or self.has_said_idle or remaining.has_some):
             self.has_said_idle = True
             await self._say_why_idle()
-        if self.settings.idle == "wait" or not active.is_quiet:
+        if self.settings.run.idle == "wait" or not active.is_quiet:
             return poll
         if remaining.is_over:
             await self.graph.mark_started()

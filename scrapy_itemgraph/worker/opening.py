@@ -16,11 +16,11 @@ logger = logs.logger(__name__)
 
 def say_where(settings: Settings) -> None:
     """Say where an embedded graph is when no project says it: an egg, or runspider."""
-    if settings.database_url is None and project_directory() is None:
+    if settings.database.database_url is None and project_directory() is None:
         logger.info(
             "The item graph is in %s, under the working directory, for there is no scrapy.cfg; "
             "ITEMGRAPH_DATA_DIR puts it elsewhere",
-            settings.data_dir,
+            settings.database.data_dir,
             extra={"action": "data_dir"},
         )
 
@@ -29,7 +29,7 @@ def say_which_run(graph: WorkerGraph, settings: Settings, *, has_tasks: bool) ->
     """Say whether the pages of plain callbacks are fetched anew by this run, or stay done."""
     if has_tasks and not graph.callbacks:
         return
-    some = settings.incremental_callbacks
+    some = settings.results.incremental_callbacks
     of_some = f"; but for {', '.join(some)} (ITEMGRAPH_CALLBACKS)" if some else ""
     if some is None:
         line = "incremental: pages that are done stay so for as long as ITEMGRAPH_DEFAULT_TTL says"

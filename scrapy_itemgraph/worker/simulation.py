@@ -78,11 +78,10 @@ class SimulationWorker(Worker):
         page: Path | None = None,
     ) -> None:
         super().__init__(crawler)
-        self.settings = replace(
-            self.settings,
-            crawl=crawl or self.settings.crawl,
+        self.settings = self.settings.but(
+            crawl=crawl or self.settings.run.crawl,
             idle="close",
-            keep_logs=max(self.settings.keep_logs, _MOST_LINES),
+            keep_logs=max(self.settings.records.keep_logs, _MOST_LINES),
         )
         vars(self.spider)["start"] = _no_start
         self.simulation: Simulation | None = None

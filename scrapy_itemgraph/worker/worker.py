@@ -14,7 +14,7 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.serialize import classes
-from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.settings import read_project
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled, either
@@ -117,7 +117,7 @@ class Worker:
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
-        self.settings = Settings.of_project(crawler.settings)
+        self.settings = read_project(crawler.settings)
         self.is_open = False
         self.tasks: Mapping[str, Task] = {}
         self.start_ended = asyncio.Event()  # `start()` has nothing more
@@ -126,7 +126,7 @@ class Worker:
         self.jars = Jars(crawler)
         self.start_again = asyncio.Event()  # the database lacks what `start()` gave it
         self.egress = Egress(
-            self.settings.allowed_hosts, self.settings.public_only, self.start_ended
+            self.settings.safety.allowed_hosts, self.settings.safety.public_only, self.start_ended
         )
         self._news = asyncio.Event()  # there may be work where there was none
         self._room = asyncio.Event()  # an execution ended
@@ -210,15 +210,15 @@ class Worker:
     def _read_spider(self) -> CallbackTasks:
         """Take the tasks that the spider declares; return those of its plain callbacks."""
         self.egress.start_at_all(getattr(self.spider, "start_urls", None))
-        classes.load_modules(self.settings.allowed_modules)
+        classes.load_modules(self.settings.safety.allowed_modules)
         self.tasks = tasks.discover(type(self.spider))
-        for name, options in self.settings.callbacks.items():
+        for name, options in self.settings.results.callbacks.items():
             tasks.of_callback(name, options)
-        methods.warn_of_no_callbacks(self.settings.callbacks, self.spider)
+        methods.warn_of_no_callbacks(self.settings.results.callbacks, self.spider)
         start_checks.warn_of_options_of_tasks(self.settings, self.tasks)
         start_checks.warn_of_cached_pages(self.crawler.settings, self.settings, self.tasks)
         kept_state.warn_of_kept_state(self.spider)
-        return CallbackTasks(self.spider, self.tasks, self.settings.callbacks)
+        return CallbackTasks(self.spider, self.tasks, self.settings.results.callbacks)
 
     async def _open_graph(self, callbacks: CallbackTasks) -> WorkerGraph:
         return await WorkerGraph.open(self.settings, **self._start(callbacks))
@@ -228,7 +228,7 @@ class Worker:
         spider = self.spider
         return {
             "crawl": crawl_names.crawl_start(
-                self.crawler, spider, self.settings.crawl, self.settings.ignored_arguments
+                self.crawler, spider, self.settings.run.crawl, self.settings.run.ignored_arguments
             ),
             "spider": spider.name,
             "tasks": self.tasks,
@@ -258,7 +258,7 @@ class Worker:
         duplicates = Duplicates(crawler, identities.dupefilter)
         self.checks = Checks(self.tasks, graph.callbacks)
         operations = RequestOperations(
-            graph, self.spider, identities, callbacks, settings.incremental_callbacks
+            graph, self.spider, identities, callbacks, settings.results.incremental_callbacks
         )
         self.redirects = Redirects(
             graph, active, queue, self.spider, operations, duplicates, sessions
@@ -271,7 +271,7 @@ class Worker:
             operations,
             duplicates,
             crawler.stats,
-            most_held=settings.held_requests,
+            most_held=settings.worklist.held_requests,
         )
         self.logins = Logins(graph, active, queue, crawler, self.spider, sessions, news)
         self.spider_output = SpiderOutput(
@@ -280,15 +280,15 @@ class Worker:
             active,
             self.gate,
             self.checks,
-            FailurePolicy(crawler.settings, max_retry_after=settings.max_retry_after),
+            FailurePolicy(crawler.settings, max_retry_after=settings.limits.max_retry_after),
             Descriptors(),
             self.enqueuer,
             EarlyLinks(crawler, identities, duplicates, self.enqueuer, has_tasks=bool(self.tasks)),
             self.logins,
             has_tasks=bool(self.tasks),
-            callbacks=settings.callbacks,
+            callbacks=settings.results.callbacks,
             starts_at=self.egress.starts_at,
-            most_of_snippet=settings.keep_snippets,
+            most_of_snippet=settings.records.keep_snippets,
         )
         self.committer = Committer(
             graph,
@@ -301,11 +301,11 @@ class Worker:
             news,
             crawler.stats,
             self.tallies,
-            interval=settings.commit_interval,
+            interval=settings.worklist.commit_interval,
             before_commit=self._before_commit,
         )
         self.content_writer = ContentWriter(
-            graph, self.outbox, active, self.start_duty, settings.patience.total_seconds()
+            graph, self.outbox, active, self.start_duty, settings.database.patience.total_seconds()
         )
         self._build_upkeep(graph, callbacks)
 
@@ -317,9 +317,9 @@ class Worker:
             limiters,
             autothrottle,
             agent=crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"],
-            longest=settings.max_retry_after,
-            longest_delay=settings.max_crawl_delay,
-            learns_delays=settings.learn_delays,
+            longest=settings.limits.max_retry_after,
+            longest_delay=settings.limits.max_crawl_delay,
+            learns_delays=settings.limits.learn_delays,
         )
         working: set[Execution] = set()
         running: set[Leg] = set()
@@ -329,11 +329,11 @@ class Worker:
             running,
             limiters.places,
             concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
-            most_ahead=settings.claim_batch,
+            most_ahead=settings.worklist.claim_batch,
             wake_engine=lambda: scrapy_internals.wake_engine(crawler),
             ran_out=hurried,
         )
-        self.outbox = self.outbox_class(settings.commit_batch, hurried)
+        self.outbox = self.outbox_class(settings.worklist.commit_batch, hurried)
         self.active = ActiveExecutions(
             self.spider.name,
             working,
@@ -341,7 +341,7 @@ class Worker:
             self.ready,
             self.outbox,
             self._room,
-            most_operations=settings.max_operations,
+            most_operations=settings.worklist.max_operations,
         )
         lanes = Lanes(limiters, graph.limits, first_delay=autothrottle.first)
         self.queue = EngineRequests(crawler, lanes, limiters, self.ready)
@@ -360,7 +360,7 @@ class Worker:
     def _build_upkeep(self, graph: WorkerGraph, callbacks: CallbackTasks) -> None:
         """Build what gets work and limits, and keeps the crawl in order beside its work."""
         limits_lock = asyncio.Lock()  # one at a time takes limits and gives them up
-        most = self.settings.claim_batch
+        most = self.settings.worklist.claim_batch
         usual = max(_USUAL_BATCH, self.crawler.settings.getint("CONCURRENT_REQUESTS"))
         self.claimer = Claimer(
             graph,

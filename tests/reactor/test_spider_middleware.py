@@ -101,7 +101,7 @@ async def test_an_idle_spider_stays_open_for_the_work_of_others(crawl_of, site):
     await until(lambda: crawl.worker.is_open and crawl.worker.start_ended.is_set())
 
     def add() -> None:
-        with ItemGraph.open(crawl.worker.settings.database_url, crawl="s") as graph:
+        with ItemGraph.open(crawl.worker.settings.database.database_url, crawl="s") as graph:
             graph.apply([CreateItem("A", tags=["page"], data={"url": site.url + "A"})])
 
     await asyncio.to_thread(add)

@@ -12,7 +12,7 @@ from scrapy.settings import Settings as ScrapySettings
 
 from scrapy_itemgraph import RateLimit
 from scrapy_itemgraph.exceptions import ConfigurationError
-from scrapy_itemgraph.settings import Settings, project_directory
+from scrapy_itemgraph.settings import Settings, project_directory, read_project
 
 # `Settings.read` lets InvalidIdError through, which is no ValueError.
 
@@ -27,20 +27,20 @@ def test_defaults_are_those_of_the_contract():
     settings = read()
 
     assert settings == Settings()
-    assert settings.enabled
-    assert settings.database_url is None
-    assert settings.data_dir == Path(".scrapy/itemgraph")
-    assert settings.crawl is None  # each spider and its arguments, by themselves
-    assert settings.idle == "close"
-    assert settings.lease == timedelta(seconds=60)
-    assert (settings.claim_batch, settings.commit_batch) == (100, 100)
-    assert settings.commit_interval == 0.2
-    assert settings.default_ttl is None
-    assert settings.max_retry_after == timedelta(hours=1)
-    assert (settings.rate_limit, settings.rate_groups) == (None, {})
-    assert settings.learn_delays
-    assert settings.auto_migrate is None
-    assert settings.keep_logs == 100
+    assert settings.run.enabled
+    assert settings.database.database_url is None
+    assert settings.database.data_dir == Path(".scrapy/itemgraph")
+    assert settings.run.crawl is None  # each spider and its arguments, by themselves
+    assert settings.run.idle == "close"
+    assert settings.database.lease == timedelta(seconds=60)
+    assert (settings.worklist.claim_batch, settings.worklist.commit_batch) == (100, 100)
+    assert settings.worklist.commit_interval == 0.2
+    assert settings.results.default_ttl is None
+    assert settings.limits.max_retry_after == timedelta(hours=1)
+    assert (settings.limits.rate_limit, settings.limits.rate_groups) == (None, {})
+    assert settings.limits.learn_delays
+    assert settings.database.auto_migrate is None
+    assert settings.records.keep_logs == 100
 
 
 def test_text_from_a_command_line_is_read_as_what_it_means():
@@ -60,18 +60,18 @@ def test_text_from_a_command_line_is_read_as_what_it_means():
         KEEP_LOGS="0",
     )
 
-    assert not settings.enabled
-    assert settings.lease == timedelta(seconds=90)
-    assert settings.claim_batch == 5
-    assert settings.default_ttl == timedelta(days=1, hours=12)
-    assert settings.commit_interval == 0.1
-    assert settings.tag_renames == {"old": "new"}
-    assert settings.items == {"dict": {"id": "SKU:{sku}"}}
-    assert settings.idle == "wait"
-    assert settings.rate_limit == RateLimit("10/s")
-    assert settings.rate_groups == {"shop:*": RateLimit("1/s")}
-    assert not settings.learn_delays
-    assert settings.keep_logs == 0
+    assert not settings.run.enabled
+    assert settings.database.lease == timedelta(seconds=90)
+    assert settings.worklist.claim_batch == 5
+    assert settings.results.default_ttl == timedelta(days=1, hours=12)
+    assert settings.worklist.commit_interval == 0.1
+    assert settings.results.tag_renames == {"old": "new"}
+    assert settings.scraped_items.items == {"dict": {"id": "SKU:{sku}"}}
+    assert settings.run.idle == "wait"
+    assert settings.limits.rate_limit == RateLimit("10/s")
+    assert settings.limits.rate_groups == {"shop:*": RateLimit("1/s")}
+    assert not settings.limits.learn_delays
+    assert settings.records.keep_logs == 0
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,23 @@ def test_a_setting_that_cannot_be_read_is_named(name, value):
         read(**{name: value})
 
 
+def test_settings_are_made_of_values_by_their_names():
+    """Each goes to its section; the others have their defaults, and a misspelt name is an error."""
+    made = Settings.of(lease=timedelta(seconds=5), keep_logs=0)
+
+    assert made == read(LEASE=5, KEEP_LOGS=0)
+    with pytest.raises(TypeError, match="no settings leese"):
+        made.but(leese=timedelta(seconds=5))
+
+
 def test_limits_are_rates_or_values():
     """SRAP-25, SRAP-27: the settings of limits take text and RateLimits, for groups by name."""
     both = RateLimit("10/s", concurrency=2)
 
     settings = read(RATE_LIMIT=both, RATE_GROUPS={"shop:*": "1/10s", "*": both})
 
-    assert settings.rate_limit == both
-    assert settings.rate_groups == {"shop:*": RateLimit("1/10s"), "*": both}
+    assert settings.limits.rate_limit == both
+    assert settings.limits.rate_groups == {"shop:*": RateLimit("1/10s"), "*": both}
 
 
 @pytest.mark.parametrize("rate", ["fast", "0/s", 5, None, True])
@@ -171,8 +180,8 @@ def test_the_data_directory_stands_beside_the_scrapy_cfg_above(tmp_path, monkeyp
     inside = tmp_path / "shop" / "spiders"
     inside.mkdir(parents=True)
     monkeypatch.chdir(inside)
-    assert Settings.of_project(ScrapySettings()).data_dir == inside / ".scrapy/itemgraph"
+    assert read_project(ScrapySettings()).database.data_dir == inside / ".scrapy/itemgraph"
 
     (tmp_path / "scrapy.cfg").touch()
     assert project_directory() == tmp_path
-    assert Settings.of_project(ScrapySettings()).data_dir == tmp_path / ".scrapy/itemgraph"
+    assert read_project(ScrapySettings()).database.data_dir == tmp_path / ".scrapy/itemgraph"

@@ -23,13 +23,13 @@ _DUMMY_POLICY = "scrapy.extensions.httpcache.DummyPolicy"
 def warn_of_options_of_tasks(settings: Settings, tasks: Mapping[str, Task]) -> None:
     """Log each name of `ITEMGRAPH_CALLBACKS` that is a task's, whose options are its own."""
     for task in tasks.values():
-        if task.method in settings.callbacks:
+        if task.method in settings.results.callbacks:
             logger.warning(
                 "ITEMGRAPH_CALLBACKS[%r] changes nothing: %s is a task; its options go to "
                 "@task(%s)",
                 task.method,
                 task.method,
-                ", ".join(f"{name}=…" for name in settings.callbacks[task.method]) or "…",
+                ", ".join(f"{name}=…" for name in settings.results.callbacks[task.method]) or "…",
                 extra={"action": "options_of_task"},
             )
 
@@ -45,9 +45,9 @@ def warn_of_cached_pages(
     named: dict[str, object] = {
         f"the task {name}": one.ttl for name, one in tasks.items() if one.download
     }
-    named["ITEMGRAPH_DEFAULT_TTL"] = settings.default_ttl
-    for name, options in settings.callbacks.items():
-        named[f"ITEMGRAPH_CALLBACKS[{name!r}]"] = settings.ttl_of(options)
+    named["ITEMGRAPH_DEFAULT_TTL"] = settings.results.default_ttl
+    for name, options in settings.results.callbacks.items():
+        named[f"ITEMGRAPH_CALLBACKS[{name!r}]"] = settings.results.ttl_of(options)
     late = {
         what: ttl
         for what, ttl in named.items()

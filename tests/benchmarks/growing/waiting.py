@@ -47,8 +47,11 @@ class Waiting:
         self.graph = graph
         self.tally = tally
         self.latency, self.concurrency = given["latency"], given["concurrency"]
-        self.batch, self.interval = settings.commit_batch, settings.commit_interval
-        self.pace = ClaimPace(max(LEAST, self.concurrency), settings.claim_batch)
+        self.batch, self.interval = (
+            settings.worklist.commit_batch,
+            settings.worklist.commit_interval,
+        )
+        self.pace = ClaimPace(max(LEAST, self.concurrency), settings.worklist.claim_batch)
         self.ready: deque[Claim] = deque()
         self.ended: list[Claim] = []
         self.begun: set[tuple[int, int]] = set()
@@ -153,7 +156,7 @@ class Waiting:
 
 async def open_graph(given: dict) -> WorkerGraph:
     """Join the crawl as one more worker."""
-    settings = Settings(database_url=given["url"])
+    settings = Settings.of(database_url=given["url"])
     return await WorkerGraph.open(
         settings, crawl=ours.CRAWL, spider=ours.SPIDER, tasks=discover(ours.Pages)
     )

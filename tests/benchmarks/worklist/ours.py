@@ -131,7 +131,7 @@ def changesets(claims: list[Claim], numbers: Iterator[int], worker: int) -> list
 
 async def open_graph(url: str) -> WorkerGraph:
     """Join the crawl of a database that `fill` filled, as one more worker."""
-    settings = Settings(database_url=url)
+    settings = Settings.of(database_url=url)
     return await WorkerGraph.open(settings, crawl=CRAWL, spider=SPIDER, tasks=discover(Pages))
 
 

@@ -86,7 +86,7 @@ def crawl(url: str) -> list[str]:
     """Claim what there is as a worker, commit a change of each, and return the ids."""
 
     async def run() -> list[str]:
-        settings = Settings(database_url=url)
+        settings = Settings.of(database_url=url)
         graph = await WorkerGraph.open(
             settings, crawl="books", spider="spider", tasks=discover(Books)
         )

@@ -80,7 +80,7 @@ def test_a_worker_sends_no_statement_whose_plan_is_not_pinned(database):
     """Each statement of claims, commits and creates has a plan that is held to a budget of rows."""
 
     async def run() -> set[str]:
-        settings = Settings(database_url=database)
+        settings = Settings.of(database_url=database)
         graph = await WorkerGraph.open(
             settings, crawl="books", spider="spider", tasks=discover(Books)
         )

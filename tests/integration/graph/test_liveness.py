@@ -60,7 +60,7 @@ class Books:
 
 async def run(url, session_url, seconds, what):
     lease = timedelta(seconds=float(seconds))
-    settings = Settings(database_url=url, session_url=session_url or None, lease=lease)
+    settings = Settings.of(database_url=url, session_url=session_url or None, lease=lease)
     graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     claims = (await graph.claim(ClaimBudget(most=1))).claims
     child = 0
@@ -303,7 +303,7 @@ def test_a_forked_child_could_keep_the_lock(crawl, database):
 @asynccontextmanager
 async def opened(url: str, lease: timedelta = HOUR):
     """Open a worker of the crawl in this process."""
-    settings = Settings(database_url=url, lease=lease)
+    settings = Settings.of(database_url=url, lease=lease)
     graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     try:
         yield graph
@@ -637,7 +637,7 @@ def test_a_session_of_another_database_is_refused(crawl, database, server_url):
     """A lock that the other workers cannot see would tell them nothing."""
 
     async def run(url: str) -> None:
-        settings = Settings(database_url=database, session_url=url)
+        settings = Settings.of(database_url=database, session_url=url)
         await WorkerGraph.open(settings, crawl="books", spider="s", tasks=discover(Books))
 
     with new_database(server_url) as other:

@@ -99,7 +99,7 @@ async def cut_off(engine: sa.Engine, directory):
     server = await asyncio.start_unix_server(cutter.serve, directory / ".s.PGSQL.5432")
     through = engine.url.set(host=None, port=None)
     through = through.update_query_dict({"host": str(directory), "port": "5432"})
-    settings = Settings(database_url=through.render_as_string(False))
+    settings = Settings.of(database_url=through.render_as_string(False))
     graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     try:
         yield graph, cutter

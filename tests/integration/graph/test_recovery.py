@@ -57,7 +57,7 @@ class Memory:
 
 async def opened(url: str, crawl: str = "books") -> tuple[WorkerGraph, Memory]:
     """Start a worker that has nothing in hand."""
-    settings = Settings(database_url=url)
+    settings = Settings.of(database_url=url)
     graph = await WorkerGraph.open(settings, crawl=crawl, spider="spider", tasks=discover(Books))
     graph.recovery.memory = memory = Memory()
     return graph, memory

@@ -31,7 +31,7 @@ def opened_and_closed(url: str) -> bool:
     """Start a worker and end it; tell whether it lived in between."""
 
     async def run() -> bool:
-        settings = Settings(database_url=url, lease=timedelta(minutes=1))
+        settings = Settings.of(database_url=url, lease=timedelta(minutes=1))
         graph = await WorkerGraph.open(settings, crawl="s", spider="s", tasks=discover(Books))
         lives = graph.lives
         await graph.close("finished")

@@ -55,7 +55,7 @@ class Books:
 @asynccontextmanager
 async def crawling(url: str, **settings: Any):
     """Open a crawl's graph."""
-    given = Settings(database_url=url, **settings)
+    given = Settings.of(database_url=url, **settings)
     graph = await WorkerGraph.open(given, crawl="books", spider="spider", tasks=discover(Books))
     try:
         yield graph

@@ -67,7 +67,7 @@ def set_default(engine, setting: str, value: str) -> None:
 
 async def crawl(url: str) -> list[str]:
     """Crawl as a worker does: seed, claim, commit, fail, and tell what came of it."""
-    settings = Settings(database_url=url)
+    settings = Settings.of(database_url=url)
     graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     try:
         await graph.seed(

@@ -96,7 +96,7 @@ def test_news_of_others_work_come_through_in_session_mode(engine, database):
     """A worker behind PgBouncer in session mode is woken as if it were not there."""
 
     async def run(url: str) -> None:
-        settings = Settings(database_url=url)
+        settings = Settings.of(database_url=url)
         graph = await WorkerGraph.open(
             settings, crawl="books", spider="spider", tasks=discover(Books)
         )

@@ -121,7 +121,7 @@ def test_what_the_url_says_of_tls_holds_for_every_connection(tls_server):
 
     async def run() -> None:
         graph = await WorkerGraph.open(
-            Settings(database_url=url), crawl="books", spider="spider", tasks=discover(Books)
+            Settings.of(database_url=url), crawl="books", spider="spider", tasks=discover(Books)
         )
         try:
             found = await asyncio.to_thread(encrypted)

@@ -24,7 +24,7 @@ def ask(database):
     def ask(question, *given):
         async def run():
             graph = await WorkerGraph.open(
-                Settings(database_url=database),
+                Settings.of(database_url=database),
                 crawl="books",
                 spider="shop",
                 tasks=tasks.discover(graphs.spider(**declared)),

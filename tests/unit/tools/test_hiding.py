@@ -88,4 +88,4 @@ def test_an_at_sign_in_a_path_like_password_is_named():
 
 def test_settings_do_not_show_the_url():
     """Their `repr`, which tracebacks and debuggers print, leaves it out."""
-    assert WORD not in repr(Settings(database_url="postgresql://u:s3same@h/d"))
+    assert WORD not in repr(Settings.of(database_url="postgresql://u:s3same@h/d"))

@@ -198,7 +198,7 @@ def test_a_claim_whose_answer_was_lost_takes_its_work_and_limits_again(database,
 
     async def run():
         found = tasks.discover(Shop)
-        settings = Settings(database_url=database)
+        settings = Settings.of(database_url=database)
         graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=found)
         try:
             await graph.seed([CreateItem("A", tags=["page"], data={"url": "http://a.example/"})])

@@ -1,0 +1,174 @@
+"""How values of settings are read: from Python, and from the text that a command line gives.
+
+A reader raises a ValueError, TypeError or SyntaxError whose text follows the setting's name.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.exceptions import InvalidIdError
+from scrapy_itemgraph.model import input_checks, periods
+from scrapy_itemgraph.model.rates import RateLimit
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+_TRUE = {True, "1", "true", "True"}
+_FALSE = {False, "0", "false", "False"}
+
+
+def boolean(value: Any) -> bool:
+    """Read True or False."""
+    if value in _TRUE:
+        return True
+    if value in _FALSE:
+        return False
+    raise ValueError(f"write True or False, not {value!r}")
+
+
+def kept(value: Any) -> bool | timedelta:
+    """Read whether scraped items are kept, or for how long."""
+    try:
+        return boolean(value)
+    except ValueError:
+        return period(value)
+
+
+def integer(value: Any, least: int = 1) -> int:
+    """Read a whole number from `least`."""
+    number = int(value)
+    if number < least:
+        raise ValueError(f"write a whole number from {least}, not {value!r}")
+    return number
+
+
+def natural(value: Any) -> int:
+    """Read a whole number from 0."""
+    return integer(value, least=0)
+
+
+def seconds(value: Any) -> float:
+    """Read a period, in seconds."""
+    return period(value).total_seconds()
+
+
+def number(value: Any) -> Any:
+    """Read text such as "60" from a command line as the number it is."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def period(value: Any) -> timedelta:
+    """Read a period."""
+    return periods.parse_period(number(value), "it")
+
+
+def ttl(value: Any) -> timedelta | None:
+    """Read a time to live; None: never."""
+    return periods.parse_ttl(number(value), "it")
+
+
+def idle(value: Any) -> str:
+    """Read what an idle crawl does."""
+    if value not in {"close", "wait"}:
+        raise ValueError(f'write "close" or "wait", not {value!r}')
+    return str(value)
+
+
+def text(value: Any) -> str:
+    """Read a text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"write a text, not {value!r}")
+    return input_checks.check_text(value, "it", error=ValueError)
+
+
+def url(value: Any) -> str:
+    """Read a URL, which no error may quote: it may hold a password."""
+    if not isinstance(value, str) or not value:
+        what = "an empty one" if isinstance(value, str) else f"a {type(value).__name__}"
+        raise ValueError(f"write a text, not {what}")
+    try:
+        return input_checks.check_text(value, "it", error=ValueError)
+    except ValueError:
+        raise ValueError("it has a NUL character or a lone surrogate, as no URL has") from None
+
+
+def blobs(value: Any) -> str:
+    """Read where binary data is kept: a path, a URL, or "database"."""
+    return str(value) if isinstance(value, Path) else url(value)
+
+
+def mapping(value: Any) -> dict[Any, Any]:
+    """Read a dict, also as JSON or Python writes it."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = ast.literal_eval(value)
+    if not isinstance(value, Mapping):
+        raise TypeError(f"write a dict, not {value!r}")
+    return dict(value)
+
+
+def listed(value: Any) -> list[Any]:
+    """Return the parts of a list, or of comma-separated text."""
+    given = value.split(",") if isinstance(value, str) else list(value)
+    return [one.strip() if isinstance(one, str) else one for one in given]
+
+
+def modules(value: Any) -> tuple[str, ...]:
+    """Read names of modules."""
+    names = listed(value)
+    for name in names:
+        if not isinstance(name, str) or not all(map(str.isidentifier, name.split("."))):
+            raise ValueError(f'write names of modules such as "shop.items", not {name!r}')
+    return tuple(names)
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """Read names of arguments."""
+    names = listed(value)
+    if not all(isinstance(name, str) and name for name in names):
+        raise ValueError('write names of arguments such as ["depth", "dry_run"]')
+    return tuple(names)
+
+
+def renames(value: Any) -> dict[str, str]:
+    """Read new names of tags, by their old ones."""
+    names = [name for pair in mapping(value).items() for name in pair]
+    try:
+        for name in names:
+            input_checks.check_id(name, "a tag")
+    except InvalidIdError as error:
+        raise ValueError(str(error)) from None
+    return mapping(value)
+
+
+def rate_groups(value: Any) -> dict[str, RateLimit]:
+    """Read rates, by patterns of names of tasks."""
+    groups = mapping(value)
+    try:
+        for name in groups:
+            input_checks.check_tag(name, "the name of a group")
+    except InvalidIdError as error:
+        raise ValueError(
+            f'{error}; write names of tasks, with * for any text, such as {{"shop:*": "1/s"}}'
+        ) from None
+    return {name: RateLimit.read(rate, f"the group {name!r}") for name, rate in groups.items()}
+
+
+def path(value: Any) -> Path | None:
+    """Read a path, in which ~ is the user's home; None where it is empty."""
+    return Path(text(value)).expanduser() if value else None
+
+
+def rate(value: Any) -> RateLimit:
+    """Read a rate, such as "10/s"."""
+    return RateLimit.read(value, "it")
