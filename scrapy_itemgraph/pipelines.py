@@ -66,6 +66,7 @@ class ItemGraphPipeline:
                     execution.count_output()
                     execution.add(change)
                 execution.scraped += scraped
+        self._worker.tallies.scraped += 1
         return item
 
 

@@ -62,6 +62,7 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
                     raise  # The engine closes the spider; an older one takes it for an error.
                 worker.start_has_ended()
                 error = raised  # raised at once it would leave the graph's work undone
+                worker.start_error = f"start() raised {type(raised).__name__}: {raised}"
                 logger.warning(  # the engine logs the error
                     "start() raised %s: %s; the crawl goes on with the work of the graph",
                     type(raised).__name__,

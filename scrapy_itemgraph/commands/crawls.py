@@ -42,6 +42,7 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
         [
             ("crawl", found["crawl"]),
             ("items", counts.shown(found["items"])),
+            ("run", _run(found["run"])),
             (due, printing.moment(found["next_due"])),
         ]
     )
@@ -66,6 +67,15 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
             f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
             f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
         )
+
+
+def _run(run: dict[str, Any] | None) -> str | None:
+    if run is None:
+        return None
+    done = ", ".join(f"{run[name]:,} {name}" for name in ("pages", "items", "failures"))
+    ended = "" if run["ended_at"] is None else f" at {printing.moment(run['ended_at'])}"
+    reason = "" if run["reason"] in {None, run["state"]} else f" ({run['reason']})"
+    return f"{run['number']}, {run['state']}{ended}{reason}: {done}"
 
 
 def _far(done: int, total: int | None, unit: str) -> str:
@@ -117,6 +127,35 @@ _WORKERS: printing.Columns = {
     "LATE": "is_late",
     "LEAVES": lambda worker: ", ".join(worker["leaves"]),
 }
+
+
+_RUNS: printing.Columns = {
+    "RUN": "number",
+    "STATE": "state",
+    "STARTED": "started_at",
+    "ENDED": "ended_at",
+    "REASON": lambda run: run.reason if run.reason != run.state else None,
+    "PAGES": "pages",
+    "ITEMS": "items",
+    "FAILURES": "failures",
+    "WORKERS": lambda run: run.workers or None,
+    "SPIDER": "spider",
+    "JOB": "job",
+    "ERROR": "error",
+}
+
+
+@command()
+def runs(call: Call) -> None:
+    """List a crawl's runs, the newest first: when, why they ended, and what they did.
+
+    A run goes on until all work is done: it may have been stopped and started again. PAGES are
+    executions that ended well, ITEMS scraped items. The last 100 are kept.
+    """
+    with call.graph() as graph:
+        rows = graph.crawls.runs()
+    lines = printing.table(rows, _RUNS) if rows else iter(["there was no run yet"])
+    call.write([row._asdict() for row in rows], lines)
 
 
 @command()

@@ -207,8 +207,9 @@ class SimulationGraph(WorkerGraph):
         reason: str,
         uses: Sequence[Use],
         told: Sequence[Tallies],  # noqa: ARG002 - what was simulated is not counted
+        error: str | None,  # noqa: ARG002 - there is no run
     ) -> None:
-        super()._stop(connection, reason, uses, ())
+        self._give_back(connection, reason, uses)
         if self._plan.given:
             while crawl_lists.delete_some(connection, self._crawl_id):
                 pass

@@ -218,8 +218,7 @@ class WorkerGraph(WorkerUpkeep):
     def register_anew(self, connection: Connection) -> NewProcess:
         """Register tasks and worker in a database that knows neither; see `worker_recovery`."""
         self._take_registration(self._register_tasks(connection))
-        self.run = runs.join(connection, self._crawl_id)
-        return self._register_process(connection)
+        return self._register_in_run(connection)
 
     def register_missing(self, connection: Connection) -> None:
         """Register plain callbacks and feeds that the database lacks; see `worker_recovery`."""
@@ -281,13 +280,23 @@ class WorkerGraph(WorkerUpkeep):
             startup_report.tell_no_session()
 
     async def _register_worker(self, *, joins_run: bool = False) -> NewProcess:
-        def register(connection: Connection) -> NewProcess:
-            if joins_run:
-                self.run = runs.join(connection, self._crawl_id)
-            return self._register_process(connection)
-
-        worker = await self._call(register)
+        worker = await self._call(self._register_in_run if joins_run else self._register_process)
         self.take_worker(worker)
+        return worker
+
+    def _register_in_run(self, connection: Connection) -> NewProcess:
+        """Join the crawl's run, or begin one, as a new worker."""
+        self.run = run = runs.join(connection, self._crawl_id)
+        worker = self._register_process(connection)
+        if run.started_at == worker.started_at:
+            runs.began_by(
+                connection,
+                self._crawl_id,
+                run.number,
+                worker=worker.id,
+                spider=self._spider,
+                job=self._job,
+            )
         return worker
 
     async def _register_in_place_of(self, given_up: int) -> None:
@@ -503,27 +512,41 @@ class WorkerGraph(WorkerUpkeep):
         self._transactions.hurry()
 
     async def close(
-        self, reason: str, uses: Sequence[Use] = (), told: Sequence[Tallies] = ()
+        self,
+        reason: str,
+        uses: Sequence[Use] = (),
+        told: Sequence[Tallies] = (),
+        *,
+        error: str | None = None,
     ) -> None:
         """Give back what is still claimed, and be gone; `uses` tell how limits were used last.
 
-        What the worker did and may not have told yet is `told`.
+        What the worker did and may not have told yet is `told`; `error` is what it ended by.
         """
         self.hurry()
         try:
             self._heartbeat.stop()
-            await self._call(self._stop, reason, uses, told, hot=True, share=True)
+            await self._call(self._stop, reason, uses, told, error, hot=True, share=True)
         finally:
             await self._dispose()
 
     def _stop(
-        self, connection: Connection, reason: str, uses: Sequence[Use], told: Sequence[Tallies]
+        self,
+        connection: Connection,
+        reason: str,
+        uses: Sequence[Use],
+        told: Sequence[Tallies],
+        error: str | None,
     ) -> None:
+        self._give_back(connection, reason, uses)
+        new = [some for some in told if tallies.add(connection, self._crawl_id, some)]
+        runs.leave(connection, self._crawl_id, self.run.number, reason=reason, error=error)
+        runs.count(connection, self._crawl_id, self.run.number, new)
+
+    def _give_back(self, connection: Connection, reason: str, uses: Sequence[Use]) -> None:
         stored_claims.release_all(connection, self.worker_id)
         holdings.release_all(connection, self.worker_id, uses)
         workers.stop(connection, self.worker_id, reason)
-        for some in told:
-            tallies.add(connection, self._crawl_id, some)
 
     async def _dispose(self) -> None:
         self.contents.close()

@@ -55,7 +55,7 @@ class WorkerUpkeep(WorkerReads):
 
     async def finish_run(self) -> None:
         """Note that the run is over, so that the next start begins another one."""
-        await self._call(runs.finish, self._crawl_id, self.run.started_at)
+        await self._call(runs.finish, self._crawl_id, self.run.number)
 
     async def remaining(self) -> Remaining:
         """Return what is left for this worker's tasks."""
@@ -97,6 +97,7 @@ class WorkerUpkeep(WorkerReads):
                 until=self._started_at if self.settings.run.idle == "close" else None,
                 step=step,
                 told=told,
+                run=self.run.number,
                 hot=True,
                 share=True,
             )

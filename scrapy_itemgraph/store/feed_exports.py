@@ -25,9 +25,9 @@ MAKE = text("""
 """)
 
 FIND = text("""
-    SELECT f.id, c.run_started_at AS run, f.run_started_at IS NOT DISTINCT FROM c.run_started_at
-        AS takes_part, EXISTS (SELECT FROM feed_items i WHERE i.feed_id = f.id AND NOT i.is_written)
-        AS is_unfinished
+    SELECT f.id, c.run, f.run IS NOT DISTINCT FROM c.run AS takes_part,
+        EXISTS (SELECT FROM feed_items i WHERE i.feed_id = f.id AND NOT i.is_written)
+            AS is_unfinished
     FROM feeds f JOIN crawls c ON c.id = f.crawl_id
     WHERE f.crawl_id = :crawl AND f.name = :name
     FOR NO KEY UPDATE OF f
@@ -39,7 +39,7 @@ BEGIN_ANEW = text("""
     UPDATE feeds SET uri = NULL, batch = 1, count = 0, size = NULL, mark = NULL WHERE id = :feed
 """)
 
-TAKE_PART = text("UPDATE feeds SET run_started_at = :run WHERE id = :feed")
+TAKE_PART = text("UPDATE feeds SET run = :run WHERE id = :feed")
 
 # What the run has kept before the feed took part in it.
 MARK_RUN = text("""
@@ -106,7 +106,7 @@ HAS_FRESH = text("""
 FORGET_OTHERS = text("""
     DELETE FROM feed_items i USING feeds f, crawls c
     WHERE c.id = :crawl AND f.crawl_id = c.id AND i.feed_id = f.id AND i.is_written
-        AND f.run_started_at IS DISTINCT FROM c.run_started_at
+        AND f.run IS DISTINCT FROM c.run
         AND NOT EXISTS (SELECT FROM feed_items u WHERE u.feed_id = f.id AND NOT u.is_written)
 """)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, TextClause
 
 STEP = 1000
+MOST_RUNS = 100  # of a crawl, that are kept
 LOCK = int.from_bytes(b"itgprune", "big")  # the advisory lock of whoever prunes
 
 TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
@@ -107,14 +108,15 @@ RULES = (
         f"""LEFT JOIN processes p ON p.id = x.worker_id
             WHERE p.id IS NULL OR p.stopped_at < {A_DAY_AGO}""",
     ),
+    Rule("runs", f"JOIN crawls c ON c.id = x.crawl_id WHERE x.number <= c.run - {MOST_RUNS}"),
     # Not the workers of a run that is not over: a start looks at them. Nobody is given their
     # numbers again.
     Rule(
         "processes",
         f"""LEFT JOIN crawls c ON c.id = x.crawl_id
+            LEFT JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
             WHERE x.stopped_at < {A_MONTH_AGO}
-                AND (c.id IS NULL OR c.run_finished_at IS NOT NULL
-                    OR x.started_at < c.run_started_at)
+                AND (c.id IS NULL OR r.is_finished OR x.started_at < r.started_at)
                 AND NOT EXISTS (SELECT FROM holdings h WHERE h.worker_id = x.id)
                 AND NOT EXISTS (SELECT FROM work k WHERE k.worker_id = x.id AND k.token IS NOT NULL)
                 AND NOT EXISTS (SELECT FROM logins l WHERE l.worker_id = x.id)

@@ -35,7 +35,7 @@ APPEND = text("""
         RETURNING id)
     INSERT INTO feed_items (feed_id, journal_id)
     SELECT f.id, kept.id
-    FROM crawls c JOIN feeds f ON f.crawl_id = c.id AND f.run_started_at = c.run_started_at, kept
+    FROM crawls c JOIN feeds f ON f.crawl_id = c.id AND f.run = c.run, kept
     WHERE c.id = :crawl
 """)
 

@@ -49,10 +49,13 @@ ADD_OF_LIMITS = text(f"""
 """)  # noqa: S608 - our own number
 
 
-def add(connection: Connection, crawl_id: int, told: Tallies) -> None:
-    """Add what a worker did to this minute's numbers, once; limits not known are left out."""
+def add(connection: Connection, crawl_id: int, told: Tallies) -> bool:
+    """Add what a worker did to this minute's numbers, once; limits not known are left out.
+
+    Return False if it was added before, or there is nothing to add.
+    """
     if not told or not commit_tokens.take(connection, told.token):
-        return
+        return False
     if told.of_tasks:
         names = ("done", "retried", "failed", "refused", "items", "seconds")
         given = columns(list(told.of_tasks.values()), **{name: name for name in names})
@@ -66,3 +69,4 @@ def add(connection: Connection, crawl_id: int, told: Tallies) -> None:
                 "requests": list(told.starts.values()),
             },
         )
+    return True

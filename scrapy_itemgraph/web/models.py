@@ -266,12 +266,31 @@ class Worker(BaseModel):
     claims: int
 
 
+class Run(BaseModel):
+    """A run: when it began and ended, why it ended, and what it did."""
+
+    number: int
+    state: str
+    started_at: datetime
+    ended_at: datetime | None
+    reason: str | None
+    error: str | None
+    spider: str | None
+    worker: int | None
+    job: str | None
+    workers: int
+    pages: int
+    items: int
+    failures: int
+
+
 class Status(BaseModel):
-    """A crawl's numbers."""
+    """A crawl's numbers, and its present or last run."""
 
     crawl: str
     items: int
     estimated: list[str]
+    run: Run | None
     tasks: list[Task]
     workers: list[Worker]
     sweeps: list[Json]

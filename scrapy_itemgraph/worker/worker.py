@@ -123,6 +123,7 @@ class Worker:
         self.start_ended = asyncio.Event()  # `start()` has nothing more
         self.ended = asyncio.Event()  # nothing is left to do, or the crawl failed
         self.failure: str | None = None
+        self.start_error: str | None = None  # what `start()` raised
         self.jars = Jars(crawler)
         self.start_again = asyncio.Event()  # the database lacks what `start()` gave it
         self.egress = Egress(
@@ -487,7 +488,8 @@ class Worker:
         if self.is_open:
             self.gate.abandon()
         try:
-            await graph.close(reason, uses, self.tallies.take_all())
+            error = self.failure or self.start_error
+            await graph.close(reason, uses, self.tallies.take_all(), error=error)
         except ItemGraphError as error:  # what is claimed waits for the lease, or the next run
             self.fail(f"at the end of the crawl: {error}")
 

@@ -149,7 +149,7 @@ def test_handled_failures_are_not_tried_by_a_worker_of_older_code(project, site)
     assert "leaves it alone, for it runs older code: restart it" in explained.output
     assert "of_task, parse" in status.output
     assert project.rows("SELECT count(*) FROM failures") == [(2,)]
-    assert project.rows("SELECT run_finished_at FROM crawls") == [(None,)]
+    assert project.rows("SELECT is_finished FROM runs") == [(False,)]
 
     again = project.crawl()
 

@@ -196,7 +196,7 @@ def test_a_clock_that_goes_back_between_runs_hides_nothing(project, site):
             ("results", "created_at"),
             ("results", "completed_at"),
             ("items", "updated_at"),
-            ("crawls", "run_started_at"),
+            ("runs", "started_at"),
         ):
             later = f"UPDATE {table} SET {column} = {column} + interval '2 h'"
             connection.exec_driver_sql(later)

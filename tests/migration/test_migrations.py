@@ -35,7 +35,8 @@ CATALOG = {
             pg_get_expr(adbin, adrelid), col_description(attrelid, attnum)
         FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
             LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
-        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0""",
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0
+            AND NOT attisdropped""",
     "constraints": """
         SELECT conrelid::regclass::text, conname, contype, condeferrable, condeferred,
             convalidated, pg_get_constraintdef(oid)
@@ -275,6 +276,48 @@ def test_where_the_present_run_began_in_the_journal_is_read_from_its_times(empty
 
         rows = connection.exec_driver_sql("SELECT name, run_journal_id FROM crawls")
         assert dict(map(tuple, rows)) == {"new": 0, "a": 2}
+
+
+def test_the_run_of_before_is_a_row(empty_engine):
+    """One that finished, one that was stopped, one whose worker lives; no row for no run."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0024")
+        connection.exec_driver_sql(
+            "INSERT INTO crawls (name, run, spider, run_started_at, run_finished_at) VALUES "
+            "('finished', 3, 's', '2026-01-01', '2026-01-02'), "
+            "('stopped', 2, 's', '2026-01-01', NULL), "
+            "('runs', 1, 's', '2026-01-01', NULL), ('new', 0, NULL, NULL, NULL)"
+        )
+        connection.exec_driver_sql(
+            "WITH given AS (SELECT c.id, v.* FROM (VALUES "
+            "('finished', 'a', timestamptz '2025-01-01', timestamptz '2025-01-02', 'died'), "
+            "('stopped', 'b', '2026-01-01', '2026-01-03', 'shutdown'), "
+            "('stopped', 'c', '2026-01-02', '2026-01-02', 'finished'), "
+            "('runs', 'd', '2026-01-01', NULL, NULL)) AS v(crawl, job, started, stopped, reason) "
+            "JOIN crawls c ON c.name = v.crawl), made AS ("
+            "INSERT INTO processes (kind, crawl_id, host, process_id, code, started_at, "
+            "stopped_at, reason, lease_until) SELECT 'worker', id, 'here', 1, job, started, "
+            "stopped, reason, started FROM given RETURNING id, code) "
+            "INSERT INTO workers (id, spider, job) SELECT id, 's', code FROM made"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO feeds (crawl_id, name, run_started_at) "
+            "SELECT id, name, run_started_at FROM crawls UNION ALL "
+            "SELECT id, 'before', timestamptz '2025-01-01' FROM crawls WHERE name = 'finished'"
+        )
+        migrate.upgrade(connection)
+
+        found = connection.exec_driver_sql(
+            "SELECT c.name, r.number, r.ended_at::date::text, r.is_finished, r.job, r.reason "
+            "FROM runs r JOIN crawls c ON c.id = r.crawl_id ORDER BY 1"
+        ).all()
+        feeds = connection.exec_driver_sql("SELECT name, run FROM feeds ORDER BY 1").all()
+    assert found == [
+        ("finished", 3, "2026-01-02", True, None, "finished"),
+        ("runs", 1, None, False, "d", None),
+        ("stopped", 2, "2026-01-03", False, "b", "shutdown"),
+    ]
+    assert feeds == [("before", None), ("finished", 3), ("new", None), ("runs", 1), ("stopped", 2)]
 
 
 def test_renamed_tables_keep_what_is_in_them(empty_engine):

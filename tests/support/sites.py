@@ -95,7 +95,7 @@ class Site:
             return 503, headers, b"not yet"
         if kind == "gate":
             self.arrived.set()
-            self.may_answer.wait(30)
+            self.may_answer.wait(120)
         if kind == "slow":
             time.sleep(float(rest.partition("/")[0]))
         body = f"<html><title>{target}</title><body><h1>{target}</h1></body></html>"

@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.store import pruning
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import (
     crawl_changes,
@@ -15,6 +16,7 @@ from scrapy_itemgraph.store.admin import (
     dump_lines,
     load,
     overview,
+    run_lists,
     status,
 )
 from scrapy_itemgraph.store.registry import crawls
@@ -49,6 +51,10 @@ class Crawls:
         return self._transactions.call(
             partial(overview.overview, name=name, after=after, limit=limit)
         )
+
+    def runs(self, *, limit: int = pruning.MOST_RUNS) -> list[run_lists.RunLine]:
+        """Return the runs of the graph's crawl, the newest first, up to `limit`."""
+        return self._transactions.of_crawl(run_lists.runs, limit=limit)
 
     def restart(
         self, *, dry_run: bool = False, reached: Callable[[int, int], None] | None = None

@@ -32,8 +32,6 @@ crawls = Table(
     Column("name", Text, nullable=False),
     Column("arguments", JSON, nullable=False, server_default=text("'{}'")),
     moment("created_at", now=True),
-    moment("run_started_at"),
-    moment("run_finished_at"),
     Column(
         "run",
         Integer,
@@ -68,9 +66,36 @@ crawls = Table(
     ),
     UniqueConstraint("name"),
     UniqueConstraint("identity"),
-    sayable("created_at", "run_started_at", "run_finished_at"),
+    sayable("created_at"),
     CheckConstraint("run BETWEEN 0 AND 1073741824", name="run"),
     CheckConstraint("names_freed BETWEEN 0 AND 4611686018427387904", name="names_freed"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False),
+    moment("started_at", null=False),
+    moment("ended_at"),
+    Column(
+        "is_finished",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="all its work was done; else a later start goes on with it",
+    ),
+    Column("worker_id", Integer, comment="that began it"),
+    Column("spider", Text, comment="that worker's"),
+    Column("job", Text, comment="that worker's"),
+    Column("reason", Text, comment="finished, or why its last worker ended"),
+    Column("error", Text, comment="of the last of its workers that ended by an error"),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=text("0"))
+        for name in ("pages", "items", "failures")
+    ),
+    PrimaryKeyConstraint("crawl_id", "number"),
+    sayable("started_at", "ended_at"),
 )
 
 # One row: what is added to a secret before its digest is made.

@@ -48,7 +48,7 @@ feeds = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
     Column("name", Text, nullable=False, comment="the template of its URI, without credentials"),
-    Column("run_started_at", DateTime(timezone=True), comment="the run that it takes part in"),
+    Column("run", Integer, comment="the number of the run that it takes part in"),
     Column("token", Uuid, comment="its writer's"),
     Column("uri", Text, comment="where it is being written; null: that has not begun"),
     Column("batch", Integer, nullable=False, server_default=text("1")),

@@ -54,6 +54,7 @@ OF_CRAWL = {
     "cookies": "cookies WHERE crawl_id = :crawl",
     "keys of the state": "spider_state WHERE crawl_id = :crawl",
     "logins": "logins WHERE crawl_id = :crawl",
+    "runs": "runs WHERE crawl_id = :crawl",
     "callbacks": "tasks WHERE crawl_id = :crawl AND is_callback",
 }
 
@@ -63,13 +64,13 @@ OF_ITEMS = {
     for name in ("work", "attempts", "failures", "results", "tags", "blobs", "aliases")
 } | {"items": "items WHERE id = ANY (CAST(:items AS bigint[]))"}
 
-NO_RUN = text("""
-    UPDATE crawls SET run_started_at = NULL, run_finished_at = NULL, names_freed = names_freed + 1
-    WHERE id = :crawl
+FREE_NAMES = text("""
+    UPDATE crawls SET names_freed = names_freed + 1 WHERE id = :crawl
 """)
 
 AGED = {
-    "crawls": ("id = :crawl", ("created_at", "run_started_at", "run_finished_at")),
+    "crawls": ("id = :crawl", ("created_at",)),
+    "runs": ("crawl_id = :crawl", ("started_at", "ended_at")),
     "processes": (
         "crawl_id = :crawl AND stopped_at IS NOT NULL",
         ("started_at", "locked_at", "seen_at", "stopped_at"),
@@ -91,7 +92,6 @@ AGED = {
     ),
     "work": ("crawl_id = :crawl", ("not_before", "claimed_at")),
     "journal": ("crawl_id = :crawl", ("created_at",)),
-    "feeds": ("crawl_id = :crawl", ("run_started_at",)),
 }
 
 
@@ -131,7 +131,7 @@ def restart(
     for name, where in OF_CRAWL.items():
         deleted = text(f"DELETE FROM {where}")  # noqa: S608
         counts[name] += connection.execute(deleted, {"crawl": crawl_id}).rowcount
-    connection.execute(NO_RUN, {"crawl": crawl_id})
+    connection.execute(FREE_NAMES, {"crawl": crawl_id})
     return counts
 
 

@@ -25,12 +25,13 @@ LIST = text(f"""
             coalesce(c.spider, (SELECT min(t.spider) FROM tasks t WHERE t.crawl_id = c.id))
                 AS spider,
             CASE WHEN json_typeof(c.given) = 'object' THEN c.given END AS arguments,
-            c.run, c.created_at, c.run_started_at, c.run_finished_at,
-            greatest(c.created_at, c.run_started_at, c.run_finished_at,
+            c.run, c.created_at, r.started_at AS run_started_at,
+            CASE WHEN r.is_finished THEN r.ended_at END AS run_finished_at,
+            greatest(c.created_at, r.started_at, r.ended_at,
                 (SELECT max(p.seen_at) FROM processes p WHERE p.crawl_id = c.id)) AS used_at,
             (SELECT count(*) FROM processes p
                 WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers
-        FROM crawls c) AS listed
+        FROM crawls c LEFT JOIN runs r ON r.crawl_id = c.id AND r.number = c.run) AS listed
     WHERE (CAST(:spider AS text) IS NULL OR spider = :spider)
         AND (CAST(:age AS interval) IS NULL OR used_at < clock_timestamp() - CAST(:age AS interval))
     ORDER BY spider, crawl

@@ -43,12 +43,16 @@ def _object(plain: str, **documents: str) -> str:
 
 
 _CRAWL = _object(
-    """'kind', 'crawl', 'created_at', created_at, 'run_started_at', run_started_at,
-    'run_finished_at', run_finished_at, 'run', run, 'spider', spider""",
-    arguments="arguments",
-    given="given",
+    """'kind', 'crawl', 'created_at', c.created_at, 'run_started_at', r.started_at,
+    'run_finished_at', CASE WHEN r.is_finished THEN r.ended_at END, 'run', c.run,
+    'spider', c.spider""",
+    arguments="c.arguments",
+    given="c.given",
 )
-CRAWL = f"SELECT {_CRAWL} FROM crawls WHERE id = :crawl"
+CRAWL = f"""
+    SELECT {_CRAWL} FROM crawls c LEFT JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
+    WHERE c.id = :crawl
+"""
 
 _LIMITS = """(SELECT json_agg(json_build_array(l.kind, l.name) ORDER BY l.kind, l.name)
     FROM limits l WHERE l.id = ANY ({0}.limit_ids) AND {0}.limit_ids <> '{{}}')"""

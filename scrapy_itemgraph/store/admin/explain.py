@@ -12,7 +12,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.limits import LOOKAHEAD
 from scrapy_itemgraph.model.work import ErrorRecord
-from scrapy_itemgraph.store.admin import counting, task_counts
+from scrapy_itemgraph.store.admin import counting, run_lists, task_counts
 from scrapy_itemgraph.store.admin.limit_names import limit_name
 from scrapy_itemgraph.store.admin.status import STATE
 from scrapy_itemgraph.store.columns import typed
@@ -190,12 +190,14 @@ def explain(
     if any(row.max_failures is not None for row in asked):
         counted = counting.count(connection, task_counts.COUNTED_FAILURES, crawl=crawl_id)
         open_failures = {one["name"]: one["failures"] for one in counted}
+    run = run_lists.last(connection, crawl_id)
     return [
         _explanation(
             row,
             [facts[name] for name in row.depends_on],
             limits[row.task].values(),
             open_failures.get(row.task, 0),
+            run,
         )
         for row in asked
     ]
@@ -215,7 +217,11 @@ def _limits(connection: Connection, item_id: int) -> dict[str, dict[int, _Limit]
 
 
 def _explanation(
-    row: _Facts, dependencies: list[_Facts], limits: Collection[_Limit], open_failures: int
+    row: _Facts,
+    dependencies: list[_Facts],
+    limits: Collection[_Limit],
+    open_failures: int,
+    run: run_lists.RunLine | None,
 ) -> Explanation:
     against = [
         *_against_outstanding(row, dependencies),
@@ -226,6 +232,7 @@ def _explanation(
     reasons = against or [
         f"it is next in its queue of the slot {row.slot!r}: {why}",
         *(reason for limit in limits for reason in _for_starting(limit)),
+        *_for_lack_of_workers(run),
     ]
     return Explanation(
         task=row.task, state=row.state, is_eligible=not against, reasons=tuple(reasons)
@@ -337,6 +344,12 @@ def _against_starting(limit: _Limit) -> Iterator[str]:
     if due > LOOKAHEAD:
         every = _period(terms.mean_delay)
         yield f"the next start in {limit} is due in {_period(due)}: one every {every}"
+
+
+def _for_lack_of_workers(run: run_lists.RunLine | None) -> Iterator[str]:
+    """Say that nobody runs the crawl now, and since when; nothing of one that has never run."""
+    if run is not None and not run.workers:
+        yield f"no worker of the crawl runs: {run}"
 
 
 def _for_starting(limit: _Limit) -> Iterator[str]:

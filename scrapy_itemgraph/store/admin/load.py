@@ -54,15 +54,20 @@ _MISTAKES = (
 
 MAKE_CRAWL = text("INSERT INTO crawls (name) VALUES (:name) ON CONFLICT DO NOTHING RETURNING id")
 
-# A run that began in the future would do again at once whatever falls due before that.
 SET_CRAWL = text("""
     UPDATE crawls SET arguments = CAST(:arguments AS json), created_at = :created_at,
-        run = coalesce(CAST(:run AS int), 1), spider = :spider, given = CAST(:given AS json),
-        run_started_at = CASE WHEN given.started > now() THEN now() ELSE given.started END,
-        run_finished_at = CASE WHEN given.finished > now() THEN now() ELSE given.finished END
-    FROM (SELECT CAST(:run_started_at AS timestamptz) AS started,
-        CAST(:run_finished_at AS timestamptz) AS finished) AS given
+        run = coalesce(CAST(:run AS int), 1), spider = :spider, given = CAST(:given AS json)
     WHERE id = :crawl
+""")
+
+# A run that began in the future would do again at once whatever falls due before that.
+ADD_RUN = text("""
+    INSERT INTO runs (crawl_id, number, spider, started_at, ended_at, is_finished, reason)
+    SELECT c.id, c.run, c.spider, least(given.started, now()), least(given.finished, now()),
+        given.finished IS NOT NULL, CASE WHEN given.finished IS NOT NULL THEN 'finished' END
+    FROM crawls c CROSS JOIN (SELECT CAST(:run_started_at AS timestamptz) AS started,
+        CAST(:run_finished_at AS timestamptz) AS finished) AS given
+    WHERE c.id = :crawl AND given.started IS NOT NULL
 """)
 
 ADD_TASK = text("""
@@ -213,11 +218,12 @@ class Load:
         """Write a line of which there are few."""
         execute = self._connection.execute
         if kind == "crawl":
-            moments = {name: line.get(name) for name in ("run_started_at", "run_finished_at")}
-            given = {"crawl": self._crawl, "created_at": line["created_at"], **moments}
+            given = {"crawl": self._crawl, "created_at": line["created_at"]}
             given |= {"run": line.get("run"), "spider": line.get("spider")}
             given["given"] = dump_lines.object_text(line, "given") if "given" in line else None
             execute(SET_CRAWL, given | {"arguments": dump_lines.object_text(line, "arguments")})
+            moments = {name: line.get(name) for name in ("run_started_at", "run_finished_at")}
+            execute(ADD_RUN, {"crawl": self._crawl, **moments})
         elif kind == "task":
             self._task(line)
         elif kind == "state":

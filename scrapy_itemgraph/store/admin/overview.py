@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 CRAWLS = text(f"""
-    SELECT c.id, c.name, c.created_at, c.run_started_at, c.run_finished_at, last.stopped_at,
-        last.reason,
+    SELECT c.id, c.name, c.created_at, r.started_at AS run_started_at,
+        CASE WHEN r.is_finished THEN r.ended_at END AS run_finished_at,
+        last.stopped_at, last.reason,
         (SELECT count(*) FROM processes p
             WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers,
         lately.done, lately.failed, lately.items
     FROM crawls c
+    LEFT JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
     LEFT JOIN LATERAL (
         SELECT p.stopped_at, p.reason FROM processes p
         WHERE p.crawl_id = c.id AND p.stopped_at IS NOT NULL

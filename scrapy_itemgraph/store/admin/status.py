@@ -10,7 +10,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.snapshots import ResultSnapshot
 from scrapy_itemgraph.postgres.engine import NOW
-from scrapy_itemgraph.store.admin import counting, progress_reports, task_counts
+from scrapy_itemgraph.store.admin import counting, progress_reports, run_lists, task_counts
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.store.sql_conditions import is_stale
@@ -268,13 +268,15 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
 
 
 def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
-    """Return a crawl's numbers: items, tasks, workers, sweeps, and what hinders vacuum.
+    """Return a crawl's numbers: items, run, tasks, workers, sweeps, and what hinders vacuum.
 
     `estimated` names the numbers that are estimates.
     """
     number = items(connection, crawl_id)
+    run = run_lists.last(connection, crawl_id)
     return {
         "items": number,
+        "run": None if run is None else run._asdict(),
         "estimated": counts.estimated({"items": number}),
         "tasks": [row._asdict() for row in tasks(connection, crawl_id)],
         "workers": [row._asdict() for row in connection.execute(WORKERS, {"crawl": crawl_id})],

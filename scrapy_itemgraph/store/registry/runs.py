@@ -15,15 +15,23 @@ from scrapy_itemgraph.store.sql_conditions import (
     IS_READY_BESIDE_OTHERS,
     seconds_until,
 )
+from scrapy_itemgraph.tools.wording import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
 
-LOCK_CRAWL = text("""
-    SELECT run, run_started_at, run_finished_at FROM crawls WHERE id = :crawl FOR NO KEY UPDATE
+    from scrapy_itemgraph.model.tallies import Tallies
+
+LARGEST = 2**62  # what can still be added to; a row may hold more
+MOST_OF_ERROR = 1000  # characters of an error sentence that are kept
+
+LOCK_CRAWL = text("SELECT run FROM crawls WHERE id = :crawl FOR NO KEY UPDATE")
+
+CURRENT = text("""
+    SELECT number, started_at, is_finished FROM runs WHERE crawl_id = :crawl AND number = :run
 """)
 
 OTHERS_LIVE = text(f"""
@@ -31,26 +39,53 @@ OTHERS_LIVE = text(f"""
         WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL AND NOT {IS_DEAD})
 """)  # noqa: S608 - our own condition
 
+# A run that nobody ended: its workers died, and nobody noted that.
+END_ABANDONED = text("""
+    UPDATE runs r SET reason = 'died', ended_at = coalesce(
+        (SELECT max(p.seen_at) FROM processes p
+            WHERE p.crawl_id = :crawl AND p.started_at >= r.started_at),
+        clock_timestamp())
+    WHERE r.crawl_id = :crawl AND r.number = :run AND r.ended_at IS NULL
+""")
+
 # By the same clock as the worker's start, which is in this transaction. What the journal has by
-# then is an earlier run's, whatever its clock said.
+# then is an earlier run's, whatever its clock said. The largest number is used again and again.
 BEGIN = text("""
-    UPDATE crawls SET run = least(run, 1000000000) + 1, run_started_at = now(),
-        run_finished_at = NULL,
-        run_journal_id = coalesce((
-            SELECT j.id FROM journal j WHERE j.crawl_id = :crawl
-            ORDER BY j.crawl_id DESC, j.id DESC LIMIT 1), 0)
-    WHERE id = :crawl
-    RETURNING run, run_started_at
+    WITH crawl AS (
+        UPDATE crawls SET run = least(run, 1000000000) + 1,
+            run_journal_id = coalesce((
+                SELECT j.id FROM journal j WHERE j.crawl_id = :crawl
+                ORDER BY j.crawl_id DESC, j.id DESC LIMIT 1), 0)
+        WHERE id = :crawl
+        RETURNING run)
+    INSERT INTO runs AS r (crawl_id, number, started_at) SELECT :crawl, run, now() FROM crawl
+    ON CONFLICT (crawl_id, number) DO UPDATE SET
+        started_at = excluded.started_at, ended_at = NULL, is_finished = false, reason = NULL,
+        error = NULL, pages = 0, items = 0, failures = 0
+    RETURNING number, started_at
+""")
+
+BEGAN_BY = text("""
+    UPDATE runs SET worker_id = :worker, spider = :spider, job = :job
+    WHERE crawl_id = :crawl AND number = :run
+""")
+
+GO_ON = text("""
+    UPDATE runs SET ended_at = NULL, reason = NULL
+    WHERE crawl_id = :crawl AND number = :run AND ended_at IS NOT NULL
 """)
 
 HAS_STARTED = text("""
     SELECT EXISTS (SELECT FROM processes p JOIN workers w ON w.id = p.id
-        WHERE p.crawl_id = :crawl AND w.has_started AND p.started_at >= :run)
+        WHERE p.crawl_id = :crawl AND w.has_started AND p.started_at >= :started_at)
 """)
 
+_IS_PRESENT = "EXISTS (SELECT FROM crawls c WHERE c.id = :crawl AND c.run = :run)"
+
 FINISH = text(f"""
-    UPDATE crawls SET run_finished_at = clock_timestamp()
-    WHERE id = :crawl AND run_started_at = :run AND NOT EXISTS (
+    UPDATE runs SET ended_at = clock_timestamp(), is_finished = true, reason = 'finished'
+    WHERE crawl_id = :crawl AND number = :run AND NOT is_finished AND {_IS_PRESENT}
+        AND NOT EXISTS (
         SELECT FROM processes p JOIN workers w ON w.id = p.id
         WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL
             AND (NOT w.has_started OR EXISTS (
@@ -62,6 +97,23 @@ FINISH = text(f"""
             WHERE t.crawl_id = :crawl AND t.left_by && ARRAY(
                 SELECT o.id FROM processes o WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL))
 """)  # noqa: S608
+
+# The last worker to leave ends the run for now; a run that has finished stays as it is.
+LEAVE = text(f"""
+    UPDATE runs SET ended_at = clock_timestamp(), reason = :reason
+    WHERE crawl_id = :crawl AND number = :run AND NOT is_finished AND {_IS_PRESENT}
+        AND NOT EXISTS (
+        SELECT FROM processes p
+        WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL AND NOT {IS_DEAD})
+""")  # noqa: S608 - our own condition
+
+NOTE_ERROR = text("UPDATE runs SET error = :error WHERE crawl_id = :crawl AND number = :run")
+
+COUNT = text(f"""
+    UPDATE runs SET pages = least(pages, {LARGEST}) + :pages,
+        items = least(items, {LARGEST}) + :items, failures = least(failures, {LARGEST}) + :failures
+    WHERE crawl_id = :crawl AND number = :run
+""")  # noqa: S608 - our own number
 
 # Of a queue: its slot is not blocked by a person. What a site asked for is waited for, unless that
 # is longer than a year: nobody keeps a run open for that.
@@ -118,26 +170,64 @@ def join(connection: Connection, crawl_id: int) -> Run:
     Called in the transaction that registers the worker, before that; so of two workers that start
     together one begins the run and the other joins it.
     """
-    row = connection.execute(LOCK_CRAWL, {"crawl": crawl_id}).one()
-    if row.run_started_at is not None and row.run_finished_at is None:
-        here = {"crawl": crawl_id, "run": row.run_started_at}
+    here = {"crawl": crawl_id, "run": connection.execute(LOCK_CRAWL, {"crawl": crawl_id}).scalar()}
+    row = connection.execute(CURRENT, here).first()
+    if row is not None and not row.is_finished:
+        here["started_at"] = row.started_at
         engine.hot_path(connection)
         if (
             connection.scalar(OTHERS_LIVE, here)
             or not connection.scalar(HAS_STARTED, here)
             or connection.scalar(HAS_WORK, here)
         ):
-            return Run(row.run, row.run_started_at)
+            connection.execute(GO_ON, here)
+            return Run(row.number, row.started_at)
+        connection.execute(END_ABANDONED, here)
     return Run(*connection.execute(BEGIN, {"crawl": crawl_id}).one())
 
 
-def finish(connection: Connection, crawl_id: int, run_started_at: datetime) -> None:
+def began_by(
+    connection: Connection, crawl_id: int, number: int, *, worker: int, spider: str, job: str | None
+) -> None:
+    """Note which worker began a run."""
+    given = {"crawl": crawl_id, "run": number, "worker": worker, "spider": spider, "job": job}
+    connection.execute(BEGAN_BY, given)
+
+
+def finish(connection: Connection, crawl_id: int, number: int) -> None:
     """Note that a run is over: the next start begins another.
 
     While a worker is in `start()`, or has claims that others know nothing of, it is not over; nor
     where one left work to others of newer code.
     """
-    connection.execute(FINISH, {"crawl": crawl_id, "run": run_started_at})
+    connection.execute(LOCK_CRAWL, {"crawl": crawl_id})
+    connection.execute(FINISH, {"crawl": crawl_id, "run": number})
+
+
+def leave(
+    connection: Connection, crawl_id: int, number: int, *, reason: str, error: str | None
+) -> None:
+    """Note that a worker, which has stopped, left a run: why, and the error that it ended by.
+
+    The run ends for now with its last worker. A later start goes on with it.
+    """
+    here = {"crawl": crawl_id, "run": number}
+    connection.execute(LOCK_CRAWL, {"crawl": crawl_id})
+    connection.execute(LEAVE, {**here, "reason": reason})
+    if error is not None:
+        connection.execute(NOTE_ERROR, {**here, "error": one_line(error)[:MOST_OF_ERROR]})
+
+
+def count(connection: Connection, crawl_id: int, number: int, told: Sequence[Tallies]) -> None:
+    """Add what a worker did to a run's counts: last in a transaction, for workers share the row."""
+    tasks = [one for some in told for one in some.of_tasks.values()]
+    given = {
+        "pages": sum(one.done for one in tasks),
+        "items": sum(some.scraped for some in told),
+        "failures": sum(one.failed for one in tasks),
+    }
+    if any(given.values()):
+        connection.execute(COUNT, {"crawl": crawl_id, "run": number, **given})
 
 
 def remaining(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues, tallies
-from scrapy_itemgraph.store.registry import sweeps, tasks, workers
+from scrapy_itemgraph.store.registry import runs, sweeps, tasks, workers
 from scrapy_itemgraph.store.worklist import timers
 
 if TYPE_CHECKING:
@@ -52,12 +52,14 @@ def keep_up(
     until: datetime | None,
     step: int = TAKE_OVER,
     told: Tallies | None = None,
+    run: int = 0,
 ) -> Upkeep:
     """Do a round from a step on: take over from the dead, stage what fell due, sweep a step.
 
     It ends with the first step that has something to do, for what follows would lock items after
     queues; so a round without anything to do is one transaction. `until` is when results must have
-    fallen due that become work; None is now. What the worker did since is `told`, at the end.
+    fallen due that become work; None is now. What the worker did since is `told`, at the end; it
+    counts for the run of the number `run`.
     """
     taken = None
     if step <= TAKE_OVER:
@@ -74,8 +76,8 @@ def keep_up(
             return Upkeep(next_step=SWEEP, taken_over=taken, due=due)
     is_sweeping = sweeps.sweep(connection, crawl_id)
     redefined, left = tasks.outdated(connection, worker_id, registered)
-    if told is not None:
-        tallies.add(connection, crawl_id, told)
+    if told is not None and tallies.add(connection, crawl_id, told):
+        runs.count(connection, crawl_id, run, [told])
     return Upkeep(
         next_step=DONE, taken_over=taken, is_sweeping=is_sweeping, redefined=redefined, left=left
     )

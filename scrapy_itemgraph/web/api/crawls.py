@@ -77,6 +77,12 @@ def get_overview(graph: CrawlGraph, _: Reader) -> Response:
     return answer(found[0])
 
 
+@router.get("/runs", response_model=list[models.Run])
+def list_runs(graph: CrawlGraph, _: Reader, limit: Limit = 100) -> Response:
+    """List the crawl's runs, the newest first."""
+    return answer(graph.crawls.runs(limit=limit))
+
+
 @router.get("/workers", response_model=list[models.WorkerState])
 def list_workers(
     graph: CrawlGraph, _: Reader, stopped: Annotated[int, Query(ge=0, le=MOST)] = 20

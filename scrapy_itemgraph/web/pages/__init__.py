@@ -15,6 +15,7 @@ from scrapy_itemgraph.web.pages import (
     items,
     limits,
     live,
+    runs,
     search,
     simulations,
     tasks,
@@ -24,5 +25,5 @@ from scrapy_itemgraph.web.pages import (
 
 router = APIRouter(include_in_schema=False)
 _WORK = (worklist, failures, items, blobs, simulations)
-for subject in (crawls, *_WORK, tasks, limits, workers, search, live):
+for subject in (crawls, *_WORK, tasks, limits, runs, workers, search, live):
     router.include_router(subject.router)

@@ -45,11 +45,6 @@ def ids(connection, feed_id: int) -> list[int]:
 def begin_run(crawl: Crawl) -> None:
     """End the run, and begin the next one."""
     crawl.connection.execute(runs.BEGIN, {"crawl": crawl.id})
-    # The next one cannot begin at the same moment; here it would, in one transaction.
-    crawl.connection.execute(
-        sa.text("UPDATE crawls SET run_started_at = clock_timestamp() WHERE id = :crawl"),
-        {"crawl": crawl.id},
-    )
 
 
 def test_what_is_kept_is_marked_for_the_feeds_of_the_run(crawl):
@@ -80,9 +75,7 @@ def test_a_clock_that_goes_back_between_runs_doubles_nothing(crawl):
     state = feeds.take(connection, feed.id)
     feeds.advance(connection, state, ids(connection, feed.id), whole=False)
     connection.exec_driver_sql("UPDATE journal SET created_at = created_at + interval '1 hour'")
-    connection.exec_driver_sql(
-        "UPDATE crawls SET run_started_at = run_started_at + interval '1 hour'"
-    )
+    connection.exec_driver_sql("UPDATE runs SET started_at = started_at + interval '1 hour'")
     begin_run(crawl)
 
     (again, other) = feeds.register(connection, crawl.id, ["a.jl", "b.jl"])

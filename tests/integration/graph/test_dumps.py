@@ -305,8 +305,8 @@ def test_a_run_that_is_loaded_did_not_begin_in_the_future(filled, engine):
 
     with engine.begin() as connection:
         row = connection.exec_driver_sql(
-            "SELECT run_started_at <= now(), run_finished_at <= now() FROM crawls"
-            " WHERE name = 'moved'"
+            "SELECT r.started_at <= now(), r.ended_at <= now()"
+            " FROM runs r JOIN crawls c ON c.id = r.crawl_id WHERE c.name = 'moved'"
         ).one()
     assert row == (True, True)
 

@@ -253,7 +253,11 @@ def test_crawls_are_seen_from_above(graph, engine):
         connection.exec_driver_sql(
             "UPDATE processes SET stopped_at = now(), reason = 'shutdown', lease_until = now()"
         )
-        connection.exec_driver_sql("UPDATE crawls SET run_started_at = now() WHERE name = 'books'")
+        connection.exec_driver_sql("UPDATE crawls SET run = 1 WHERE name = 'books'")
+        connection.exec_driver_sql(
+            "INSERT INTO runs (crawl_id, number, started_at) "
+            "SELECT id, 1, now() FROM crawls WHERE name = 'books'"
+        )
 
     another, books = graph.crawls.overview()
 

@@ -23,7 +23,6 @@ from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
 pytestmark = pytest.mark.server
 
@@ -284,10 +283,10 @@ def test_a_crawl_of_another_spiders_tasks_takes_requests(crawl):
 
 def join(
     connection: Any, crawl: Crawl, lease: timedelta = HOUR, *, in_start: bool = False
-) -> tuple[datetime, int]:
+) -> tuple[int, int]:
     """Join the crawl's run and register a worker, as a start does; it is through with `start()`."""
     engines.hot_path(connection)
-    run = runs.join(connection, crawl.id).started_at
+    run = runs.join(connection, crawl.id).number
     worker = workers.register(
         connection, crawl.id, spider="spider", host="here", process_id=1, job=None, lease=lease
     )
@@ -296,13 +295,13 @@ def join(
     return run, worker.id
 
 
-def joined(crawl: Crawl, **options: Any) -> tuple[datetime, int]:
+def joined(crawl: Crawl, **options: Any) -> tuple[int, int]:
     """Join and commit."""
     with crawl.engine.begin() as connection:
         return join(connection, crawl, **options)
 
 
-def finish(crawl: Crawl, run: datetime) -> None:
+def finish(crawl: Crawl, run: int) -> None:
     """Finish a run and commit."""
     with crawl.engine.begin() as connection:
         runs.finish(connection, crawl.id, run)
@@ -386,7 +385,10 @@ def test_who_finishes_an_old_run_finishes_no_other(crawl):
     finish(crawl, new)
 
     assert joining == new
-    assert crawl.rows("SELECT run_finished_at IS NOT NULL FROM crawls") == [(True,)]
+    assert crawl.rows("SELECT number, is_finished FROM runs ORDER BY 1") == [
+        (old, False),
+        (new, True),
+    ]
 
 
 def test_a_run_that_another_worker_finished_is_over_for_a_late_joiner(crawl):

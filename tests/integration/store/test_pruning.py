@@ -10,9 +10,9 @@ from graphs import Crawl
 
 from scrapy_itemgraph import CreateItem
 from scrapy_itemgraph.store import pruning
-from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.admin import run_lists, status
 from scrapy_itemgraph.store.pruning import RULES, STEP, prune
-from scrapy_itemgraph.store.registry import crawls
+from scrapy_itemgraph.store.registry import crawls, runs
 
 pytestmark = pytest.mark.server
 
@@ -119,6 +119,27 @@ def test_handled_failures_go_after_a_month(crawl):
     assert [crawl.state(name) for name in "ABCDEF"] == before
 
 
+def begin_runs(crawl, number):
+    """Begin so many runs, one after the other."""
+    for _ in range(number):
+        crawl.connection.execute(runs.BEGIN, {"crawl": crawl.id})
+
+
+def test_the_last_100_runs_of_a_crawl_are_kept(crawl):
+    """Older ones go, however new; a crawl of few runs keeps all of them, however old."""
+    other = graphs.Crawl(crawl.connection, "other")
+    begin_runs(crawl, 103)
+    begin_runs(other, 3)
+    execute(crawl, "UPDATE runs SET started_at = ago('400 days') WHERE crawl_id = :id", id=other.id)
+
+    assert prune(crawl.connection, RULE["runs"]) == 3
+    kept = [
+        [one.number for one in run_lists.runs(crawl.connection, one.id, limit=1000)]
+        for one in (crawl, other)
+    ]
+    assert kept == [list(range(103, 3, -1)), [3, 2, 1]]
+
+
 def test_workers_go_a_month_after_they_stopped(crawl):
     """A worker that lives, has claims, or belongs to the run under way stays; attempts stay too."""
     crawl.done("A")
@@ -133,11 +154,12 @@ def test_workers_go_a_month_after_they_stopped(crawl):
     )
     execute(crawl, "UPDATE processes SET stopped_at = ago('29 days') WHERE id = :id", id=recent)
     execute(crawl, "UPDATE processes SET started_at = ago('32 days') WHERE id = :id", id=present)
-    execute(crawl, "UPDATE crawls SET run_started_at = ago('33 days')")
+    begin_runs(crawl, 1)
+    execute(crawl, "UPDATE runs SET started_at = ago('33 days')")
 
     assert prune(crawl.connection, RULE["processes"]) == 2
     assert names(crawl, "workers", "id") == sorted([busy, recent, present])
-    execute(crawl, "UPDATE crawls SET run_finished_at = clock_timestamp()")
+    runs.finish(crawl.connection, crawl.id, 1)
     assert prune(crawl.connection, RULE["processes"]) == 1
 
     (attempt,) = status.attempts(crawl.connection, crawl.item_id("A"), limit=10)

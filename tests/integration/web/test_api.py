@@ -22,6 +22,7 @@ JOURNAL = """
         ("/items/NEW/explain", ["explain", "NEW"]),
         ("/tasks", ["tasks"]),
         ("/slots", ["slots"]),
+        ("/runs", ["runs"]),
     ],
 )
 def test_documents_are_those_of_the_command_line(web, path, command):

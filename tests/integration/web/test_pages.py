@@ -77,6 +77,29 @@ def test_an_address_that_says_nonsense_is_refused_in_words(web, page) -> None:
             assert answer.status_code < 500, (field, wrong)
 
 
+def test_runs_are_shown_with_why_they_ended(web, filled, engine_of) -> None:
+    """The newest first; what an error says is text."""
+    assert "There was no run yet" in web.ask("GET", "/crawls/books/runs").text
+    with engine_of(filled).begin() as connection:
+        connection.exec_driver_sql("UPDATE crawls SET run = 2 WHERE id = 1")
+        connection.exec_driver_sql(
+            "INSERT INTO runs (crawl_id, number, started_at, ended_at, is_finished, reason, error, "
+            "pages, spider, worker_id, job) VALUES "
+            "(1, 1, now(), now(), false, 'shutdown', '<b>no</b>', 1234, 's', 7, 'job'), "
+            "(1, 2, now(), now() + interval '90 s', true, 'finished', NULL, 2, NULL, NULL, NULL)"
+        )
+
+    shown = web.ask("GET", "/crawls/books/runs").text
+
+    assert shown.index(">2</th>") < shown.index(">1</th>")
+    assert "1m 30s" in shown
+    assert "shutdown" in shown
+    assert "&lt;b&gt;no&lt;/b&gt;" in shown
+    assert "<b>no" not in shown
+    assert "1,234" in shown
+    assert 'href="/crawls/books/runs"' in web.ask("GET", "/crawls/books").text
+
+
 @pytest.mark.parametrize("said", ["e30=", "####", "eyJhIjoxfQ==", "W10=", "bnVsbA=="])
 def test_a_message_that_is_none_of_ours_is_not_shown(web, said) -> None:
     """The cookie that a message travels in may have anything in it."""

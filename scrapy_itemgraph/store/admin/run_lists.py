@@ -1,0 +1,76 @@
+"""The runs of a crawl, as people see them: how each stands or ended, and what it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.store.columns import typed
+from scrapy_itemgraph.store.pruning import MOST_RUNS
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+# A run without living workers that nobody has ended, ended when one of them was seen last.
+RUNS = text(f"""
+    SELECT r.number,
+        CASE WHEN r.is_finished THEN 'finished' WHEN alive.workers > 0 THEN 'running'
+            ELSE 'stopped' END AS state,
+        r.started_at,
+        CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.ended_at, alive.seen_at) END
+            AS ended_at,
+        CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.reason, 'died') END AS reason,
+        r.error, r.spider, r.worker_id AS worker, r.job, alive.workers, r.pages, r.items, r.failures
+    FROM crawls c JOIN runs r ON r.crawl_id = c.id
+    CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE NOT {IS_DEAD}) AS workers, max(p.seen_at) AS seen_at
+        FROM processes p
+        WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND r.number = c.run) AS alive
+    WHERE c.id = :crawl
+    ORDER BY r.number DESC LIMIT :limit
+""")  # noqa: S608 - our own condition
+
+
+class RunLine(NamedTuple):
+    """A run: when it began and ended, why it ended, and what it did.
+
+    `state` is "running" while a worker lives, "finished" when all work was done, else "stopped": a
+    later start goes on with it. `reason` is "finished", or why its last worker ended; `error` is
+    the sentence of the last of its workers that ended by an error. `spider`, `worker` and `job` are
+    those of the worker that began it; `workers` counts those that run now. `pages` are executions
+    that ended well, `items` scraped items, `failures` executions that failed.
+    """
+
+    number: int
+    state: str
+    started_at: datetime
+    ended_at: datetime | None
+    reason: str | None
+    error: str | None
+    spider: str | None
+    worker: int | None
+    job: str | None
+    workers: int
+    pages: int
+    items: int
+    failures: int
+
+    def __str__(self) -> str:
+        moment = self.ended_at or self.started_at
+        reason = "" if self.reason in {None, self.state} else f" ({self.reason})"
+        since = "" if self.ended_at else "since "
+        return f"run {self.number} {self.state} {since}{moment:%Y-%m-%d %H:%M:%S %Z}{reason}"
+
+
+def last(connection: Connection, crawl_id: int) -> RunLine | None:
+    """Return a crawl's present or last run; None where there was none."""
+    return next(iter(runs(connection, crawl_id, limit=1)), None)
+
+
+def runs(connection: Connection, crawl_id: int, *, limit: int = MOST_RUNS) -> list[RunLine]:
+    """Return a crawl's runs, the newest first, up to `limit`."""
+    return typed(connection.execute(RUNS, {"crawl": crawl_id, "limit": limit}), RunLine)
