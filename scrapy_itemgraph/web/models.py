@@ -1,16 +1,58 @@
-"""What the API answers, typed: what its OpenAPI document says. Answers are not made of these."""
+"""What the API answers, typed: what its OpenAPI document says. Answers are not made of these.
+
+A model takes its fields from the record of the graph that is answered; it declares only those that
+JSON has in another form.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar, cast, get_type_hints
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
+
+from scrapy_itemgraph.model import attempt_logs, blobs, feed_exports, snapshots, work
+from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.store.admin import (
+    activity,
+    failure_groups,
+    limit_reports,
+    neighbours,
+    outstanding,
+    overview,
+    search,
+    status,
+    work_pages,
+)
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 Json = dict[str, Any]
+
+# Names in annotations of records, which their modules import for type checkers alone.
+_TYPES = {"datetime": datetime, "timedelta": timedelta, "Mapping": Mapping, "UUID": UUID}
+
+
+def of_record(record: type, *, without: Collection[str] = ()) -> Callable[[type[M]], type[M]]:
+    """Give a model the fields of a record, in its order; all are required.
+
+    A field that the model declares itself has the model's type. Fields in `without` are not
+    answered.
+    """
+
+    def shaped(model: type[M]) -> type[M]:
+        recorded = get_type_hints(record, localns=_TYPES)
+        types = recorded | get_type_hints(model)
+        fields: dict[str, Any] = {
+            name: (types[name], ...) for name in recorded if name not in without
+        }
+        made = create_model(model.__name__, __doc__=model.__doc__, __module__=__name__, **fields)
+        return cast("type[M]", made)
+
+    return shaped
 
 
 class Page(BaseModel, Generic[T]):
@@ -30,65 +72,34 @@ class Problem(BaseModel):
     errors: list[Json] = []
 
 
+@of_record(attempt_logs.LogLine)
 class LogLine(BaseModel):
     """A line that a callback logged: seconds after the claim, category, text."""
 
-    seconds: float
-    category: str
-    message: str
 
-
+@of_record(status.Attempt)
 class Attempt(BaseModel):
     """An attempt at a task of an item."""
 
-    task: str
-    version: str
-    number: int
-    outcome: str
-    error: Json | None
     log: list[LogLine]
-    started_at: datetime
-    ended_at: datetime
-    worker: int | None
-    process_id: int | None
-    host: str | None
 
 
+@of_record(snapshots.ResultSnapshot)
 class Result(BaseModel):
     """What a task of an item last produced, and its state."""
 
-    task: str
-    version: str | None
-    metadata: Json
-    is_successful: bool | None
-    is_held: bool
-    is_invalidated: bool
-    completed_at: datetime | None
-    expires_at: datetime | None
-    state: str
 
-
+@of_record(snapshots.ItemSnapshot)
 class Listed(BaseModel):
     """An item in a list."""
 
-    id: str
-    aliases: list[str]
-    tags: Json
-    data: Json
-    created_by: str | None
     created_at: datetime
     updated_at: datetime
-    is_from_outside: bool
 
 
+@of_record(blobs.BlobSnapshot)
 class Blob(BaseModel):
     """Binary data of an item; its size in bytes, its SHA-256 in hexadecimal."""
-
-    name: str
-    size: int
-    mime: str | None
-    sha256: str
-    attached_at: datetime
 
 
 class Item(Listed):
@@ -138,65 +149,29 @@ class Explanation(BaseModel):
     reasons: list[str]
 
 
+@of_record(outstanding.OutstandingWork)
 class Work(BaseModel):
     """Work that nobody has claimed."""
 
-    item: str
-    url: str | None
-    method: str | None
-    task: str
-    is_stale: bool
-    nice: int
-    tries: int
-    deaths: int
-    stalls: int
-    not_before: datetime | None
-    slot: str
 
-
+@of_record(work_pages.WorkRow)
 class WorkRow(BaseModel):
     """Work in a state: `ready`, `delayed`, `claimed` or `held`."""
 
-    item: str
-    url: str | None
-    method: str | None
-    task: str
-    slot: str
     state: str
-    is_stale: bool
-    nice: int
-    tries: int
-    deaths: int
-    stalls: int
-    not_before: datetime | None
-    claimed_at: datetime | None
-    worker: int | None
 
 
+@of_record(failures.OpenFailure, without=("item_id", "task_id"))
 class Failure(BaseModel):
     """A failure, or a refusal, that nobody has handled."""
 
-    id: int
-    task: str
-    item: str
-    url: str | None
-    method: str | None
-    is_refusal: bool
-    error: Json
-    occurred_at: datetime
     log: list[LogLine]
 
 
+@of_record(failure_groups.FailureGroup)
 class FailureGroup(BaseModel):
     """Open failures of a task that are alike, and the last one of them."""
 
-    group: UUID
-    task: str
-    is_refusal: bool
-    count: int
-    is_estimated: bool
-    first_at: datetime
-    last_at: datetime
     example: Failure
 
 
@@ -213,29 +188,11 @@ class Handled(BaseModel):
     retry: bool
 
 
+@of_record(status.TaskState)
 class Task(BaseModel):
     """A task as it is declared, and what is done, waiting and failed of it."""
 
-    name: str
-    spider: str
-    version: str
     ttl: float | None
-    nice: int
-    is_enabled: bool
-    is_registered: bool
-    max_failures: int | None
-    tags: list[str]
-    depends_on: list[str]
-    waiting: int
-    delayed: int
-    claimed: int
-    completed: int
-    fresh: int
-    due: int
-    held: int
-    failures: int
-    refusals: int
-    estimated: list[str]
 
 
 class Changed(BaseModel):
@@ -299,155 +256,68 @@ class Status(BaseModel):
     old_snapshot: Json | None
 
 
+@of_record(overview.TaskNumbers)
 class TaskNumbers(BaseModel):
     """What is waiting, done and failed of a task."""
 
-    name: str
-    is_enabled: bool
-    is_registered: bool
-    waiting: int
-    delayed: int
-    claimed: int
-    fresh: int
-    due: int
-    held: int
-    failures: int
-    refusals: int
-    estimated: list[str]
 
-
+@of_record(overview.CrawlOverview)
 class Crawl(BaseModel):
     """A crawl: its state, its numbers, also by task, and what the last full minute brought."""
 
-    crawl: str
     state: str
-    workers: int
-    items: int
-    fresh: int
-    waiting: int
-    claimed: int
-    later: int
-    due: int
-    failures: int
-    refusals: int
-    held: int
-    estimated: list[str]
-    done_last_minute: int
-    failed_last_minute: int
-    items_last_minute: int
-    next_due: datetime | None
-    created_at: datetime
-    run_started_at: datetime | None
-    run_finished_at: datetime | None
-    stopped_at: datetime | None
-    reason: str | None
     tasks: list[TaskNumbers]
 
 
+@of_record(activity.TaskMinute)
 class TaskMinute(BaseModel):
     """What executions of a task did in a minute, and how many seconds they took together."""
 
-    minute: datetime
-    task: str | None
-    done: int
-    retried: int
-    failed: int
-    refused: int
-    items: int
-    seconds: float
 
-
+@of_record(activity.LimitMinute)
 class LimitMinute(BaseModel):
     """How many requests started under a limit in a minute."""
 
-    name: str
-    minute: datetime
-    requests: int
 
-
+@of_record(activity.WorkerState)
 class WorkerState(BaseModel):
     """A crawl process: where it runs or ran, with what code and memory (bytes), and its claims."""
 
-    id: int
-    spider: str
-    host: str
-    process_id: int
-    job: str | None
-    code: str | None
-    memory: int | None
-    started_at: datetime
-    seen_at: datetime
-    lease_until: datetime
-    stopped_at: datetime | None
-    reason: str | None
-    is_dead: bool
-    claims: int
-    oldest_claim: datetime | None
-    leaves: list[str]
 
-
+@of_record(search.FoundItem)
 class FoundItem(BaseModel):
     """An item that was found."""
 
-    item: str
-    url: str | None
-    method: str | None
-    created_at: datetime
 
-
+@of_record(search.Found)
 class Found(BaseModel):
     """What a search found, the newest first; `is_whole`: all items were looked at."""
 
     items: list[FoundItem]
-    is_whole: bool
 
 
+@of_record(neighbours.Neighbour)
 class Neighbour(BaseModel):
     """An item beside another one."""
 
-    item: str
-    url: str | None
-    method: str | None
 
-
+@of_record(neighbours.Neighbours)
 class Neighbours(BaseModel):
     """An item's maker, if it is still there, and what its last executions made."""
 
     created_by: Neighbour | None
     created: list[Neighbour]
-    has_more: bool
 
 
+@of_record(limit_reports.Holder)
 class Holder(BaseModel):
     """A worker that has something of a limit, or waits for it."""
 
-    worker: int
-    crawl: str | None
-    host: str | None
-    process_id: int | None
-    units: int
-    since: datetime
-    free_at: datetime | None
 
-
+@of_record(limit_reports.LimitState)
 class Slot(BaseModel):
     """A limit as it is kept, what was set and learned of it, and who has it."""
 
-    name: str
-    kind: str
-    delay: float
-    gap: float
-    concurrency: int | None
-    set_gap: float | None
-    set_concurrency: int | None
-    crawl_delay: float | None
-    throttle: float | None
-    latency: float | None
-    last_at: datetime | None
-    blocked_until: datetime | None
-    blocked_by: str | None
-    work: int | None
-    is_counted: bool
     holders: list[Holder]
     waiting: list[Holder]
 
@@ -460,20 +330,11 @@ class ChangedSlot(Slot):
     hint: str
 
 
+@of_record(work.Note, without=("shown",))
 class Note(BaseModel):
     """What an operation did."""
 
-    operation: str
-    label: str
-    text: str
 
-
+@of_record(feed_exports.Kept)
 class Kept(BaseModel):
     """A scraped item that was kept."""
-
-    number: int
-    item_class: str
-    fields: Json
-    item: str | None
-    task: str | None
-    kept_at: datetime
