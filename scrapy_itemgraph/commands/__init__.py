@@ -16,41 +16,48 @@ from scrapy.utils.log import configure_logging
 
 from scrapy_itemgraph.commands import (
     blobs,
-    crawl_lists,
     crawls,
     databases,
     dumps,
     export,
+    helping,
     items,
     limits,
     parsing,
     printing,
     serve,
     simulate,
+    status,
+    tasks,
+    tokens,
     worklists,
 )
-from scrapy_itemgraph.commands.command import COMMANDS, Call, Command
+from scrapy_itemgraph.commands.call import Call
+from scrapy_itemgraph.commands.command import COMMANDS, GROUPS, Command, Group, find
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.settings import read_project, warn_of_unknown
-from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
 
-__all__ = ["COMMANDS", "ItemGraphCommand"]
+__all__ = ["COMMANDS", "GROUPS", "ItemGraphCommand"]
 
-_GROUPS = (
+# Modules of commands, in the order of the overview; a docstring is the heading there.
+_SECTIONS = (
     databases,
     items,
     blobs,
     worklists,
     simulate,
+    status,
+    tasks,
     crawls,
-    crawl_lists,
     limits,
     export,
     dumps,
     serve,
+    tokens,
 )
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
 
@@ -83,17 +90,16 @@ class ItemGraphCommand(ScrapyCommand):
         self._configure_logging(quiet=opts.nolog)
         assert self.settings is not None
         warn_of_unknown(self.settings)
-        command: Command | None = None
+        found: Command | Group | None = None
         try:
-            command = _find(args)
-            self.exitcode = self._run(command, args[1:], opts) or _OK
+            found, rest = find(args)
+            if isinstance(found, Group) and (rest or not opts.help):
+                found, rest = found.find(rest), rest[1:]
+            self.exitcode = self._run(found, rest, opts) or _OK
             sys.stdout.flush()
         except UsageError as error:
             self.exitcode = _MISUSED
-            usage = "usage: scrapy itemgraph COMMAND"
-            if command is not None:
-                usage = parsing.parser(command, command.arguments).format_usage().rstrip()
-            printing.write(sys.stderr, f"{usage}\nscrapy itemgraph: {error}")
+            printing.write(sys.stderr, f"{helping.usage(found)}\nscrapy itemgraph: {error}")
         except BrokenPipeError:
             # The reader has seen enough; nor must the interpreter flush into the pipe at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -104,9 +110,14 @@ class ItemGraphCommand(ScrapyCommand):
         except KeyboardInterrupt:
             self.exitcode = _INTERRUPTED
 
-    def _run(self, command: Command | None, arguments: list[str], opts: Namespace) -> int | None:
+    def _run(
+        self, command: Command | Group | None, arguments: Sequence[str], opts: Namespace
+    ) -> int | None:
         if command is None:
-            printing.write(sys.stdout, _overview())
+            printing.write(sys.stdout, helping.overview(_SECTIONS))
+            return _OK
+        if isinstance(command, Group):
+            printing.write(sys.stdout, helping.of_group(command))
             return _OK
         if opts.help:
             printing.write(sys.stdout, parsing.parser(command, command.arguments).format_help())
@@ -133,36 +144,3 @@ class ItemGraphCommand(ScrapyCommand):
             configure_logging(self.settings)
         elif quiet:
             logging.getLogger("scrapy_itemgraph").addHandler(logging.NullHandler())
-
-
-def _find(args: list[str]) -> Command | None:
-    if not args:
-        return None
-    if args[0] not in COMMANDS:
-        raise UsageError(
-            f"unknown command {args[0]!r}{wording.closest(args[0], COMMANDS)}; "
-            "`scrapy itemgraph` lists the commands"
-        )
-    return COMMANDS[args[0]]
-
-
-def _overview() -> str:
-    lines = []
-    width = max(map(len, COMMANDS))
-    for group in _GROUPS:
-        lines += ["", *(group.__doc__ or "").splitlines()]
-        lines += [
-            f"  {one.name:<{width}}  {one.summary}"
-            for one in COMMANDS.values()
-            if one.run.__module__ == group.__name__
-        ]
-    return "\n".join(
-        [
-            "Usage: scrapy itemgraph COMMAND [arguments] [options]",
-            *lines,
-            "",
-            "scrapy itemgraph COMMAND -h says what a command takes. Every command takes --json,",
-            "--crawl NAME (needed when the database has several crawls and ITEMGRAPH_CRAWL names",
-            "none), and Scrapy's own options, such as -s NAME=VALUE and -L LEVEL.",
-        ]
-    )

@@ -1,199 +1,128 @@
-"""A crawl as a whole: its numbers and tasks, starting it anew, ageing it."""
+"""Crawls as a whole: listed, deleted, begun anew, made older."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.commands import crawl_lists, parsing, printing
-from scrapy_itemgraph.commands.command import Argument, command
-from scrapy_itemgraph.model import counts
+from scrapy.exceptions import UsageError
+
+from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands.command import Argument, Group, command
+from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.model import crawl_arguments
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.commands.call import Call
+    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.store.admin.crawl_lists import CrawlLine
 
 CRAWL = Argument("crawl", help="the crawl's name")
-TASK = Argument("task", help="the task's name")
-_NO_TASK = "no task is known yet: each run registers those of its spider"
-
-
-@command()
-def status(call: Call) -> None:
-    """Show a crawl's numbers: items, work of each task, workers, sweeps.
-
-    Where there are several, and none is named, it lists them by spider.
-    """
-    with call.graph() as graph:
-        lines = [] if call.named_crawl else graph.crawls.list()
-        if len(lines) > 1:
-            call.write([asdict(one) for one in lines], crawl_lists.listing(lines))
-            return
-        found = graph.status()
-    call.write(found, _status_lines(found))
-
-
-def _status_lines(found: dict[str, Any]) -> Iterator[str]:
-    is_past = any(one["due"] for one in found["tasks"] if one["is_registered"])
-    due = "first result fell due" if is_past else "next result falls due"
-    yield from printing.fields(
-        [
-            ("crawl", found["crawl"]),
-            ("items", counts.shown(found["items"])),
-            ("run", _run(found["run"])),
-            (due, printing.moment(found["next_due"])),
-        ]
-    )
-    yield ""
-    yield from _of_tasks(found["tasks"], _COUNTS)
-    if found["workers"]:
-        yield ""
-        yield from printing.table(found["workers"], _WORKERS)
-    for sweep in found["sweeps"]:
-        of = f"of the task {sweep['task']}" if sweep["task"] else f"of {', '.join(sweep['tags'])}"
-        total = counts.total([sweep["swept"], sweep["left"]])
-        far = _far(sweep["swept"], total, "items")
-        yield printing.clean(
-            f"a sweep after a change {of} is open: {far}; the next run goes on with it"
-        )
-    for work in found["under_way"]:
-        far = _far(work["done"], work["total"], "")
-        yield printing.clean(f"{work['what']} is under way in another process: {far}")
-    if found["old_snapshot"]:
-        old = found["old_snapshot"]
-        yield printing.clean(
-            f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
-            f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
-        )
-
-
-def _run(run: dict[str, Any] | None) -> str | None:
-    if run is None:
-        return None
-    done = ", ".join(f"{run[name]:,} {name}" for name in ("pages", "items", "failures"))
-    ended = "" if run["ended_at"] is None else f" at {printing.moment(run['ended_at'])}"
-    reason = "" if run["reason"] in {None, run["state"]} else f" ({run['reason']})"
-    return f"{run['number']}, {run['state']}{ended}{reason}: {done}"
-
-
-def _far(done: int, total: int | None, unit: str) -> str:
-    of = "" if not total else f" of {counts.shown(total)}"
-    share = "" if not total else f" ({done / total:.0%})"
-    return " ".join(filter(None, (f"{done:,}{of}", unit))) + share
-
-
-def _name(one: dict[str, Any]) -> str:
-    marks = []
-    if not one["is_registered"]:
-        marks.append("gone")
-    if not one["is_enabled"]:
-        marks.append("disabled")
-    if one["max_failures"] is not None and one["failures"] >= one["max_failures"]:
-        marks.append("stopped by failures")
-    return f"{one['name']} ({', '.join(marks)})" if marks else str(one["name"])
-
-
-_COUNTS: printing.Columns = {
-    "TASK": _name,
-    "WAITING": "waiting",
-    "LATER": "delayed",
-    "CLAIMED": "claimed",
-    "DUE": "due",
-    "DONE": "completed",
-    "FRESH": "fresh",
-    "HELD": "held",
-    "FAILURES": "failures",
-    "REFUSED": "refusals",
-}
-_DECLARED: printing.Columns = {
-    "TASK": _name,
-    "SPIDER": "spider",
-    "VERSION": "version",
-    "TTL": lambda task: printing.period(task["ttl"]),
-    "NICE": "nice",
-    "TAGS": lambda task: ", ".join(task["tags"]),
-    "DEPENDS ON": lambda task: ", ".join(task["depends_on"]),
-    "STOPS AT": "max_failures",
-}
-_WORKERS: printing.Columns = {
-    "WORKER": lambda worker: str(worker["id"]),
-    "SPIDER": "spider",
-    "HOST": "host",
-    "PROCESS": lambda worker: str(worker["process_id"]),
-    "STARTED": "started_at",
-    "CLAIMS": "claims",
-    "LATE": "is_late",
-    "LEAVES": lambda worker: ", ".join(worker["leaves"]),
-}
-
-
-_RUNS: printing.Columns = {
-    "RUN": "number",
-    "STATE": "state",
-    "STARTED": "started_at",
-    "ENDED": "ended_at",
-    "REASON": lambda run: run.reason if run.reason != run.state else None,
-    "PAGES": "pages",
-    "ITEMS": "items",
-    "FAILURES": "failures",
-    "WORKERS": lambda run: run.workers or None,
-    "SPIDER": "spider",
-    "JOB": "job",
-    "ERROR": "error",
-}
-
-
-@command()
-def runs(call: Call) -> None:
-    """List a crawl's runs, the newest first: when, why they ended, and what they did.
-
-    A run goes on until all work is done: it may have been stopped and started again. PAGES are
-    executions that ended well, ITEMS scraped items. The last 100 are kept.
-    """
-    with call.graph() as graph:
-        rows = graph.crawls.runs()
-    lines = printing.table(rows, _RUNS) if rows else iter(["there was no run yet"])
-    call.write([row._asdict() for row in rows], lines)
-
-
-@command()
-def tasks(call: Call) -> None:
-    """List the tasks, with what is declared of each."""
-    with call.graph() as graph:
-        rows = [row._asdict() for row in graph.tasks.list()]
-    call.write(rows, _of_tasks(rows, _DECLARED))
-
-
-def _of_tasks(rows: list[dict[str, Any]], columns: printing.Columns) -> Iterator[str]:
-    return printing.table(rows, columns) if rows else iter([_NO_TASK])
-
-
-@command(TASK)
-def enable(call: Call) -> None:
-    """Let a task's work be claimed again."""
-    with call.graph() as graph:
-        graph.tasks.enable(call.given.task)
-    document = {"task": call.given.task, "is_enabled": True}
-    call.write(document, [f"{call.given.task} is enabled"])
-
-
-@command(TASK)
-def disable(call: Call) -> None:
-    """Leave a task's work unclaimed until it is enabled.
-
-    What is claimed already goes on to its end.
-    """
-    with call.graph() as graph:
-        graph.tasks.disable(call.given.task)
-    document = {"task": call.given.task, "is_enabled": False}
-    call.write(document, [f"{call.given.task} is disabled"])
-
-
-@command(
-    CRAWL, Argument("--yes", action="store_true", help="do it; without it, only say what would go")
+_YES = Argument("--yes", action="store_true", help="do it; without it, only say what would go")
+_SPIDER = Argument("--spider", metavar="NAME", help="those of a spider")
+_OLDER = Argument(
+    "--older-than", type=parsing.period, metavar="PERIOD", help="not used for so long: 30d"
 )
+_CRAWLS = Group("crawls", "Crawls of the database, which spider arguments make many")
+
+_COLUMNS: printing.Columns = {
+    "CRAWL": "crawl",
+    "ARGUMENTS": lambda one: (
+        "?" if one.arguments is None else crawl_arguments.as_options(one.arguments)
+    ),
+    "RUN": "run",
+    "USED": "used_at",
+    "WORKERS": "workers",
+}
+
+
+@_CRAWLS.command("list", _SPIDER, _OLDER)
+def list_crawls(call: Call) -> None:
+    """List the crawls of the database by spider, with their arguments.
+
+    Each start with other spider arguments is a crawl of its own.
+    """
+    given = call.given
+    with call.graph() as graph:
+        lines = graph.crawls.list(spider=given.spider, older_than=given.older_than)
+    call.write([asdict(one) for one in lines], listing(lines))
+
+
+@_CRAWLS.command(
+    "delete",
+    Argument("names", nargs="*", metavar="NAME", help="crawls to delete"),
+    _SPIDER,
+    _OLDER,
+    _YES,
+)
+def delete(call: Call) -> int:
+    """Delete crawls by name, or those of a spider or not used for a period.
+
+    A crawl goes with its items, results, failures and tasks; it is refused while a worker of it
+    lives.
+    """
+    given = call.given
+    if bool(given.names) == (given.spider is not None or given.older_than is not None):
+        raise UsageError("crawls delete takes names, or --spider and --older-than")
+    with call.graph() as graph, call.progress("crawls delete", "items") as progress:
+        lines = _meant(call, graph)
+        items: dict[str, int] = {}
+        for one in lines if given.yes else ():
+            try:
+                items[one.crawl] = graph.of(one.crawl).crawls.delete(reached=progress.reach)
+            except ItemGraphError:
+                for line in _said(lines, items, yes=True):
+                    call.note(line)
+                raise
+    document = {"crawls": [one.crawl for one in lines], "is_deleted": given.yes, "items": items}
+    call.write(document, _said(lines, items, yes=given.yes))
+    return 0 if given.yes or not lines else 1
+
+
+def _meant(call: Call, graph: ItemGraph) -> list[CrawlLine]:
+    """Return the crawls that are named, or that the options find.
+
+    Raises:
+        NotFoundError: there is no crawl of a name; it names those that are near.
+
+    """
+    given = call.given
+    known = graph.crawls.list(spider=given.spider, older_than=given.older_than)
+    wanted = set(given.names)
+    for name in sorted(wanted - {one.crawl for one in known}):
+        graph.of(name).tasks.list()  # raises
+    return [one for one in known if not wanted or one.crawl in wanted]
+
+
+def listing(lines: Sequence[CrawlLine]) -> Iterator[str]:
+    """Yield crawls as tables, one for each spider."""
+    if not lines:
+        yield "there is no such crawl"
+    for place, (spider, some) in enumerate(groupby(lines, key=lambda one: one.spider)):
+        group = list(some)
+        if place:
+            yield ""
+        count = f"{len(group):,} crawl" + ("s" if len(group) > 1 else "")
+        yield printing.clean(f"spider {spider}: {count}" if spider else f"no spider: {count}")
+        yield from printing.table(group, _COLUMNS)
+
+
+def _said(lines: Sequence[CrawlLine], items: dict[str, int], *, yes: bool) -> Iterator[str]:
+    if yes:
+        for name, count in items.items():
+            yield printing.clean(f"deleted the crawl {name} with {count:,} items")
+        return
+    yield from listing(lines)
+    if lines:
+        yield ""
+        yield "Nothing was deleted. To delete these, add --yes."
+
+
+@command(CRAWL, _YES)
 def restart(call: Call) -> int:
     """Delete all items of a crawl, so that it begins anew.
 

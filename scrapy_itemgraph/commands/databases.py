@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from scrapy.settings import BaseSettings
 
-    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.connections.connect import Migrated
 
 ADDON = "scrapy_itemgraph.Addon"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import IO, BinaryIO
 
-    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.commands.call import Call
 
 _NOW_AND_THEN = 1000
 _FILE = "of JSON lines; compressed if it ends in .gz"

@@ -15,7 +15,7 @@ from scrapy_itemgraph.exceptions import NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.commands.call import Call
 
 
 _NOW_AND_THEN = 100

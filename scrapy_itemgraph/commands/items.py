@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import parsing, printing, streams
-from scrapy_itemgraph.commands.command import Argument, command, item_id
+from scrapy_itemgraph.commands.call import item_id
+from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
 from scrapy_itemgraph.model import input_checks, item_names, operations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Collection, Iterator, Sequence
 
-    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.model.snapshots import ResultSnapshot
 
 _LEFT_OUT = object()  # None is what "default" means

@@ -15,7 +15,7 @@ from scrapy_itemgraph.tools import wording
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.store.admin.limit_changes import Changed
     from scrapy_itemgraph.store.admin.limit_reports import LimitState
 

@@ -1,30 +1,23 @@
-"""The HTTP door: an API, pages to look at, and the tokens that let in."""
+"""The HTTP door: an API, and pages to look at."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scrapy.exceptions import UsageError
 from scrapy.settings import SETTINGS_PRIORITIES
 
-from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands import parsing, tokens
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
-from scrapy_itemgraph.model.tokens import Role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_itemgraph.commands.command import Call
-    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.model.tokens import Keys
-
-_MAKE = "scrapy itemgraph token add NAME --role operate"
-_WITHOUT = "scrapy itemgraph serve --no-tokens"
-_TOKENS: printing.Columns = {"TOKEN": "name", "ROLE": "role", "MADE": "created_at"}
 
 
 @command(
@@ -118,14 +111,16 @@ def _refuse_strangers(call: Call, host: str, keys: Keys, *, is_near: bool) -> No
     if not is_near:
         raise OperationError(
             f"without tokens only this machine is served, and {host} is reached by others; make a "
-            f"token first: {_MAKE}"
+            f"token first: {tokens.MAKE}"
         )
     if call.given.allow_host:
-        raise OperationError(f"--allow-host is for servers with tokens; make one first: {_MAKE}")
+        raise OperationError(
+            "--allow-host is for servers with tokens; make one first: " + tokens.MAKE
+        )
     if keys.last_made_at is not None and not call.given.no_tokens:
         raise OperationError(
-            f"there were tokens, and none is left, so nobody would be let in; make one: {_MAKE}; "
-            f"or serve this machine without any: {_WITHOUT}"
+            "there were tokens, and none is left, so nobody would be let in; make one: "
+            f"{tokens.MAKE}; or serve this machine without any: {tokens.WITHOUT}"
         )
 
 
@@ -147,53 +142,3 @@ def _listening(host: str, port: int) -> socket.socket:
             f"cannot listen at {host} port {port}: {reason}; --port N takes another, 0 a free one"
         ) from None
     return listening
-
-
-@command(
-    Argument("action", choices=["add", "list", "remove"], help="add, list or remove"),
-    Argument("name", nargs="?", help="whose token it is, such as grafana"),
-    Argument(
-        "--role", choices=[str(role) for role in Role], metavar="ROLE", help="read, or operate"
-    ),
-)
-def token(call: Call) -> None:
-    """Make, list or remove the tokens that let in over HTTP.
-
-    A token is shown once, when it is made; the database has its SHA-256. They are for all crawls.
-    """
-    given = call.given
-    if (given.name is None) != (given.action == "list"):
-        raise UsageError("give NAME, unless it is `token list`")
-    if (given.role is None) == (given.action == "add"):
-        raise UsageError("--role ROLE, read or operate, goes with `token add` and no other")
-    with call.graph(may_create=given.action == "add") as graph:
-        document, lines = _ACTIONS[given.action](graph, given.name, given.role)
-    call.write(document, lines)
-
-
-def _add(graph: ItemGraph, name: str, role: str) -> tuple[Any, Sequence[str]]:
-    secret = graph.tokens.add(name, role)
-    document = {"name": name, "role": role, "token": secret}
-    return document, [secret, f"the token {name} may {role}; it is not shown again"]
-
-
-def _remove(graph: ItemGraph, name: str, _: object) -> tuple[Any, Sequence[str]]:
-    graph.tokens.remove(name)
-    lines = [f"removed the token {name}"]
-    if not graph.tokens.list():
-        lines.append(
-            "no token is left: servers let nobody in until there is one again "
-            f"({_MAKE}); {_WITHOUT} serves this machine without any"
-        )
-    return {"removed": name}, lines
-
-
-def _list(graph: ItemGraph, *_: object) -> tuple[Any, Sequence[str]]:
-    found = graph.tokens.list()
-    document = [
-        {"name": one.name, "role": str(one.role), "created_at": one.created_at} for one in found
-    ]
-    return document, list(printing.table(found, _TOKENS)) if found else ["there are no tokens"]
-
-
-_ACTIONS: dict[str, Any] = {"add": _add, "remove": _remove, "list": _list}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
 
-    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.model.simulations import Simulation
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim

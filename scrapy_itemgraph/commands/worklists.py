@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import code_on_disk, parsing, printing
-from scrapy_itemgraph.commands.command import Argument, command, item_id
+from scrapy_itemgraph.commands.call import item_id
+from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.commands.items import CATEGORY, ID, OF_TASK
 from scrapy_itemgraph.model import item_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from scrapy_itemgraph.commands.command import Call
+    from scrapy_itemgraph.commands.call import Call
 
 LIMIT = Argument("--limit", metavar="N", type=parsing.count, default=100, help="at most (100)")
 _WORK: printing.Columns = {

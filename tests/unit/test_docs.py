@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from scrapy_itemgraph import ItemGraph, settings, task, testing
-from scrapy_itemgraph.commands import COMMANDS
+from scrapy_itemgraph.commands import COMMANDS, GROUPS
 from scrapy_itemgraph.model import operations
 from scrapy_itemgraph.postgres import tables
 
@@ -41,6 +41,16 @@ def test_each_command_has_a_heading():
         for argument in command.arguments:
             shown = argument.flags[0] if argument.is_option else argument.options["metavar"]
             assert shown in said, (name, shown)
+
+
+def test_each_group_of_commands_has_a_heading():
+    """A group's section names its commands."""
+    for name, group in GROUPS.items():
+        said = section("cli.md", name)
+
+        assert said is not None, name
+        assert f"`scrapy itemgraph {name} COMMAND`" in said
+        assert all(f"[{verb}](#{name}-{verb})" in said for verb in group.verbs)
 
 
 # All the other pages.

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from commands_run import NOWHERE
 
-from scrapy_itemgraph.commands import COMMANDS, printing
+from scrapy_itemgraph.commands import COMMANDS, GROUPS, printing
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import url_secrets
 
@@ -17,12 +17,28 @@ from scrapy_itemgraph.tools import url_secrets
 
 
 def test_lists_the_commands(scrapy):
-    """Without a command it prints each command on a line."""
+    """Without a command it prints each command on a line, and each group with its verbs."""
     ran = scrapy()
 
     assert ran.code == 0
-    for name, command in COMMANDS.items():
+    alone = {name: command for name, command in COMMANDS.items() if " " not in name}
+    for name, shown in {**alone, **GROUPS}.items():
         assert f"  {name} " in ran.out
+        assert shown.summary in ran.out
+    for group in GROUPS.values():
+        assert f"{group.summary}: {', '.join(group.verbs)}\n" in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_help_of_each_group(scrapy, name):
+    """`--help` after a group's name lists its commands."""
+    ran = scrapy(name, "--help")
+
+    assert ran.code == 0
+    assert ran.out.startswith(f"usage: scrapy itemgraph {name} COMMAND")
+    for verb, command in GROUPS[name].verbs.items():
+        assert f"  {verb} " in ran.out
         assert command.summary in ran.out
     assert max(map(len, ran.out.splitlines())) <= 100
 
@@ -30,7 +46,7 @@ def test_lists_the_commands(scrapy):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_each(scrapy, name):
     """`--help` says what a command takes, and does nothing."""
-    ran = scrapy(name, "--help")
+    ran = scrapy(*name.split(), "--help")
 
     assert ran.code == 0
     assert ran.out.startswith(f"usage: scrapy itemgraph {name}")
@@ -43,6 +59,15 @@ def test_help_of_each(scrapy, name):
     ("arguments", "said"),
     [
         (["shwo"], "did you mean 'show'?"),
+        (["tokn", "list"], "did you mean 'token'?"),
+        (["token"], "say which: add, list, remove"),
+        (["token", "remov", "anna"], "did you mean 'remove'?"),
+        (["token", "remov", "--help"], "unknown command 'token remov'"),
+        (["token", "--role", "read", "add", "anna"], "unknown command 'token --role'"),
+        (["token", "add", "anna"], "required: --role"),
+        (["token", "list", "anna"], "unexpected argument 'anna'"),
+        (["crawls", "list", "--yes"], "unknown option --yes"),
+        (["crawls", "delete"], "takes names, or --spider"),
         (["show"], "required: ID"),
         (["show", "A", "B"], "unexpected argument 'B'"),
         (["show", "A", "--tag", "x"], "unknown option --tag"),

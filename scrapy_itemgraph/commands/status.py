@@ -1,0 +1,131 @@
+"""How a crawl stands, and how its runs went."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from scrapy_itemgraph.commands import crawls, printing, tasks
+from scrapy_itemgraph.commands.command import command
+from scrapy_itemgraph.model import counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_itemgraph.commands.call import Call
+
+_COUNTS: printing.Columns = {
+    "TASK": tasks.marked,
+    "WAITING": "waiting",
+    "LATER": "delayed",
+    "CLAIMED": "claimed",
+    "DUE": "due",
+    "DONE": "completed",
+    "FRESH": "fresh",
+    "HELD": "held",
+    "FAILURES": "failures",
+    "REFUSED": "refusals",
+}
+_WORKERS: printing.Columns = {
+    "WORKER": lambda worker: str(worker["id"]),
+    "SPIDER": "spider",
+    "HOST": "host",
+    "PROCESS": lambda worker: str(worker["process_id"]),
+    "STARTED": "started_at",
+    "CLAIMS": "claims",
+    "LATE": "is_late",
+    "LEAVES": lambda worker: ", ".join(worker["leaves"]),
+}
+
+
+@command()
+def status(call: Call) -> None:
+    """Show a crawl's numbers: items, work of each task, workers, sweeps.
+
+    Where there are several, and none is named, it lists them by spider.
+    """
+    with call.graph() as graph:
+        lines = [] if call.named_crawl else graph.crawls.list()
+        if len(lines) > 1:
+            call.write([asdict(one) for one in lines], crawls.listing(lines))
+            return
+        found = graph.status()
+    call.write(found, _status_lines(found))
+
+
+def _status_lines(found: dict[str, Any]) -> Iterator[str]:
+    is_past = any(one["due"] for one in found["tasks"] if one["is_registered"])
+    due = "first result fell due" if is_past else "next result falls due"
+    yield from printing.fields(
+        [
+            ("crawl", found["crawl"]),
+            ("items", counts.shown(found["items"])),
+            ("run", _run(found["run"])),
+            (due, printing.moment(found["next_due"])),
+        ]
+    )
+    yield ""
+    yield from tasks.table(found["tasks"], _COUNTS)
+    if found["workers"]:
+        yield ""
+        yield from printing.table(found["workers"], _WORKERS)
+    for sweep in found["sweeps"]:
+        of = f"of the task {sweep['task']}" if sweep["task"] else f"of {', '.join(sweep['tags'])}"
+        total = counts.total([sweep["swept"], sweep["left"]])
+        far = _far(sweep["swept"], total, "items")
+        yield printing.clean(
+            f"a sweep after a change {of} is open: {far}; the next run goes on with it"
+        )
+    for work in found["under_way"]:
+        far = _far(work["done"], work["total"], "")
+        yield printing.clean(f"{work['what']} is under way in another process: {far}")
+    if found["old_snapshot"]:
+        old = found["old_snapshot"]
+        yield printing.clean(
+            f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
+            f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
+        )
+
+
+def _run(run: dict[str, Any] | None) -> str | None:
+    if run is None:
+        return None
+    done = ", ".join(f"{run[name]:,} {name}" for name in ("pages", "items", "failures"))
+    ended = "" if run["ended_at"] is None else f" at {printing.moment(run['ended_at'])}"
+    reason = "" if run["reason"] in {None, run["state"]} else f" ({run['reason']})"
+    return f"{run['number']}, {run['state']}{ended}{reason}: {done}"
+
+
+def _far(done: int, total: int | None, unit: str) -> str:
+    of = "" if not total else f" of {counts.shown(total)}"
+    share = "" if not total else f" ({done / total:.0%})"
+    return " ".join(filter(None, (f"{done:,}{of}", unit))) + share
+
+
+_RUNS: printing.Columns = {
+    "RUN": "number",
+    "STATE": "state",
+    "STARTED": "started_at",
+    "ENDED": "ended_at",
+    "REASON": lambda run: run.reason if run.reason != run.state else None,
+    "PAGES": "pages",
+    "ITEMS": "items",
+    "FAILURES": "failures",
+    "WORKERS": lambda run: run.workers or None,
+    "SPIDER": "spider",
+    "JOB": "job",
+    "ERROR": "error",
+}
+
+
+@command()
+def runs(call: Call) -> None:
+    """List a crawl's runs, the newest first: when, why they ended, and what they did.
+
+    A run goes on until all work is done: it may have been stopped and started again. PAGES are
+    executions that ended well, ITEMS scraped items. The last 100 are kept.
+    """
+    with call.graph() as graph:
+        rows = graph.crawls.runs()
+    lines = printing.table(rows, _RUNS) if rows else iter(["there was no run yet"])
+    call.write([row._asdict() for row in rows], lines)
