@@ -22,6 +22,7 @@ from scrapy_itemgraph.store.admin import (
     neighbours,
     outstanding,
     overview,
+    run_lists,
     search,
     status,
     work_pages,
@@ -223,22 +224,9 @@ class Worker(BaseModel):
     claims: int
 
 
+@of_record(run_lists.RunLine)
 class Run(BaseModel):
     """A run: when it began and ended, why it ended, and what it did."""
-
-    number: int
-    state: str
-    started_at: datetime
-    ended_at: datetime | None
-    reason: str | None
-    error: str | None
-    spider: str | None
-    worker: int | None
-    job: str | None
-    workers: int
-    pages: int
-    items: int
-    failures: int
 
 
 class Status(BaseModel):
