@@ -1,7 +1,8 @@
 """Locks of feeds: who writes one holds its lock, which dies with the process.
 
-They stand in the worker's session of the server. Behind a pooler in transaction mode there is none:
-there an idle transaction holds them, on a connection of its own, which only who writes feeds has.
+They stand in the process's session of the server. Behind a pooler in transaction mode there is
+none: there an idle transaction holds them, on a connection of its own, which only who writes feeds
+has.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scrapy_itemgraph.postgres import backend_activity, engine, sessions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_itemgraph.connections.heartbeat import Heartbeat
+    from scrapy_itemgraph.connections.session import Session
 
 _KEY = "CAST('feeds'::regclass::oid AS int)"
 _LOCK_IN_SESSION = sa.text(f"SELECT pg_try_advisory_lock({_KEY}, :feed)")
@@ -48,18 +49,18 @@ class FeedLocks(Protocol):
         """Give all up; when it returns, others can have them."""
 
 
-def of(beat: Heartbeat, connect: Mapping[str, Any]) -> FeedLocks:
-    """Return the locks of a worker; `connect` is what a connection beside the pool needs."""
-    return SessionLocks(beat) if beat.has_session else TransactionLocks(connect)
+def of(session: Session, connect: Mapping[str, Any]) -> FeedLocks:
+    """Return the locks of a process; `connect` is what a connection beside the pool needs."""
+    return SessionLocks(session) if session.has_session else TransactionLocks(connect)
 
 
 class SessionLocks:
-    """Locks in the session that the heartbeat keeps."""
+    """Locks in the session of the process."""
 
-    def __init__(self, beat: Heartbeat) -> None:
-        self._beat = beat
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._taken: set[int] = set()
-        self._session = 0  # in which they were taken
+        self._number = 0  # of the connection in which they were taken
 
     async def take(self, feed_id: int) -> bool:
         """Take a lock, if nobody has it; whether it is ours."""
@@ -68,32 +69,32 @@ class SessionLocks:
 
         def lock(connection: sa.Connection) -> tuple[bool, int]:
             is_ours = bool(connection.scalar(_LOCK_IN_SESSION, {"feed": feed_id}))
-            return is_ours, self._beat.session_number
+            return is_ours, self._session.number
 
         try:
-            is_ours, session = await self._beat.run(lock)
+            is_ours, number = await self._session.run(lock)
         except _LOST:
             await self.release()
             return False
-        if self._taken and session != self._session:  # the others went with the last one
+        if self._taken and number != self._number:  # the others went with the last one
             await self.release()
             return False
         if is_ours:
-            self._session = session
+            self._number = number
             self._taken.add(feed_id)
         return is_ours
 
     async def stand(self) -> bool:
         """Tell whether none that was taken has been lost."""
 
-        def session(connection: sa.Connection) -> int:
+        def number(connection: sa.Connection) -> int:
             connection.exec_driver_sql("SELECT")
-            return self._beat.session_number
+            return self._session.number
 
         if not self._taken:
             return True
         with contextlib.suppress(*_LOST):
-            if await self._beat.run(session) == self._session:
+            if await self._session.run(number) == self._number:
                 return True
         await self.release()
         return False
@@ -103,13 +104,13 @@ class SessionLocks:
         taken, self._taken = self._taken, set()
 
         def unlock(connection: sa.Connection) -> None:
-            if self._beat.session_number == self._session:
+            if self._session.number == self._number:
                 for feed_id in taken:
                     connection.execute(_UNLOCK, {"feed": feed_id})
 
         if taken:
             with contextlib.suppress(*_LOST):
-                await self._beat.run(unlock)
+                await self._session.run(unlock)
 
 
 class TransactionLocks:

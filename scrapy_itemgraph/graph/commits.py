@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.contents.transfer import WorkerContents
     from scrapy_itemgraph.model.cookies import Cookie
@@ -38,12 +39,12 @@ _RETRY_DELAY = timedelta(minutes=1)  # of work whose contents were lost and cann
 
 
 class Commits:
-    """Commits what one worker did; `worker_id` follows the worker when it registers anew."""
+    """Commits what one worker did."""
 
     def __init__(
-        self, transactions: Transactions, contents: WorkerContents, *, spider: str
+        self, transactions: Transactions, contents: WorkerContents, own: Identity, *, spider: str
     ) -> None:
-        self.worker_id = 0
+        self._own = own
         self.names_freed = (0, 0)  # how often the database went elsewhere; how often since then
         self.witness: Claim | None = None  # the last claim whose end is known to be committed
         self._taken = TakenNames()
@@ -134,7 +135,7 @@ class Commits:
         """Note what the engine has and gets next, in a transaction of its own."""
 
         def note(connection: Connection) -> None:
-            engine_work.write_alone(connection, self.worker_id, pairs)
+            engine_work.write_alone(connection, self._own.id, pairs)
 
         await self._transactions.call(note)
 
@@ -173,7 +174,7 @@ class Commits:
                 connection,
                 changesets,
                 crawl=crawl,
-                worker_id=self.worker_id,
+                worker_id=self._own.id,
                 spider=self._spider,
                 is_again=before > 0,
                 taken=taken,
@@ -182,7 +183,7 @@ class Commits:
             self.see_freed(freed)
             _save_session(connection, crawl_id, cookies, state or {})
             if startable is not None:
-                engine_work.write(connection, self.worker_id, startable)
+                engine_work.write(connection, self._own.id, startable)
             return applied
 
         applied = await self._transactions.numbered(commit)

@@ -104,11 +104,12 @@ class SimulationGraph(WorkerGraph):
         crawl_id = await self._call(crawls.make_crawl, crawl)
         self._take_crawl(crawl_id)
         await self.limits.number({prepared.claim.task_id: self._code.task(self._plan.task)})
-        self._started_at = (await self._register_worker()).started_at
+        await self.process.register(self._register_process)
+        self._started_at = self.process.identity.started_at
         self.run = runs.Run(1, self._started_at)
         self.is_resumed = False
         await self._call(workers.mark_started, self.worker_id)  # no run waits for it
-        await self._begin_to_beat()
+        await self._begin_to_live()
 
     async def _undone(self, function: Callable[[Connection], None]) -> Any:
         """Run a function that ends its transaction by an UndoneError, and return what it found."""

@@ -9,8 +9,9 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.connections import feed_locks, heartbeat
+from scrapy_itemgraph.connections import feed_locks
 from scrapy_itemgraph.connections.connect import ensure_schema
+from scrapy_itemgraph.connections.process import OwnProcess
 from scrapy_itemgraph.connections.transactions import Transactions
 from scrapy_itemgraph.contents.transfer import WorkerContents
 from scrapy_itemgraph.exceptions import BlobStoreError, OperationError
@@ -28,14 +29,13 @@ from scrapy_itemgraph.model.operations import Changeset, attachments
 from scrapy_itemgraph.model.work import ClaimResult, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
-from scrapy_itemgraph.store import queues, tallies
+from scrapy_itemgraph.store import notify, queues, tallies
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.registry import (
     code_changes,
     crawl_starts,
     crawls,
-    processes,
     runs,
     sweeps,
     workers,
@@ -95,15 +95,25 @@ class WorkerGraph(WorkerUpkeep):
         self._code_version = code
         self._of_callback = of_callback
         self._has_callback = has_callback
-        self._on_replaced = on_replaced
+        self.process = OwnProcess(
+            self._transactions,
+            workers.KIND,
+            self._register_process,
+            lease=settings.database.lease,
+            patience=settings.database.patience,
+            session_url=settings.database.session_url if server is None else None,
+            on_replaced=on_replaced,
+        )
         self.callbacks: set[str] = set()
         self._tasks: Mapping[str, Task] = {}
         self.has_cookies = False
         self._source_of = source_of
         self._sources: dict[str, uuid.UUID] = {}  # those that the database was told of
         self.contents = WorkerContents(self._transactions, settings.records.blobs)
-        self._commits = Commits(self._transactions, self.contents, spider=spider)
-        self.recovery = WorkerRecovery(self._transactions, self._commits, self)
+        self._commits = Commits(
+            self._transactions, self.contents, self.process.identity, spider=spider
+        )
+        self.recovery = WorkerRecovery(self._transactions, self._commits, self.process, self)
         self.commit = self._commits.commit
         self.note_startable = self._commits.note_startable
 
@@ -181,12 +191,12 @@ class WorkerGraph(WorkerUpkeep):
         self._take_crawl(started.crawl_id)
         self._tasks = tasks
         self._take_registration(await self._call(self._register_tasks))
-        worker = await self._register_worker(joins_run=True)
-        self._started_at = worker.started_at
+        await self.process.register(self._register_in_run)
+        self._started_at = self.process.identity.started_at
         self.recovery.begin(started.name)
         self.is_resumed = self.run.started_at < self._started_at
-        await self._begin_to_beat()
-        locks = feed_locks.of(self._heartbeat, self._transactions.connect_arguments)
+        await self._begin_to_live()
+        locks = feed_locks.of(self.process.session, self._transactions.connect_arguments)
         self.feeds = WorkerFeeds(self._transactions, self._crawl_id, locks)
         startup_report.tell(
             tasks,
@@ -248,41 +258,19 @@ class WorkerGraph(WorkerUpkeep):
     def _take_crawl(self, crawl_id: int) -> None:
         """Make the parts that work for one crawl."""
         self._crawl_id = self._transactions.crawl_id = crawl_id
-        self.sessions = WorkerSessions(self._transactions, crawl_id)
+        self.sessions = WorkerSessions(self._transactions, crawl_id, self.process.identity)
         self.pruning = WorkerPruning(self._transactions, crawl_id, self.settings)
-        self.limits = WorkerLimits(self._transactions, self.settings, spider=self._spider)
-
-    async def _begin_to_beat(self) -> None:
-        """Take the worker's lock, and renew its lease from now on."""
-        session_url = None if self._server is not None else self.settings.database.session_url
-        self._heartbeat = heartbeat.Heartbeat(
-            self._engine.url if session_url is None else session_url,
-            crawl_id=self._crawl_id,
-            worker_id=self.worker_id,
-            lease=self.settings.database.lease,
-            patience=self.settings.database.patience,
-            replace=self._replace_worker,
-            renew=self._renew_lease,
-            watchdog=self._transactions.watchdog,
-            is_known=session_url is None,
+        self.limits = WorkerLimits(
+            self._transactions, self.settings, self.process.identity, spider=self._spider
         )
-        try:
-            await self._heartbeat.start()
-        except heartbeat.GivenUpError:
-            # The server was away for longer than the lease, and others looked for the dead first.
-            del self._heartbeat
-            await self._register_worker()
-            await self._begin_to_beat()
-            return
-        if session_url is not None or not self._heartbeat.has_session:
-            await self._transactions.use_one()
-        if not self._heartbeat.has_session:
-            startup_report.tell_no_session()
 
-    async def _register_worker(self, *, joins_run: bool = False) -> NewProcess:
-        worker = await self._call(self._register_in_run if joins_run else self._register_process)
-        self.take_worker(worker)
-        return worker
+    async def _begin_to_live(self) -> None:
+        """Take the worker's lock, and listen and renew its lease from now on."""
+        await self.process.begin()
+        self._news = self.process.session.subscribe(notify.of_crawl(self._crawl_id))
+        self._own_news = self.process.own_news()
+        if not self.process.session.has_session:
+            startup_report.tell_no_session()
 
     def _register_in_run(self, connection: Connection) -> NewProcess:
         """Join the crawl's run, or begin one, as a new worker."""
@@ -299,18 +287,6 @@ class WorkerGraph(WorkerUpkeep):
             )
         return worker
 
-    async def _register_in_place_of(self, given_up: int) -> None:
-        """Register a new worker, unless recovery does so first."""
-
-        def register(connection: Connection) -> NewProcess | None:
-            if self.worker_id != given_up:
-                return None
-            return self._register_process(connection)
-
-        worker = await self._call(register)
-        if worker is not None:
-            self.take_worker(worker)
-
     def _register_process(self, connection: Connection) -> NewProcess:
         worker = workers.register(
             connection,
@@ -325,14 +301,6 @@ class WorkerGraph(WorkerUpkeep):
         )
         code_changes.go_on_leaving(connection, self._crawl_id, worker.id, self._left)
         return worker
-
-    def take_worker(self, worker: NewProcess) -> None:
-        """Go on as a worker that is committed; of those taken the last has its lease renewed."""
-        self.registered_at = worker.started_at
-        self.worker_id = self._commits.worker_id = worker.id
-        self.sessions.worker_id = self.limits.worker_id = worker.id
-        if hasattr(self, "_heartbeat"):
-            self._heartbeat.take_number(worker.id)
 
     async def seed(self, operations: Sequence[Operation]) -> tuple[Note, ...]:
         """Apply checked operations in one transaction of their own.
@@ -491,11 +459,11 @@ class WorkerGraph(WorkerUpkeep):
     @property
     def lives(self) -> bool:
         """Whether lock and lease stand, so that nobody else can have this worker's limits."""
-        return self._heartbeat.lives
+        return self.process.lives
 
     async def wait_for_own_news(self, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
         """Wait for news for this very worker, `timeout` seconds at most; whether there were."""
-        return await self._heartbeat.wait_for_own(timeout)
+        return await self._own_news.wait(timeout)
 
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
         """Wait for news of the crawl, `timeout` seconds at most.
@@ -503,7 +471,7 @@ class WorkerGraph(WorkerUpkeep):
         News are for all, and often for few: of many workers each is woken now and then only.
         """
         until = time.monotonic() + timeout
-        while await self._heartbeat.wait(until - time.monotonic()):
+        while await self._news.wait(until - time.monotonic()):
             if random.random() * self.crowd < 1:
                 return
 
@@ -525,7 +493,7 @@ class WorkerGraph(WorkerUpkeep):
         """
         self.hurry()
         try:
-            self._heartbeat.stop()
+            self.process.stop()
             await self._call(self._stop, reason, uses, told, error, hot=True, share=True)
         finally:
             await self._dispose()
@@ -550,26 +518,7 @@ class WorkerGraph(WorkerUpkeep):
 
     async def _dispose(self) -> None:
         self.contents.close()
-        if hasattr(self, "_heartbeat"):  # else it failed to open
-            await self._heartbeat.close()
+        await self.process.close()
         await self._transactions.close()
         if self._server is not None:
             await asyncio.to_thread(self._server.close)
-
-    async def _renew_lease(self) -> bool:
-        return await self._transactions.once(
-            processes.renew, self.worker_id, self.settings.database.lease
-        )
-
-    async def _replace_worker(self, given_up: int) -> int:
-        """Register anew who was given up for dead under a number; return its number now."""
-        await self._call(lambda _: None)  # on another server that may be done
-        if self.worker_id != given_up:
-            return self.worker_id
-        self._on_replaced()
-        logger.warning(
-            "This worker was given up for dead; it goes on as a new one, and what it was doing "
-            "is done by others"
-        )
-        await self._register_in_place_of(given_up)
-        return self.worker_id

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.model.limits import Grant, Limit, SlotFeedback, Use
     from scrapy_itemgraph.model.tasks import Task
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 
 
 class WorkerLimits:
-    """The limits of one worker; `worker_id` follows the worker when it registers anew."""
+    """The limits of one worker."""
 
-    def __init__(self, transactions: Transactions, settings: Settings, *, spider: str) -> None:
-        self.worker_id = 0
+    def __init__(
+        self, transactions: Transactions, settings: Settings, own: Identity, *, spider: str
+    ) -> None:
+        self._own = own
         self._call = transactions.call
         self._settings = settings
         self._spider = spider
@@ -108,11 +111,11 @@ class WorkerLimits:
     async def renew(self, uses: Sequence[Use]) -> dict[int, Grant]:
         """Give up, shrink, grow and ask for limits, all at once."""
         learns = self._settings.limits.learn_delays
-        return await self._call(holdings.renew, self.worker_id, uses, learns=learns, hot=True)
+        return await self._call(holdings.renew, self._own.id, uses, learns=learns, hot=True)
 
     async def save_feedback(self, answers: Sequence[SlotFeedback]) -> None:
         """Save what was learned of slots, and tell the other workers that have them."""
-        await self._call(holdings.save_feedback, self.worker_id, answers, hot=True)
+        await self._call(holdings.save_feedback, self._own.id, answers, hot=True)
 
     async def number_slots(self, names: Iterable[str]) -> dict[str, int]:
         """Return the numbers of slots, made when they are new."""

@@ -17,11 +17,11 @@ from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-    from datetime import datetime
     from uuid import UUID
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.connections.process import OwnProcess
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.graph.commits import Commits
     from scrapy_itemgraph.store.registry.processes import NewProcess
@@ -48,15 +48,10 @@ class Memory(Protocol):
 class Registered(Protocol):
     """A worker that is registered, and can do so again in a transaction that is open."""
 
-    worker_id: int
     is_start_told: bool
-    registered_at: datetime
 
     def register_anew(self, connection: Connection) -> NewProcess:
         """Register tasks and worker in a database that knows neither."""
-
-    def take_worker(self, worker: NewProcess) -> None:
-        """Go on as a worker that was registered, once that is committed."""
 
     def register_missing(self, connection: Connection) -> None:
         """Register plain callbacks and feeds that the database lacks."""
@@ -75,12 +70,17 @@ class WorkerRecovery:
     """Looks at what became of the database of one worker."""
 
     def __init__(
-        self, transactions: Transactions, commits: Commits, registered: Registered
+        self,
+        transactions: Transactions,
+        commits: Commits,
+        process: OwnProcess,
+        registered: Registered,
     ) -> None:
         self.memory: Memory | None = None
         self._moving: set[UUID] = set()  # tokens of claims that are made or given back just now
         self._transactions = transactions
         self._commits = commits
+        self._process = process
         self._registered = registered
         self._crawl = ""
         self._found = _Found()
@@ -111,7 +111,7 @@ class WorkerRecovery:
         await run(self._look, hot=True)
         if not found.has_worker:
             found.is_back, found.has_start = True, False
-            self._registered.take_worker(await run(self._registered.register_anew))
+            self._process.take(await run(self._registered.register_anew))
         await run(self._registered.register_missing)
         if self.memory is not None:
             known = self.memory.limits()
@@ -124,7 +124,7 @@ class WorkerRecovery:
 
     def _look(self, connection: Connection) -> None:
         """Give back claims that nobody works on, and find out whether commits are missing."""
-        found, worker_id = self._found, self._registered.worker_id
+        found, worker_id = self._found, self._process.identity.id
         crawl_id = self._transactions.crawl_id
         if not lost_commits.is_crawl(connection, crawl_id, self._crawl):
             raise DatabaseError(
@@ -135,7 +135,8 @@ class WorkerRecovery:
         witness = self._commits.witness
         if witness is not None and not lost_commits.has_ended(connection, witness, crawl_id):
             found.is_back = True
-        own = lost_commits.hold_own_worker(connection, worker_id, self._registered.registered_at)
+        since = self._process.identity.started_at
+        own = lost_commits.hold_own_worker(connection, worker_id, since)
         found.has_worker = own is not None
         if own is None or not own.lives:
             return

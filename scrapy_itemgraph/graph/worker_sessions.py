@@ -13,15 +13,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.model.cookies import Cookie
 
 
 class WorkerSessions:
-    """The sessions of one crawl; `worker_id` follows the worker when it registers anew."""
+    """The sessions of one crawl."""
 
-    def __init__(self, transactions: Transactions, crawl_id: int) -> None:
-        self.worker_id = 0
+    def __init__(self, transactions: Transactions, crawl_id: int, own: Identity) -> None:
+        self._own = own
         self._call = transactions.call
         self._crawl_id = crawl_id
         self._state_at: datetime | None = None
@@ -48,13 +49,13 @@ class WorkerSessions:
 
     async def begin_login(self, generation: int) -> tuple[bool, int]:
         """Become the one that logs in for all; whether that is so, and the current generation."""
-        return await self._call(logins.begin, self._crawl_id, self.worker_id, generation)
+        return await self._call(logins.begin, self._crawl_id, self._own.id, generation)
 
     async def end_login(self, *, renewed: bool) -> int:
         """Let the others go on; return the current generation."""
 
         def end(connection: Connection) -> int:
-            generation = logins.end(connection, self._crawl_id, self.worker_id, renewed=renewed)
+            generation = logins.end(connection, self._crawl_id, self._own.id, renewed=renewed)
             queues.wake_crawl(connection, self._crawl_id)
             return generation
 

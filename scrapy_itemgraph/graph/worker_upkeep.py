@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.connections.process import OwnProcess
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.work import Remaining, TakenOver
@@ -34,11 +35,11 @@ class WorkerUpkeep(WorkerReads):
 
     _started_at: datetime  # by the clock of the database
     run: Run
+    process: OwnProcess
 
     def __init__(self, transactions: Transactions, settings: Settings) -> None:
         super().__init__(transactions)
         self.settings = settings
-        self.worker_id = 0
         self.is_start_told = False  # that the database was told of the end of `start()`
         self.is_sweeping = False
         self.staged = 0  # results that fell due
@@ -47,6 +48,11 @@ class WorkerUpkeep(WorkerReads):
         self._registration = stored_tasks.Registration(tasks={})
         self._outdated: set[str] = set()
         self._left: set[str] = set()  # tasks of which there is newer code
+
+    @property
+    def worker_id(self) -> int:
+        """The number of this worker, as of its last registration."""
+        return self.process.identity.id
 
     async def mark_started(self) -> None:
         """Note that `start()` came to its end; until then no worker finishes the run."""

@@ -11,7 +11,7 @@ import pytest
 import servers
 from projects import Project, until
 
-from scrapy_itemgraph.connections import heartbeat
+from scrapy_itemgraph.connections import locks
 from scrapy_itemgraph.postgres import engine as engines
 
 if TYPE_CHECKING:
@@ -112,4 +112,4 @@ def make_silent_worker(connection: psycopg.Connection) -> None:
         connection.execute(
             "INSERT INTO workers (id, spider, has_started) VALUES (%s, 's', true)", [number]
         )
-        connection.execute(heartbeat.LOCK % number)
+        connection.execute(locks.LOCK % number)

@@ -223,7 +223,7 @@ def test_a_process_without_file_descriptors_keeps_its_lease(crawl, database):
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             assert crawl.rows(ends) > [(first,)]
-            assert graph._heartbeat._thread.is_alive()
+            assert graph.process.session._thread.is_alive()
 
     asyncio.run(run())
 
@@ -238,9 +238,10 @@ def test_a_beat_that_waits_for_its_row_hangs_no_thread_and_costs_no_claims(
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=3)) as graph:
             assert len(await claimed(graph, 1)) == 1
-            turns = graph._heartbeat._loop_turns
+            lease = graph.process._lease
+            turns = lease._loop_turns
             monkeypatch.setattr(
-                graph._heartbeat, "_loop_turns", lambda: looks.append(True) or turns()
+                lease, "_loop_turns", lambda session: looks.append(True) or turns(session)
             )
             with actors(crawl.engine, 1) as (holder,):
                 holder.run(lambda c: c.exec_driver_sql("SELECT FROM processes FOR SHARE"))
@@ -345,8 +346,7 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
             waiting = asyncio.ensure_future(graph.wait(3600))
             waiting.add_done_callback(lambda _: order.append("woken"))
             await asyncio.to_thread(tell, crawl.id + 1)
-            other = graph._heartbeat._news
-            assert not other.is_set()
+            assert not graph._news.is_there
             order.append("seeded")
             await asyncio.to_thread(crawl.seed, CreateItem("B", tags=["book"]))
             await asyncio.wait_for(waiting, PATIENCE)
@@ -365,18 +365,18 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
 
 def test_who_could_not_listen_for_a_while_looks_again(crawl, database, monkeypatch):
     """What was said while the connection that listens was cut is not known, so all is looked at."""
-    monkeypatch.setattr("scrapy_itemgraph.connections.heartbeat._LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr("scrapy_itemgraph.connections.session._LONGEST_PAUSE", 0.1)
     cut = "SELECT pg_terminate_backend(:pid, 10000)"
 
     async def run() -> None:
         async with opened(database) as graph:
             await graph.wait(3600)
             assert await graph.wait_for_own_news(3600)
-            ear = graph._heartbeat._driver.info.backend_pid
+            ear = graph.process.session._driver.info.backend_pid
             await asyncio.to_thread(crawl.rows, cut, pid=ear)
             await graph.wait(3600)
             assert await graph.wait_for_own_news(3600)
-            assert graph._heartbeat._driver.info.backend_pid != ear
+            assert graph.process.session._driver.info.backend_pid != ear
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
@@ -392,10 +392,10 @@ def test_of_many_workers_each_is_woken_now_and_then_only(crawl, database, monkey
             monkeypatch.setattr("random.random", lambda: chances.pop(0))
             waiting = asyncio.ensure_future(graph.wait(3600))
             for left in (2, 1):
-                graph._heartbeat._news.set()
+                graph._news.tell()
                 await until_async(lambda left=left: len(chances) == left)
                 assert not waiting.done()
-            graph._heartbeat._news.set()
+            graph._news.tell()
             await waiting
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
@@ -458,14 +458,15 @@ def test_a_worker_that_is_registered_twice_goes_on_as_one(crawl, database, when)
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.6)) as graph:
-            call, replace = graph._call, graph._replace_worker
+            lease, transactions = graph.process._lease, graph._transactions
+            call, replace = transactions.call, lease._replace
             is_done = False
 
             async def recover() -> None:
                 nonlocal is_done
                 if not is_done:
                     is_done = True
-                    graph.take_worker(await call(graph.register_anew))
+                    graph.process.take(await call(graph.register_anew))
 
             async def beside(function, *args, **kwargs):
                 is_own = getattr(function, "__name__", "") == "register"
@@ -476,14 +477,14 @@ def test_a_worker_that_is_registered_twice_goes_on_as_one(crawl, database, when)
                     await recover()
                 return answer
 
-            async def replaced(given_up: int) -> int:
-                graph._call = beside
+            async def replaced(given_up: int) -> None:
+                transactions.call = beside
                 if when == "before":
                     await recover()
-                    await until_async(lambda: graph._heartbeat.worker_id == graph.worker_id)
-                return await replace(given_up)
+                    await until_async(lambda: lease._number == graph.worker_id)
+                await replace(given_up)
 
-            graph._heartbeat._replace = replaced
+            lease._replace = replaced
             before = graph.worker_id
             crawl.rows(
                 "UPDATE processes SET stopped_at = now() WHERE id = :worker RETURNING id",
@@ -492,7 +493,7 @@ def test_a_worker_that_is_registered_twice_goes_on_as_one(crawl, database, when)
             await until_async(lambda: is_done and graph.lives)
             await asyncio.sleep(2.0)  # three leases: who is not renewed is dead
 
-            assert graph._heartbeat.worker_id == graph.worker_id != before
+            assert lease._number == graph.worker_id != before
             assert graph.lives
             assert len(await claimed(graph, 1)) == 1
 
@@ -504,12 +505,12 @@ def test_a_lost_lock_is_taken_again(crawl, database):
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.3)) as graph:
-            before = graph._heartbeat._driver.info.backend_pid
+            before = graph.process.session._driver.info.backend_pid
             await asyncio.to_thread(
                 crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=before
             )
             await until_async(lambda: lock_holders(crawl) == 1 and graph.lives)
-            assert graph._heartbeat._driver.info.backend_pid != before
+            assert graph.process.session._driver.info.backend_pid != before
             assert len(await claimed(graph, 1)) == 1
 
     asyncio.run(run())
@@ -521,15 +522,16 @@ def test_nothing_counts_as_held_while_a_cut_lock_is_not_taken_again(crawl, datab
     async def run() -> None:
         async with opened(database, lease=timedelta(hours=1)) as graph:
             may_go_on = threading.Event()
-            lock = graph._heartbeat._take_lock
+            lease = graph.process._lease
+            lock = lease._take_lock
 
-            def locked_later() -> None:
+            def locked_later(session) -> None:
                 assert may_go_on.wait(PATIENCE)
-                lock()
+                lock(session)
 
-            monkeypatch.setattr(graph._heartbeat, "_take_lock", locked_later)
+            monkeypatch.setattr(lease, "_take_lock", locked_later)
             assert graph.lives
-            pid = graph._heartbeat._driver.info.backend_pid
+            pid = graph.process.session._driver.info.backend_pid
             await asyncio.to_thread(crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=pid)
             await until_async(lambda: not graph.lives)
             may_go_on.set()
@@ -546,9 +548,10 @@ def test_a_lock_that_the_server_still_holds_for_a_lost_connection_stops_no_heart
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.3)) as graph:
-            half_open = graph._heartbeat._driver
+            half_open = graph.process.session._driver
             beats = []
-            monkeypatch.setattr(graph._heartbeat, "_renew", _noting(graph._heartbeat._renew, beats))
+            lease = graph.process._lease
+            monkeypatch.setattr(lease, "_renew", _noting(lease._renew, beats))
             cut = os.dup(half_open.fileno())  # the server's end stays open
             nowhere, other = socket.socketpair()
             other.close()  # what the client sees of a cut network
@@ -562,9 +565,9 @@ def test_a_lock_that_the_server_still_holds_for_a_lost_connection_stops_no_heart
 
 
 def _noting(beat, beats: list):
-    def noting(*, locked: bool) -> None:
+    def noting(session, *, locked: bool) -> None:
         beats.append(locked)
-        beat(locked=locked)
+        beat(session, locked=locked)
 
     return noting
 
@@ -654,7 +657,7 @@ def test_the_lock_holds_no_snapshot(crawl, database):
 
     async def run() -> None:
         async with opened(database) as graph:
-            pid = graph._heartbeat._driver.info.backend_pid
+            pid = graph.process.session._driver.info.backend_pid
             held = await asyncio.to_thread(
                 crawl.rows,
                 "SELECT state, backend_xmin, backend_xid FROM pg_stat_activity WHERE pid = :pid",

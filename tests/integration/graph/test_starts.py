@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from scrapy_itemgraph import task
-from scrapy_itemgraph.connections import heartbeat
+from scrapy_itemgraph.connections.lease import Lease
 from scrapy_itemgraph.graph import worker_graph
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
@@ -82,16 +82,16 @@ def test_a_worker_that_is_given_up_before_its_first_beat_registers_again(
     database, engine, monkeypatch
 ):
     """The server was away for longer than the lease, and others looked for the dead first."""
-    original, given_up = heartbeat.Heartbeat._begin, []
+    original, given_up = Lease.begin, []
 
-    def is_late(self):
+    def is_late(self, session):
         if not given_up:
-            given_up.append(self._worker_id)
+            given_up.append(self._own.id)
             with engine.begin() as connection:
-                connection.execute(STOPPED, {"id": self._worker_id})
-        original(self)
+                connection.execute(STOPPED, {"id": self._own.id})
+        original(self, session)
 
-    monkeypatch.setattr(heartbeat.Heartbeat, "_begin", is_late)
+    monkeypatch.setattr(Lease, "begin", is_late)
 
     assert opened_and_closed(database)
     with engine.connect() as connection:

@@ -13,7 +13,7 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
 
-from scrapy_itemgraph.connections import heartbeat
+from scrapy_itemgraph.connections.session import News
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.tools import async_tools
@@ -49,17 +49,17 @@ def test_news_that_come_with_our_own_are_not_lost(turns):
     """Whoever waits for either hears both, whichever comes some turns of the loop later."""
 
     async def run() -> None:
-        own, news = asyncio.Event(), asyncio.Event()
-        waiting = asyncio.ensure_future(async_tools.either(own, heartbeat._happens(news, 3600)))
+        own, news = asyncio.Event(), News()
+        waiting = asyncio.ensure_future(async_tools.either(own, news.wait(3600)))
         await asyncio.sleep(0.01)
         own.set()
         for _ in range(turns):
             await asyncio.sleep(0)
-        news.set()
+        news.tell()
         others = await waiting
 
         has_heard = not others.cancelled() and others.result()
-        assert has_heard or news.is_set()
+        assert has_heard or news.is_there
 
     asyncio.run(run())
 

@@ -179,7 +179,7 @@ def test_a_block_reaches_running_workers(crawl, engine, news):
         with engine.begin() as connection:
             change(connection)
 
-        assert news() == {f"worker {crawl.worker}", str(crawl.id), str(films.id)}
+        assert news() == {f"process {crawl.worker}", str(crawl.id), str(films.id)}
 
     with engine.begin() as connection:
         limit_changes.unblock(connection, SLOT)

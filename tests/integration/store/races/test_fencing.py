@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from raced_books import Books, book, count_up, work_on
 from races import Crawl, actors, ended
 
-from scrapy_itemgraph.connections import heartbeat
+from scrapy_itemgraph.connections import locks
 from scrapy_itemgraph.model.operations import (
     UpdateData,
 )
@@ -288,7 +288,7 @@ def test_a_lease_that_ends_under_a_held_lock_is_a_stall(crawl):
         assert len(crawl.claimed(worker, **options)) == 1
         with actors(crawl.engine, 1) as (holder,):
             if is_locked:
-                holder.run(lambda c: c.exec_driver_sql(heartbeat.LOCK % worker))
+                holder.run(lambda c: c.exec_driver_sql(locks.LOCK % worker))
             crawl.expire_lease(worker)
             assert crawl.taken_over() == 1
 
