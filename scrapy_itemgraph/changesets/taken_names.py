@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from scrapy_itemgraph.model.operations import CreateItem, DeleteAlias, DeleteItem
 from scrapy_itemgraph.model.work import NEW
-from scrapy_itemgraph.tools.known_names import KnownNames
+from scrapy_itemgraph.tools.caches import KnownNames
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Sequence

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_itemgraph.commands.call import Call
-    from scrapy_itemgraph.model.tokens import Keys
+    from scrapy_itemgraph.model.access_tokens import Keys
 
 
 @command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.commands.command import Argument, Group
-from scrapy_itemgraph.model.tokens import Role
+from scrapy_itemgraph.model.access_tokens import Role
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.contents.transfer import WorkerContents
 from scrapy_itemgraph.exceptions import DatabaseError
-from scrapy_itemgraph.graph import simulations
+from scrapy_itemgraph.graph import simulated_changes
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.work import (
     Applied,
@@ -85,7 +85,7 @@ class SimulationGraph(WorkerGraph):
         await self._ensure_schema()
         known, crawl = await self._call(crawl_starts.look, start)
         self._take_crawl(0)
-        self._code = simulations.Code(
+        self._code = simulated_changes.Code(
             crawl=crawl,
             spider=self._spider,
             tasks=tasks,
@@ -95,9 +95,11 @@ class SimulationGraph(WorkerGraph):
             of_all=self.limits.of_all,
         )
         if self._plan.given:
-            await self._call(simulations.lay, self._plan, self._code)
-        prepared = await self._undone(partial(simulations.look, plan=self._plan, code=self._code))
-        assert isinstance(prepared, simulations.Prepared)
+            await self._call(simulated_changes.lay, self._plan, self._code)
+        prepared = await self._undone(
+            partial(simulated_changes.look, plan=self._plan, code=self._code)
+        )
+        assert isinstance(prepared, simulated_changes.Prepared)
         self._claim = prepared.claim
         self.callbacks = set(prepared.callbacks)
         self._has_made_crawl = known is None
@@ -118,16 +120,17 @@ class SimulationGraph(WorkerGraph):
             try:
                 function(connection)
             except DBAPIError as error:  # others' transactions would be waited for again
-                if getattr(error.orig, "sqlstate", None) != simulations.LOCK_TIMEOUT:
+                if getattr(error.orig, "sqlstate", None) != simulated_changes.LOCK_TIMEOUT:
                     raise
                 raise DatabaseError(
-                    f"others have kept what the simulation needs for {simulations.LOCK_MS} ms; "
-                    "try again, and see `scrapy itemgraph status` for what runs"
+                    "others have kept what the simulation needs for "
+                    f"{simulated_changes.LOCK_MS} ms; try again, and see "
+                    "`scrapy itemgraph status` for what runs"
                 ) from None
 
         try:
             await self._transactions.patiently(within)
-        except simulations.UndoneError as undone:
+        except simulated_changes.UndoneError as undone:
             return undone.found
         raise AssertionError("it was to be undone")
 
@@ -163,7 +166,7 @@ class SimulationGraph(WorkerGraph):
 
     async def _applied(self, changeset: Changeset) -> Applied:
         simulate = partial(
-            simulations.simulate,
+            simulated_changes.simulate,
             plan=self._plan,
             code=self._code,
             changeset=replace(changeset, scraped=()),
@@ -173,7 +176,7 @@ class SimulationGraph(WorkerGraph):
         try:
             self.simulation = await self._undone(simulate)
         except DBAPIError as error:
-            self.simulation = simulations.refused(changeset, error)
+            self.simulation = simulated_changes.refused(changeset, error)
         assert self.simulation is not None
         return self.simulation.applied
 

@@ -36,8 +36,8 @@ from scrapy_itemgraph.store.registry import (
     code_changes,
     crawl_starts,
     crawls,
+    item_sweeps,
     runs,
-    sweeps,
     workers,
 )
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
@@ -186,7 +186,7 @@ class WorkerGraph(WorkerUpkeep):
         callback_names: Collection[str],
     ) -> None:
         await self._ensure_schema()
-        renamed = await self._call(sweeps.rename_tags, self.settings.results.tag_renames)
+        renamed = await self._call(item_sweeps.rename_tags, self.settings.results.tag_renames)
         started = await self._call(crawl_starts.find_or_make, start)
         self._take_crawl(started.crawl_id)
         self._tasks = tasks

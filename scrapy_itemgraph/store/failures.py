@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import fingerprints
+from scrapy_itemgraph.model import error_fingerprints
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.columns import columns, typed
 
@@ -222,7 +222,7 @@ def write(connection: Connection, failed: Sequence[Failed]) -> None:
             handlers="handled_by",
         )
         given["errors"] = [f.error.as_json() if f.error else "{}" for f in failed]
-        given["fingerprints"] = [fingerprints.of_error(f.task_id, f.error) for f in failed]
+        given["fingerprints"] = [error_fingerprints.of_error(f.task_id, f.error) for f in failed]
         connection.execute(RECORD, given)
 
 

@@ -13,8 +13,8 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from scrapy_itemgraph.exceptions import MissingRightError
-from scrapy_itemgraph.model import tokens
-from scrapy_itemgraph.model.tokens import Keys, Role
+from scrapy_itemgraph.model import access_tokens
+from scrapy_itemgraph.model.access_tokens import Keys, Role
 from scrapy_itemgraph.web import cookies
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 from scrapy_itemgraph.web.proxies import is_passed_on
@@ -95,11 +95,11 @@ class Access:
 
     def of_secret(self, secret: str) -> Visitor | None:
         """Return who bears a token; None: nobody."""
-        return self._known(lambda _: tokens.digest(secret))
+        return self._known(lambda _: access_tokens.digest(secret))
 
     def of_session(self, secret: str) -> Visitor | None:
         """Return whose session it is; None: nobody's, or it has ended."""
-        digest = tokens.digest(secret)
+        digest = access_tokens.digest(secret)
         return self._known(lambda keys: keys.sessions.get(digest) or self._own.token(digest))
 
     def _known(self, token: Callable[[Keys], bytes | None]) -> Visitor | None:
@@ -118,13 +118,16 @@ class Access:
         try:
             session = self._graphs.database.tokens.add_session(secret)
         except MissingRightError:
-            session = self._own.add(tokens.digest(secret))
+            session = self._own.add(access_tokens.digest(secret))
         self._note_change()
         return session
 
     def log_out(self, secret: str) -> None:
         """End a session, if it is one."""
-        if not self._own.remove(tokens.digest(secret)) and self.of_session(secret) is not None:
+        if (
+            not self._own.remove(access_tokens.digest(secret))
+            and self.of_session(secret) is not None
+        ):
             self._graphs.database.tokens.remove_session(secret)
             self._note_change()
 
@@ -171,9 +174,9 @@ class OwnSessions:
 
     def add(self, token: bytes) -> str:
         """Make a session for a token, by its digest, and return its secret."""
-        secret = tokens.new_session()
-        ends = time.monotonic() + tokens.SESSION.total_seconds()
-        self._sessions[tokens.digest(secret)] = token, ends
+        secret = access_tokens.new_session()
+        ends = time.monotonic() + access_tokens.SESSION.total_seconds()
+        self._sessions[access_tokens.digest(secret)] = token, ends
         for digest in list(self._sessions)[: -self.MOST]:
             self._sessions.pop(digest, None)
         return secret

@@ -19,7 +19,7 @@ from scrapy_itemgraph.web.protection import Headed, Protection
 from scrapy_itemgraph.web.raw_paths import RawPaths
 from scrapy_itemgraph.web.receiving import BODY_LIMIT, Receiving
 from scrapy_itemgraph.web.searches import Searches
-from scrapy_itemgraph.web.simulations import Simulations
+from scrapy_itemgraph.web.simulation_processes import Simulations
 from scrapy_itemgraph.web.streams import Ending, Streams
 
 if TYPE_CHECKING:

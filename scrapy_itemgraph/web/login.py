@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse
 
-from scrapy_itemgraph.model import tokens
+from scrapy_itemgraph.model import access_tokens
 from scrapy_itemgraph.web import cookies
 from scrapy_itemgraph.web.access import SESSION, Access
 from scrapy_itemgraph.web.pages import links
@@ -17,7 +17,7 @@ from scrapy_itemgraph.web.pages.rendering import page
 from scrapy_itemgraph.web.pages.routes import PageRoute
 from scrapy_itemgraph.web.problems import Problem
 
-KEPT = int(tokens.SESSION.total_seconds())
+KEPT = int(access_tokens.SESSION.total_seconds())
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 

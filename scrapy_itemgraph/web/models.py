@@ -18,12 +18,12 @@ from scrapy_itemgraph.store import failures
 from scrapy_itemgraph.store.admin import (
     activity,
     failure_groups,
+    item_search,
     limit_reports,
     neighbours,
     outstanding,
     overview,
     run_lists,
-    search,
     status,
     work_pages,
 )
@@ -272,12 +272,12 @@ class WorkerState(BaseModel):
     """A crawl process: where it runs or ran, with what code and memory (bytes), and its claims."""
 
 
-@of_record(search.FoundItem)
+@of_record(item_search.FoundItem)
 class FoundItem(BaseModel):
     """An item that was found."""
 
 
-@of_record(search.Found)
+@of_record(item_search.Found)
 class Found(BaseModel):
     """What a search found, the newest first; `is_whole`: all items were looked at."""
 

@@ -29,7 +29,7 @@ from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import crawl_changes
-from scrapy_itemgraph.store.registry import crawls, sweeps
+from scrapy_itemgraph.store.registry import crawls, item_sweeps
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
 
@@ -385,7 +385,7 @@ class Both:
     def rename_tag(self, old: str, new: str) -> None:
         """Rename a tag, as a setting does at the start."""
         with graphs.committed(self.connection):
-            sweeps.rename_tags(self.connection, {old: new})
+            item_sweeps.rename_tags(self.connection, {old: new})
         self.model.rename_tag(old, new)
 
     def notice(self) -> None:

@@ -156,7 +156,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a sweep waits for nobody who has its items",
-        "store/registry/sweeps.py",
+        "store/registry/item_sweeps.py",
         "locked = lock_items(connection, items)",
         "locked = items",
     ),
@@ -323,7 +323,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a version bump passes over failures of items without the tag",
-        "store/registry/sweeps.py",
+        "store/registry/item_sweeps.py",
         "    if row.unhold:\n        held_step",
         "    if False:\n        held_step",
     ),

@@ -17,7 +17,7 @@ from scrapy_itemgraph.model.work import Redirect
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
-from scrapy_itemgraph.store.registry import crawls, sweeps, workers
+from scrapy_itemgraph.store.registry import crawls, item_sweeps, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
 
@@ -168,5 +168,5 @@ def sweep_step(both: Both) -> Act:
             pass
 
     return Act(
-        lambda connection: sweeps.sweep(connection, both.ours.id), lambda *_: None, after=rest
+        lambda connection: item_sweeps.sweep(connection, both.ours.id), lambda *_: None, after=rest
     )

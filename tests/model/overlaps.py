@@ -16,7 +16,7 @@ from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import blobs, failures, items
-from scrapy_itemgraph.store.registry import crawls, processes, sweeps, workers
+from scrapy_itemgraph.store.registry import crawls, item_sweeps, processes, workers
 from scrapy_itemgraph.store.worklist import claims, refresh, stored_redirects
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ MOMENTS = {
     "it looks for owners": stored_redirects.OWNERS,
     "it gives back": claims.GIVE_BACK,
     "it files anew": claims.REFILE,
-    "it looks for items to sweep": sweeps.SWEPT_ITEMS,
+    "it looks for items to sweep": item_sweeps.SWEPT_ITEMS,
     "it looks for the dead": processes.LOST,
     "it looks for orphans": workers.ORPHANS,
     "it adds work": refresh.INSERT_WORK,

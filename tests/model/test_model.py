@@ -34,7 +34,7 @@ from races import actors
 
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.store.admin import crawl_changes
-from scrapy_itemgraph.store.registry import sweeps
+from scrapy_itemgraph.store.registry import item_sweeps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,7 +196,7 @@ def _folders(path: Path) -> Any:
 
 def test_any_history_leaves_what_the_requirements_say(shared_engine, monkeypatch, tmp_path):
     """After each step of random histories the graph and the worklist are those of the model."""
-    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
+    monkeypatch.setattr(item_sweeps, "SWEEP_STEP", 2)
     with shared_engine.connect() as connection:
         given = {"connection": connection, "folders": _folders(tmp_path)}
         machine = type("AnyHistoryHere", (AnyHistory,), given)
@@ -210,7 +210,7 @@ def test_two_transactions_at_once_leave_what_one_after_the_other_would(
     engine, monkeypatch, tmp_path
 ):
     """Whatever the interleaving of two transactions, the outcome is that of one of their orders."""
-    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
+    monkeypatch.setattr(item_sweeps, "SWEEP_STEP", 2)
     with engine.connect() as connection, actors(engine, 2) as two:
         given = {"connection": connection, "folders": _folders(tmp_path), "actors": two}
         machine = type("TwoAtOnceHere", (TwoAtOnce,), given)

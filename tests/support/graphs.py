@@ -17,7 +17,7 @@ from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_changes, outstanding, status
-from scrapy_itemgraph.store.registry import crawls, sweeps, workers
+from scrapy_itemgraph.store.registry import crawls, item_sweeps, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import refresh, timers
@@ -117,7 +117,7 @@ class Crawl:
     def sweep_step(self) -> bool:
         """Carry out one step of a sweep."""
         with committed(self.connection):
-            return sweeps.sweep(self.connection, self.id)
+            return item_sweeps.sweep(self.connection, self.id)
 
     def new_worker(self, lease: timedelta = LEASE) -> int:
         """Register a worker; with a lease below zero one that is given up for dead."""

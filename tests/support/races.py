@@ -21,7 +21,7 @@ from scrapy_itemgraph.model import tasks as task_options
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import ClaimBudget, Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store.registry import crawls, sweeps, workers
+from scrapy_itemgraph.store.registry import crawls, item_sweeps, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims
 
@@ -175,7 +175,7 @@ class Crawl:
         while not done:
             with self.engine.begin() as connection:
                 engines.hot_path(connection)
-                done = not sweeps.sweep(connection, self.id)
+                done = not item_sweeps.sweep(connection, self.id)
 
     def only(self, *names: str) -> dict[int, Any]:
         """Return some of the tasks, as a worker that knows no others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import neighbours, search, status, work_pages
+from scrapy_itemgraph.store.admin import item_search, neighbours, status, work_pages
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -56,12 +56,12 @@ class Lookup:
             return self._transactions.of_crawl(page, None)
         return self._transactions.of_task(task, page)
 
-    def search(self, wanted: str, kind: str = "part", limit: int = 50) -> search.Found:
+    def search(self, wanted: str, kind: str = "part", limit: int = 50) -> item_search.Found:
         """Return items among the newest 100,000: by "prefix" or "part" of a name, or JSON "path".
 
         An id or alias as a whole is found by `get`.
         """
-        return self._transactions.of_crawl(search.search, wanted, kind=kind, limit=limit)
+        return self._transactions.of_crawl(item_search.search, wanted, kind=kind, limit=limit)
 
     def neighbours(self, name: str, limit: int = 50) -> neighbours.Neighbours:
         """Return which item made an item, and which items its last executions made."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import tokens
-from scrapy_itemgraph.store.admin import tokens as stored_tokens
+from scrapy_itemgraph.model import access_tokens
+from scrapy_itemgraph.store.admin import access_tokens as stored_tokens
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
-    from scrapy_itemgraph.model.tokens import Keys, Role, Token
+    from scrapy_itemgraph.model.access_tokens import Keys, Role, Token
 
 
 class Tokens:
@@ -33,16 +33,16 @@ class Tokens:
             OperationError: the name is taken, or no name, or there is no such role.
 
         """
-        tokens.check_name(name)
-        if role not in set(tokens.Role):
+        access_tokens.check_name(name)
+        if role not in set(access_tokens.Role):
             raise OperationError(
-                f"there is no role {role!r:.80}; the roles are {', '.join(tokens.Role)}"
+                f"there is no role {role!r:.80}; the roles are {', '.join(access_tokens.Role)}"
             )
-        secret = tokens.new_secret()
+        secret = access_tokens.new_secret()
 
         def within(connection: Connection) -> None:
-            digest = tokens.digest(secret)
-            if not stored_tokens.add(connection, name, tokens.Role(role), digest):
+            digest = access_tokens.digest(secret)
+            if not stored_tokens.add(connection, name, access_tokens.Role(role), digest):
                 raise OperationError(
                     f"there is a token {name!r} already; remove it first, or take another name"
                 )
@@ -72,8 +72,8 @@ class Tokens:
 
     def add_session(self, token: str) -> str | None:
         """Make a session for a token, and return its secret; None: the token is not known."""
-        secret = tokens.new_session()
-        digests = tokens.digest(secret), tokens.digest(token)
+        secret = access_tokens.new_session()
+        digests = access_tokens.digest(secret), access_tokens.digest(token)
         is_made = self._transactions.call(
             lambda connection: stored_tokens.add_session(connection, *digests)
         )
@@ -81,7 +81,7 @@ class Tokens:
 
     def remove_session(self, secret: str) -> None:
         """End a session, if there is one of this secret."""
-        digest = tokens.digest(secret)
+        digest = access_tokens.digest(secret)
         self._transactions.call(lambda connection: stored_tokens.remove_session(connection, digest))
 
     def list(self) -> list[Token]:

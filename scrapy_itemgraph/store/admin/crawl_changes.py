@@ -12,7 +12,7 @@ from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.items import item_ids
 from scrapy_itemgraph.store.registry import processes
 from scrapy_itemgraph.store.registry.crawls import own_crawl
-from scrapy_itemgraph.store.registry.sweeps import open_sweep
+from scrapy_itemgraph.store.registry.item_sweeps import open_sweep
 from scrapy_itemgraph.store.sql_conditions import NEXT_DUE
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
-from scrapy_itemgraph.model import fingerprints, input_checks, item_names, periods
+from scrapy_itemgraph.model import error_fingerprints, input_checks, item_names, periods
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
@@ -375,7 +375,9 @@ class Load:
                 one["occurred_at"],
                 one.get("handled_at"),
                 one.get("handled_by"),
-                fingerprints.of_stored(self._tasks[one["task"]], dump_lines.text(one["error"])),
+                error_fingerprints.of_stored(
+                    self._tasks[one["task"]], dump_lines.text(one["error"])
+                ),
             )
             for _, one in lines
         ]

@@ -18,7 +18,7 @@ from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits.declared import TaskLimits
 from scrapy_itemgraph.store.queues import wake_crawl
 from scrapy_itemgraph.store.registry.crawls import own_crawl
-from scrapy_itemgraph.store.registry.sweeps import open_sweep
+from scrapy_itemgraph.store.registry.item_sweeps import open_sweep
 from scrapy_itemgraph.store.slots import intern_slots
 
 if TYPE_CHECKING:

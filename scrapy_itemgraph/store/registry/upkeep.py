@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues, tallies
-from scrapy_itemgraph.store.registry import runs, sweeps, tasks, workers
+from scrapy_itemgraph.store.registry import item_sweeps, runs, tasks, workers
 from scrapy_itemgraph.store.worklist import timers
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def keep_up(
         moment: datetime = until or connection.execute(engine.NOW).scalar_one()
         if due := timers.stage_results(connection, crawl_id, moment):
             return Upkeep(next_step=SWEEP, taken_over=taken, due=due)
-    is_sweeping = sweeps.sweep(connection, crawl_id)
+    is_sweeping = item_sweeps.sweep(connection, crawl_id)
     redefined, left = tasks.outdated(connection, worker_id, registered)
     if told is not None and tallies.add(connection, crawl_id, told):
         runs.count(connection, crawl_id, run, [told])

@@ -19,7 +19,7 @@ from scrapy_itemgraph.web.pages.routes import PageRoute
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_itemgraph.store.admin.search import FoundItem
+    from scrapy_itemgraph.store.admin.item_search import FoundItem
     from scrapy_itemgraph.web.searches import Searches
 
 router = APIRouter(route_class=PageRoute)

@@ -19,7 +19,7 @@ from scrapy_itemgraph.web.pages.routes import Fields, ItemName, PageRoute
 if TYPE_CHECKING:
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.store.admin.status import TaskState
-    from scrapy_itemgraph.web.simulations import Simulated, Simulations
+    from scrapy_itemgraph.web.simulation_processes import Simulated, Simulations
 
 router = APIRouter(route_class=PageRoute)
 

@@ -12,7 +12,7 @@ from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
-from scrapy_itemgraph.tools.known_names import KnownNames
+from scrapy_itemgraph.tools.caches import KnownNames
 from scrapy_itemgraph.worker.executions.execution import request_legs
 
 if TYPE_CHECKING:

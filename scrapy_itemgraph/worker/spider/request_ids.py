@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import uuid
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
+from scrapy import Request
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.utils import request as request_tools
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter
 
@@ -15,16 +20,16 @@ from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.model.request_operations import WHENEVER
 from scrapy_itemgraph.serialize import requests
-from scrapy_itemgraph.tools.last_values import LastValues
-from scrapy_itemgraph.tools.seen_texts import SeenTexts
-from scrapy_itemgraph.worker.spider import fingerprints
+from scrapy_itemgraph.tools.caches import LastValues, SeenTexts
 
 if TYPE_CHECKING:
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
 
     from scrapy_itemgraph.worker.executions.execution import Execution
 
+_PLAIN = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9/_.-]*").fullmatch
+_PROBE = "http://a.example:8000/b/C_d-1.html"
 _LONGEST_FINGERPRINT = 64
 _MOST_NAMES = 20_000
 
@@ -95,7 +100,7 @@ class RequestIds:
         url = request.url
         name = self._names.get(url)
         if name is None:
-            name = f"REQ:{fingerprints.of_plain_url(url) or self._fingerprint(request)}"
+            name = f"REQ:{plain_fingerprint(url) or self._fingerprint(request)}"
             self._names.put(url, name)
         return name
 
@@ -118,3 +123,26 @@ class RequestIds:
         if len(fingerprint) > _LONGEST_FINGERPRINT:
             return item_names.name_key(fingerprint.hex()).hex
         return fingerprint.hex()
+
+
+def plain_fingerprint(url: str) -> str | None:
+    """Return Scrapy's fingerprint of a GET request for a URL, as hex; None unless it is plain.
+
+    `url` is that of a Request, which has been made safe. Most of the time of a fingerprint goes
+    into making its URL canonical: one of nothing but a host in lower case and plain path segments
+    is so already.
+    """
+    if not _is_as_known() or "/." in url or _PLAIN(url) is None:
+        return None
+    return _of_canonical(url)
+
+
+def _of_canonical(url: str) -> str:
+    text = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{url}"}}'
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+@cache
+def _is_as_known() -> bool:
+    """Tell whether the installed Scrapy makes fingerprints of what it made them of so far."""
+    return request_tools.fingerprint(Request(_PROBE)).hex() == _of_canonical(_PROBE)

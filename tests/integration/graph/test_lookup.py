@@ -11,7 +11,7 @@ from scrapy_itemgraph import CreateItem, MergeItem
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.store.admin import neighbours, search
+from scrapy_itemgraph.store.admin import item_search, neighbours
 
 pytestmark = pytest.mark.server
 
@@ -158,7 +158,7 @@ def test_items_are_found_by_what_they_have(graph, wanted, kind, items):
 @pytest.mark.parametrize(("wanted", "kind"), [("P", "prefix"), ("P", "part"), ("$.url", "path")])
 def test_a_search_looks_at_the_newest_and_says_so(graph, monkeypatch, wanted, kind):
     """Of a crawl with more items than are looked at only the newest are found, and it says so."""
-    monkeypatch.setattr(search, "MOST_LOOKED_AT", 7)
+    monkeypatch.setattr(item_search, "MOST_LOOKED_AT", 7)
 
     found = graph.lookup.search(wanted, kind)
 

@@ -22,7 +22,7 @@ from scrapy_itemgraph.model.operations import DeleteItem
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
 from scrapy_itemgraph.store.admin import crawl_changes, status
-from scrapy_itemgraph.store.registry import sweeps
+from scrapy_itemgraph.store.registry import item_sweeps
 from scrapy_itemgraph.tools import progress
 
 
@@ -336,7 +336,7 @@ def test_a_migration_says_which_version_it_has_made(empty_database, caplog):
 
 def test_an_open_sweep_is_counted(connection, monkeypatch):
     """`status` and a run's last lines say how far a sweep is, and that numbers are not final."""
-    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
+    monkeypatch.setattr(item_sweeps, "SWEEP_STEP", 2)
     crawl = Crawl.of(connection)
     for name in "ABCDE":
         crawl.item(name, tags=["page", "book"] if name < "C" else ["book"])
@@ -359,7 +359,7 @@ def test_an_open_sweep_is_counted(connection, monkeypatch):
 
 def test_status_says_how_far_a_sweep_is(scrapy, engine, monkeypatch):
     """`scrapy itemgraph status` has the numbers of an open sweep."""
-    monkeypatch.setattr(sweeps, "SWEEP_STEP", 1)
+    monkeypatch.setattr(item_sweeps, "SWEEP_STEP", 1)
     with engine.begin() as connection:
         crawl = Crawl.of(connection)
         for name in "ABCD":

@@ -10,7 +10,7 @@ import pytest
 
 from scrapy_itemgraph import DeleteItem, Expire, MergeItem, RenameItem, SetTTL, UpdateData
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.graph import simulations
+from scrapy_itemgraph.graph import simulated_changes
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.simulations import SimulationPlan
 from scrapy_itemgraph.model.work import Outcome
@@ -37,14 +37,14 @@ def undone(crawl, found):
     try:
         with crawl.connection.begin_nested():
             yield
-    except simulations.UndoneError as error:
+    except simulated_changes.UndoneError as error:
         found.append(error.found)
     assert rows(crawl) == before
 
 
 def simulate(crawl, name, *operations, declared=DECLARED, **fields):
     """Simulate that the task `parse` of an item ends with operations."""
-    code = simulations.Code(
+    code = simulated_changes.Code(
         crawl=crawl.name,
         spider=crawl.spider,
         tasks=tasks.discover(graphs.spider(**declared)),
@@ -56,10 +56,10 @@ def simulate(crawl, name, *operations, declared=DECLARED, **fields):
     plan = SimulationPlan(task="parse", item=name)
     found = []
     with undone(crawl, found):
-        simulations.look(crawl.connection, plan, code)
+        simulated_changes.look(crawl.connection, plan, code)
     changeset = graphs.changeset(found[0].claim, *operations, **fields)
     with undone(crawl, found):
-        simulations.simulate(
+        simulated_changes.simulate(
             crawl.connection, plan, code, changeset, met=(), worker_id=crawl.worker
         )
     return found[1]

@@ -49,7 +49,7 @@ from scrapy_itemgraph.store.admin import (
     work_pages,
 )
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import crawls, runs, sweeps, workers
+from scrapy_itemgraph.store.registry import crawls, item_sweeps, runs, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import timers
 from scrapy_itemgraph.store.worklist.admission import Admission
@@ -497,15 +497,15 @@ def test_links_of_a_later_run_touch_few_rows(million, step):
 
 def test_a_sweep_touches_few_rows(million, step):
     """A step of a sweep reads its hundred items and their work, wherever it stands."""
-    sweeps.open_sweep(step, million.id, million.task_id("parse"))
+    item_sweeps.open_sweep(step, million.id, million.task_id("parse"))
     after = {"item": million.item_at(0.7)}
     step.execute(sa.text("UPDATE sweeps SET after_item_id = :item"), after)
     engines.hot_path(step)
 
     with explaining(step) as explained:
-        assert sweeps.sweep(step, million.id)
+        assert item_sweeps.sweep(step, million.id)
 
-    check(explained, sweeps.SWEEP_STEP)
+    check(explained, item_sweeps.SWEEP_STEP)
 
 
 def test_a_take_over_touches_few_rows(million, step):

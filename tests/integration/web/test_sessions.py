@@ -16,7 +16,7 @@ from starlette.routing import Mount
 from web_servers import asked
 
 from scrapy_itemgraph.model.roles import RoleKind
-from scrapy_itemgraph.store.admin import tokens as stored_tokens
+from scrapy_itemgraph.store.admin import access_tokens as stored_tokens
 from scrapy_itemgraph.web import access
 from scrapy_itemgraph.web.app import create_app
 from scrapy_itemgraph.web.graphs import Graphs

@@ -16,8 +16,8 @@ from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.spidermiddlewares.referer import NoReferrerPolicy, RefererMiddleware
 from scrapy.utils.request import fingerprint
 
-from scrapy_itemgraph.worker.spider import fingerprints
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
+from scrapy_itemgraph.worker.spider.request_ids import plain_fingerprint
 
 
 class Knowing:
@@ -102,11 +102,11 @@ def test_a_plain_url_has_the_fingerprint_that_scrapy_gives_it():
             request = Request(url)
         except ValueError:
             return
-        found = fingerprints.of_plain_url(request.url)
+        found = plain_fingerprint(request.url)
         assert found is None or found == fingerprint(request).hex()
 
     holds()
-    assert fingerprints.of_plain_url("http://a.example/b/c-1.html") is not None
+    assert plain_fingerprint("http://a.example/b/c-1.html") is not None
 
 
 def test_a_url_that_is_fetched_as_it_stands_has_a_name_of_its_own():

@@ -17,7 +17,7 @@ from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import failures
 from scrapy_itemgraph.store.admin import counting, explain, outstanding, status
-from scrapy_itemgraph.store.registry import sweeps
+from scrapy_itemgraph.store.registry import item_sweeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -296,7 +296,7 @@ def test_explain_marks_an_estimate_of_failures(crowd, monkeypatch):
 
 def test_an_open_sweep_of_many_items_is_estimated(crowd, monkeypatch):
     """How many items a sweep has still to reach is an estimate above the limit, each item once."""
-    sweeps.open_sweep(crowd.connection, crowd.id, crowd.task_id("parse"))
+    item_sweeps.open_sweep(crowd.connection, crowd.id, crowd.task_id("parse"))
     crowd.connection.execute(sa.text("UPDATE sweeps SET tags = '{page,book}'"))
     book = "INSERT INTO tags (item_id, tag_name, crawl_id) SELECT id, 'book', :crawl FROM items"
     crowd.connection.execute(sa.text(book), {"crawl": crowd.id})

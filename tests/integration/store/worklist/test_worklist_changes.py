@@ -15,7 +15,7 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import engine_work
 from scrapy_itemgraph.store.admin import crawl_changes, outstanding
-from scrapy_itemgraph.store.registry import sweeps
+from scrapy_itemgraph.store.registry import item_sweeps
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims, timers
 
@@ -98,7 +98,7 @@ def test_a_version_bump_may_retry_what_failed(crawl):
 
 def test_a_version_bump_retries_what_no_tag_calls_for_by_then(crawl, monkeypatch):
     """A failure on an item that lost the task's tag is handled, too; with the tag it runs again."""
-    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
+    monkeypatch.setattr(item_sweeps, "SWEEP_STEP", 2)
     for name in "ABCDE":
         crawl.failed(name)
     crawl.do(*(RemoveTag("page", id=name) for name in "ACDE"))
@@ -114,7 +114,7 @@ def test_a_version_bump_retries_what_no_tag_calls_for_by_then(crawl, monkeypatch
 @pytest.mark.parametrize("crashed", [False, True])
 def test_a_new_task_reaches_the_items_that_carry_its_tag_already(crawl, monkeypatch, crashed):
     """A sweep in steps takes a code change up; after a crash the next worker goes on with it."""
-    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
+    monkeypatch.setattr(item_sweeps, "SWEEP_STEP", 2)
     names = [f"{n}" for n in range(5)]
     for name, tag in zip(names, ("book", "note", "note", "book", "book"), strict=True):
         crawl.item(name, tags=[tag])
@@ -126,7 +126,7 @@ def test_a_new_task_reaches_the_items_that_carry_its_tag_already(crawl, monkeypa
         oracle.assert_worklist_is_true(crawl.connection, crawl.id)
         if crashed:
             step = crawl.connection.begin_nested()
-            sweeps.sweep(crawl.connection, crawl.id)
+            item_sweeps.sweep(crawl.connection, crawl.id)
             step.rollback()
 
     assert counts == [2, 4, 5]
@@ -167,7 +167,7 @@ def test_sweeps_and_staging_go_a_hundred_items_at_a_time(crawl):
 
 def test_what_a_tag_no_longer_calls_for_leaves_the_worklist(crawl, monkeypatch):
     """A task that lost a tag is withdrawn from unclaimed items; claimed work finishes."""
-    monkeypatch.setattr(sweeps, "SWEEP_STEP", 2)
+    monkeypatch.setattr(item_sweeps, "SWEEP_STEP", 2)
     for name in "ABCDE":
         crawl.work(name)
     claim = crawl.claim_pair("B")
@@ -358,7 +358,7 @@ def test_a_tag_is_renamed_in_the_whole_database(crawl):
     crawl.item("A", tags={"page": 5})
     crawl.item("B", tags={"other": 1})
 
-    counts = sweeps.rename_tags(crawl.connection, {"page": "book"})
+    counts = item_sweeps.rename_tags(crawl.connection, {"page": "book"})
     crawl.sweep()
 
     assert counts == {"page": 1}
@@ -372,7 +372,7 @@ def test_a_renamed_tag_merges_into_one_that_is_there(crawl):
     crawl.item("A", tags={"old": 1, "page": 2})
     crawl.item("B", tags={"old": 3})
 
-    sweeps.rename_tags(crawl.connection, {"old": "page"})
+    item_sweeps.rename_tags(crawl.connection, {"old": "page"})
     crawl.sweep()
 
     assert crawl.get("A").tags == {"page": 2}
@@ -384,9 +384,9 @@ def test_a_tag_rename_can_be_applied_again_and_again(crawl):
     """SRAP-32: applied at each start, a rename finds nothing the second time, nor one to itself."""
     crawl.item("A", tags=["old"])
     renames = {"old": "page", "page": "page"}
-    sweeps.rename_tags(crawl.connection, renames)
+    item_sweeps.rename_tags(crawl.connection, renames)
 
-    counts = sweeps.rename_tags(crawl.connection, renames)
+    counts = item_sweeps.rename_tags(crawl.connection, renames)
     crawl.sweep()
 
     assert counts == {"old": 0, "page": 0}

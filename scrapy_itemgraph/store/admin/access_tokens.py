@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.tokens import SESSION, Keys, Role, Token
+from scrapy_itemgraph.model.access_tokens import SESSION, Keys, Role, Token
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

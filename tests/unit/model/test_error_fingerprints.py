@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_itemgraph.model import fingerprints
+from scrapy_itemgraph.model import error_fingerprints
 from scrapy_itemgraph.model.work import ErrorRecord
 
 PLACE = "shop.spiders.books.BookSpider.parse_book"
@@ -13,7 +13,7 @@ PLACE = "shop.spiders.books.BookSpider.parse_book"
 def of(message: str, *, item: str = "BOOK:1", place: str | None = PLACE, task: int = 7) -> str:
     """Return the fingerprint of an error."""
     error = ErrorRecord(type="ValueError", message=message, item=item, place=place)
-    return str(fingerprints.of_error(task, error))
+    return str(error_fingerprints.of_error(task, error))
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_type_place_message_and_task_tell_errors_apart():
 @pytest.mark.parametrize("stored", ["{}", "[]", "null", '{"type": 1, "message": [2]}', '"x"'])
 def test_whatever_is_stored_as_an_error_has_a_fingerprint(stored):
     """An error in a dump may be any JSON."""
-    assert fingerprints.of_stored(1, stored)
+    assert error_fingerprints.of_stored(1, stored)
