@@ -16,8 +16,9 @@ from scrapy_itemgraph.exceptions import (
 )
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import Applied, CommitResult, ErrorRecord, Outcome
-from scrapy_itemgraph.store import commit_tokens, engine_work, spider_state
+from scrapy_itemgraph.store import commit_tokens, spider_state
 from scrapy_itemgraph.store import cookies as stored_cookies
+from scrapy_itemgraph.store import in_flight as stored_flights
 from scrapy_itemgraph.store.blobs import ContentsGoneError
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.contents.transfer import WorkerContents
     from scrapy_itemgraph.model.cookies import Cookie
-    from scrapy_itemgraph.model.work import Claim
+    from scrapy_itemgraph.model.work import Claim, Pair
 
 logger = logs.logger(__name__)
 
@@ -67,21 +68,21 @@ class Commits:
         *,
         cookies: Sequence[Cookie] = (),
         state: Mapping[str, str | None] | None = None,
-        startable: Collection[tuple[int, int]] | None = None,
+        in_flight: Collection[Pair] | None = None,
     ) -> CommitResult:
         """Apply changesets in one transaction; one that the database refuses fails alone.
 
-        Changed cookies, spider.state, and the (item, task) pairs that the engine has and gets next
-        are saved with them.
+        Changed cookies, spider.state, and the pairs that are in flight from now on are saved with
+        them.
         """
         try:
-            done = await self._commit(changesets, cookies, state or {}, startable)
-            return CommitResult(applied=done, is_told=startable is not None)
+            done = await self._commit(changesets, cookies, state or {}, in_flight)
+            return CommitResult(applied=done, is_written=in_flight is not None)
         except DatabaseUnavailableError:
             raise
         except ContentsGoneError as gone:
             stored = [await self._stored_again(one, gone) for one in changesets]
-            return await self.commit(stored, cookies=cookies, state=state, startable=startable)
+            return await self.commit(stored, cookies=cookies, state=state, in_flight=in_flight)
         except Exception as error:
             if cookies or state:
                 await self._save_session(cookies, state or {})
@@ -131,13 +132,13 @@ class Commits:
             )
         return changeset
 
-    async def note_startable(self, pairs: Collection[tuple[int, int]]) -> None:
-        """Note what the engine has and gets next, in a transaction of its own."""
+    async def put_in_flight(self, pairs: Collection[Pair]) -> None:
+        """Write which pairs are in flight from now on, in a transaction of its own."""
 
-        def note(connection: Connection) -> None:
-            engine_work.write_alone(connection, self._own.id, pairs)
+        def write(connection: Connection) -> None:
+            stored_flights.write_alone(connection, self._own.id, pairs)
 
-        await self._transactions.call(note)
+        await self._transactions.call(write)
 
     async def _save_session(
         self, cookies: Sequence[Cookie], state: Mapping[str, str | None]
@@ -155,7 +156,7 @@ class Commits:
         changesets: Sequence[Changeset],
         cookies: Sequence[Cookie] = (),
         state: Mapping[str, str | None] | None = None,
-        startable: Collection[tuple[int, int]] | None = None,
+        in_flight: Collection[Pair] | None = None,
     ) -> list[Applied]:
         """Commit once, also when the answer to a commit was lost and it is asked for again."""
         token = uuid.uuid4()
@@ -182,8 +183,8 @@ class Commits:
             freed = crawl.names_freed
             self.see_freed(freed)
             _save_session(connection, crawl_id, cookies, state or {})
-            if startable is not None:
-                engine_work.write(connection, self._own.id, startable)
+            if in_flight is not None:
+                stored_flights.write(connection, self._own.id, in_flight)
             return applied
 
         applied = await self._transactions.numbered(commit)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.simulations import Simulation, SimulationPlan
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.work import Claim, ClaimBudget, Redirect
+    from scrapy_itemgraph.model.work import Claim, ClaimBudget, Pair, Redirect
 
 # A crawl that was made for the simulation's worker alone, which goes with it.
 DROP_CRAWL = text("""
@@ -74,7 +74,7 @@ class SimulationGraph(WorkerGraph):
         self._met: dict[str, Task] = {}
         self.commit = self._simulate
         self.contents = _SimulatedContents(self._transactions, self.settings.records.blobs)
-        self.note_startable = self._note_nothing
+        self.put_in_flight = self._put_nothing
 
     async def _register(
         self,
@@ -137,8 +137,6 @@ class SimulationGraph(WorkerGraph):
     async def claim(
         self,
         budget: ClaimBudget,  # noqa: ARG002 - limits are asked for as those of follow-ups are
-        *,
-        startable_of: Callable[[Sequence[Claim]], Any] | None = None,  # noqa: ARG002
     ) -> ClaimResult:
         """Return the one claim, which nobody else sees; then nothing."""
         claim, self._claim = self._claim, None
@@ -155,14 +153,14 @@ class SimulationGraph(WorkerGraph):
         *,
         cookies: Sequence[Cookie] = (),  # noqa: ARG002 - nothing is saved
         state: Mapping[str, str | None] | None = None,  # noqa: ARG002 - likewise
-        startable: Collection[tuple[int, int]] | None = None,
+        in_flight: Collection[Pair] | None = None,
     ) -> CommitResult:
         """Find out what the claim's changeset comes to; others change nothing."""
         applied = [
             Applied(outcome=one.outcome) if one.claim is None else await self._applied(one)
             for one in changesets
         ]
-        return CommitResult(applied=applied, is_told=startable is not None)
+        return CommitResult(applied=applied, is_written=in_flight is not None)
 
     async def _applied(self, changeset: Changeset) -> Applied:
         simulate = partial(
@@ -180,8 +178,8 @@ class SimulationGraph(WorkerGraph):
         assert self.simulation is not None
         return self.simulation.applied
 
-    async def _note_nothing(self, pairs: Collection[tuple[int, int]]) -> None:
-        """Note nothing of what starts: there is no claim that somebody could take over."""
+    async def _put_nothing(self, pairs: Collection[Pair]) -> None:
+        """Write nothing of what starts: there is no claim that somebody could take over."""
 
     async def register_callbacks(self, callbacks: Iterable[Task]) -> None:
         """Keep plain callbacks that were met, for the transaction that is undone."""

@@ -115,7 +115,7 @@ class WorkerGraph(WorkerUpkeep):
         )
         self.recovery = WorkerRecovery(self._transactions, self._commits, self.process, self)
         self.commit = self._commits.commit
-        self.note_startable = self._commits.note_startable
+        self.put_in_flight = self._commits.put_in_flight
 
     @classmethod
     async def open(
@@ -384,13 +384,8 @@ class WorkerGraph(WorkerUpkeep):
 
     # Work
 
-    async def claim(
-        self,
-        budget: ClaimBudget,
-        *,
-        startable_of: Callable[[Sequence[Claim]], Collection[tuple[int, int]] | None] | None = None,
-    ) -> ClaimResult:
-        """Claim work; `startable_of` returns what of it may start, see `claims.claim`."""
+    async def claim(self, budget: ClaimBudget) -> ClaimResult:
+        """Claim work, and the limits that it keeps to."""
         tokens = stored_claims.new_tokens(budget.most)
 
         def claim(connection: Connection, before: int) -> ClaimResult:
@@ -414,7 +409,7 @@ class WorkerGraph(WorkerUpkeep):
                 limit=budget.most,
                 alone=budget.alone,
                 admission=admission,
-                startable_of=startable_of,
+                in_flight=budget.in_flight,
             )
             grants = tuple(admission.grants.values())
             return ClaimResult(claims=claims, grants=grants, again_in=admission.again_in)

@@ -8,7 +8,7 @@ have *set* one, or robots.txt ask for one (`set_gap`). What follows from both is
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -81,6 +81,18 @@ class Terms:
     def binds(self) -> bool:
         """Whether there is anything to keep to."""
         return self.is_exclusive or self.concurrency is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTerms:
+    """How slots are kept at a moment, by name: as `own` says, and all others as `default`."""
+
+    default: Terms = Terms()
+    own: Mapping[str, Terms] = field(default_factory=dict)
+
+    def of(self, name: str) -> Terms:
+        """Return how a slot is kept; where there is no slot nothing is to be kept to."""
+        return self.own.get(name, self.default) if name else Terms()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from scrapy_itemgraph.model.limits import Terms
+from scrapy_itemgraph.model.limits import SlotTerms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -72,7 +72,8 @@ class Claim:
     """Work taken by a worker, with the fencing token that ends it.
 
     `invalidated_at` is the expiry that the claim answers; a later one outlives it. `request` is
-    where an earlier attempt's redirects or retries took it.
+    where an earlier attempt's redirects or retries took it. With `is_in_flight` the claim has told
+    the database that the engine may begin it.
     """
 
     item_id: int
@@ -88,6 +89,23 @@ class Claim:
     invalidated_at: datetime | None = None
     is_refiled: bool = False
     request: dict[str, Any] | None = None
+    is_in_flight: bool = False
+
+
+Pair: TypeAlias = tuple[int, int]  # the numbers of an item and a task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """The work in flight of a worker as it claims, and how much more of it there may be.
+
+    Work is in flight from when the database knows that the engine may begin it. The engine has
+    room for `room` more requests; `places` says how many of a slot the limits in hand let start.
+    """
+
+    pairs: Collection[Pair] = ()
+    room: int
+    places: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +113,16 @@ class ClaimBudget:
     """How much a worker claims: `most` pieces of work; with `alone` one that two workers died on.
 
     `rooms` says how many more requests each limit that it has is good for, by number, `shared`
-    which of these others may have units of as well; `slot_terms` how a slot is kept, by its name.
+    which of these others may have units of as well; `slot_terms` how slots are kept. `in_flight`
+    says which claims may begin at once; None leaves that for later.
     """
 
     most: int
     alone: bool = False
     rooms: Mapping[int, int] = field(default_factory=dict)
     shared: Collection[int] = ()
-    slot_terms: Callable[[str], Terms] = lambda _: Terms()
+    slot_terms: SlotTerms = SlotTerms()  # noqa: RUF009 - frozen
+    in_flight: InFlight | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,10 +188,10 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult:
-    """What became of each changeset, and whether the database knows what may start next."""
+    """What became of each changeset, and whether what is in flight was written with them."""
 
     applied: Sequence[Applied]
-    is_told: bool = False
+    is_written: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

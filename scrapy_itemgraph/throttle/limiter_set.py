@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model.limits import MANY, Terms
+from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.throttle.limiter import SLOT, Limiter
 
 if TYPE_CHECKING:
@@ -65,15 +65,10 @@ class Limiters:
             self._by_key[key] = self._by_id[limit_id] = limiter
         return limiter
 
-    def places(self, slot: str) -> int:
-        """Return how many requests of a slot may start, though it was got only just now."""
-        limiter = self.slot(slot)
-        if limiter is None:
-            return MANY
-        if limiter.units:
-            return limiter.places(time.monotonic())
-        terms = limiter.declared()
-        return 1 if terms.is_exclusive else terms.concurrency or MANY
+    def places(self) -> dict[str, int]:
+        """Return how many more requests of each slot in hand the engine may have."""
+        now = time.monotonic()
+        return {one.name: one.places(now) for one in self if one.units and one.is_slot}
 
     def identify(self, numbers: Mapping[str, int]) -> None:
         """Take note of the numbers of slots."""

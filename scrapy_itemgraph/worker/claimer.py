@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.throttle.limiter_set import Limiters
     from scrapy_itemgraph.worker.claim_pace import ClaimPace
     from scrapy_itemgraph.worker.downloads.download_gate import Gate
+    from scrapy_itemgraph.worker.downloads.downloader_slots import DownloaderSlots
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
@@ -105,6 +106,7 @@ class Claimer:
     spider: Spider
     outbox: Outbox
     limiters: Limiters
+    slots: DownloaderSlots
     gate: Gate
     sessions: SessionSync
     callbacks: CallbackTasks
@@ -205,7 +207,7 @@ class Claimer:
     async def _start(self, claims: Sequence[Claim]) -> None:
         """Begin the executions of new claims."""
         begun = list(filter(None, map(self._begin, claims)))
-        self.ready.claimed()
+        self.ready.end_claim()
         begun = [(request, leg) for request, leg in begun if not await self._refile(request, leg)]
         await self.sessions.refresh_cookies([request for request, _ in begun])
         for request, leg in begun:
@@ -229,7 +231,7 @@ class Claimer:
                 return False
             turn.begin()
             ready.hold()
-        if self._others() or ready.is_telling or self.outbox.pending:
+        if self._others() or ready.is_writing or self.outbox.pending:
             if turn.takes_too_long():
                 turn.put_off(ready.handed_out)
                 ready.go_on()
@@ -262,9 +264,14 @@ class Claimer:
                 alone=alone,
                 rooms=limiters.rooms({} if alone else unbegun),
                 shared=limiters.shared,
-                slot_terms=limiters.slot_terms,
+                slot_terms=self.slots.all_terms(),
+                in_flight=self.ready.begin_claim(),
             )
-            result = await self.graph.claim(budget, startable_of=self.ready.of_claims)
+            try:
+                result = await self.graph.claim(budget)
+            except BaseException:
+                self.ready.end_claim()
+                raise
             limiters.take(result.grants, asked_at)
         self._look_again(asked_at + soonest - time.monotonic())
         if result.again_in is not None:
@@ -284,7 +291,7 @@ class Claimer:
         self.crawler.stats.inc_value("itemgraph/claimed")
         task = self.tasks.get(claim.task) or self.callbacks.task_of(claim.task)
         execution = self.active.begin(claim=claim, task=task)
-        execution.is_told = self.ready.is_chosen(claim)
+        execution.is_in_flight = claim.is_in_flight
         leg = execution.open_leg(is_own=True)
         try:
             execution.limits = self.graph.limits.of_claim(claim)

@@ -116,20 +116,20 @@ class Committer:
         while self.outbox:
             await self._commit_next()
 
-    async def tell_of_starved(self) -> None:
-        """Tell the database what starts next where no other transaction did so in time."""
+    async def feed_starved(self) -> None:
+        """Put in flight what starts next where no other transaction did so in time."""
         while True:
-            await self.ready.wanted.wait()
-            self.ready.wanted.clear()
-            startable = self.ready.next(is_starved=True)
-            if startable is None:
+            await self.ready.starved.wait()
+            self.ready.starved.clear()
+            in_flight = self.ready.begin_writing(is_starved=True)
+            if in_flight is None:
                 continue
-            is_told = False
+            is_written = False
             try:
-                await self.graph.note_startable(startable)
-                is_told = True
+                await self.graph.put_in_flight(in_flight)
+                is_written = True
             finally:
-                self.ready.settle(is_told=is_told)
+                self.ready.end_writing(is_written=is_written)
 
     async def _commit_next(self) -> None:
         batch = self.outbox.take()
@@ -188,16 +188,16 @@ class Committer:
             await prepare()
         cookies, state = self.sessions.unsaved()
         freed = self.graph.names_freed
-        startable = self.ready.next()
-        is_told = False
+        in_flight = self.ready.begin_writing()
+        is_written = False
         try:
             result = await self.graph.commit(
-                changesets, cookies=cookies, state=state, startable=startable
+                changesets, cookies=cookies, state=state, in_flight=in_flight
             )
-            is_told = result.is_told
+            is_written = result.is_written
         finally:
-            if startable is not None:
-                self.ready.settle(is_told=is_told)
+            if in_flight is not None:
+                self.ready.end_writing(is_written=is_written)
         self.sessions.saved(cookies, state)
         return result.applied, freed
 

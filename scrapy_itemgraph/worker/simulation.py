@@ -139,7 +139,7 @@ class SimulationWorker(Worker):
             self.claimer.listen(),
             self.claimer.watch_room(),
             self.limit_sync.run(),
-            self.committer.tell_of_starved(),
+            self.committer.feed_starved(),
             self.content_writer.run(),
         )
 

@@ -30,7 +30,7 @@ from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.operations import CreateItem, DeleteItem, UpdateMetadata
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
-from scrapy_itemgraph.store import engine_work
+from scrapy_itemgraph.store import in_flight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ class Graph(Bench):
 
         def commit(connection: sa.Connection) -> None:
             crawl.apply(connection, *changesets, worker=self.worker)
-            engine_work.write(connection, self.worker, ())  # as a worker's commit does
+            in_flight.write(connection, self.worker, ())  # as a worker's commit does
 
         self.timed("commit", commit)
         creates = [self._create() for _ in range(BATCH)]

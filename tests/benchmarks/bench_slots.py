@@ -23,7 +23,7 @@ if __name__ == "__main__":
 from races import Crawl
 
 from scrapy_itemgraph import task
-from scrapy_itemgraph.model.limits import Terms
+from scrapy_itemgraph.model.limits import SlotTerms, Terms
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
 from scrapy_itemgraph.store.limits import holdings
@@ -144,7 +144,7 @@ class Worker:
             admission = Admission(
                 rooms=self.limiters.rooms({}),
                 shared=self.limiters.shared,
-                slot_terms=self.limiters.slot_terms,
+                slot_terms=SlotTerms(self.mode.terms),
             )
         start = time.perf_counter()
         with self.crawl.engine.begin() as connection:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphs import Crawl, committed
 
-from scrapy_itemgraph.model.limits import Terms, Use
+from scrapy_itemgraph.model.limits import SlotTerms, Terms, Use
 from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import slots as stored_slots
@@ -70,7 +70,7 @@ def admission_of(crawl, terms, rooms=None) -> Admission:
             number: Terms(gap=one.gap or 0.0, concurrency=one.concurrency)
             for number, one in known.declared.items()
         },
-        slot_terms=lambda _: terms,
+        slot_terms=SlotTerms(terms),
     )
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import flights
 import oracle
 import sqlalchemy as sa
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.attempt_logs import LogLine
     from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
-    from scrapy_itemgraph.model.work import Applied, Claim
+    from scrapy_itemgraph.model.work import Applied, Claim, InFlight
 
 LEASE = timedelta(seconds=60)
 SLOT = "a.example"
@@ -168,18 +169,29 @@ class Crawl:
 
     # Claims and their ends
 
-    def claim(self, limit: int = 1000, *, alone: bool = False, worker: int | None = None) -> list:
-        """Claim what may be claimed now."""
+    def claim(
+        self,
+        limit: int = 1000,
+        *,
+        alone: bool = False,
+        worker: int | None = None,
+        in_flight: InFlight | None = None,
+    ) -> list:
+        """Claim what may be claimed now; without `in_flight` all of it is in flight."""
         with committed(self.connection):
             engine.hot_path(self.connection)
-            return stored_claims.claim(
+            claims = stored_claims.claim(
                 self.connection,
                 crawl_id=self.id,
                 worker_id=worker or self.worker,
                 tasks=self.registration.tasks,
                 limit=limit,
                 alone=alone,
+                in_flight=in_flight,
             )
+            if in_flight is None:
+                flights.begin(self.connection, worker or self.worker, claims)
+            return claims
 
     def claim_pair(self, name: str, task: str = "parse", *, worker: int | None = None) -> Claim:
         """Claim one pair, and give back whatever else the claim took."""

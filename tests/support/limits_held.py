@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from scrapy_itemgraph.model.limits import Terms, Use
+from scrapy_itemgraph.model.limits import SlotTerms, Terms, Use
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.worklist import claims
@@ -84,7 +84,7 @@ def lose_sign_of(connection, worker):
 
 def claim(crawl, worker, terms=WHOLE, limit=25):
     """Claim with nothing in hand; all slots are kept alike."""
-    admission = Admission(slot_terms=lambda _: terms)
+    admission = Admission(slot_terms=SlotTerms(terms))
     given = {
         "crawl_id": crawl.id,
         "worker_id": worker,

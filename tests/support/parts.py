@@ -113,7 +113,7 @@ class Parts:
         self.ready = ReadyRequests(
             working=working,
             running=running,
-            places_of=lambda _: 100,
+            places=lambda: {"a.example": 100},
             concurrency=16,
             most_ahead=25,
             wake_engine=lambda: None,

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import flights
 import oracle
 import sqlalchemy as sa
 
@@ -231,7 +232,9 @@ class Crawl:
     def claimed(self, worker: int, limit: int = 25, **options: Any) -> list[Claim]:
         """Claim and commit."""
         with self.engine.begin() as connection:
-            return self.claim(connection, worker, limit, **options)
+            taken = self.claim(connection, worker, limit, **options)
+            flights.begin(connection, worker, taken)
+            return taken
 
     def apply(
         self, connection: sa.Connection, *changesets: Changeset, worker: int | None = None

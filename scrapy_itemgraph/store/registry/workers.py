@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.work import ErrorRecord, GivenUp, Outcome, TakenOver, attempt_after
-from scrapy_itemgraph.store import attempts, engine_work, failures, logins
+from scrapy_itemgraph.store import attempts, failures, in_flight, logins
 from scrapy_itemgraph.store.columns import columns, typed
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
@@ -160,7 +160,7 @@ def stop(connection: Connection, worker_id: int, reason: str) -> None:
     """Note that a worker ended, and why."""
     processes.stop(connection, worker_id, reason)
     logins.free(connection, [worker_id])
-    engine_work.forget(connection, [worker_id])
+    in_flight.forget(connection, [worker_id])
 
 
 def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOver:
@@ -177,7 +177,7 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     numbers = given["workers"]
     logins.free(connection, numbers)
     orphans = typed(connection.execute(ORPHANS, given), Orphan)
-    engine_work.forget(connection, numbers)
+    in_flight.forget(connection, numbers)
     fatal = [one for one in orphans if one.is_fatal]
     freed = [one for one in orphans if not one.is_fatal]
     if fatal:

@@ -10,12 +10,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from scrapy_itemgraph.model.limits import Terms, Use, starts_within, worth_holding
+from scrapy_itemgraph.model.limits import SlotTerms, Terms, Use, starts_within, worth_holding
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.limits import holdings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -116,14 +116,14 @@ class Admission:
 
     `rooms` says how many more pieces of work each limit that is held has use for, `shared` which of
     these are had in units; `limits_of` gives the limits of a task, `terms` how each is kept, and
-    `slot_terms` how a slot is, by its name.
+    `slot_terms` how slots are.
     """
 
     rooms: dict[int, int] = field(default_factory=dict)
     shared: Collection[int] = ()
     limits_of: Mapping[int, Sequence[int]] = field(default_factory=dict)
     terms: Mapping[int, Terms] = field(default_factory=dict)
-    slot_terms: Callable[[str], Terms] = lambda _: Terms()
+    slot_terms: SlotTerms = SlotTerms()  # noqa: RUF009 - frozen
     learns: bool = True
     grants: dict[int, Grant] = field(default_factory=dict)
     again_in: float | None = None
@@ -135,7 +135,7 @@ class Admission:
         """Take note of the names of slots."""
         for number, name in slots.items():
             if number not in self._slots:
-                self._slots[number] = self.slot_terms(name) if name else Terms()
+                self._slots[number] = self.slot_terms.of(name)
 
     @property
     def own(self) -> list[int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.work import Claim, Outcome, attempt_after
-from scrapy_itemgraph.store import attempts, engine_work, sql_conditions
+from scrapy_itemgraph.model.work import Claim, InFlight, Outcome, attempt_after
+from scrapy_itemgraph.store import attempts, sql_conditions
+from scrapy_itemgraph.store import in_flight as stored_flights
 from scrapy_itemgraph.store.columns import columns, typed
 from scrapy_itemgraph.store.items import lock_items, snapshots
 from scrapy_itemgraph.store.queues import wake
@@ -19,11 +20,12 @@ from scrapy_itemgraph.store.worklist.admission import Admission
 from scrapy_itemgraph.store.worklist.queue_search import OpenKind, WorkSearch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.model.limits import SlotTerms
     from scrapy_itemgraph.model.tasks import RegisteredTask
     from scrapy_itemgraph.store.worklist.admission import WorkRow
 
@@ -132,15 +134,15 @@ def claim(
     tokens: Sequence[uuid.UUID] = (),
     alone: bool = False,
     admission: Admission | None = None,
-    startable_of: Callable[[Sequence[Claim]], Collection[tuple[int, int]] | None] | None = None,
+    in_flight: InFlight | None = None,
 ) -> list[Claim]:
     """Claim up to `limit` pieces of work, round robin over the crawl's queues.
 
-    `tasks` has the worker's tasks by number. With `alone`, one
-    piece that two workers died or stalled on. `tokens` are new ones for each call, one for each
-    claim that it may make; left out they are drawn here. Without `admission` nothing is limited.
-    `startable_of` returns the (item, task) pairs that the worker may have begun once this is
-    committed, None to leave that for later; without it these are added, all of them.
+    `tasks` has the worker's tasks by number. With `alone`, one piece that two workers died or
+    stalled on, which is in flight at once, and nothing else is. `tokens` are new ones for each
+    call, one for each claim that it may make; left out they are drawn here. Without `admission`
+    nothing is limited. `in_flight` says which of the claims are in flight once this is committed;
+    without it none of them is.
     """
     lives = sql_conditions.send_lives(connection, worker_id)
     admission = admission or Admission()
@@ -156,13 +158,28 @@ def claim(
     search = WorkSearch(connection, crawl_id, worker_id, kinds, admission)
     found = search.suspect() if alone else search.find(limit)
     claims = _take(connection, found, worker_id, tokens or new_tokens(len(found)), tasks)
-    if startable_of is None:
-        engine_work.add(connection, worker_id, [(one.item_id, one.task_id) for one in claims])
-    else:
-        startable = startable_of(claims)
-        if startable is not None:
-            engine_work.write(connection, worker_id, startable)
-    return claims
+    if alone:
+        in_flight = InFlight(room=len(claims))
+    if not claims or in_flight is None:
+        return claims
+    return _put_in_flight(connection, worker_id, claims, in_flight, admission.slot_terms)
+
+
+def _put_in_flight(
+    connection: Connection,
+    worker_id: int,
+    claims: Sequence[Claim],
+    given: InFlight,
+    slot_terms: SlotTerms,
+) -> list[Claim]:
+    """Write which claims are in flight beside what was; return the claims, those marked."""
+    first = stored_flights.first_of(claims, given, slot_terms)
+    if first:
+        stored_flights.write(connection, worker_id, {*given.pairs, *first})
+    return [
+        replace(one, is_in_flight=True) if (one.item_id, one.task_id) in first else one
+        for one in claims
+    ]
 
 
 def new_tokens(number: int) -> list[uuid.UUID]:

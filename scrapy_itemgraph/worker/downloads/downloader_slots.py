@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.model.limits import MANY, Terms
+from scrapy_itemgraph.model.limits import MANY, SlotTerms, Terms
 from scrapy_itemgraph.model.rates import SHORTEST_GAP, usable_gap
 from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scrapy.core.downloader import Slot
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
@@ -31,18 +34,39 @@ class DownloaderSlots:
 
     def terms(self, name: str) -> Terms:
         """Return how a slot is kept; with Scrapy's jitter its gaps are not below their least."""
+        downloader = self._downloader
+        return self._terms(downloader, name, self._live(downloader).get(name))
+
+    def all_terms(self) -> SlotTerms:
+        """Return how all slots are kept just now."""
+        downloader = self._downloader
+        live = self._live(downloader)
+        usual = self._default_delay(downloader), self._concurrency
+        own = self._by_slot.keys() | {
+            name for name, one in live.items() if (one.delay, one.concurrency) != usual
+        }
+        return SlotTerms(
+            self._terms(downloader, "", None),
+            {name: self._terms(downloader, name, live.get(name)) for name in own},
+        )
+
+    @property
+    def _downloader(self) -> Any:
+        engine = self._crawler.engine
+        return None if engine is None else engine.downloader
+
+    @staticmethod
+    def _live(downloader: Any) -> Mapping[str, Slot]:
+        return {} if downloader is None else downloader.slots
+
+    def _terms(self, downloader: Any, name: str, slot: Slot | None) -> Terms:
         given = self._by_slot.get(name, {})
-        downloader: Any = self._crawler.engine.downloader if self._crawler.engine else None
-        slot = downloader.slots.get(name) if downloader is not None else None
         if slot is not None:
             delay, concurrency = slot.delay, slot.concurrency
         else:
             delay = given.get("delay", self._default_delay(downloader))
             concurrency = given.get("concurrency", self._concurrency)
-        delay = usable_gap(delay)
-        gap = max(delay * (1 - self._jitter(downloader, given)), SHORTEST_GAP) if delay else 0.0
-        at_once = max(int(concurrency), 1) if concurrency > 0 else MANY
-        return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
+        return _terms(delay, concurrency, self._jitter(downloader, given))
 
     def delay(self, limiter: Limiter) -> float | None:
         """Return the delay that AutoThrottle gives a slot; None where it has none to tell."""
@@ -59,8 +83,7 @@ class DownloaderSlots:
         limiter.adopted_by, limiter.adopts = slot, False
 
     def _slot(self, name: str) -> Slot | None:
-        engine = self._crawler.engine
-        return engine.downloader.slots.get(name) if engine is not None else None
+        return self._live(self._downloader).get(name)
 
     def _default_delay(self, downloader: Any) -> float:
         delay = scrapy_internals.default_delay(downloader, self._crawler.spider)
@@ -75,6 +98,14 @@ class DownloaderSlots:
         if jitter is not None:
             return float(jitter)
         return 0.5 if self._crawler.settings.getbool("RANDOMIZE_DOWNLOAD_DELAY") else 0.0
+
+
+@lru_cache(maxsize=10_000)
+def _terms(delay: float, concurrency: int, jitter: float) -> Terms:
+    delay = usable_gap(delay)
+    gap = max(delay * (1 - jitter), SHORTEST_GAP) if delay else 0.0
+    at_once = max(int(concurrency), 1) if concurrency > 0 else MANY
+    return Terms(gap=gap, concurrency=at_once, delay=max(delay, gap))
 
 
 class AutoThrottle:

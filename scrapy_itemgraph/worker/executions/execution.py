@@ -185,7 +185,7 @@ class Execution:
     allow_failure: bool = field(init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     is_login: bool = False
-    is_told: bool = False  # the database knows that the engine has its claim, or may have
+    is_in_flight: bool = False  # the database knows that the engine may begin it
     seen: set[bytes] = field(default_factory=set)
     limits: tuple[int, ...] = ()  # those of its task, by number
     copies: Counter[str] = field(default_factory=Counter)  # of requests that are not filtered

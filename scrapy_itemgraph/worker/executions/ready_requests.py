@@ -1,63 +1,57 @@
 """The queue of new claims' requests, and which of them the engine may get.
 
-It gets only work of which the database knows it: should the process die, that work is suspect, and
-no other. So that no request waits for a transaction of its own, those that a crawl has anyway tell
-of the next ones ahead. No I/O here.
+It gets only work that is in flight: work of which the database knows that the engine may begin it.
+Should the process die, that work is suspect, and no other. So that no request waits for a
+transaction of its own, claims and commits put the next ones in flight ahead. No I/O here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.model.work import InFlight
 from scrapy_itemgraph.worker.executions.lane_queues import LaneQueues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from scrapy_itemgraph.model.work import Claim
+    from scrapy_itemgraph.model.work import Pair
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
-
-Pair = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReadyRequests:
-    """The requests of claims that have not started, and what the database knows of them.
+    """The requests of claims that have not started, and which of these are in flight.
 
-    `places_of` says how many requests a slot lets start now. The engine may have `concurrency`
-    requests, and up to `most_ahead` ready for it beside; `wake_engine` has it ask again. `ran_out`
-    is set when it has got the last one. Of what is `_waiting` the database does not know yet, of
-    what is `_ready` it does; what is `_alone` runs with nothing else.
+    `places` says how many more requests of each slot in hand may start. The engine may have
+    `concurrency` requests, and up to `most_ahead` ready for it beside; `wake_engine` has it ask
+    again. `ran_out` is set when it has got the last one, `starved` when it asked in vain for one
+    that is not in flight. Of the queues, what is `_waiting` is not in flight, what is `_ready` is;
+    what is `_alone` runs with nothing else.
     """
 
     working: Collection[Execution]
     running: Collection[Any]
-    places_of: Callable[[str], int]
+    places: Callable[[], Mapping[str, int]]
     concurrency: int
     most_ahead: int
     wake_engine: Callable[[], None]
     ran_out: asyncio.Event
-    _waiting: LaneQueues[Lane, tuple[Any, Leg]] = field(
-        default_factory=LaneQueues
-    )  # the database does not know
+    _waiting: LaneQueues[Lane, tuple[Any, Leg]] = field(default_factory=LaneQueues)
     _ready: LaneQueues[Lane, tuple[Any, Leg]] = field(default_factory=LaneQueues)
-    _alone: LaneQueues[Lane, tuple[Any, Leg]] = field(
-        default_factory=LaneQueues
-    )  # to run with nothing else
-    _picked: list[tuple[Any, Leg]] = field(
-        default_factory=list
-    )  # the database is told of them just now
-    _chosen: set[Pair] | None = None  # of the claim under way
-    _since: int = 0  # handed out since the database was told
+    _alone: LaneQueues[Lane, tuple[Any, Leg]] = field(default_factory=LaneQueues)
+    _picked: list[tuple[Any, Leg]] = field(default_factory=list)  # a transaction is putting them
+    _is_claiming: bool = False  # a claim may be putting some of its own
+    _has_missed: bool = False  # meanwhile nothing else could be
+    _since: int = 0  # handed out since the last ones were put in flight
     handed_out: int = 0
     is_holding: bool = False
-    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    starved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._ready) + len(self._alone) + len(self._picked)
@@ -72,9 +66,9 @@ class ReadyRequests:
         return {*self._waiting.lanes, *self._ready.lanes, *self._alone.lanes}
 
     @property
-    def is_telling(self) -> bool:
-        """Whether the database is told something just now."""
-        return bool(self._picked) or self._chosen is not None
+    def is_writing(self) -> bool:
+        """Whether a transaction is writing what is in flight; it is written as a whole."""
+        return bool(self._picked) or self._is_claiming
 
     @property
     def untouched(self) -> set[Execution]:
@@ -93,18 +87,18 @@ class ReadyRequests:
         claim = leg.execution.claim
         if claim is not None and claim.is_alone:
             self._alone.push(leg.lane, (request, leg))
-        elif leg.execution.is_told:
+        elif leg.execution.is_in_flight:
             self._ready.push(leg.lane, (request, leg))
         else:
             self._waiting.push(leg.lane, (request, leg))
 
     def pop(self, admits: Callable[[Lane], bool]) -> tuple[Any, Leg] | None:
-        """Take the next request that its limits let go, if the database knows of it."""
+        """Take the next request that its limits let go, if it is in flight."""
         popped = self._alone.pop(admits)
         if popped is None and not self.is_holding:
             popped = self._ready.pop(admits)
             if popped is None and any(admits(lane) for lane in self._waiting.lanes):
-                self.wanted.set()
+                self.starved.set()
         if popped is None:
             return None
         self._since += 1
@@ -119,10 +113,10 @@ class ReadyRequests:
         return [entry for buffer in buffers for entry in buffer.drop(has)]
 
     def hold(self) -> None:
-        """Hand out nothing but what runs alone, and forget that the database knows of others."""
+        """Hand out nothing but what runs alone; nothing else that waits is in flight any more."""
         self.is_holding = True
         for request, leg in self._ready.drop(lambda _: True):
-            leg.execution.is_told = False
+            leg.execution.is_in_flight = False
             self._waiting.push(leg.lane, (request, leg))
 
     def go_on(self) -> None:
@@ -130,70 +124,58 @@ class ReadyRequests:
         self.is_holding = False
         self._tell_engine()
 
-    # What the database is told
+    # What is put in flight
 
-    def next(self, *, is_starved: bool = False) -> Collection[Pair] | None:
-        """Return the pairs that the engine has and gets next, for the database to know.
+    def begin_writing(self, *, is_starved: bool = False) -> Collection[Pair] | None:
+        """Return the pairs that the engine has and gets next, for a transaction to write.
 
-        None where there is nothing to tell, or it is under way; else `settle` must be called
-        afterwards.
+        None where there is nothing to write, or another transaction does; else `end_writing` must
+        be called afterwards.
         """
-        if self.is_telling or self.is_holding or not self._waiting:
+        if self.is_writing or self.is_holding or not self._waiting:
+            self._has_missed |= self._is_claiming
             return None
         self._picked = self._pick(max(self._free(), int(is_starved)))
         if not self._picked:
             return None
-        return self._known(leg.execution for _, leg in self._picked)
+        return self._in_flight() | _pairs(leg.execution for _, leg in self._picked)
 
-    def settle(self, *, is_told: bool) -> None:
-        """Take note of whether the database was told."""
+    def end_writing(self, *, is_written: bool) -> None:
+        """Take note of whether the transaction was committed."""
         picked, self._picked = self._picked, []
         for request, leg in picked:
-            leg.execution.is_told = is_told and not self.is_holding
+            leg.execution.is_in_flight = is_written and not self.is_holding
             if leg.is_open:
                 self.push(request, leg)
-        if is_told:
+        if is_written:
             self._since = 0
         self._tell_engine()
 
-    def of_claims(self, claims: Sequence[Claim]) -> Collection[Pair] | None:
-        """Return what is known with new claims: of these, those that may start at once.
+    def begin_claim(self) -> InFlight | None:
+        """Return what a claim may put in flight of what it takes, so that it starts at once.
 
-        None while the database is told something else. `claimed` must be called afterwards.
+        None where the engine has no use for more, or another transaction writes; else `end_claim`
+        must be called when the executions of the claims have begun.
         """
-        self._chosen = None
-        if any(claim.is_alone for claim in claims):
-            self._chosen = {_pair(claim) for claim in claims}
-            return self._chosen
-        if self.is_telling or self.is_holding:
-            return None
         room = self._free() - len(self._ready) - len(self._waiting)
-        taken: Counter[str] = Counter()
-        chosen: set[Pair] = set()
-        for claim in claims:
-            if len(chosen) < room and taken[claim.slot] < self.places_of(claim.slot):
-                taken[claim.slot] += 1
-                chosen.add(_pair(claim))
-        if not chosen:
+        if self.is_writing or self.is_holding or room <= 0:
             return None
-        self._chosen = chosen
-        return self._known() | chosen
+        self._is_claiming = True
+        return InFlight(pairs=self._in_flight(), room=room, places=self.places())
 
-    def is_chosen(self, claim: Claim) -> bool:
-        """Whether the database knows that a new claim may start."""
-        return self._chosen is not None and _pair(claim) in self._chosen
-
-    def claimed(self) -> None:
-        """Take note that the executions of new claims have begun."""
-        self._chosen = None
+    def end_claim(self) -> None:
+        """Take note that a claim writes no more."""
+        self._is_claiming = False
+        if self._has_missed:
+            self._has_missed = False
+            self._tell_engine()
 
     def _tell_engine(self) -> None:
         if self:
             self.wake_engine()
 
-    def _known(self, more: Iterable[Execution] = ()) -> set[Pair]:
-        known = [execution for execution in self.working if execution.is_told]
-        return {_pair(work.claim) for work in (*known, *more) if work.claim is not None}
+    def _in_flight(self) -> set[Pair]:
+        return _pairs(execution for execution in self.working if execution.is_in_flight)
 
     def _free(self) -> int:
         """Return how many more requests the engine takes now."""
@@ -208,8 +190,9 @@ class ReadyRequests:
         return picked + (_take_soonest(self._waiting, more) if more > 0 else [])
 
 
-def _pair(claim: Claim) -> Pair:
-    return claim.item_id, claim.task_id
+def _pairs(executions: Iterable[Execution]) -> set[Pair]:
+    claims = (one.claim for one in executions)
+    return {(claim.item_id, claim.task_id) for claim in claims if claim is not None}
 
 
 def _take(

@@ -25,13 +25,11 @@ import tallies
 
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
-from scrapy_itemgraph.model.work import ClaimBudget, Outcome
+from scrapy_itemgraph.model.work import ClaimBudget, InFlight, Outcome
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.worker.claim_pace import ClaimPace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from scrapy_itemgraph.model.work import Claim
 
 UPKEEP = 1.0  # seconds between two steps of `worker.maintenance`
@@ -86,7 +84,7 @@ class Waiting:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.room.wait(), rest or POLL)
                 continue
-            result = await self.graph.claim(ClaimBudget(most=room), startable_of=self.startable)
+            result = await self.graph.claim(ClaimBudget(most=room, in_flight=self.in_flight()))
             ran_dry = not self.ready and len(result.claims) == room
             self.ready.extend(result.claims)
             self.hand_out()
@@ -96,10 +94,9 @@ class Waiting:
             if not result.claims:
                 await self.graph.wait(POLL * self.graph.crowd)
 
-    def startable(self, claims: Sequence[Claim]) -> set[tuple[int, int]]:
-        """Return what this worker has begun when it has these claims."""
-        first = claims[: max(0, self.concurrency - self.active)]
-        return self.begun | {(one.item_id, one.task_id) for one in first}
+    def in_flight(self) -> InFlight:
+        """Return what this worker has begun, and how much more it begins at once."""
+        return InFlight(pairs=set(self.begun), room=max(0, self.concurrency - self.active))
 
     def hand_out(self) -> None:
         while self.ready and self.active < self.concurrency:
@@ -134,9 +131,9 @@ class Waiting:
                 continue
             self.begun.difference_update((one.item_id, one.task_id) for one in claims)
             following = itertools.islice(self.ready, len(claims))
-            startable = self.begun | {(one.item_id, one.task_id) for one in following}
+            in_flight = self.begun | {(one.item_id, one.task_id) for one in following}
             changesets = ours.changesets(claims, self.numbers, self.graph.worker_id)
-            result = await self.graph.commit(changesets, startable=startable)
+            result = await self.graph.commit(changesets, in_flight=in_flight)
             if any(one.outcome is not Outcome.OK for one in result.applied):
                 raise RuntimeError(f"not committed: {result.applied}")
             self.tally.committed += len(claims)

@@ -24,13 +24,13 @@ from scrapy_itemgraph import task
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData, UpdateMetadata
 from scrapy_itemgraph.model.tasks import discover
-from scrapy_itemgraph.model.work import ClaimBudget, Outcome
+from scrapy_itemgraph.model.work import ClaimBudget, InFlight, Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
 from scrapy_itemgraph.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from scrapy_itemgraph.model.operations import Changeset
     from scrapy_itemgraph.model.work import Claim
@@ -143,12 +143,11 @@ async def work(graph: WorkerGraph, batch: int, tally: tallies.Tally) -> None:
     claimed: asyncio.Queue[list[Claim]] = asyncio.Queue(1)
     begun: set[tuple[int, int]] = set()
 
-    def begin(claims: Sequence[Claim]) -> set[tuple[int, int]]:
-        return begun | {(one.item_id, one.task_id) for one in claims}
-
     async def claim() -> None:
         while not tally.is_over:
-            result = await graph.claim(ClaimBudget(most=batch), startable_of=begin)
+            result = await graph.claim(
+                ClaimBudget(most=batch, in_flight=InFlight(pairs=begun, room=batch))
+            )
             claims = list(result.claims)
             begun.update((one.item_id, one.task_id) for one in claims)
             await claimed.put(claims)

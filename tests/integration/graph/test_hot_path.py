@@ -11,7 +11,7 @@ from statements import named
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
-from scrapy_itemgraph.model.limits import Terms, Use
+from scrapy_itemgraph.model.limits import SlotTerms, Terms, Use
 from scrapy_itemgraph.model.operations import (
     AddTag,
     CreateAlias,
@@ -24,7 +24,7 @@ from scrapy_itemgraph.model.operations import (
     UpdateMetadata,
 )
 from scrapy_itemgraph.model.tasks import discover
-from scrapy_itemgraph.model.work import ClaimBudget, ErrorRecord, Outcome
+from scrapy_itemgraph.model.work import ClaimBudget, ErrorRecord, InFlight, Outcome
 from scrapy_itemgraph.settings import Settings
 
 PING = ";"  # of SQLAlchemy's pool
@@ -48,8 +48,10 @@ def book(name: str, tag: str = "book") -> CreateItem:
 async def crawl(graph: WorkerGraph) -> None:
     """Do what a crawl does: seeds, claims and commits of every kind, limits, what is given back."""
     await graph.seed([book("b" * number) for number in range(1, 13)])
-    budget = ClaimBudget(most=9, slot_terms=lambda _: Terms(concurrency=4))
-    taken = await graph.claim(budget, startable_of=lambda claims: [])
+    budget = ClaimBudget(
+        most=9, slot_terms=SlotTerms(Terms(concurrency=4)), in_flight=InFlight(room=9)
+    )
+    taken = await graph.claim(budget)
     done = taken.claims
     assert len(done) == 9
     uses = [Use(limit_id=one.limit_id, declared=Terms(concurrency=4)) for one in taken.grants]
@@ -68,7 +70,7 @@ async def crawl(graph: WorkerGraph) -> None:
         ended(done[6], outcome=Outcome.FAILED, error=ERROR),
         ended(done[7], outcome=Outcome.RETRY, error=ERROR, delay=hour),
     ]
-    result = await graph.commit(commits, startable=[])
+    result = await graph.commit(commits, in_flight=[])
     assert [one.error for one in result.applied[:6]] == [None] * 6
     assert await graph.release([done[8]]) == 1
     rooms = {one.limit_id: 4 for one in taken.grants}

@@ -487,8 +487,8 @@ def test_a_value_that_an_index_refuses_fails_its_execution_alone(database):
     assert "ProgramLimitExceeded" in applied[1].error.message
 
 
-def test_what_may_start_next_is_told_with_a_commit_but_not_with_one_that_was_refused(database):
-    """The result says whether the database knows what the engine gets next."""
+def test_what_is_in_flight_is_written_with_a_commit_but_not_with_one_that_was_refused(database):
+    """The result says whether the database knows what the engine may begin."""
     long = "".join(uuid.uuid4().hex for _ in range(150))
 
     async def run():
@@ -496,8 +496,8 @@ def test_what_may_start_next_is_told_with_a_commit_but_not_with_one_that_was_ref
             await graph.seed([CreateItem(name, tags=["book"]) for name in "AB"])
             pairs = [(claim.item_id, claim.task_id) for claim in await claimed(graph, 2)]
             seeds = Changeset(operations=(CreateItem("C", tags=[long]),), outcome=Outcome.OK)
-            refused = await graph.commit([seeds], startable=pairs)
-            return refused.is_told, (await graph.commit([], startable=pairs)).is_told
+            refused = await graph.commit([seeds], in_flight=pairs)
+            return refused.is_written, (await graph.commit([], in_flight=pairs)).is_written
 
     assert asyncio.run(run()) == (False, True)
 

@@ -11,6 +11,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import flights
 import pytest
 import sqlalchemy as sa
 from benchmarks.filled import ONE, Filled, add_crawl, fill
@@ -18,7 +19,7 @@ from conftest import new_database
 from plans import BATCH, BUDGETS, EXPLAINED, check, explaining, touched
 from races import Crawl, ended
 
-from scrapy_itemgraph.model.limits import SlotFeedback, Terms, Use
+from scrapy_itemgraph.model.limits import SlotFeedback, SlotTerms, Terms, Use
 from scrapy_itemgraph.model.operations import (
     AddTag,
     Changeset,
@@ -35,7 +36,7 @@ from scrapy_itemgraph.model.operations import (
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store import commit_tokens, engine_work, failures
+from scrapy_itemgraph.store import commit_tokens, failures, in_flight
 from scrapy_itemgraph.store import queues as slot_queues
 from scrapy_itemgraph.store.admin import (
     activity,
@@ -200,7 +201,7 @@ def limited(
 ) -> tuple[list[Any], Admission]:
     """Claim where all slots are kept alike."""
     engines.hot_path(connection)
-    admission = Admission(slot_terms=lambda _: terms, **hand)
+    admission = Admission(slot_terms=SlotTerms(terms), **hand)
     claims = stored_claims.claim(
         connection,
         crawl_id=crawl.id,
@@ -396,7 +397,7 @@ def test_what_frames_claims_and_commits_touches_few_rows(million, step):
     with explaining(step) as explained:
         before = stored_claims.before_claim(step, million.id, worker)
         claims = million.claim(step, worker, BATCH)
-        engine_work.write(step, worker, [(claim.item_id, claim.task_id) for claim in claims])
+        in_flight.write(step, worker, [(claim.item_id, claim.task_id) for claim in claims])
         freed = crawls.share_crawl(step, million.id)
         assert commit_tokens.take(step, uuid.uuid4())
         commit_tokens.note(step, [claim.token for claim in claims[5:]])
@@ -511,7 +512,7 @@ def test_a_sweep_touches_few_rows(million, step):
 def test_a_take_over_touches_few_rows(million, step):
     """Freeing the claims of the dead, and giving some up, reads these claims only."""
     worker, other = (worker_of(million, step) for _ in range(2))
-    million.claim(step, worker, BATCH)
+    flights.begin(step, worker, million.claim(step, worker, BATCH))
     fatal = "UPDATE work SET deaths = 2, alone_deaths = 2 WHERE worker_id = :id AND item_id % 2 = 0"
     step.execute(sa.text(fatal), {"id": worker})
     step.execute(sa.text("UPDATE processes SET lease_until = now() WHERE id = :id"), {"id": worker})

@@ -10,6 +10,7 @@ from typing import Any
 from parts import URL, Parts, a_claim, running, turns
 
 from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.limits import SlotTerms
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.work import ClaimBudget, ClaimResult
 from scrapy_itemgraph.worker.claim_pace import ClaimPace
@@ -20,7 +21,6 @@ class Limiters:
     """No limits."""
 
     shared = frozenset()
-    slot_terms = None
 
     def __init__(self) -> None:
         self.wanted = asyncio.Event()
@@ -93,6 +93,7 @@ def claimer(parts: Parts, *, has_started: bool = False, batch: int = 25) -> Clai
         spider=parts.spider,
         outbox=parts.outbox,
         limiters=Limiters(),
+        slots=SimpleNamespace(all_terms=SlotTerms),
         gate=SimpleNamespace(held_up=0),
         sessions=parts.sessions,
         callbacks=parts.callbacks,

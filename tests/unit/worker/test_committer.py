@@ -98,7 +98,7 @@ def test_what_ended_is_committed_at_once_when_nothing_is_left_to_hand_out():
         parts = Parts()
         legs = [parts.claimed(number).open_leg() for number in range(4)]
         execution = legs[3].execution
-        execution.is_told = True
+        execution.is_in_flight = True
         parts.ready.push("request", legs[3])
         with running(committer(parts).run()):
             seen = []

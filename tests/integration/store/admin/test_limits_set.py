@@ -12,7 +12,7 @@ from limits_set import HOUR, a_limit, declare, film_crawl, hold, shown, used
 from scrapy_itemgraph import RateLimit
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import limits
-from scrapy_itemgraph.model.limits import SlotFeedback, Terms, Use
+from scrapy_itemgraph.model.limits import SlotFeedback, SlotTerms, Terms, Use
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import limit_changes, limit_reports
 from scrapy_itemgraph.store.limits import holdings
@@ -39,7 +39,7 @@ def news(engine):
 def claim(crawl, connection=None, *, worker=None):
     """Claim as a worker that holds nothing yet, under Scrapy's limits; return the items."""
     connection = connection or crawl.connection
-    admission = Admission(slot_terms=lambda _: SCRAPY_TERMS)
+    admission = Admission(slot_terms=SlotTerms(SCRAPY_TERMS))
     engine.hot_path(connection)
     claims = stored_claims.claim(
         connection,

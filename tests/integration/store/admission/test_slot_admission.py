@@ -13,7 +13,7 @@ from graphs import Crawl
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.limits import LOOKAHEAD, SlotFeedback, Terms, Use
+from scrapy_itemgraph.model.limits import LOOKAHEAD, SlotFeedback, SlotTerms, Terms, Use
 from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.model.work import ClaimBudget
 from scrapy_itemgraph.postgres import engine as engines
@@ -139,7 +139,7 @@ def test_a_slot_that_is_decided_about_is_looked_at_again_soon(engine):
     one, two = shop.worker(), shop.worker()
     with races.actors(engine, 2) as (deciding, claiming):
         deciding.run(holdings.renew, one, [Use(limit_id=number, declared=SECOND)])
-        admission = Admission(slot_terms=lambda _: SECOND)
+        admission = Admission(slot_terms=SlotTerms(SECOND))
 
         def claim(connection):
             engines.hot_path(connection)
@@ -202,7 +202,7 @@ def test_a_claim_whose_answer_was_lost_takes_its_work_and_limits_again(database,
         graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=found)
         try:
             await graph.seed([CreateItem("A", tags=["page"], data={"url": "http://a.example/"})])
-            budget = ClaimBudget(most=1, slot_terms=lambda _: terms)
+            budget = ClaimBudget(most=1, slot_terms=SlotTerms(terms))
             sa.event.listen(graph._transactions.engine.sync_engine, "commit", lose, once=True)
             result = await graph.claim(budget)
             return [one.item.id for one in result.claims], [one.units for one in result.grants]

@@ -11,7 +11,7 @@ from limits_held import GAP, WHOLE, held, later, limit
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model import limits
-from scrapy_itemgraph.model.limits import SlotFeedback, Terms, Use
+from scrapy_itemgraph.model.limits import SlotFeedback, SlotTerms, Terms, Use
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
@@ -58,7 +58,7 @@ def limited(shop, connection, worker, terms=WHOLE):
         "worker_id": worker,
         "tasks": shop.tasks,
         "limit": 25,
-        "admission": Admission(slot_terms=lambda _: terms),
+        "admission": Admission(slot_terms=SlotTerms(terms)),
     }
     engine.hot_path(connection)
     return claims.claim(connection, **given)

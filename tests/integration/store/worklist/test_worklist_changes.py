@@ -11,9 +11,9 @@ from worklists import claimed
 
 from scrapy_itemgraph import AddTag, CreateItem, RemoveTag, SetTTL, UpdateData
 from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.model.work import InFlight, Outcome
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import engine_work
+from scrapy_itemgraph.store import in_flight
 from scrapy_itemgraph.store.admin import crawl_changes, outstanding
 from scrapy_itemgraph.store.registry import item_sweeps
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
@@ -453,6 +453,19 @@ def test_a_try_that_comes_to_its_end_ends_a_row_of_deaths(crawl):
     assert crawl.failures() == ["A"]
 
 
+def test_a_claim_puts_in_flight_what_the_engine_takes_beside_what_it_has(crawl):
+    """The claims that may begin at once are marked, and written with what was in flight."""
+    for name in "ABC":
+        crawl.work(name)
+    given = InFlight(pairs={(0, 0)}, room=2)
+
+    claims = crawl.claim(in_flight=given)
+
+    assert [one.is_in_flight for one in claims] == [True, True, False]
+    (row,) = crawl.rows("SELECT items FROM handed")
+    assert sorted(row.items) == [0, *sorted(one.item_id for one in claims[:2])]
+
+
 def test_what_was_not_handed_out_is_not_suspect(crawl):
     """Of all that a dead worker had claimed, only what its engine had is charged with its death."""
     for name in "ABC":
@@ -461,7 +474,7 @@ def test_what_was_not_handed_out_is_not_suspect(crawl):
     claims = crawl.claim(worker=dying)
     first = claims[0]
 
-    engine_work.write(crawl.connection, dying, [(first.item_id, first.task_id)])
+    in_flight.write(crawl.connection, dying, [(first.item_id, first.task_id)])
     assert crawl.take_over() == 3
 
     deaths = {row.item: row.deaths for row in crawl.rows(DEATHS)}
