@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import in_turn
+import logs
 import manuals
 import pytest
 import sites
@@ -14,18 +16,62 @@ from projects import Project
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from projects import Run
+
+
+@pytest.fixture(scope="module")
+def site_kind() -> type[sites.Site]:
+    """Return what kind of site the tests of the module crawl."""
+    return sites.Site
+
+
+@pytest.fixture(scope="module")
+def _crawled(request, server_url, template, site_kind) -> Iterator[dict[str, in_turn.Crawled]]:
+    """Crawl what the module's tests are marked with, in one process; yield it by the test's id."""
+    marks = {
+        item.nodeid: mark
+        for item in request.session.items
+        if item.module is request.module and (mark := item.get_closest_marker("crawls"))
+    }
+    with in_turn.crawled(marks, site_kind, lambda: new_database(server_url, template)) as found:
+        yield found
+
 
 @pytest.fixture
-def site() -> Iterator[sites.Site]:
-    """Serve a site of the test's own."""
-    with sites.site() as one:
+def crawled(request, _crawled) -> in_turn.Crawled:
+    """Return the crawl that the test is marked with: `@pytest.mark.crawls(SPIDER, SETTINGS)`."""
+    one = _crawled[request.node.nodeid]
+    logs.take(one.run.log)
+    return one
+
+
+@pytest.fixture
+def run(crawled) -> Run:
+    """Return the run of the crawl that the test is marked with."""
+    return crawled.run
+
+
+@pytest.fixture
+def site(request, site_kind) -> Iterator[sites.Site]:
+    """Serve a site of the test's own; after its crawl, where the test is marked with one."""
+    if request.node.get_closest_marker("crawls"):
+        yield request.getfixturevalue("crawled").site
+        return
+    with sites.site(site_kind) as one:
         yield one
 
 
 @pytest.fixture
-def project(tmp_path, database, site) -> Iterator[Project]:
-    """Return an empty project on the test's own database; what it started ends with the test."""
-    one = Project(tmp_path, database, site.url)
+def project(request, site) -> Iterator[Project]:
+    """Return a project on the test's own database; what it started ends with the test.
+
+    It is empty, or that of the crawl that the test is marked with.
+    """
+    if request.node.get_closest_marker("crawls"):
+        yield request.getfixturevalue("crawled").project
+        return
+    given = request.getfixturevalue
+    one = Project(given("tmp_path"), given("database"), site.url)
     yield one
     for process in one.started:
         process.kill()

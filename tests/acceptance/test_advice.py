@@ -75,12 +75,9 @@ class S(scrapy.Spider):
 """
 
 
-def test_values_that_requests_share_are_named_once(project):
+@pytest.mark.crawls(SHARING)
+def test_values_that_requests_share_are_named_once(run):
     """A list in cb_kwargs, a dict and an item in meta; not what each request has for itself."""
-    project.write(SHARING)
-
-    run = project.crawl()
-
     said = [line for line in run.log.splitlines() if "two of its requests have the same" in line]
     assert len(said) == 3, run.log
     assert "the same list as cb_kwargs['found']" in said[0]
@@ -118,45 +115,37 @@ def test_a_cache_that_outlives_a_ttl_is_warned_of(project, settings, is_said):
     assert ("when a time to live is over (the task t_page: 1h)" in run.log) == is_said, run.log
 
 
-def test_options_of_a_callback_that_is_a_task_are_warned_of(project):
+@pytest.mark.crawls(TASK, 'ITEMGRAPH_CALLBACKS = {"t_page": {"ttl": "1d"}}\n')
+def test_options_of_a_callback_that_is_a_task_are_warned_of(run):
     """ITEMGRAPH_CALLBACKS is for plain callbacks; the line says where a task's options go."""
-    project.write(TASK, 'ITEMGRAPH_CALLBACKS = {"t_page": {"ttl": "1d"}}\n')
-
-    run = project.crawl()
-
     assert "ITEMGRAPH_CALLBACKS['t_page'] changes nothing: t_page is a task" in run.log
     assert "@task(ttl=…)" in run.log
 
 
-def test_what_asks_scrapys_scheduler_gets_an_answer(project):
+@pytest.mark.crawls("""
+from scrapy.utils.engine import get_engine_status
+
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/0"]
+    custom_settings = {"ITEMGRAPH_CLAIM_BATCH": 5, "CONCURRENT_REQUESTS": 1}
+
+    def parse(self, response):
+        for n in range(60):
+            yield response.follow(f"/page/more/{n}", self.more)
+
+    async def more(self, response):
+        scheduler = self.crawler.engine._slot.scheduler
+        if response.url.endswith("/3"):
+            len(scheduler)
+            await asyncio.sleep(1)
+            self.logger.info("waits %d %d %d", len(scheduler), len(scheduler.mqs),
+                len(scheduler.dqs))
+            self.logger.info("df %s", type(scheduler.df).__name__)
+            self.logger.info("status %s", get_engine_status(self.crawler.engine))
+""")
+def test_what_asks_scrapys_scheduler_gets_an_answer(run):
     """`len(scheduler)`, `mqs`, `dqs`, `df` and `est()`, as RemoteControl and consoles ask."""
-    project.write(
-        """
-    from scrapy.utils.engine import get_engine_status
-
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/page/0"]
-        custom_settings = {"ITEMGRAPH_CLAIM_BATCH": 5, "CONCURRENT_REQUESTS": 1}
-
-        def parse(self, response):
-            for n in range(60):
-                yield response.follow(f"/page/more/{n}", self.more)
-
-        async def more(self, response):
-            scheduler = self.crawler.engine._slot.scheduler
-            if response.url.endswith("/3"):
-                len(scheduler)
-                await asyncio.sleep(1)
-                self.logger.info("waits %d %d %d", len(scheduler), len(scheduler.mqs),
-                    len(scheduler.dqs))
-                self.logger.info("df %s", type(scheduler.df).__name__)
-                self.logger.info("status %s", get_engine_status(self.crawler.engine))
-    """
-    )
-
-    run = project.crawl()
-
     (said,) = re.findall(r"waits (\d+) (\d+) (\d+)", run.log)
     total, here, elsewhere = map(int, said)
     assert total == here + elsewhere
@@ -183,12 +172,9 @@ class S(scrapy.Spider):
 """
 
 
-def test_a_link_that_takes_over_a_ttl_of_0_is_an_ordinary_one(project, site):
+@pytest.mark.crawls(INHERITS)
+def test_a_link_that_takes_over_a_ttl_of_0_is_an_ordinary_one(run, site):
     """The page that yields it does not fail, and the link is fetched once in a run."""
-    project.write(INHERITS)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert run.stats["item_scraped_count"] == 1, run.log
     assert site.hits["/page/1"] == 1

@@ -210,12 +210,9 @@ class S(scrapy.Spider):
 """
 
 
-def test_an_errback_may_change_the_request_s_errback(project):
+@pytest.mark.crawls(CHANGING)
+def test_an_errback_may_change_the_request_s_errback(run):
     """What it yields has the one that it set."""
-    project.write(CHANGING)
-
-    run = project.crawl()
-
     assert run.stats["second"] == 1, run.log
     assert run.stats["downloader/request_count"] == 2
 
@@ -238,12 +235,9 @@ class S(scrapy.Spider):
 """
 
 
-def test_one_request_object_may_serve_several_items(project):
+@pytest.mark.crawls(SHARED)
+def test_one_request_object_may_serve_several_items(run, project):
     """Each item gets a request of its own, though request= returns the same one."""
-    project.write(SHARED)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert [data["done"] for data in project.data().values()] == [True] * 3
     assert "itemgraph/legs_forgotten" not in run.stats

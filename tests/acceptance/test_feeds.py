@@ -72,23 +72,20 @@ def test_batches_that_are_full_have_what_is_committed(project, site):
 
 
 @pytest.mark.tracebacks("ConnectionRefusedError")  # by the storage that is down
-def test_feeds_that_cannot_be_flushed_are_named_once(project):
+@pytest.mark.crawls(
+    SPIDER.replace("/gate", "/page/30"),
+    """
+    FEEDS = {
+        "a.json": {"format": "json"},
+        "b.jl.gz": {"format": "jl", "postprocessing":
+            ["scrapy.extensions.postprocessing.GzipPlugin"]},
+        "c.jl": {"format": "jl"},
+        "ftp://me:secret@127.0.0.1:1/d.jl": {"format": "jl"},
+    }
+    """,
+)
+def test_feeds_that_cannot_be_flushed_are_named_once(run):
     """One warning names the feeds that a crash can rob of items, and what to set."""
-    project.write(
-        SPIDER.replace("/gate", "/page/30"),
-        """
-        FEEDS = {
-            "a.json": {"format": "json"},
-            "b.jl.gz": {"format": "jl", "postprocessing":
-                ["scrapy.extensions.postprocessing.GzipPlugin"]},
-            "c.jl": {"format": "jl"},
-            "ftp://me:secret@127.0.0.1:1/d.jl": {"format": "jl"},
-        }
-        """,
-    )
-
-    run = project.crawl()
-
     (warning,) = [line for line in run.log.splitlines() if "ITEMGRAPH_KEEP_ITEMS" in line]
     assert "a.json, b.jl.gz, ftp://127.0.0.1:1/d.jl may lack" in warning
     assert "c.jl" not in warning
@@ -110,25 +107,22 @@ def test_what_cannot_be_written_is_not_done(project):
     assert done(project) == set()
 
 
-def test_an_exporter_of_the_project_is_left(project):
-    """Who has a feed exporter of their own keeps it, and is told what it does not promise."""
-    project.write(
-        SPIDER.replace("/gate", "/page/30"),
-        SETTINGS.format(feed="out.jl", options={"format": "jl"})
-        + """
+@pytest.mark.crawls(
+    SPIDER.replace("/gate", "/page/30"),
+    SETTINGS.format(feed="out.jl", options={"format": "jl"})
+    + """
 EXTENSIONS |= {"scrapy.extensions.feedexport.FeedExporter": None, "proj.mine.Mine": 0}
 """,
-        mine="""
-        from scrapy.extensions.feedexport import FeedExporter
+    mine="""
+    from scrapy.extensions.feedexport import FeedExporter
 
-        class Mine(FeedExporter):
-            def item_scraped(self, item, spider):
-                super().item_scraped({"name": item["name"] + "!"}, spider)
-        """,
-    )
-
-    run = project.crawl()
-
+    class Mine(FeedExporter):
+        def item_scraped(self, item, spider):
+            super().item_scraped({"name": item["name"] + "!"}, spider)
+    """,
+)
+def test_an_exporter_of_the_project_is_left(run, project):
+    """Who has a feed exporter of their own keeps it, and is told what it does not promise."""
     assert "Mine of this project writes its feeds itself" in run.log
     found = names((project.directory / "out.jl").read_text(), "jl")
     assert set(found) == {f"{name}!" for name in EVERY}

@@ -79,12 +79,9 @@ ITEMGRAPH_ITEMS = {
 @pytest.mark.tracebacks(
     "merge['price'] is nan", "data['price'] is nan", "needs a field that is missing"
 )
-def test_items_become_items(project):
+@pytest.mark.crawls(SPIDER, SETTINGS, things=THINGS)
+def test_items_become_items(run, project):
     """The most derived rule wins, pipelines run before, and what lacks an id fails alone."""
-    project.write(SPIDER, SETTINGS, things=THINGS)
-
-    run = project.crawl()
-
     assert run.code == 0, run.log
     data = project.data()
     assert data["SKU:1"] == {"sku": "1", "ean": "", "price": 10}
@@ -100,51 +97,48 @@ def test_items_become_items(project):
     assert {("SKU:1", "product"), ("BOOK:2", "book")} <= tags
     assert project.outcomes()["BAD"] == ["failed"]
     assert project.outcomes()["NAN"] == ["failed"]
-    assert "ITEMGRAPH_ITEMS['proj.things.Product']: the id 'SKU:{sku}'" in run.log
+    assert f"ITEMGRAPH_ITEMS['{project.package}.things.Product']: the id 'SKU:{{sku}}'" in run.log
     assert run.stats["item_scraped_count"] == 5
 
 
-def test_items_of_any_spider_are_updated_by_the_page_that_scraped_them_again(project, site):
+@pytest.mark.crawls(
+    """
+    import attrs
+    from itemadapter import ItemAdapter
+
+
+    @attrs.define
+    class Price:
+        sku: str
+        amount: int
+
+
+    class S(scrapy.Spider):
+        name = "s"
+        start_urls = [SITE + "/page/1"]
+
+        def parse(self, response):
+            yield {"sku": "1", "amount": 5, "seen": "first"}
+            yield response.follow("/page/2", self.parse_again)
+
+        def parse_again(self, response):
+            yield Price(sku="1", amount=7)
+    """,
+    settings="""
+    ITEMGRAPH_ITEMS = {
+        "dict": {"id": "SKU:{sku}", "tags": ["product"]},
+        "proj.spiders.s.Price": {"id": "SKU:{sku}"},
+    }
+    ITEM_PIPELINES = {"proj.rounds.Rounds": 300}
+    """,
+    rounds="""
+    class Rounds:
+        def process_item(self, item):
+            return dict(item, rounded=True) if isinstance(item, dict) else item
+    """,
+)
+def test_items_of_any_spider_are_updated_by_the_page_that_scraped_them_again(run, project, site):
     """A plain spider's items know the page that created them, and take new values from others."""
-    project.write(
-        """
-        import attrs
-        from itemadapter import ItemAdapter
-
-
-        @attrs.define
-        class Price:
-            sku: str
-            amount: int
-
-
-        class S(scrapy.Spider):
-            name = "s"
-            start_urls = [SITE + "/page/1"]
-
-            def parse(self, response):
-                yield {"sku": "1", "amount": 5, "seen": "first"}
-                yield response.follow("/page/2", self.parse_again)
-
-            def parse_again(self, response):
-                yield Price(sku="1", amount=7)
-        """,
-        settings="""
-        ITEMGRAPH_ITEMS = {
-            "dict": {"id": "SKU:{sku}", "tags": ["product"]},
-            "proj.spiders.s.Price": {"id": "SKU:{sku}"},
-        }
-        ITEM_PIPELINES = {"proj.rounds.Rounds": 300}
-        """,
-        rounds="""
-        class Rounds:
-            def process_item(self, item):
-                return dict(item, rounded=True) if isinstance(item, dict) else item
-        """,
-    )
-
-    run = project.crawl()
-
     assert run.code == 0, run.log
     product = "SELECT data::text, created_by FROM items WHERE name = 'SKU:1'"
     ((data, created_by),) = project.rows(product)

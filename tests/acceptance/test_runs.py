@@ -31,6 +31,11 @@ class Gated(sites.Site):
         self.reached: dict[str, threading.Event] = defaultdict(threading.Event)
         self.opened: dict[str, threading.Event] = defaultdict(threading.Event)
 
+    def release(self):
+        super().release()
+        for gate in list(self.opened.values()):
+            gate.set()
+
     def answer(self, target):
         if target.startswith("/gate/"):
             self.reached[target].set()
@@ -39,13 +44,10 @@ class Gated(sites.Site):
         return super().answer(target)
 
 
-@pytest.fixture
-def site():
-    """Serve a site of the test's own."""
-    with sites.site(Gated) as one:
-        yield one
-        for gate in list(one.opened.values()):
-            gate.set()
+@pytest.fixture(scope="module")
+def site_kind():
+    """Return a site with gates."""
+    return Gated
 
 
 def last_outcomes(project):
@@ -282,23 +284,20 @@ def test_pages_are_fetched_again_when_their_results_are_stale(project, site):
 
 
 @pytest.mark.tracebacks("meta['itemgraph_ttl'] is 'soon'")
-def test_a_bad_time_to_live_is_an_error_at_the_yield(project, site):
+@pytest.mark.crawls("""
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def parse(self, response):
+        yield scrapy.Request(SITE + "/page/2", self.more)
+        yield scrapy.Request(SITE + "/page/3", self.more, meta={"itemgraph_ttl": "soon"})
+
+    def more(self, response):
+        pass
+""")
+def test_a_bad_time_to_live_is_an_error_at_the_yield(run, project, site):
     """It names the spider, the callback and the URL, and loses nothing that was yielded before."""
-    project.write("""
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/page/1"]
-
-        def parse(self, response):
-            yield scrapy.Request(SITE + "/page/2", self.more)
-            yield scrapy.Request(SITE + "/page/3", self.more, meta={"itemgraph_ttl": "soon"})
-
-        def more(self, response):
-            pass
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert re.search(
         rf"spider s, callback parse, {site.url}/page/1: .*itemgraph_ttl.*soon", run.log
@@ -494,33 +493,30 @@ def test_who_is_left_takes_over_from_the_killed(project, other, site):
 # Much, and hardships
 
 
-def test_many_start_requests_do_not_pile_up_in_memory(project):
+@pytest.mark.crawls("""
+import asyncio
+
+from scrapy_itemgraph.worker import worker as workers
+
+
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        worker = workers.of(self.crawler)
+        most = 0
+        for n in range(5000):
+            yield scrapy.Request(f"{SITE}/page/{n}")
+            most = max(most, worker.outbox.pending)
+        self.logger.info(f"MOST {most}.")
+        closing = self.crawler.engine.close_spider_async(reason="enough")
+        self.closing = asyncio.ensure_future(closing)
+
+    def parse(self, response):
+        pass
+""")
+def test_many_start_requests_do_not_pile_up_in_memory(run, project):
     """start() waits while a thousand of its requests are not committed yet; none is lost."""
-    project.write("""
-    import asyncio
-
-    from scrapy_itemgraph.worker import worker as workers
-
-
-    class S(scrapy.Spider):
-        name = "s"
-
-        async def start(self):
-            worker = workers.of(self.crawler)
-            most = 0
-            for n in range(5000):
-                yield scrapy.Request(f"{SITE}/page/{n}")
-                most = max(most, worker.outbox.pending)
-            self.logger.info(f"MOST {most}.")
-            closing = self.crawler.engine.close_spider_async(reason="enough")
-            self.closing = asyncio.ensure_future(closing)
-
-        def parse(self, response):
-            pass
-    """)
-
-    run = project.crawl()
-
     most = int(re.search(r"MOST (\d+)\.", run.log)[1])
     assert run.stats["reason"] == "enough", run.log[-5000:]
     assert most <= 1100

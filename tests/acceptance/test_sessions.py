@@ -47,6 +47,10 @@ class Members(sites.Site):
             return 401, given, b"who are you?"
         return status, given, page
 
+    def release(self):
+        super().release()
+        self.opened.set()
+
     def expire(self):
         """End all sessions."""
         self.passes.clear()
@@ -64,12 +68,10 @@ class Members(sites.Site):
         return session is not None and session.value in self.passes
 
 
-@pytest.fixture
-def site():
-    """Serve a site of the test's own."""
-    with sites.site(Members) as one:
-        yield one
-        one.opened.set()
+@pytest.fixture(scope="module")
+def site_kind():
+    """Return a site with a login."""
+    return Members
 
 
 # Cookies
@@ -274,12 +276,9 @@ class S(scrapy.Spider):
 """
 
 
-def test_an_expired_session_is_renewed_once(project, site):
+@pytest.mark.crawls(MEMBER)
+def test_an_expired_session_is_renewed_once(run, project, site):
     """The work goes back without a failure, the spider logs in once, and the crawl goes on."""
-    project.write(MEMBER)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert site.hits["/login"] == site.hits["/form"] == 1
     assert run.log.count("LOGIN BEGINS") == 1
@@ -329,26 +328,23 @@ def test_one_process_logs_in_for_all(project, other, site):
 
 
 @pytest.mark.tracebacks("SessionExpired: who are you?")
-def test_an_expired_session_without_a_login_is_a_failure_that_says_so(project, site):
+@pytest.mark.crawls("""
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def parse(self, response):
+        yield scrapy.Request(SITE + "/page/2", self.more)
+        yield scrapy.Request(SITE + "/page/3", self.last)
+
+    def more(self, response):
+        raise SessionExpired("who are you?")
+
+    def last(self, response):
+        yield {"url": response.url}
+""")
+def test_an_expired_session_without_a_login_is_a_failure_that_says_so(run, project, site):
     """A spider without login(): the failure tells what is missing, and the crawl goes on."""
-    project.write("""
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/page/1"]
-
-        def parse(self, response):
-            yield scrapy.Request(SITE + "/page/2", self.more)
-            yield scrapy.Request(SITE + "/page/3", self.last)
-
-        def more(self, response):
-            raise SessionExpired("who are you?")
-
-        def last(self, response):
-            yield {"url": response.url}
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     ((url, message),) = project.errors()
     assert url == site.url + "/page/2"
@@ -432,44 +428,41 @@ def test_logins_that_do_not_help_are_a_failure_of_that_work(project, site):
     assert run.stats["item_scraped_count"] == 1
 
 
-def test_a_task_spider_logs_in_too(project, site):
+@pytest.mark.crawls("""
+class S(scrapy.Spider):
+    name = "s"
+    handle_httpstatus_list = [401]
+
+    def seeds(self):
+        for n in range(3):
+            yield seed(f"PAGE:{n}", f"/private/{n}")
+            yield seed(f"FOLLOWS:{n}", f"/page/{n}", tags=["follows"])
+
+    def login(self):
+        yield scrapy.FormRequest(
+            SITE + "/login", self.logged_in, formdata={"password": "right"}, dont_filter=True
+        )
+
+    def logged_in(self, response):
+        assert response.status == 200
+
+    @task(tags=["page"])
+    def parse_page(self, response, item):
+        if response.status == 401:
+            raise SessionExpired("who are you?")
+        yield UpdateData({"done": True})
+
+    @task(tags=["follows"])
+    def parse_follows(self, response, item):
+        yield scrapy.Request(response.url.replace("/page/", "/private/f"), self.follow)
+
+    def follow(self, response, item):
+        if response.status == 401:
+            raise SessionExpired("who are you?")
+        yield UpdateData({"done": True})
+""")
+def test_a_task_spider_logs_in_too(run, project, site):
     """SessionExpired in a @task, and in its follow-up, gives the work back and logs in."""
-    project.write("""
-    class S(scrapy.Spider):
-        name = "s"
-        handle_httpstatus_list = [401]
-
-        def seeds(self):
-            for n in range(3):
-                yield seed(f"PAGE:{n}", f"/private/{n}")
-                yield seed(f"FOLLOWS:{n}", f"/page/{n}", tags=["follows"])
-
-        def login(self):
-            yield scrapy.FormRequest(
-                SITE + "/login", self.logged_in, formdata={"password": "right"}, dont_filter=True
-            )
-
-        def logged_in(self, response):
-            assert response.status == 200
-
-        @task(tags=["page"])
-        def parse_page(self, response, item):
-            if response.status == 401:
-                raise SessionExpired("who are you?")
-            yield UpdateData({"done": True})
-
-        @task(tags=["follows"])
-        def parse_follows(self, response, item):
-            yield scrapy.Request(response.url.replace("/page/", "/private/f"), self.follow)
-
-        def follow(self, response, item):
-            if response.status == 401:
-                raise SessionExpired("who are you?")
-            yield UpdateData({"done": True})
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert site.hits["/login"] == 1
     assert all(data["done"] for data in project.data().values())

@@ -157,16 +157,13 @@ def test_another_reactor_is_refused(project, site):
     assert not site.hits
 
 
-def test_disabled_it_is_not_there(project):
+@pytest.mark.crawls(
+    SPIDER.replace("def parse_more", "start_urls = [SITE + '/page']\n\n    def parse_more")
+    + "\n    def parse(self, response):\n        yield {'plain': True}\n",
+    settings='ITEMGRAPH_ENABLED = False\nJOBDIR = "job"',
+)
+def test_disabled_it_is_not_there(run, project):
     """With ITEMGRAPH_ENABLED = False Scrapy's own scheduler runs, and JOBDIR is fine."""
-    project.write(
-        SPIDER.replace("def parse_more", "start_urls = [SITE + '/page']\n\n    def parse_more")
-        + "\n    def parse(self, response):\n        yield {'plain': True}\n",
-        settings='ITEMGRAPH_ENABLED = False\nJOBDIR = "job"',
-    )
-
-    run = project.crawl()
-
     assert run.code == 0
     assert run.stats["item_scraped_count"] == 1
     assert not any(name.startswith("itemgraph/") for name in run.stats)
@@ -308,39 +305,35 @@ def test_seeds_of_any_shape(project, seeds):
     assert project.outcomes() == {"PAGE": ["ok"]}
 
 
-def test_waiting_for_what_falls_due(project):
-    """With ITEMGRAPH_IDLE = "wait" a run takes up what falls due, and ends only when told."""
-    spider = SPIDER.replace('tags=["page"]', 'tags=["page"], ttl=1').replace(
+@pytest.mark.crawls(
+    SPIDER.replace('tags=["page"]', 'tags=["page"], ttl=1').replace(
         'yield {"item"',
         'self.runs = getattr(self, "runs", 0) + 1\n'
         "        if self.runs == 3:\n"
         '            self.crawler.signals.send_catch_log("enough")\n'
         '        yield {"item"',
-    )
-    project.write(
-        spider,
-        settings='ITEMGRAPH_IDLE = "wait"\nEXTENSIONS["proj.enough.Enough"] = 0',
-        enough="""
-        import asyncio
+    ),
+    settings='ITEMGRAPH_IDLE = "wait"\nEXTENSIONS["proj.enough.Enough"] = 0',
+    enough="""
+    import asyncio
 
 
-        class Enough:
-            def __init__(self, crawler):
-                self.crawler = crawler
-                crawler.signals.connect(self.enough, signal="enough")
+    class Enough:
+        def __init__(self, crawler):
+            self.crawler = crawler
+            crawler.signals.connect(self.enough, signal="enough")
 
-            @classmethod
-            def from_crawler(cls, crawler):
-                return cls(crawler)
+        @classmethod
+        def from_crawler(cls, crawler):
+            return cls(crawler)
 
-            def enough(self):
-                engine = self.crawler.engine
-                self.closing = asyncio.ensure_future(engine.close_spider_async(reason="enough"))
-        """,
-    )
-
-    run = project.crawl()
-
+        def enough(self):
+            engine = self.crawler.engine
+            self.closing = asyncio.ensure_future(engine.close_spider_async(reason="enough"))
+    """,
+)
+def test_waiting_for_what_falls_due(run, project):
+    """With ITEMGRAPH_IDLE = "wait" a run takes up what falls due, and ends only when told."""
     assert run.stats["reason"] == "enough", run.log
     assert project.outcomes()["PAGE"][:2] == ["ok"] * 2
 

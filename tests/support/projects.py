@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -123,24 +124,27 @@ class Project:
     directory: Path
     url: str
     site_url: str = ""
+    package: str = "proj"  # texts of modules and settings call it `proj`
     started: list[subprocess.Popen] = field(default_factory=list)
     _logs: list[Path] = field(default_factory=list)  # of what was started
 
     def write(self, spider: str, settings: str = "", **modules: str) -> Project:
-        """Write the spider `s`, extra settings, and extra modules of the package `proj`."""
-        package = self.directory / "proj"
+        """Write the spider `s`, extra settings, and extra modules of the package."""
+        package = self.directory / self.package
         (package / "spiders").mkdir(parents=True, exist_ok=True)
-        (self.directory / "scrapy.cfg").write_text("[settings]\ndefault = proj.settings\n")
+        (self.directory / "scrapy.cfg").write_text(
+            f"[settings]\ndefault = {self.package}.settings\n"
+        )
         for name in ("__init__.py", "spiders/__init__.py"):
             (package / name).write_text("")
         (package / "stats.py").write_text(STATS)
         reactorless = "TWISTED_REACTOR_ENABLED = False\n" if IS_REACTORLESS else ""
-        (package / "settings.py").write_text(
-            SETTINGS.format(url=self.url) + reactorless + textwrap.dedent(settings)
-        )
-        (package / "spiders" / "s.py").write_text(SPIDER + textwrap.dedent(spider))
-        for name, text in modules.items():
-            (package / f"{name}.py").write_text(textwrap.dedent(text))
+        stock = SETTINGS.format(url=self.url) + reactorless
+        texts = {"settings": stock + textwrap.dedent(settings)}
+        texts["spiders/s"] = SPIDER + textwrap.dedent(spider)
+        texts |= {name: textwrap.dedent(text) for name, text in modules.items()}
+        for name, text in texts.items():
+            (package / f"{name}.py").write_text(re.sub(r"\bproj\.", f"{self.package}.", text))
         return self
 
     def start(

@@ -58,6 +58,10 @@ class Site:
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
+    def release(self) -> None:
+        """Answer whoever still waits for an answer."""
+        self.may_answer.set()
+
     def respond(
         self,
         method: str,
@@ -111,7 +115,7 @@ def site(kind: type[Site] = Site, port: int = 0) -> Iterator[Site]:
     try:
         yield one
     finally:
-        one.may_answer.set()
+        one.release()
         one.server.shutdown()
         thread.join()
         one.server.server_close()

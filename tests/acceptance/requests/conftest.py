@@ -25,8 +25,7 @@ class Scripted(sites.Site):
         return status, headers, body
 
 
-@pytest.fixture
-def site():
-    """Serve a site of the test's own."""
-    with sites.site(Scripted) as one:
-        yield one
+@pytest.fixture(scope="module")
+def site_kind():
+    """Return a site that answers by scripts."""
+    return Scripted

@@ -12,32 +12,29 @@ from scrapy_itemgraph.graph import ItemGraph
 # What cannot be stored
 
 
-def test_what_cannot_be_stored_is_carried_and_said_once(project, site):
+@pytest.mark.crawls("""
+import functools
+import threading
+
+
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def parse(self, response):
+        yield scrapy.Request(SITE + "/page/2", lambda r: self.more(r, "lambda"))
+        yield scrapy.Request(SITE + "/page/3", functools.partial(self.more, how="partial"))
+        yield scrapy.Request(SITE + "/page/4", self.more, meta={"lock": threading.Lock()})
+
+    def more(self, response, how="plain"):
+        yield {"how": how}
+        yield scrapy.Request(SITE + "/page/5?" + how, self.last)
+
+    def last(self, response):
+        pass
+""")
+def test_what_cannot_be_stored_is_carried_and_said_once(run, project, site):
     """A lambda and a value without stored form: downloaded, counted, one warning for the place."""
-    project.write("""
-    import functools
-    import threading
-
-
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/page/1"]
-
-        def parse(self, response):
-            yield scrapy.Request(SITE + "/page/2", lambda r: self.more(r, "lambda"))
-            yield scrapy.Request(SITE + "/page/3", functools.partial(self.more, how="partial"))
-            yield scrapy.Request(SITE + "/page/4", self.more, meta={"lock": threading.Lock()})
-
-        def more(self, response, how="plain"):
-            yield {"how": how}
-            yield scrapy.Request(SITE + "/page/5?" + how, self.last)
-
-        def last(self, response):
-            pass
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert run.stats["item_scraped_count"] == 3
     assert run.stats["itemgraph/held"] == 3
@@ -141,11 +138,9 @@ def test_a_carried_request_keeps_its_parent_open(project, site):
     }
 
 
-def test_carried_requests_are_filtered_as_others_are(project, site):
-    """What is known in the database is not carried, and what was carried is known from then on."""
-    project.write(
-        DROPS
-        + """
+@pytest.mark.crawls(
+    DROPS
+    + """
     start_urls = [SITE + "/page/1"]
 
     def parse(self, response):
@@ -163,11 +158,10 @@ def test_carried_requests_are_filtered_as_others_are(project, site):
 
     def last(self, response):
         yield {"url": response.url}
-    """
-    )
-
-    run = project.crawl()
-
+"""
+)
+def test_carried_requests_are_filtered_as_others_are(run, site):
+    """What is known in the database is not carried, and what was carried is known from then on."""
     assert run.stats["reason"] == "finished", run.log
     assert set(site.hits.values()) == {1}, site.hits
     assert len(site.hits) == 5
@@ -223,27 +217,24 @@ def test_a_start_request_that_cannot_be_stored_is_carried(project, site, dont_fi
     assert site.hits == {"/page/1": 1, "/page/2": 1, "/page/3": 1}
 
 
-def test_too_many_carried_requests_are_a_failure_that_names_the_setting(project, site):
+@pytest.mark.crawls(
+    """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def parse(self, response):
+        for n in range(5):
+            yield scrapy.Request(f"{SITE}/page/held/{n}", lambda r: None)
+        yield scrapy.Request(SITE + "/page/2", self.last)
+
+    def last(self, response):
+        pass
+""",
+    "ITEMGRAPH_HELD_REQUESTS = 2",
+)
+def test_too_many_carried_requests_are_a_failure_that_names_the_setting(run, project, site):
     """Above ITEMGRAPH_HELD_REQUESTS the execution fails, and says what to do."""
-    project.write(
-        """
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/page/1"]
-
-        def parse(self, response):
-            for n in range(5):
-                yield scrapy.Request(f"{SITE}/page/held/{n}", lambda r: None)
-            yield scrapy.Request(SITE + "/page/2", self.last)
-
-        def last(self, response):
-            pass
-    """,
-        "ITEMGRAPH_HELD_REQUESTS = 2",
-    )
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert run.stats["itemgraph/held"] == 2
     ((url, message),) = project.errors()
@@ -291,24 +282,21 @@ def test_requests_are_stored_as_they_were_when_yielded(project, site):
 # Operations in plain callbacks
 
 
-def test_operations_of_a_plain_callback_mean_its_own_request(project, site):
+@pytest.mark.crawls("""
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def parse(self, response):
+        yield SetTTL("1d")
+        yield UpdateData({"title": "one"})
+        yield scrapy.Request(SITE + "/page/2", self.more)
+
+    def more(self, response):
+        yield UpdateData({"title": "two"})
+""")
+def test_operations_of_a_plain_callback_mean_its_own_request(run, project):
     """SetTTL and UpdateData without id= are about the request's own item."""
-    project.write("""
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/page/1"]
-
-        def parse(self, response):
-            yield SetTTL("1d")
-            yield UpdateData({"title": "one"})
-            yield scrapy.Request(SITE + "/page/2", self.more)
-
-        def more(self, response):
-            yield UpdateData({"title": "two"})
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     found = project.rows(
         "SELECT i.data->>'title', extract(epoch FROM r.expires_at - r.completed_at)::int "
@@ -317,77 +305,68 @@ def test_operations_of_a_plain_callback_mean_its_own_request(project, site):
     assert found == [("one", 86_400), ("two", None)]
 
 
-def test_a_callback_gets_its_own_argument_called_item(project):
+@pytest.mark.crawls("""
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def parse(self, response, item=None):
+        self.logger.info(f"FIRST GOT {item!r}.")
+        yield scrapy.Request(SITE + "/page/2", self.more, cb_kwargs={"item": {"mine": 1}})
+
+    def more(self, response, item):
+        self.logger.info(f"THEN GOT {item!r}.")
+""")
+def test_a_callback_gets_its_own_argument_called_item(run):
     """In drop-in work `item` is what the user passed in cb_kwargs, and no item of the graph."""
-    project.write("""
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/page/1"]
-
-        def parse(self, response, item=None):
-            self.logger.info(f"FIRST GOT {item!r}.")
-            yield scrapy.Request(SITE + "/page/2", self.more, cb_kwargs={"item": {"mine": 1}})
-
-        def more(self, response, item):
-            self.logger.info(f"THEN GOT {item!r}.")
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert "FIRST GOT None." in run.log
     assert "THEN GOT {'mine': 1}." in run.log
 
 
-def test_an_operation_that_cannot_be_leaves_the_pages_links_alone(project, site):
+@pytest.mark.crawls("""
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        yield CreateItem(id="TAKEN")
+        yield scrapy.Request(SITE + "/page/1")
+
+    def parse(self, response):
+        for n in range(2, 5):
+            yield response.follow(f"/page/{n}", self.more)
+        yield RenameItem(to="TAKEN")
+
+    def more(self, response):
+        pass
+""")
+def test_an_operation_that_cannot_be_leaves_the_pages_links_alone(run, project):
     """The page fails, and what it had found is fetched."""
-    project.write("""
-    class S(scrapy.Spider):
-        name = "s"
-
-        async def start(self):
-            yield CreateItem(id="TAKEN")
-            yield scrapy.Request(SITE + "/page/1")
-
-        def parse(self, response):
-            for n in range(2, 5):
-                yield response.follow(f"/page/{n}", self.more)
-            yield RenameItem(to="TAKEN")
-
-        def more(self, response):
-            pass
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     outcomes = project.request_outcomes()
     assert outcomes.pop("/page/1") == ["failed"]
     assert outcomes == {f"/page/{n}": ["ok"] for n in range(2, 5)}
 
 
-def test_a_page_that_was_deleted_may_be_found_again(project, site):
+@pytest.mark.crawls("""
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def parse(self, response):
+        yield response.follow("/page/gone", self.gone)
+
+    def gone(self, response):
+        if not hasattr(self, "was_gone"):
+            self.was_gone = True
+            yield DeleteItem()
+            yield response.follow("/page/2", self.again)
+
+    def again(self, response):
+        yield response.follow("/page/gone", self.gone)
+""")
+def test_a_page_that_was_deleted_may_be_found_again(run, site):
     """A name that DeleteItem freed is not taken for known by the process that freed it."""
-    project.write("""
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/page/1"]
-
-        def parse(self, response):
-            yield response.follow("/page/gone", self.gone)
-
-        def gone(self, response):
-            if not hasattr(self, "was_gone"):
-                self.was_gone = True
-                yield DeleteItem()
-                yield response.follow("/page/2", self.again)
-
-        def again(self, response):
-            yield response.follow("/page/gone", self.gone)
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert site.hits["/page/gone"] == 2
 

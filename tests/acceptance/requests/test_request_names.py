@@ -11,24 +11,21 @@ from scrapy_itemgraph.model.item_names import name_key
 # Names
 
 
-def test_requests_are_named_by_fingerprint_callback_and_parent(project, site):
+@pytest.mark.crawls("""
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1", SITE + "/page/1"]
+
+    def parse(self, response):
+        for _ in range(2):
+            yield scrapy.Request(SITE + "/page/2", self.more, priority=5)
+            yield scrapy.Request(SITE + "/page/3", self.more, dont_filter=True)
+
+    def more(self, response):
+        pass
+""")
+def test_requests_are_named_by_fingerprint_callback_and_parent(run, project, site, request):
     """Names are REQ:<fp>, START:<fp>:<callback>, REQ:<fp>:<parent>:<n>; and what else is kept."""
-    project.write("""
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/page/1", SITE + "/page/1"]
-
-        def parse(self, response):
-            for _ in range(2):
-                yield scrapy.Request(SITE + "/page/2", self.more, priority=5)
-                yield scrapy.Request(SITE + "/page/3", self.more, dont_filter=True)
-
-        def more(self, response):
-            pass
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     first = f"START:{fp(site, '/page/1')}:parse"
     second = f"{first}:2"
@@ -68,40 +65,34 @@ class S(scrapy.Spider):
 """
 
 
-def test_a_callback_may_have_any_name_that_python_allows(project, site):
+@pytest.mark.crawls("""
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def parse(self, response):
+        yield scrapy.Request(SITE + "/page/2", self.größe)
+
+    def größe(self, response):
+        yield {"url": response.url}
+""")
+def test_a_callback_may_have_any_name_that_python_allows(run):
     """A method whose name has other letters than ASCII ones is a callback like others."""
-    project.write("""
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/page/1"]
-
-        def parse(self, response):
-            yield scrapy.Request(SITE + "/page/2", self.größe)
-
-        def größe(self, response):
-            yield {"url": response.url}
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert run.stats["item_scraped_count"] == 1
 
 
-def test_a_fingerprinter_of_the_project_tells_what_is_the_same(project, site):
+@pytest.mark.crawls(
+    LINKS,
+    'REQUEST_FINGERPRINTER_CLASS = "proj.prints.ByPath"',
+    prints="""
+    class ByPath:
+        def fingerprint(self, request):
+            return request.url.partition("?")[0].rpartition("/")[2].encode()
+    """,
+)
+def test_a_fingerprinter_of_the_project_tells_what_is_the_same(run, project, site):
     """REQUEST_FINGERPRINTER_CLASS is what requests are named and filtered by."""
-    project.write(
-        LINKS,
-        'REQUEST_FINGERPRINTER_CLASS = "proj.prints.ByPath"',
-        prints="""
-        class ByPath:
-            def fingerprint(self, request):
-                return request.url.partition("?")[0].rpartition("/")[2].encode()
-        """,
-    )
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert project.data().keys() == {f"START:{b'1'.hex()}:parse", f"REQ:{b'2'.hex()}"}
     assert sum(site.hits.values()) == 2
@@ -146,34 +137,28 @@ def test_a_fingerprinter_that_raises_is_a_failure_of_the_page(project, site):
     assert site.hits["/page/2"] == 1
 
 
-def test_without_a_duplicates_filter_nothing_is_filtered(project, site):
+@pytest.mark.crawls(LINKS, 'DUPEFILTER_CLASS = "scrapy.dupefilters.BaseDupeFilter"')
+def test_without_a_duplicates_filter_nothing_is_filtered(run, project, site):
     """With BaseDupeFilter each request is one of its own, as in Scrapy."""
-    project.write(LINKS, 'DUPEFILTER_CLASS = "scrapy.dupefilters.BaseDupeFilter"')
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert site.hits == {"/page/1": 1, "/page/2?a": 2, "/page/2?b": 1}
     assert len(project.data()) == 4
 
 
-def test_a_dupefilter_that_names_requests_is_heeded(project, site):
+@pytest.mark.crawls(
+    LINKS,
+    'DUPEFILTER_CLASS = "proj.filters.ByPath"',
+    filters="""
+    from scrapy.dupefilters import RFPDupeFilter
+
+
+    class ByPath(RFPDupeFilter):
+        def request_fingerprint(self, request):
+            return request.url.partition("?")[0].rpartition("/")[2]
+    """,
+)
+def test_a_dupefilter_that_names_requests_is_heeded(run, project):
     """A subclass of RFPDupeFilter with its own request_fingerprint names the requests."""
-    project.write(
-        LINKS,
-        'DUPEFILTER_CLASS = "proj.filters.ByPath"',
-        filters="""
-        from scrapy.dupefilters import RFPDupeFilter
-
-
-        class ByPath(RFPDupeFilter):
-            def request_fingerprint(self, request):
-                return request.url.partition("?")[0].rpartition("/")[2]
-        """,
-    )
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert project.data().keys() == {"START:1:parse", "REQ:2"}
 
@@ -335,27 +320,25 @@ def test_known_links_are_counted_as_scrapy_counts_them(project, site):
     assert ours.stats["dupefilter/filtered"] > 50
 
 
-def test_a_spider_middleware_of_the_project_sees_every_link(project, site):
+@pytest.mark.crawls(
+    LINKED,
+    settings='SPIDER_MIDDLEWARES = {"proj.watch.Watch": 500}',
+    watch="""
+    class Watch:
+        def __init__(self, crawler):
+            self.stats = crawler.stats
+
+        @classmethod
+        def from_crawler(cls, crawler):
+            return cls(crawler)
+
+        async def process_spider_output(self, response, result):
+            async for output in result:
+                self.stats.inc_value("links")
+                yield output
+    """,
+)
+def test_a_spider_middleware_of_the_project_sees_every_link(run):
     """Where somebody may count or change links, none is filtered before."""
-    project.write(
-        LINKED,
-        settings='SPIDER_MIDDLEWARES = {"proj.watch.Watch": 500}',
-        watch="""
-        class Watch:
-            def __init__(self, crawler):
-                self.stats = crawler.stats
-
-            @classmethod
-            def from_crawler(cls, crawler):
-                return cls(crawler)
-
-            async def process_spider_output(self, response, result):
-                async for output in result:
-                    self.stats.inc_value("links")
-                    yield output
-        """,
-    )
-    run = project.crawl()
-
     # The first page is fetched as a start and as a link.
     assert run.stats["links"] == 3 + sum(min(number + 3, 12) for number in range(12))

@@ -44,11 +44,9 @@ def test_where_a_redirect_leads_is_taken_before_it_is_downloaded(project, site):
     assert set(map(tuple, project.request_outcomes().values())) == {("ok",)}
 
 
-def test_a_redirect_to_a_page_that_was_seen_is_dropped(project, site):
-    """No download, no callback, no failure, but a request_dropped, as in Scrapy."""
-    project.write(
-        DROPS
-        + """
+@pytest.mark.crawls(
+    DROPS
+    + """
     start_urls = [SITE + "/page/1"]
 
     def parse(self, response):
@@ -57,11 +55,10 @@ def test_a_redirect_to_a_page_that_was_seen_is_dropped(project, site):
     def more(self, response):
         yield {"url": response.url}
         yield scrapy.Request(SITE + "/redirect?to=/page/2", self.more)
-    """
-    )
-
-    run = project.crawl()
-
+"""
+)
+def test_a_redirect_to_a_page_that_was_seen_is_dropped(run, project, site):
+    """No download, no callback, no failure, but a request_dropped, as in Scrapy."""
     assert run.stats["reason"] == "finished", run.log
     assert site.hits == {"/page/1": 1, "/page/2": 1, "/redirect?to=/page/2": 1}
     assert run.stats["item_scraped_count"] == 1
@@ -70,11 +67,9 @@ def test_a_redirect_to_a_page_that_was_seen_is_dropped(project, site):
     assert project.errors() == []
 
 
-def test_a_redirect_to_itself_is_dropped(project, site):
-    """A filtered request that is redirected to itself ends there, without a failure."""
-    project.write(
-        DROPS
-        + """
+@pytest.mark.crawls(
+    DROPS
+    + """
     start_urls = [SITE + "/page/1"]
 
     def parse(self, response):
@@ -82,11 +77,10 @@ def test_a_redirect_to_itself_is_dropped(project, site):
 
     def more(self, response):
         yield {"url": response.url}
-    """
-    )
-
-    run = project.crawl()
-
+"""
+)
+def test_a_redirect_to_itself_is_dropped(run, project, site):
+    """A filtered request that is redirected to itself ends there, without a failure."""
     assert run.stats["reason"] == "finished", run.log
     assert site.hits["/loop"] == 1
     assert run.stats["dupefilter/filtered"] == 1
@@ -94,22 +88,19 @@ def test_a_redirect_to_itself_is_dropped(project, site):
     assert project.request_outcomes()["/loop"] == ["ok"]
 
 
-def test_a_start_request_that_is_redirected_to_itself_gives_up_as_in_scrapy(project, site):
+@pytest.mark.crawls(
+    """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/loop"]
+
+    def parse(self, response):
+        yield {"url": response.url}
+""",
+    "REDIRECT_MAX_TIMES = 3",
+)
+def test_a_start_request_that_is_redirected_to_itself_gives_up_as_in_scrapy(run, project, site):
     """It is not filtered, so REDIRECT_MAX_TIMES ends it, refused."""
-    project.write(
-        """
-    class S(scrapy.Spider):
-        name = "s"
-        start_urls = [SITE + "/loop"]
-
-        def parse(self, response):
-            yield {"url": response.url}
-    """,
-        "REDIRECT_MAX_TIMES = 3",
-    )
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert site.hits["/loop"] == 4
     assert project.request_outcomes() == {"/loop": ["refused"]}
