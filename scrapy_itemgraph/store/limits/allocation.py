@@ -73,7 +73,7 @@ class StoredTerms:
         for name in ("gap", "delay", "set_gap", "crawl_delay"):
             object.__setattr__(self, name, usable_gap(getattr(self, name)) or None)
         for name in ("concurrency", "set_concurrency"):
-            if (getattr(self, name) or 1) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 object.__setattr__(self, name, None)
 
     @property
@@ -314,10 +314,10 @@ def _could_have(use: Use, terms: Terms, others: Others, units: int) -> bool:
 
 
 def is_news(grant: Grant, limit: StoredLimit) -> bool:
-    """Whether a limit is kept otherwise than it is stored."""
+    """Whether a limit is kept otherwise than it is stored; a stored delay of 0 is read as None."""
     terms = grant.in_force
     stored = limit.gap, limit.concurrency, limit.delay
-    return (terms.gap, terms.concurrency, terms.delay) != stored
+    return (terms.gap or None, terms.concurrency, terms.delay or None) != stored
 
 
 def differs(decision: Decision, before: Holding | None) -> bool:
