@@ -26,6 +26,7 @@ from scrapy_itemgraph.graph.worker_upkeep import WorkerUpkeep
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.crawl_arguments import CrawlStart
 from scrapy_itemgraph.model.operations import Changeset, attachments
+from scrapy_itemgraph.model.tasks import of_named_callback
 from scrapy_itemgraph.model.work import ClaimResult, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine, errors
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
@@ -82,7 +83,6 @@ class WorkerGraph(WorkerUpkeep):
         spider: str = "",
         job: str | None = None,
         code: str | None = None,
-        of_callback: Callable[[str], Task] | None = None,
         has_callback: Callable[[str], bool] = lambda _: True,
         source_of: Callable[[str], uuid.UUID | None] = lambda _: None,
         on_replaced: Callable[[], None] = lambda: None,
@@ -93,7 +93,6 @@ class WorkerGraph(WorkerUpkeep):
         self._spider = spider
         self._job = job
         self._code_version = code
-        self._of_callback = of_callback
         self._has_callback = has_callback
         self.process = OwnProcess(
             self._transactions,
@@ -125,7 +124,6 @@ class WorkerGraph(WorkerUpkeep):
         crawl: str | CrawlStart,
         spider: str,
         tasks: Mapping[str, Task],
-        of_callback: Callable[[str], Task] | None = None,
         has_callback: Callable[[str], bool] = lambda _: True,
         callback_names: Collection[str] = (),
         job: str | None = None,
@@ -136,12 +134,12 @@ class WorkerGraph(WorkerUpkeep):
     ) -> Self:
         """Find or start the server, migrate if allowed, register crawl, tasks and worker.
 
-        `crawl` is the crawl's name, or who starts with which arguments. `of_callback` returns the
-        task of a plain callback, by its name; `has_callback` tells whether this worker's code has
-        what another one registers later, and `callback_names` are those that may become tasks.
-        `source_of` returns the digest of a task's code, by its name. `job` and `code` are what
-        people are told of the process: its job and its code's version. `on_replaced` is called when
-        this worker was given up for dead, before it begins anew. `more` is what another class of
+        `crawl` is the crawl's name, or who starts with which arguments. `has_callback` tells
+        whether this worker's code has a plain callback that another one registers later, and
+        `callback_names` are those that may become tasks. `source_of` returns the digest of a task's
+        code, by its name. `job` and `code` are what people are told of the process: its job and its
+        code's version. `on_replaced` is called when this worker was given up for dead, before it
+        begins anew. None of these is called within a transaction. `more` is what another class of
         graph takes.
 
         Raises:
@@ -163,7 +161,6 @@ class WorkerGraph(WorkerUpkeep):
             spider=spider,
             job=job,
             code=code,
-            of_callback=of_callback,
             has_callback=has_callback,
             source_of=source_of,
             on_replaced=on_replaced,
@@ -230,22 +227,30 @@ class WorkerGraph(WorkerUpkeep):
         self._take_registration(self._register_tasks(connection))
         return self._register_in_run(connection)
 
-    def register_missing(self, connection: Connection) -> None:
+    async def register_missing(self) -> None:
         """Register plain callbacks and feeds that the database lacks; see `worker_recovery`."""
+        run = self._transactions.unchecked
+        new = self._new(await run(self._register_missing))
+        tasks = {number: self._of_callback(one.name) for number, one in new.items()}
+        if any(map(self.limits.of_task, tasks.values())):
+            await run(lambda connection: self.limits.register_in(connection, tasks))
+        self._registration.tasks.update(new)
+
+    def _register_missing(self, connection: Connection) -> Mapping[int, RegisteredTask]:
         if hasattr(self, "feeds"):  # else it is not open yet
             self.feeds.register_anew(connection)
-        if self.callbacks and self._of_callback is not None:
-            known = stored_tasks.register_callbacks(
-                connection,
-                self._crawl_id,
-                self._spider,
-                [self._of_callback(name) for name in sorted(self.callbacks)],
-                self.settings.results.default_ttl,
-            )
-            new = {number: one for number, one in known.items() if self._is_new(number, one)}
-            tasks = {number: self._of_callback(one.name) for number, one in new.items()}
-            self.limits.register_in(connection, tasks)
-            self._registration.tasks.update(new)
+        if not self.callbacks:
+            return {}
+        return stored_tasks.register_callbacks(
+            connection,
+            self._crawl_id,
+            self._spider,
+            [self._of_callback(name) for name in sorted(self.callbacks)],
+            self.settings.results.default_ttl,
+        )
+
+    def _of_callback(self, name: str) -> Task:
+        return of_named_callback(name, self.settings.results.callbacks)
 
     async def _ensure_schema(self) -> None:
         is_embedded = self._server is not None
@@ -342,17 +347,22 @@ class WorkerGraph(WorkerUpkeep):
         )
 
     async def _take_callbacks(self, known: Mapping[int, RegisteredTask]) -> bool:
-        new = {number: one for number, one in known.items() if self._is_new(number, one)}
-        if self._of_callback is not None:
-            limited = {number: self._of_callback(one.name) for number, one in new.items()}
-            await self.limits.register(limited)
+        new = self._new(known)
+        limited = {number: self._of_callback(one.name) for number, one in new.items()}
+        await self.limits.register(limited)
         await self._note_code(new)
         self._registration.tasks.update(new)
         self.callbacks |= {one.name for one in known.values()}
         return bool(new)
 
-    def _is_new(self, number: int, task: RegisteredTask) -> bool:
-        return number not in self._registration.tasks and self._has_callback(task.name)
+    def _new(self, known: Mapping[int, RegisteredTask]) -> dict[int, RegisteredTask]:
+        """Return the plain callbacks that this worker has to take note of, and can run."""
+        ours = self._registration.tasks
+        return {
+            number: one
+            for number, one in known.items()
+            if number not in ours and self._has_callback(one.name)
+        }
 
     async def _note_code(self, tasks: Mapping[int, RegisteredTask]) -> Sequence[Outdated]:
         """Remember what code tasks run now; return what of their fresh results is older."""

@@ -53,8 +53,11 @@ class Registered(Protocol):
     def register_anew(self, connection: Connection) -> NewProcess:
         """Register tasks and worker in a database that knows neither."""
 
-    def register_missing(self, connection: Connection) -> None:
-        """Register plain callbacks and feeds that the database lacks."""
+    async def register_missing(self) -> None:
+        """Register plain callbacks and feeds that the database lacks, in `unchecked` transactions.
+
+        To be called while nothing else is asked of the database.
+        """
 
 
 @dataclass(kw_only=True)
@@ -108,11 +111,12 @@ class WorkerRecovery:
         """
         found, run = self._found, self._transactions.unchecked
         self._commits.forget_names()
-        await run(self._look, hot=True)
+        in_hand = self._in_hand()
+        await run(lambda connection: self._look(connection, in_hand), hot=True)
         if not found.has_worker:
             found.is_back, found.has_start = True, False
             self._process.take(await run(self._registered.register_anew))
-        await run(self._registered.register_missing)
+        await self._registered.register_missing()
         if self.memory is not None:
             known = self.memory.limits()
             self.memory.renumber(
@@ -122,7 +126,11 @@ class WorkerRecovery:
         self._found = _Found()
         self._say(found)
 
-    def _look(self, connection: Connection) -> None:
+    def _in_hand(self) -> set[UUID] | None:
+        """Return the tokens of all claims that somebody works on; None before any was made."""
+        return None if self.memory is None else self.memory.in_hand() | self._moving
+
+    def _look(self, connection: Connection, in_hand: Collection[UUID] | None) -> None:
         """Give back claims that nobody works on, and find out whether commits are missing."""
         found, worker_id = self._found, self._process.identity.id
         crawl_id = self._transactions.crawl_id
@@ -142,8 +150,7 @@ class WorkerRecovery:
             return
         if self._registered.is_start_told and not own.has_started:
             found.is_back, found.has_start = True, False
-        if self.memory is not None:
-            in_hand = self.memory.in_hand() | self._moving
+        if in_hand is not None:
             found.is_back |= lost_commits.release_others(connection, worker_id, in_hand) > 0
 
     def _say(self, found: _Found) -> None:

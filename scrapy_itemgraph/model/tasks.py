@@ -168,6 +168,11 @@ def callback_tag(name: str) -> str:
     return f"callback:{name.removeprefix(SET_ASIDE)}"
 
 
+def of_named_callback(name: str, callbacks: Mapping[str, Mapping[str, Any]]) -> Task:
+    """Return the task of a plain callback; `callbacks` are those of `ITEMGRAPH_CALLBACKS`."""
+    return of_callback(name, callbacks.get(name.removeprefix(SET_ASIDE), {}))
+
+
 def of_callback(name: str, options: Mapping[str, Any]) -> Task:
     """Return the task that runs a spider's plain callback for the requests that name it.
 

@@ -233,7 +233,6 @@ class Worker:
             ),
             "spider": spider.name,
             "tasks": self.tasks,
-            "of_callback": callbacks.task_of,
             "has_callback": callbacks.has,
             "callback_names": methods.callback_names(type(spider)),
             "job": getattr(spider, "_job", None),

@@ -38,8 +38,7 @@ class CallbackTasks:
 
     def task_of(self, name: str) -> Task:
         """Return the task of a plain callback."""
-        options = self.options.get(name.removeprefix(tasks.SET_ASIDE), {})
-        return tasks.of_callback(name, options)
+        return tasks.of_named_callback(name, self.options)
 
     def has(self, name: str) -> bool:
         """Tell whether the spider has the callback of a task that any worker registered."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
-from scrapy_itemgraph.model.tasks import RegisteredTask
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store.registry import runs, workers
@@ -421,18 +419,22 @@ def test_a_run_whose_start_was_interrupted_goes_on(crawl):
 
 def test_a_worker_leaves_callbacks_to_newer_code(crawl):
     """A callback that another worker registers, and this one's spider lacks, it does not claim."""
-    engine = engines.async_engine(crawl.engine.url)
-    graph = WorkerGraph(Settings(), engine, None, has_callback=lambda name: name == "parse")
-    token = uuid.uuid4()
 
-    known = {
-        1: RegisteredTask("parse", "1", token),
-        2: RegisteredTask("parse_new", "1", token),
-    }
-    has_new = asyncio.run(graph._take_callbacks(known))
+    async def run() -> tuple[bool, list[str]]:
+        graph = await WorkerGraph.open(
+            Settings.of(database_url=crawl.engine.url.render_as_string(hide_password=False)),
+            crawl="books",
+            spider="spider",
+            tasks={},
+            has_callback=lambda name: name == "parse",
+        )
+        met(crawl, "parse", "parse_new")
+        has_new = await graph.learn_callbacks()
+        names = [one.name for one in graph._registration.tasks.values()]
+        await graph.close("finished")
+        return has_new, names
 
-    assert has_new
-    assert [name for name, _, _ in graph._registration.tasks.values()] == ["parse"]
+    assert asyncio.run(run()) == (True, ["parse"])
 
 
 def test_a_run_is_not_over_while_a_worker_has_claims(crawl):
