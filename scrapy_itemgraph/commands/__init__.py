@@ -20,6 +20,7 @@ from scrapy_itemgraph.commands import (
     databases,
     dumps,
     export,
+    failures,
     helping,
     items,
     limits,
@@ -30,7 +31,7 @@ from scrapy_itemgraph.commands import (
     status,
     tasks,
     tokens,
-    worklists,
+    worklist,
 )
 from scrapy_itemgraph.commands.call import Call
 from scrapy_itemgraph.commands.command import COMMANDS, GROUPS, Command, Group, find
@@ -48,7 +49,8 @@ _SECTIONS = (
     databases,
     items,
     blobs,
-    worklists,
+    worklist,
+    failures,
     simulate,
     status,
     tasks,

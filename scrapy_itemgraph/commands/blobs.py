@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import printing, streams
+from scrapy_itemgraph.commands.arguments import ID
 from scrapy_itemgraph.commands.call import item_id
 from scrapy_itemgraph.commands.command import Argument, command
-from scrapy_itemgraph.commands.items import ID
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import parsing, printing, streams
+from scrapy_itemgraph.commands.arguments import CATEGORY, DATA, ID, ID_HELP, OF_TASK, TAG, URL
 from scrapy_itemgraph.commands.call import item_id
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = object()  # None is what "default" means
 
-ID_HELP = "the item's id, an alias of it, or the URL of a page"
-ID = Argument("id", help=ID_HELP)
-OF_TASK = Argument("--task", help="of this task alone")
 _ATTEMPTS: printing.Columns = {
     "TASK": "task",
     "TRY": "number",
@@ -39,26 +37,7 @@ _STATES: printing.Columns = {
     "COMPLETED": "completed_at",
     "EXPIRES": "expires_at",
 }
-CATEGORY = Argument(
-    "--category",
-    metavar="NAME",
-    action="append",
-    default=[],
-    help="show what was logged under this category, and not error, warn, info and debug; "
-    "may be repeated; *: under all",
-)
-TAG = Argument(
-    "--tag",
-    "--tags",
-    metavar="NAME[=JSON]",
-    type=parsing.tag,
-    action="append",
-    default=[],
-    help="tag it, with a value if need be; may be repeated",
-)
-DATA = Argument("--data", metavar="JSON", type=parsing.json_object, help="its data, an object")
-URL = Argument("--url", help='the same as --data \'{"url": "URL"}\'')
-FROM = Argument(
+_FROM = Argument(
     "--from",
     metavar="LINE",
     dest="first",
@@ -167,7 +146,7 @@ def _json(value: Any, indent: int | None = None) -> str:
     ),
     Argument("--nice", metavar="N", type=int, help="its priority; lower goes first"),
     Argument("--prefix", metavar="TEXT", help="what a random id begins with"),
-    FROM,
+    _FROM,
 )
 def add(call: Call) -> None:
     """Add an item, unless its id is taken: then nothing changes.
@@ -249,7 +228,7 @@ def delete(call: Call) -> None:
     call.write(document, [f"deleted {printing.clean(deleted.shown)}{kept}"])
 
 
-@command(Argument("file", help="where they are; - for standard input"), FROM)
+@command(Argument("file", help="where they are; - for standard input"), _FROM)
 def apply(call: Call) -> None:
     """Apply operations, one JSON object a line, a thousand in a transaction.
 

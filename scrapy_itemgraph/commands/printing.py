@@ -148,6 +148,13 @@ def table(rows: Iterable[Any], columns: Columns) -> Iterator[str]:
         yield "\n".join(coloured(one, _BOLD) for one in line.split("\n")) if number == 0 else line
 
 
+def first(rows: Sequence[Any], lines: Iterator[str], limit: int, otherwise: str) -> Iterator[str]:
+    """Yield the lines of a list, and that there may be more; `otherwise` where it is empty."""
+    yield from lines if rows else [otherwise]
+    if len(rows) == limit:
+        yield f"(the first {limit:,}; --limit shows more)"
+
+
 def table_of_errors(
     rows: Sequence[Any], columns: Columns, categories: Collection[str] = ()
 ) -> Iterator[str]:

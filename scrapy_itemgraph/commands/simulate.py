@@ -13,8 +13,8 @@ from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 
 from scrapy_itemgraph.commands import parsing, simulation_lines
+from scrapy_itemgraph.commands.arguments import CATEGORY, DATA, ID_HELP, TAG, URL
 from scrapy_itemgraph.commands.command import Argument, command
-from scrapy_itemgraph.commands.items import CATEGORY, DATA, ID_HELP, TAG, URL
 from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError
 from scrapy_itemgraph.model import input_checks, operations, tasks
 from scrapy_itemgraph.model.simulations import SimulationPlan

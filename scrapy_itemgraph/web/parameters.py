@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Path, Query
 
 from scrapy_itemgraph.web.problems import PROBLEM
 
@@ -18,6 +18,8 @@ Period = Annotated[int, Query(ge=1, le=_DAY, description="minutes up to now")]
 AfterNumber = Annotated[
     int, Query(ge=0, lt=_INT64, description="what the page before has as `next`")
 ]
+OfTask = Annotated[str | None, Query(min_length=1, description="of this task alone")]
+PathText = Annotated[str, Path(min_length=1)]
 
 _REFUSALS = {
     400: "The request is no HTTP that makes sense: text that is no UTF-8, a body that is no JSON",

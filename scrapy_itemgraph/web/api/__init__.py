@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from scrapy_itemgraph.web.api import crawls, items, limits, work
+from scrapy_itemgraph.web.api import crawls, failures, items, limits, tasks, work
 from scrapy_itemgraph.web.parameters import REFUSALS
 
 router = APIRouter(responses=REFUSALS)
-for one in (items.router, work.of_tags, work.of_tasks):
+of_served = (items.router, work.of_tags, failures.of_tasks)
+for one in of_served:
     router.include_router(one, tags=["served crawl"])
-for one in (items.router, work.of_tags, work.of_tasks, work.router, crawls.router, limits.of_crawl):
+of_any = (work.router, failures.router, tasks.router, crawls.router, limits.of_crawl)
+for one in (*of_served, *of_any):
     router.include_router(one, prefix="/api/v1/crawls/{crawl:segment}", tags=["crawls"])
 router.include_router(crawls.all_crawls, prefix="/api/v1", tags=["crawls"])
 router.include_router(limits.router, prefix="/api/v1", tags=["limits"])

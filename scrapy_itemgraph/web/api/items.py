@@ -14,7 +14,7 @@ from scrapy_itemgraph.web import bodies, contents, models
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer, page
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.parameters import REFUSALS, AfterNumber, Limit
+from scrapy_itemgraph.web.parameters import REFUSALS, AfterNumber, Limit, PathText
 
 router = APIRouter()
 
@@ -25,7 +25,6 @@ ItemId = Annotated[
         description="an id or an alias, percent-encoded: a slash in it is %2F",
     ),
 ]
-TaskName = Annotated[str, Path(min_length=1)]
 Attempts = Annotated[int, Query(ge=0, le=1000, description="of the last attempts, at most")]
 
 
@@ -112,7 +111,7 @@ def get_results(graph: CrawlGraph, _: Reader, item: ItemId) -> Response:
     "/items/{item:segment}/operations/{task:segment}/expire",
     response_model=list[models.Result],
 )
-def expire_result(graph: CrawlGraph, _: Operator, item: ItemId, task: TaskName) -> Response:
+def expire_result(graph: CrawlGraph, _: Operator, item: ItemId, task: PathText) -> Response:
     """Make a task's result stale, so that it runs again, also when a failure holds it back."""
     return answer(graph.expire(item, task))
 
@@ -168,7 +167,7 @@ def get_blob(
     graph: CrawlGraph,
     _: Reader,
     item: ItemId,
-    blob: Annotated[str, Path(min_length=1)],
+    blob: PathText,
 ) -> Response:
     """Return what is in a blob; all but pictures is for saving, and nothing of it runs.
 

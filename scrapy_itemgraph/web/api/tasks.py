@@ -1,0 +1,39 @@
+"""Tasks: what is declared and done of each, and stopping and resuming them."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from scrapy_itemgraph.web import models
+from scrapy_itemgraph.web.access import Operator, Reader
+from scrapy_itemgraph.web.documents import answer
+from scrapy_itemgraph.web.graphs import CrawlGraph
+from scrapy_itemgraph.web.parameters import PathText
+
+router = APIRouter()
+
+
+@router.get("/tasks", response_model=list[models.Task])
+def list_tasks(graph: CrawlGraph, _: Reader) -> Response:
+    """List the tasks, with what is done, waiting and failed of each."""
+    return answer(graph.tasks.list())
+
+
+@router.post("/tasks/{task:segment}/enable", response_model=models.Enabled)
+def enable_task(graph: CrawlGraph, _: Operator, task: PathText) -> Response:
+    """Let a task's work be claimed again."""
+    graph.tasks.enable(task)
+    return answer({"task": task, "enabled": True})
+
+
+@router.post("/tasks/{task:segment}/disable", response_model=models.Enabled)
+def disable_task(graph: CrawlGraph, _: Operator, task: PathText) -> Response:
+    """Leave a task's work unclaimed until it is enabled."""
+    graph.tasks.disable(task)
+    return answer({"task": task, "enabled": False})
+
+
+@router.post("/tasks/{task:segment}/recompute-ttl", response_model=models.Changed)
+def recompute_ttl(graph: CrawlGraph, _: Operator, task: PathText) -> Response:
+    """Let a task's results expire as its time to live says now, but for overridden ones."""
+    return answer({"task": task, "changed": graph.tasks.recompute_ttl(task)})
