@@ -53,7 +53,7 @@ def serve(call: Call) -> None:
     host, port = call.given.host, call.given.port
     try:
         # What only this command needs, and an extra.
-        from scrapy_itemgraph.web import app, connections, graphs, server  # noqa: PLC0415
+        from scrapy_itemgraph.web import app, connections, duties, graphs, server  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f'serve needs {error.name}; install it with `pip install "scrapy-itemgraph[web]"`'
@@ -87,7 +87,8 @@ def serve(call: Call) -> None:
             sys.stdout.flush()
 
         door = connections.Door(call.given.connections, call.given.connections_by_address)
-        server.serve(application, listening, ready, door)
+        with duties.doing_duties(graph):
+            server.serve(application, listening, ready, door)
 
 
 def _simulate(call: Call) -> Sequence[str]:

@@ -17,9 +17,9 @@ from scrapy_itemgraph.contents.transfer import WorkerContents
 from scrapy_itemgraph.exceptions import BlobStoreError, OperationError
 from scrapy_itemgraph.graph import startup_report
 from scrapy_itemgraph.graph.commits import Commits
+from scrapy_itemgraph.graph.worker_duties import WorkerDuties
 from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
 from scrapy_itemgraph.graph.worker_limits import WorkerLimits
-from scrapy_itemgraph.graph.worker_pruning import WorkerPruning
 from scrapy_itemgraph.graph.worker_recovery import WorkerRecovery
 from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
 from scrapy_itemgraph.graph.worker_upkeep import WorkerUpkeep
@@ -264,7 +264,7 @@ class WorkerGraph(WorkerUpkeep):
         """Make the parts that work for one crawl."""
         self._crawl_id = self._transactions.crawl_id = crawl_id
         self.sessions = WorkerSessions(self._transactions, crawl_id, self.process.identity)
-        self.pruning = WorkerPruning(self._transactions, crawl_id, self.settings)
+        self.duties = WorkerDuties(self._transactions, crawl_id, self.settings)
         self.limits = WorkerLimits(
             self._transactions, self.settings, self.process.identity, spider=self._spider
         )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.graph import startup_report
 from scrapy_itemgraph.graph.worker_reads import WorkerReads
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.registry import runs, upkeep, workers
+from scrapy_itemgraph.store import tallies
+from scrapy_itemgraph.store.registry import duties, runs, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.work import Remaining, TakenOver
     from scrapy_itemgraph.settings import Settings
+    from scrapy_itemgraph.store.registry.duties import Duty, Round
     from scrapy_itemgraph.store.registry.runs import Run
 
 logger = logs.logger(__name__)
@@ -30,9 +32,23 @@ logger = logs.logger(__name__)
 _FEW = 8  # workers, who each do as if they were alone
 
 
+class _Step(NamedTuple):
+    """A transaction of a round: the duties left to the next one, and what it did.
+
+    In the last one also the names of tasks that a later start declares otherwise, and of those of
+    which there is newer code.
+    """
+
+    left: Sequence[Duty]
+    done: Round
+    redefined: frozenset[str] = frozenset()
+    left_to_newer: frozenset[str] = frozenset()
+
+
 class WorkerUpkeep(WorkerReads):
     """Keeps a crawl up, as one of its workers, with the tasks that this one has registered."""
 
+    round_period = min(duty.period for duty in duties.OF_CRAWL)  # seconds between two rounds
     _started_at: datetime  # by the clock of the database
     run: Run
     process: OwnProcess
@@ -89,33 +105,38 @@ class WorkerUpkeep(WorkerReads):
         return taken.claims
 
     async def keep_up(self, told: Tallies | None = None) -> bool:
-        """Take over from the dead, stage what fell due, sweep a step; whether there is more.
+        """Do a round of the crawl's duties; tell whether there may be more work now.
 
-        What the worker did since then is `told`, in the last of its transactions.
+        What the worker did since the last round is `told`, in the last of its transactions.
         """
-        step, has_more = upkeep.TAKE_OVER, False
-        while step != upkeep.DONE:
-            done = await self._call(
-                upkeep.keep_up,
-                self._crawl_id,
-                self.worker_id,
-                self._registration.tasks,
-                until=self._started_at if self.settings.run.idle == "close" else None,
-                step=step,
-                told=told,
-                run=self.run.number,
-                hot=True,
-                share=True,
-            )
-            step = done.next_step
+        left: Sequence[Duty] = duties.OF_CRAWL
+        has_more, is_done = False, False
+        while not is_done:
+            step = await self._call(self._round, left, told, hot=True, share=True)
+            left, done = step.left, step.done
             has_more = has_more or bool(done.timers or done.due or done.is_sweeping)
             self.staged += done.due
-            self.is_sweeping = bool(done.is_sweeping)
+            self.is_sweeping = done.is_sweeping
             if done.taken_over is not None:
                 self._see_taken_over(done.taken_over)
-            if step == upkeep.DONE:
-                self._say_what_is_outdated(done.redefined, done.left)
+            is_done = not left
+            if is_done:
+                self._say_what_is_outdated(step.redefined, step.left_to_newer)
         return has_more
+
+    def _round(self, connection: Connection, due: Sequence[Duty], told: Tallies | None) -> _Step:
+        """Do duties; in the last transaction of a round also tell what the worker did."""
+        until = self._started_at if self.settings.run.idle == "close" else None
+        done = duties.Round(crawl_id=self._crawl_id, worker_id=self.worker_id, until=until)
+        left = duties.do(connection, due, done)
+        if left:
+            return _Step(left, done)
+        redefined, newer = stored_tasks.outdated(
+            connection, self.worker_id, self._registration.tasks
+        )
+        if told is not None and tallies.add(connection, self._crawl_id, told):
+            runs.count(connection, self._crawl_id, self.run.number, [told])
+        return _Step(left, done, redefined, newer)
 
     def _say_what_is_outdated(self, redefined: Collection[str], left: Collection[str]) -> None:
         for name in sorted(set(left) - self._left):

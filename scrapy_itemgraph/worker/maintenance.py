@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
-_EVERY = 1.0  # seconds
 _LOOK_OUT = 0.15  # seconds between two looks for the dead, of who has nothing to do
 # A crawl that many workers share is kept up by all of them, so each may do it more rarely.
 _LONGEST = 10.0  # seconds between two rounds, or looks
 _SWEEP_EVERY = 10.0  # seconds
 _TELL_EVERY = 5.0  # seconds
-_PRUNE_EVERY = 600.0  # seconds
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -56,7 +54,6 @@ class Maintenance:
     async def run(self) -> None:
         """Run until told to stop."""
         swept = time.monotonic()
-        pruned = -math.inf
         while True:
             if self._has_just_started:
                 await self.graph.mark_started()
@@ -72,9 +69,7 @@ class Maintenance:
             if time.monotonic() - swept > _SWEEP_EVERY:
                 swept = time.monotonic()
                 self._sweep()
-            is_due = time.monotonic() - pruned > _PRUNE_EVERY
-            if is_due and not await self.graph.pruning.step():
-                pruned = time.monotonic()
+            await self.graph.duties.do_due()
             await self._rest()
 
     async def _keep_up(self) -> bool:
@@ -112,7 +107,7 @@ class Maintenance:
 
     async def _rest(self) -> None:
         """Wait for the next round; who has nothing to do looks out for the dead all the time."""
-        until = time.monotonic() + self._between(_EVERY)
+        until = time.monotonic() + self._between(self.graph.round_period)
         while (left := until - time.monotonic()) > 0 and not self._has_just_started:
             await asyncio.sleep(min(left, self._between(_LOOK_OUT)))
             if self.active.is_quiet and await self.graph.take_over():

@@ -57,6 +57,7 @@ class Graph:
         self.applied: list[Applied] = []
         self.names_freed = 0
         self.crowd = 1.0
+        self.round_period = 1.0
         self.has_cookies = False
         self.callbacks: set[str] = set()
         self.registered: list[str] = []

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.input_checks import CrawlNameError
+from scrapy_itemgraph.store.sql_conditions import IS_READY_ALONE, IS_READY_BESIDE_OTHERS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -37,12 +38,19 @@ MAKE_CRAWL = text("""
 
 FIND_CRAWL = text("SELECT id FROM crawls WHERE name = :name")
 
-HAS_WORK = text("""
-    SELECT EXISTS (SELECT FROM queues q
-        CROSS JOIN LATERAL (SELECT FROM work w WHERE w.crawl_id = :crawl
-            AND w.queue_id = q.id LIMIT 1) AS first
-        WHERE q.crawl_id = :crawl)
-""")
+# Each row of `work` is of one of four kinds, and each of these has an index.
+HAS_WORK = text(f"""
+    SELECT EXISTS (
+            SELECT FROM queues q CROSS JOIN LATERAL (
+                SELECT FROM work w
+                WHERE w.queue_id = q.id AND {IS_READY_BESIDE_OTHERS} LIMIT 1) AS first
+            WHERE q.crawl_id = :crawl)
+        OR EXISTS (SELECT FROM work w WHERE w.crawl_id = :crawl AND {IS_READY_ALONE})
+        OR EXISTS (SELECT FROM work w WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL)
+        OR EXISTS (
+            SELECT FROM processes p JOIN work w ON w.worker_id = p.id AND w.token IS NOT NULL
+            WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL)
+""")  # noqa: S608 - our own conditions
 
 CRAWLS = text("SELECT id FROM crawls ORDER BY id")
 

@@ -13,6 +13,8 @@ from scrapy_itemgraph.store.sql_conditions import (
     IS_DEAD,
     IS_READY_ALONE,
     IS_READY_BESIDE_OTHERS,
+    IS_SURELY_DEAD,
+    LOCK_IS_FREE,
     seconds_until,
 )
 from scrapy_itemgraph.tools.wording import one_line
@@ -38,15 +40,6 @@ OTHERS_LIVE = text(f"""
     SELECT EXISTS (SELECT FROM processes p
         WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL AND NOT {IS_DEAD})
 """)  # noqa: S608 - our own condition
-
-# A run that nobody ended: its workers died, and nobody noted that.
-END_ABANDONED = text("""
-    UPDATE runs r SET reason = 'died', ended_at = coalesce(
-        (SELECT max(p.seen_at) FROM processes p
-            WHERE p.crawl_id = :crawl AND p.started_at >= r.started_at),
-        clock_timestamp())
-    WHERE r.crawl_id = :crawl AND r.number = :run AND r.ended_at IS NULL
-""")
 
 # By the same clock as the worker's start, which is in this transaction. What the journal has by
 # then is an earlier run's, whatever its clock said. The largest number is used again and again.
@@ -75,10 +68,35 @@ GO_ON = text("""
     WHERE crawl_id = :crawl AND number = :run AND ended_at IS NOT NULL
 """)
 
-HAS_STARTED = text("""
-    SELECT EXISTS (SELECT FROM processes p JOIN workers w ON w.id = p.id
-        WHERE p.crawl_id = :crawl AND w.has_started AND p.started_at >= :started_at)
-""")
+_HAS_STARTED = """EXISTS (SELECT FROM processes p JOIN workers w ON w.id = p.id
+        WHERE p.crawl_id = :crawl AND w.has_started AND p.started_at >= {started_at})"""
+HAS_STARTED = text(f"SELECT {_HAS_STARTED.format(started_at=':started_at')}")
+
+# Whether a run `r` without living workers has nothing to go on with, so that the next start begins
+# another one.
+_IS_OVER = f"({_HAS_STARTED.format(started_at='r.started_at')} AND NOT ({HAS_WORK.text}))"
+
+# Whether there is something to note of a run that no worker lives of.
+_IS_UNSETTLED = f"NOT r.is_finished AND (r.ended_at IS NULL OR {_IS_OVER})"
+
+UNSETTLED = text(f"""
+    SELECT r.number FROM crawls c JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
+    WHERE c.id = :crawl AND {_IS_UNSETTLED}
+""")  # noqa: S608 - our own conditions
+
+SETTLE = text(f"""
+    UPDATE runs r SET is_finished = {_IS_OVER},
+        ended_at = coalesce(r.ended_at, (
+            SELECT max(p.seen_at) FROM processes p
+            WHERE p.crawl_id = :crawl AND p.started_at >= r.started_at), clock_timestamp()),
+        reason = coalesce(r.reason, CASE WHEN EXISTS (
+            SELECT FROM processes p
+            WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL AND NOT {LOCK_IS_FREE})
+            THEN 'stalled' ELSE 'died' END)
+    WHERE r.crawl_id = :crawl AND r.number = :run AND {_IS_UNSETTLED} AND NOT EXISTS (
+        SELECT FROM processes p
+        WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL AND NOT {IS_SURELY_DEAD})
+""")  # noqa: S608 - our own conditions
 
 _IS_PRESENT = "EXISTS (SELECT FROM crawls c WHERE c.id = :crawl AND c.run = :run)"
 
@@ -182,8 +200,26 @@ def join(connection: Connection, crawl_id: int) -> Run:
         ):
             connection.execute(GO_ON, here)
             return Run(row.number, row.started_at)
-        connection.execute(END_ABANDONED, here)
+        _settle(connection, crawl_id, row.number)
     return Run(*connection.execute(BEGIN, {"crawl": crawl_id}).one())
+
+
+def settle(connection: Connection, crawl_id: int) -> bool:
+    """Note how the run of a crawl ended that nobody runs; tell whether there was something to note.
+
+    With nothing left it is over, as it would be to the next start. That is noted before results
+    that fell due become work, or the next start would take them for what the run has left.
+    """
+    number = connection.execute(UNSETTLED, {"crawl": crawl_id}).scalar()
+    if number is None:
+        return False
+    connection.execute(LOCK_CRAWL, {"crawl": crawl_id})
+    return _settle(connection, crawl_id, number)
+
+
+def _settle(connection: Connection, crawl_id: int, number: int) -> bool:
+    here = {"crawl": crawl_id, "run": number, "untrusted": engine.untrusted(connection)}
+    return connection.execute(SETTLE, here).rowcount > 0
 
 
 def began_by(

@@ -384,7 +384,7 @@ def test_who_finishes_an_old_run_finishes_no_other(crawl):
 
     assert joining == new
     assert crawl.rows("SELECT number, is_finished FROM runs ORDER BY 1") == [
-        (old, False),
+        (old, True),
         (new, True),
     ]
 

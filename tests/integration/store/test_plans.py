@@ -50,7 +50,7 @@ from scrapy_itemgraph.store.admin import (
     work_pages,
 )
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import crawls, item_sweeps, runs, workers
+from scrapy_itemgraph.store.registry import crawls, duties, item_sweeps, runs, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import timers
 from scrapy_itemgraph.store.worklist.admission import Admission
@@ -564,6 +564,19 @@ def test_asking_what_remains_touches_few_rows(million, step, is_idle):
 
     check(explained)
     assert remaining.claimable is not is_idle
+
+
+def test_looking_for_crawls_that_nobody_runs_touches_few_rows(million, step):
+    """One statement finds all crawls with something due, whatever else there is in them."""
+    engines.hot_path(step)
+    here = {"untrusted": 0.0, "limit": 20, "crawl": million.id}
+
+    with explaining(step) as explained:
+        step.execute(duties.UNATTENDED, here)
+        step.execute(duties.STILL_UNATTENDED, here)
+        step.execute(runs.UNSETTLED, here)
+
+    check(explained)
 
 
 def test_the_plans_would_be_bad_without_their_settings(million, step, monkeypatch, request):

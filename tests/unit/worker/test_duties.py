@@ -120,12 +120,11 @@ def test_what_sites_answered_is_saved_once():
     assert asyncio.run(run()) == ["slow down"]
 
 
-class Pruning:
-    """Has nothing to prune."""
+class Duties:
+    """Has nothing to do."""
 
-    async def step(self) -> bool:
-        """Return that there is no more."""
-        return False
+    async def do_due(self) -> None:
+        """Do nothing."""
 
 
 class Sessions:
@@ -172,7 +171,7 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
             keep_up,
             learn_callbacks,
         )
-        graph.staged, graph.is_sweeping, graph.pruning = 0, False, Pruning()
+        graph.staged, graph.is_sweeping, graph.duties = 0, False, Duties()
         graph.crowd, graph.is_start_told = 1.0, False
         started = asyncio.Event()
         started.set()

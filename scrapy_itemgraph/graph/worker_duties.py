@@ -1,0 +1,42 @@
+"""What a worker does by the minute: duties of the whole database, and of its crawl."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.graph import duty_log
+from scrapy_itemgraph.store.registry import duties
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.connections.transactions import Transactions
+    from scrapy_itemgraph.settings import Settings
+    from scrapy_itemgraph.store.registry.duties import Duty, Round
+
+
+class WorkerDuties:
+    """Does the duties that are due, each in a transaction of its own."""
+
+    def __init__(self, transactions: Transactions, crawl_id: int, settings: Settings) -> None:
+        self._call = transactions.call
+        self._crawl_id = crawl_id
+        keeps = settings.scraped_items.keep_items
+        self._keeps = keeps if isinstance(keeps, timedelta) else None
+        self._timetable = duties.Timetable(duties.OF_WORKER)
+
+    async def do_due(self) -> None:
+        """Do a step of each duty that is due."""
+        rounds = []
+        for duty in self._timetable.due(time.monotonic()):
+            done = await self._call(self._do, duty)
+            self._timetable.did(duty, done, time.monotonic())
+            rounds.append(done)
+        duty_log.tell(rounds)
+
+    def _do(self, connection: Connection, duty: Duty) -> Round:
+        done = duties.Round(crawl_id=self._crawl_id, keeps=self._keeps)
+        duties.do(connection, [duty], done)
+        return done
