@@ -1,9 +1,9 @@
-"""The one door to the graph: it opens transactions and delegates the rest.
+"""The one door to the graph: it opens transactions and calls what the rooms below do in them.
 
-`ItemGraph` is for people and programs, `WorkerGraph` for a worker, `SimulationGraph` for one that
-simulates. It imports
-`changesets`, `store`, `postgres`, `settings`, `model`, `tools` and `exceptions`. `worker`, `feeds`
-and `commands` import it.
+`ItemGraph` is for people and programs: items are its own, the rest is in `parts`, by noun.
+`WorkerGraph` is for a worker, `SimulationGraph` for one that simulates. It imports `contents`,
+`connections`, `changesets`, `store`, `postgres`, `settings`, `model`, `tools` and `exceptions`.
+`worker`, `feed_exports`, `web` and `commands` import it.
 """
 
 from __future__ import annotations
