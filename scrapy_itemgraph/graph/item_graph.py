@@ -63,9 +63,9 @@ class ItemGraph:
         *,
         is_from_outside: bool = False,
     ) -> None:
-        """Take the crawl's name, and the URL of the store of blobs' contents.
+        """Take the crawl's name, and the URL of the store that contents of blobs are written to.
 
-        What is changed by calls that come over HTTP `is_from_outside`.
+        With `is_from_outside` what is changed is marked as given by a stranger, over HTTP.
         """
         self._engine = engine
         self._store = blobs
@@ -102,12 +102,12 @@ class ItemGraph:
     ) -> Iterator[ItemGraph]:
         """Open the graph at `url`, or the embedded one in `data_dir`.
 
-        `postgres_bin` is the folder of the embedded server's programs, as ITEMGRAPH_POSTGRES_BIN
-        says it. `blobs` is where contents of blobs are written, as ITEMGRAPH_BLOBS says it:
-        "database", a folder, or a URL. Without `crawl` the database's only crawl is meant. Without
-        `patience` a lock, or a server that does not answer, is waited for as long as it takes; a
-        lock `lock_wait` seconds at most, unless that is 0. Threads may share the graph;
-        `connections` is how many it has at most.
+        `postgres_bin` is the folder of the embedded server's programs, as in
+        ITEMGRAPH_POSTGRES_BIN. `blobs` is where contents of blobs are written, as in
+        ITEMGRAPH_BLOBS: "database", a folder, or a URL. Without `crawl` the database's only crawl
+        is meant. Without `patience` calls wait for a lock, or for a server that does not answer, as
+        long as it takes; `lock_wait` is the longest wait for a lock in seconds, 0: no limit.
+        Threads may share the graph; `connections` is how many connections it opens at most.
 
         Raises:
             DatabaseError: when the server or its schema cannot be used, in one clear line.
@@ -134,7 +134,7 @@ class ItemGraph:
     def beside(self) -> Iterator[ItemGraph]:
         """Yield the same graph on one connection of its own, which no other call keeps busy.
 
-        It gives up soon: after seconds a server that is not reached is an error.
+        Its calls raise an error after a few seconds where the server cannot be reached.
         """
         with connect.beside(self._engine) as engine:
             yield type(self)(engine, self._transactions.named, self._store)
@@ -151,10 +151,10 @@ class ItemGraph:
     ) -> connect.Migrated:
         """Make the schema at `url`, or in the embedded server, or bring it up to date.
 
-        `reached` hears after each version how many of how many are made.
+        `reached(done, total)` is called after each version that is made.
 
         Raises:
-            OperationError: while a worker lives, unless with `force`.
+            OperationError: a worker lives, and `force` is not given.
 
         """
         return connect.migrated(
@@ -169,7 +169,7 @@ class ItemGraph:
         return self._of(crawl, is_from_outside=self._is_from_outside)
 
     def from_outside(self) -> Self:
-        """Return the same graph for calls that come over HTTP: what they change is marked so."""
+        """Return the same graph, which marks what it changes as given by a stranger over HTTP."""
         return self._of(None, is_from_outside=True)
 
     def _of(self, crawl: str | None, *, is_from_outside: bool) -> Self:
@@ -212,9 +212,9 @@ class ItemGraph:
     def merge(
         self, name: str, *, data: Mapping[str, Any] | None = None, tags: operations.Tags = ()
     ) -> bool:
-        """Merge data and tags into an item, which is made if there is none; return whether it was.
+        """Merge data and tags into an item; return whether it was made by this call.
 
-        Data is merged key by key. Tags are added; one that is there gets the value that is given.
+        Data is merged key by key. Tags are added; a tag that the item has gets the new value.
         """
         valued = dict(tags) if isinstance(tags, Mapping) else dict.fromkeys(tags)
         changes = [
@@ -226,7 +226,9 @@ class ItemGraph:
         return self.apply(changes, names=named)[0].label == NEW
 
     def delete(self, name: str, *, keep_name: bool = False) -> Note:
-        """Delete an item, its results and its work; return what was. Its names may stay taken.
+        """Delete an item, its results and its work; return the note that says so.
+
+        With `keep_name` its names stay taken: an item of such a name is not made again.
 
         Raises:
             NotFoundError: there is no such item.
@@ -264,7 +266,7 @@ class ItemGraph:
         return [one for one in self.results(name) if task is None or one.task == task]
 
     def set_nice(self, name: str, nice: int | None) -> None:
-        """Let an item's work have its turn earlier (a lower number) or later; None: the task's.
+        """Set an item's nice: work with a lower number runs earlier. None: as its tasks say.
 
         Raises:
             NotFoundError: there is no such item.
@@ -318,15 +320,15 @@ class ItemGraph:
     def worklist(
         self, task: str | None = None, limit: int = 100, *, tag: str | None = None
     ) -> list[outstanding.OutstandingWork]:
-        """Return outstanding work, what was never run first.
+        """Return outstanding work that nobody has claimed, never-run work first.
 
-        With `tag` that of items which have it, for tasks that it calls for.
+        With `tag` only work of items that have the tag, for tasks that it calls for.
         """
         read = partial(outstanding.worklist, task=task, tag=tag, limit=limit)
         return self._transactions.of_known(task, read)
 
     def explain(self, name: str, task: str | None = None) -> list[explain.Explanation]:
-        """Say for a task of an item, or each, whether it may run now and what decides."""
+        """Say of one task of an item, or of each, whether it may run now, and why."""
 
         def run(connection: Connection, crawl_id: int) -> list[explain.Explanation]:
             number = item_id(connection, crawl_id, name)

@@ -15,7 +15,7 @@ _AN_HOUR = timedelta(hours=1)
 
 
 class Activity:
-    """What workers did lately, the workers themselves, and what goes on beside them."""
+    """Lists what workers did lately, the workers, and other long work."""
 
     def __init__(self, transactions: CrawlTransactions) -> None:
         self._transactions = transactions
@@ -33,9 +33,9 @@ class Activity:
         return self._transactions.of_crawl(activity.workers, stopped=stopped)
 
     def going_on(self) -> dict[str, Any]:
-        """Return what goes on beside the crawl: as `sweeps`, `under_way` and `old_snapshot`."""
+        """Return long work of any process, as `sweeps`, `under_way` and `old_snapshot`."""
         return self._transactions.of_crawl(status.going_on)
 
     def announce(self, what: str, done: int, total: int | None = None) -> None:
-        """Let `status` show how far long work is, while the next calls' transactions last."""
+        """Let `status` show how far long work has come, in the transactions of the next calls."""
         self._transactions.announce(what, done, total)

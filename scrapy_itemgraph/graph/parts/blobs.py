@@ -52,7 +52,7 @@ class Blobs:
     def read(self, name: str, blob: str) -> Iterator[bytes]:
         """Yield the content of an item's blob, up to a megabyte at a time.
 
-        Of content that the database keeps all comes at once.
+        Content that is kept in the database comes as one part.
 
         Raises:
             NotFoundError: there is no such item, or it has no such blob; before anything is read.
@@ -84,8 +84,8 @@ class Blobs:
     def collect(self, *, now: bool = False) -> int:
         """Delete contents that no item has had for a day; return how many.
 
-        With `now` it is not waited for: also what was written a moment ago goes. Workers do it by
-        themselves, for the contents of the database and of the store that they write to.
+        With `now` the day is not waited for: also contents written a moment ago are deleted.
+        Workers call it by themselves, for the database and for the store that they write to.
         """
         return self._contents.collect(now=now)
 

@@ -61,7 +61,7 @@ class Crawls:
     ) -> dict[str, int]:
         """Delete all that the graph's crawl has; return how much of what. Its tasks stay known.
 
-        `reached` hears now and then how many of how many items are gone.
+        `reached(done, total)` is called now and then with the number of items that are deleted.
 
         Raises:
             OperationError: while a worker of the crawl lives.
@@ -80,8 +80,8 @@ class Crawls:
     def delete(self, *, reached: Callable[[int], None] | None = None) -> int:
         """Delete the graph's crawl with all that it has, in steps; return how many items.
 
-        `reached` hears after each step how many are gone. What is left after an error is whole: the
-        call can be made once more.
+        `reached(done)` is called after each step. After an error the rest of the crawl is whole,
+        and the call can be repeated.
 
         Raises:
             OperationError: while a worker of the crawl lives.
@@ -111,10 +111,10 @@ class Crawls:
     def load(
         self, lines: Iterable[str], *, reached: Callable[[int], None] | None = None
     ) -> dict[str, int]:
-        """Make a crawl of the lines of a dump, and return how much there was of what.
+        """Make a crawl of the lines of a dump; return how many items, failures and so on it has.
 
-        It is this graph's crawl, or the dump's own where none was named; nobody sees it before it
-        is whole. `reached` hears now and then how many lines were read.
+        The crawl gets the name that the graph was opened with, or else the dump's own. Others see
+        it when it is whole. `reached(count)` is called now and then with the number of lines read.
 
         Raises:
             OperationError: when there is such a crawl already, or naming the line that is wrong;

@@ -24,7 +24,7 @@ HANDLED_BY = "a person"
 
 
 class Failures:
-    """Open failures; they are handled, and that is undone."""
+    """Lists open failures, handles them, and undoes that."""
 
     def __init__(self, transactions: CrawlTransactions) -> None:
         self._transactions = transactions
@@ -43,8 +43,12 @@ class Failures:
     ) -> int:
         """Mark failures as handled: one, a task's, a group's, or all; return how many pairs.
 
-        Their pairs may run again, unless `retry` is False: then they stay held. What fails while
-        this goes on is not handled.
+        Their pairs may run again; with `retry=False` they stay held. A failure that happens during
+        the call is not handled.
+
+        Raises:
+            NotFoundError: there is no open failure of this number, or no such task.
+
         """
         last = self._transactions.call(failures.newest)
 
@@ -82,11 +86,11 @@ class Failures:
         failure: int | None = None,
         task: str | None = None,
     ) -> list[code_changes.OlderWorker]:
-        """Have workers leave the work of tasks with open failures alone whose code is older.
+        """Let only workers of the newest code claim work of tasks that have open failures.
 
-        `source_of` returns the digest of the code that a spider's task is to run, None if it is not
-        known: then all is left as it is. Without it every worker takes the work. Return those that
-        leave it, until they are restarted.
+        `source_of(spider, task)` returns the digest of the newest code of a task, None if it is not
+        known: nothing changes for such a task. Without `source_of` every worker may claim the work
+        again. Return the workers of older code; they claim none of it until they are restarted.
         """
 
         def failed(connection: Connection, crawl_id: int) -> list[code_changes.FailedTask]:
@@ -110,8 +114,8 @@ class Failures:
     ) -> int:
         """Undo what `handle` did since a moment of the database's clock; return how many failures.
 
-        They are open again, and their pairs held. What has run since, or runs, or was stored or
-        expired by an operation, is left as it is.
+        The failures are open again, and their pairs held. Pairs that have run since, or run now,
+        or were stored or expired by an operation, are left as they are.
         """
 
         def undoable(connection: Connection, crawl_id: int) -> list[tuple[int, int, int]]:

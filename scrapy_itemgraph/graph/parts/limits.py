@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Limits:
-    """The limits that work of all crawls keeps to, and changes of them."""
+    """Lists the limits that work of all crawls keeps to, and changes them."""
 
     def __init__(self, transactions: CrawlTransactions) -> None:
         self._transactions = transactions
@@ -54,7 +54,7 @@ class Limits:
         return self._transactions.call(lambda c: limit_changes.set_delay(c, slot, seconds))
 
     def set_rate(self, name: str, rate: RateLimit | str | None) -> limit_changes.Changed:
-        """Set the rate and concurrency of a limit, in place of what the code says; None: again so.
+        """Set the rate and concurrency of a limit in place of the code's; None: as in the code.
 
         Raises:
             NotFoundError: for a limit that no task declares; slots are made.

@@ -27,9 +27,10 @@ class Tasks:
         self._transactions.of_task(task, partial(stored_tasks.set_enabled, enabled=False))
 
     def recompute_ttl(self, task: str) -> int:
-        """Let a task's results expire as its time to live says now, but for overridden ones.
+        """Recompute when a task's results expire, by its present time to live.
 
-        Returns how many changed; work that follows from it is made by the next run.
+        Results whose time to live was set by an operation keep it. Return how many results changed;
+        the next run makes the work that follows.
         """
         return self._transactions.of_task(task, crawl_changes.recompute_ttl)
 

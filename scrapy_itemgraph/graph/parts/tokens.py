@@ -23,11 +23,11 @@ class Tokens:
         self._transactions = transactions
 
     def keys(self) -> Keys:
-        """Return what lets in over HTTP, and whether there ever was a token."""
+        """Return the digests of tokens and sessions, and when the last token was made."""
         return self._transactions.call(stored_tokens.keys)
 
     def add(self, name: str, role: Role | str) -> str:
-        """Make a token, and return its secret, which is shown this once.
+        """Make a token, and return its secret, which is not stored.
 
         Raises:
             OperationError: the name is taken, or no name, or there is no such role.
@@ -51,9 +51,9 @@ class Tokens:
         return secret
 
     def remove(self, name: str) -> None:
-        """Remove a token: within seconds nobody is let in with it any more.
+        """Remove a token: servers refuse it within two seconds.
 
-        Where it was the last one, nobody is let in at all.
+        After the last token is removed they refuse everybody.
 
         Raises:
             NotFoundError: there is none of that name.
@@ -85,5 +85,5 @@ class Tokens:
         self._transactions.call(lambda connection: stored_tokens.remove_session(connection, digest))
 
     def list(self) -> list[Token]:
-        """Return the tokens, by name, without their secrets, which nobody knows any more."""
+        """Return the tokens by name; their secrets are not stored."""
         return self._transactions.call(stored_tokens.every)
