@@ -276,9 +276,7 @@ class ItemGraph:
 
         def set_nice(connection: Connection, crawl_id: int, item_id: int) -> None:
             crawls.share_crawl(connection, crawl_id)
-            locked = stored_items.lock_items(connection, [item_id])
-            stored_items.set_nice(connection, locked, nice)
-            refresh.refresh(connection, locked)
+            refresh.refresh(connection, stored_items.set_nice(connection, item_id, nice))
             queues.wake_crawl(connection, crawl_id)
 
         self._transactions.of_item(name, set_nice)

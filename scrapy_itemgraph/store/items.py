@@ -63,12 +63,15 @@ DROP_NAMES = text("""
 """)
 
 
-SET_NICE = text("UPDATE items SET nice = :nice WHERE id = ANY (CAST(:items AS bigint[]))")
+SET_NICE = text("UPDATE items SET nice = :nice WHERE id = :item RETURNING id")
 
 
-def set_nice(connection: Connection, item_ids: Iterable[int], nice: int | None) -> None:
-    """Set when items' work has its turn; None: as their tasks say. Their work is left as it is."""
-    connection.execute(SET_NICE, {"items": list(item_ids), "nice": nice})
+def set_nice(connection: Connection, item_id: int, nice: int | None) -> list[int]:
+    """Set when an item's work has its turn; None: as its tasks say. Its work is left as it is.
+
+    Return the item, which is locked by this, or nothing if it is gone.
+    """
+    return list(connection.execute(SET_NICE, {"item": item_id, "nice": nice}).scalars())
 
 
 def lock_items(connection: Connection, item_ids: Iterable[int]) -> list[int]:

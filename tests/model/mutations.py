@@ -149,12 +149,6 @@ MUTATIONS = (
         "locked = [item for item, _ in pairs]",
     ),
     Mutation(
-        "a priority waits for nobody who has its item",
-        "graph/item_graph.py",
-        "locked = stored_items.lock_items(connection, [item_id])",
-        "locked = [item_id]",
-    ),
-    Mutation(
         "a sweep waits for nobody who has its items",
         "store/registry/item_sweeps.py",
         "locked = lock_items(connection, items)",

@@ -55,7 +55,9 @@ class Within(People):
 def handle(both: Both, task: str | None, *, retry: bool) -> Act:
     """Handle failures."""
     return Act(
-        lambda connection: Within(connection, both.ours.name).handle(task=task, retry=retry),
+        lambda connection: Within(connection, both.ours.name).failures.handle(
+            task=task, retry=retry
+        ),
         lambda model, _: model.handle(task, retry=retry),
     )
 
@@ -65,7 +67,7 @@ def unhandle(both: Both, hours: float, task: str | None) -> Act:
 
     def stored(connection: sa.Connection) -> Any:
         since = connection.scalar(NOW) - timedelta(hours=hours)
-        return Within(connection, both.ours.name).unhandle(since, task=task)
+        return Within(connection, both.ours.name).failures.unhandle(since, task=task)
 
     return Act(stored, lambda model, _: model.unhandle(model.now - hours, task))
 

@@ -37,6 +37,7 @@ from scrapy_itemgraph.store.admin import crawl_changes
 from scrapy_itemgraph.store.registry import item_sweeps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -54,6 +55,15 @@ ACTS = [
     "take over",
     "sweep",
 ]
+
+# What somebody outside does meanwhile to an item that an act is about.
+CHANGES: dict[str, Callable[[str], ops.Operation]] = {
+    "no tag": lambda name: ops.RemoveTag("page", id=name),
+    "another website": lambda name: ops.UpdateData({"url": "http://c.example/"}, id=name),
+    "expired": lambda name: ops.Expire(id=name),
+    "stored": lambda name: ops.StoreResult({"stored": 1}, id=name, task="parse"),
+    "deleted": ops.DeleteItem,
+}
 
 
 class TwoAtOnce(AnyHistory):
@@ -152,6 +162,32 @@ class TwoAtOnce(AnyHistory):
         if first is not None and second is not None:
             self._overlap(first, second, moment)
 
+    def act_amid_a_change_of_its_item(self, kind: str, change: str, *, is_first: bool) -> None:
+        """Let people or a sweep act on an item beside somebody who changes that item."""
+        name, act = self._sweep_of_one() if kind == "sweep" else self._handling_of_one(kind)
+        commit = Commit(self.both, [(None, {"operations": (CHANGES[change](name),)})])
+        self._overlap(*((act, commit) if is_first else (commit, act)), "its commit")
+
+    def _handling_of_one(self, kind: str) -> tuple[str, Any]:
+        """Return an item whose failure is to be handled, or was, with the act that concerns it."""
+        self._expire_all()
+        self.both.notice()
+        act = self._act(kind, name="A", task=None, given=[])
+        concerned = (
+            item.name
+            for item in self.both.model.items.values()
+            for result in item.results.values()
+            if (result.open if kind == "handle" else result.handled)
+        )
+        return next(concerned), act
+
+    def _sweep_of_one(self) -> tuple[str, Any]:
+        """Return an item to which a sweep comes first, with the sweep."""
+        self.run_all()
+        self.both.start(STARTS[GENTLE_STARTS[1]])
+        items = self.both.model.items
+        return items[min(items)].name, overlap_acts.sweep_step(self.both)
+
     def _act(
         self, kind: str, name: str, task: str | None, given: list[ops.CreateItem]
     ) -> overlap_acts.Act | None:
@@ -219,3 +255,27 @@ def test_two_transactions_at_once_leave_what_one_after_the_other_would(
         histories = max(1, PROFILE.max_examples // 4)
 
         run_state_machine_as_test(machine, settings=settings(PROFILE, max_examples=histories))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("handle", ["no tag", "another website"]),
+        ("unhandle", ["expired", "stored"]),
+        ("sweep", ["no tag", "deleted"]),
+    ],
+)
+def test_who_acts_on_an_item_waits_for_whoever_changes_it(
+    engine, monkeypatch, tmp_path, kind, changes
+):
+    """What people and sweeps do of an item is done before or after it is changed, not amid that."""
+    monkeypatch.setattr(item_sweeps, "SWEEP_STEP", 2)
+    with engine.connect() as connection, actors(engine, 2) as two:
+        given = {"connection": connection, "folders": _folders(tmp_path), "actors": two}
+        machine = type("TwoAtOnceHere", (TwoAtOnce,), given)
+        for change, is_first in itertools.product(changes, [False, True]):
+            history = machine()
+            history.begin(pasts=[["ok"], [], ["failed"], ["ok", "ok"]], nices=[None, None, -1, 1])
+            history.act_amid_a_change_of_its_item(kind, change, is_first=is_first)
+            history.they_are_the_same()
+            history.teardown()
