@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from schemathesis import Case
     from web_servers import Server
 
-EXAMPLES = int(os.environ.get("ITEMGRAPH_TEST_REQUESTS", "5"))  # of each operation and mode
+EXAMPLES = int(os.environ.get("ITEMGRAPH_TEST_REQUESTS", "3"))  # of each operation and mode
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
