@@ -28,12 +28,12 @@ def site_kind() -> type[sites.Site]:
 @pytest.fixture(scope="module")
 def _crawled(request, server_url, template, site_kind) -> Iterator[dict[str, in_turn.Crawled]]:
     """Crawl what the module's tests are marked with, in one process; yield it by the test's id."""
-    marks = {
-        item.nodeid: mark
+    wanted = {
+        item.nodeid: texts
         for item in request.session.items
-        if item.module is request.module and (mark := item.get_closest_marker("crawls"))
+        if item.module is request.module and (texts := in_turn.written(item))
     }
-    with in_turn.crawled(marks, site_kind, lambda: new_database(server_url, template)) as found:
+    with in_turn.crawled(wanted, site_kind, lambda: new_database(server_url, template)) as found:
         yield found
 
 

@@ -106,12 +106,9 @@ CACHE = "HTTPCACHE_ENABLED = True\n"
         ("", False),
     ],
 )
-def test_a_cache_that_outlives_a_ttl_is_warned_of(project, settings, is_said):
+@pytest.mark.crawls(TASK, lambda settings: settings)
+def test_a_cache_that_outlives_a_ttl_is_warned_of(run, settings, is_said):
     """Else a page that is fetched again is the one of before, without a word."""
-    project.write(TASK, settings)
-
-    run = project.crawl()
-
     assert ("when a time to live is over (the task t_page: 1h)" in run.log) == is_said, run.log
 
 

@@ -471,37 +471,37 @@ def test_a_task_spider_logs_in_too(run, project, site):
 
 
 @pytest.mark.parametrize("dont_filter", [False, True])
-def test_a_page_that_sends_to_the_login_form_is_fetched_again(project, site, dont_filter):
-    """The form is nobody's page: each page that was sent there is fetched after the login."""
-    project.write(
+@pytest.mark.crawls.with_args(
+    lambda dont_filter: (
+        f"DONT_FILTER = {dont_filter}\n"
         """
-        class S(scrapy.Spider):
-            name = "s"
-            start_urls = [SITE + "/page/start"]
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/start"]
 
-            def parse(self, response):
-                for n in range(8):
-                    yield response.follow(
-                        f"/page/sent-away/{n}", self.member, dont_filter=DONT_FILTER
-                    )
+    def parse(self, response):
+        for n in range(8):
+            yield response.follow(
+                f"/page/sent-away/{n}", self.member, dont_filter=DONT_FILTER
+            )
 
-            def login(self):
-                yield scrapy.FormRequest(
-                    SITE + "/login", formdata={"password": "right"}, callback=self.logged_in
-                )
+    def login(self):
+        yield scrapy.FormRequest(
+            SITE + "/login", formdata={"password": "right"}, callback=self.logged_in
+        )
 
-            def logged_in(self, response):
-                pass
+    def logged_in(self, response):
+        pass
 
-            def member(self, response):
-                if response.url.endswith("/form"):
-                    raise SessionExpired
-                yield {"url": response.url}
-        """.replace("DONT_FILTER", str(dont_filter))
+    def member(self, response):
+        if response.url.endswith("/form"):
+            raise SessionExpired
+        yield {"url": response.url}
+"""
     )
-
-    run = project.crawl()
-
+)
+def test_a_page_that_sends_to_the_login_form_is_fetched_again(run, project, site, dont_filter):
+    """The form is nobody's page: each page that was sent there is fetched after the login."""
     assert run.stats["reason"] == "finished", run.log
     assert run.stats["item_scraped_count"] == 8, run.log
     assert run.stats["itemgraph/logins"] == 1

@@ -296,12 +296,11 @@ def test_a_second_run_has_nothing_to_do_and_says_so(project, site):
         "async def seeds(self):\n        yield seed('PAGE')",
     ],
 )
+@pytest.mark.crawls.with_args(
+    lambda seeds: SPIDER.replace('def seeds(self):\n        yield seed("PAGE")', seeds)
+)
 def test_seeds_of_any_shape(project, seeds):
     """Seeds may be a list, a coroutine, or an async generator."""
-    project.write(SPIDER.replace('def seeds(self):\n        yield seed("PAGE")', seeds))
-
-    project.crawl()
-
     assert project.outcomes() == {"PAGE": ["ok"]}
 
 

@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+import inspect
 import json
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -34,23 +35,41 @@ class Crawled:
     run: Run
 
 
+def written(item: pytest.Function) -> tuple[list[str], dict[str, str]] | None:
+    """Return what is written for the crawl that a test is marked with; None if it has no mark.
+
+    What the mark says may be a function of parameters of the test.
+    """
+    mark = item.get_closest_marker("crawls")
+    if mark is None:
+        return None
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+
+    def text(one: str | Callable[..., str]) -> str:
+        if isinstance(one, str):
+            return one
+        return one(*(given[name] for name in inspect.signature(one).parameters))
+
+    return list(map(text, mark.args)), {name: text(one) for name, one in mark.kwargs.items()}
+
+
 @contextmanager
 def crawled(
-    marks: Mapping[str, pytest.Mark],
+    wanted: Mapping[str, tuple[list[str], dict[str, str]]],
     kind: type[sites.Site],
     new_database: Callable[[], AbstractContextManager[str]],
 ) -> Iterator[dict[str, Crawled]]:
-    """Crawl what each mark says (arguments of `Project.write`); yield what came of it, by name."""
+    """Crawl what is wanted, arguments of `Project.write` by name; yield what came of each."""
     with ExitStack() as stack:
         folder = stack.enter_context(servers.open_directory())
         parts = []
-        for number, mark in enumerate(marks.values()):
+        for number, (texts, modules) in enumerate(wanted.values()):
             site = stack.enter_context(sites.site(kind))
             directory = folder / f"proj{number}"
             project = Project(
                 directory, stack.enter_context(new_database()), site.url, directory.name
             )
-            parts.append((project.write(*mark.args, **mark.kwargs), site))
+            parts.append((project.write(*texts, **modules), site))
         whole = Project(folder, "")
         process = whole.start_python(
             str(SCRIPT), *(f"{project.directory}={site.url}" for project, site in parts)
@@ -59,7 +78,7 @@ def crawled(
         assert ended.code == 0, ended.log
         yield {
             name: Crawled(project, site, _run_of(project))
-            for name, (project, site) in zip(marks, parts, strict=True)
+            for name, (project, site) in zip(wanted, parts, strict=True)
         }
 
 

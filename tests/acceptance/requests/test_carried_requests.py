@@ -194,23 +194,25 @@ def test_a_carried_request_that_another_run_knows_is_not_downloaded(project, sit
 
 
 @pytest.mark.parametrize("dont_filter", [True, False])
-def test_a_start_request_that_cannot_be_stored_is_carried(project, site, dont_filter):
+@pytest.mark.crawls.with_args(
+    lambda dont_filter: (
+        f"DONT_FILTER = {dont_filter}\n"
+        """
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        one = lambda response: scrapy.Request(SITE + "/page/2", self.last)
+        yield scrapy.Request(SITE + "/page/1", one, dont_filter=DONT_FILTER)
+        yield scrapy.Request(SITE + "/page/3", self.last)
+
+    def last(self, response):
+        yield {"url": response.url}
+"""
+    )
+)
+def test_a_start_request_that_cannot_be_stored_is_carried(run, site, dont_filter):
     """A lambda in start() stops neither the rest of start() nor the requests of its callback."""
-    project.write(f"""
-    class S(scrapy.Spider):
-        name = "s"
-
-        async def start(self):
-            one = lambda response: scrapy.Request(SITE + "/page/2", self.last)
-            yield scrapy.Request(SITE + "/page/1", one, dont_filter={dont_filter})
-            yield scrapy.Request(SITE + "/page/3", self.last)
-
-        def last(self, response):
-            yield {{"url": response.url}}
-    """)
-
-    run = project.crawl()
-
     assert run.stats["reason"] == "finished", run.log
     assert run.stats["itemgraph/held"] == 1, run.log
     assert run.stats["item_scraped_count"] == 2

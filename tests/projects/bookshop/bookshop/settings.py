@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
+
+atexit.register(gc.freeze)  # after the next: else Python walks all that is alive as it ends
+atexit.register(gc.collect)
 BOT_NAME = "bookshop"
 SPIDER_MODULES = ["bookshop.spiders"]
 COMMANDS_MODULE = "bookshop.commands"

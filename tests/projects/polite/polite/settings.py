@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 
+from scrapy.settings.default_settings import EXTENSIONS_BASE as _STOCK
+
+gc.set_threshold(10_000, 20, 50)
+atexit.register(gc.freeze)  # after the next: else Python walks all that is alive as it ends
+atexit.register(gc.collect)
+EXTENSIONS_BASE = {name: order for name, order in _STOCK.items() if not name.endswith("Control")}
 BOT_NAME = "polite"
 SPIDER_MODULES = ["polite.spiders"]
 ADDONS = {"scrapy_itemgraph.Addon": 500}
