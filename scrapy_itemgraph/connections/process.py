@@ -36,6 +36,7 @@ class OwnProcess:
         kind: str,
         register: Callable[[Connection], NewProcess],
         *,
+        identity: Identity | None = None,
         lease: timedelta,
         patience: timedelta,
         session_url: str | None = None,
@@ -43,10 +44,11 @@ class OwnProcess:
     ) -> None:
         """Take how the process registers in a transaction that is open.
 
-        `session_url` leads to a session beside a pooler in transaction mode. `on_replaced` is
-        called when the process was given up for dead, before it registers anew.
+        `identity` is where others read who the process is. `session_url` leads to a session beside
+        a pooler in transaction mode. `on_replaced` is called when the process was given up for
+        dead, before it registers anew.
         """
-        self.identity = Identity()
+        self.identity = identity or Identity()
         self._transactions = transactions
         self._kind = kind
         self._register = register

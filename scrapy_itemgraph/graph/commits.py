@@ -14,7 +14,7 @@ from scrapy_itemgraph.exceptions import (
     DatabaseUnavailableError,
     OperationError,
 )
-from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.operations import Changeset, attachments
 from scrapy_itemgraph.model.work import Applied, CommitResult, ErrorRecord, Outcome
 from scrapy_itemgraph.store import commit_tokens, spider_state
 from scrapy_itemgraph.store import cookies as stored_cookies
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.contents.transfer import WorkerContents
     from scrapy_itemgraph.model.cookies import Cookie
-    from scrapy_itemgraph.model.work import Claim, Pair
+    from scrapy_itemgraph.model.operations import Operation
+    from scrapy_itemgraph.model.work import Claim, Note, Pair
 
 logger = logs.logger(__name__)
 
@@ -109,6 +110,25 @@ class Commits:
             )
             (applied,) = await self._commit([failed])
             return CommitResult(applied=[replace(applied, error=described)])
+
+    async def seed(self, operations: Sequence[Operation]) -> tuple[Note, ...]:
+        """Apply checked operations in one transaction of their own.
+
+        Raises:
+            OperationError: naming the operation; then none of them was applied.
+            BlobStoreError: what they attach cannot be stored; then none of them was applied.
+
+        """
+        attached = attachments(operations)
+        if attached:
+            await self._contents.store([one.content for one in attached])
+        seeds = Changeset(operations=tuple(operations), outcome=Outcome.OK, attached=attached)
+        (applied,) = (await self.commit([seeds])).applied
+        if applied.error is not None:
+            raise OperationError(f"spider {self._spider}, seeds: {applied.error.message}")
+        if any(one.content.number is None for one in attached):
+            raise BlobStoreError("what was stored for it was collected, and cannot be stored again")
+        return applied.notes
 
     async def _stored_again(self, changeset: Changeset, gone: ContentsGoneError) -> Changeset:
         """Store contents again that were collected meanwhile; else have the work tried again."""

@@ -2,218 +2,142 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
-
-from scrapy_itemgraph.contents.transfer import WorkerContents
-from scrapy_itemgraph.exceptions import DatabaseError
 from scrapy_itemgraph.graph import simulated_changes
-from scrapy_itemgraph.graph.worker_graph import WorkerGraph
-from scrapy_itemgraph.model.work import (
-    Applied,
-    ClaimResult,
-    CommitResult,
-    RedirectAnswer,
-    Remaining,
+from scrapy_itemgraph.graph.simulation_parts import (
+    NoRecovery,
+    SimulatedCallbacks,
+    SimulatedClaims,
+    SimulatedCommits,
+    SimulatedContents,
+    SimulatedRun,
+    undone,
 )
-from scrapy_itemgraph.store.admin import crawl_lists
-from scrapy_itemgraph.store.registry import crawl_starts, crawls, runs, workers
-from scrapy_itemgraph.store.worklist import claims as stored_claims
+from scrapy_itemgraph.graph.worker_duties import WorkerDuties
+from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
+from scrapy_itemgraph.graph.worker_graph import WorkerGraph
+from scrapy_itemgraph.graph.worker_limits import WorkerLimits
+from scrapy_itemgraph.graph.worker_news import WorkerNews
+from scrapy_itemgraph.graph.worker_reads import WorkerReads
+from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
+from scrapy_itemgraph.graph.worker_start import (
+    WorkerConnections,
+    WorkerStart,
+    begin_to_live,
+    register_worker,
+)
+from scrapy_itemgraph.graph.worker_upkeep import WorkerUpkeep
+from scrapy_itemgraph.model.tasks import of_named_callback
+from scrapy_itemgraph.postgres import errors
+from scrapy_itemgraph.store.registry import crawl_starts, crawls, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.model.blobs import Content
-    from scrapy_itemgraph.model.cookies import Cookie
-    from scrapy_itemgraph.model.crawl_arguments import CrawlStart
-    from scrapy_itemgraph.model.limits import Use
-    from scrapy_itemgraph.model.operations import Changeset
+    from scrapy_itemgraph.connections.process import OwnProcess
     from scrapy_itemgraph.model.simulations import Simulation, SimulationPlan
-    from scrapy_itemgraph.model.tallies import Tallies
-    from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.model.work import Claim, ClaimBudget, Pair, Redirect
-
-# A crawl that was made for the simulation's worker alone, which goes with it.
-DROP_CRAWL = text("""
-    DELETE FROM crawls c WHERE c.id = :crawl
-        AND NOT EXISTS (SELECT FROM tasks t WHERE t.crawl_id = c.id)
-        AND NOT EXISTS (SELECT FROM items i WHERE i.crawl_id = c.id)
-        AND NOT EXISTS (SELECT FROM processes p WHERE p.crawl_id = c.id AND p.id <> :worker)
-""")
+    from scrapy_itemgraph.settings import Settings
+    from scrapy_itemgraph.store.registry.processes import NewProcess
 
 
-class _SimulatedContents(WorkerContents):
-    """Contents of a simulation: they are looked at, and written nowhere."""
-
-    async def store(self, contents: Sequence[Content]) -> None:
-        """Find out what is to be known of contents."""
-        await self.measure(contents)
-        for one in contents:
-            one.number = 0  # its row is made in the transaction that is undone
-
-
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SimulationGraph(WorkerGraph):
     """What a worker sees that simulates one execution: it has limits like any other, and no claim.
 
     Limits, what sites answer to them, and the worker's own row are written. All else is undone,
-    or not done: `simulation` has what it came to.
+    or not done.
     """
 
-    def __init__(self, *args: Any, plan: SimulationPlan, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.simulation: Simulation | None = None
-        self._plan = plan
-        self._claim: Claim | None = None
-        self._has_made_crawl = False
-        self._met: dict[str, Task] = {}
-        self.commit = self._simulate
-        self.contents = _SimulatedContents(self._transactions, self.settings.records.blobs)
-        self.put_in_flight = self._put_nothing
+    commits: SimulatedCommits
 
-    async def _register(
-        self,
-        start: CrawlStart,
-        tasks: Mapping[str, Task],
-        callback_names: Collection[str],  # noqa: ARG002 - a start's
-    ) -> None:
-        await self._ensure_schema()
-        known, crawl = await self._call(crawl_starts.look, start)
-        self._take_crawl(0)
-        self._code = simulated_changes.Code(
-            crawl=crawl,
-            spider=self._spider,
-            tasks=tasks,
-            default_ttl=self.settings.results.default_ttl,
-            of_callback=self._of_callback,
-            limits_of=self.limits.of_task,
-            of_all=self.limits.of_all,
-        )
-        if self._plan.given:
-            await self._call(simulated_changes.lay, self._plan, self._code)
-        prepared = await self._undone(
-            partial(simulated_changes.look, plan=self._plan, code=self._code)
-        )
-        assert isinstance(prepared, simulated_changes.Prepared)
-        self._claim = prepared.claim
-        self.callbacks = set(prepared.callbacks)
-        self._has_made_crawl = known is None
-        crawl_id = await self._call(crawls.make_crawl, crawl)
-        self._take_crawl(crawl_id)
-        await self.limits.number({prepared.claim.task_id: self._code.task(self._plan.task)})
-        await self.process.register(self._register_process)
-        self._started_at = self.process.identity.started_at
-        self.run = runs.Run(1, self._started_at)
-        self.is_resumed = False
-        await self._call(workers.mark_started, self.worker_id)  # no run waits for it
-        await self._begin_to_live()
+    @property
+    def simulation(self) -> Simulation | None:
+        """What the execution came to; None as long as it has not ended."""
+        return self.commits.simulation
 
-    async def _undone(self, function: Callable[[Connection], None]) -> Any:
-        """Run a function that ends its transaction by an UndoneError, and return what it found."""
+    @staticmethod
+    async def prepare(settings: Settings, *, plan: SimulationPlan, **start: Any) -> SimulationGraph:
+        """Find or start the server, and prepare the one claim.
 
-        def within(connection: Connection) -> None:
-            try:
-                function(connection)
-            except DBAPIError as error:  # others' transactions would be waited for again
-                if getattr(error.orig, "sqlstate", None) != simulated_changes.LOCK_TIMEOUT:
-                    raise
-                raise DatabaseError(
-                    "others have kept what the simulation needs for "
-                    f"{simulated_changes.LOCK_MS} ms; try again, and see "
-                    "`scrapy itemgraph status` for what runs"
-                ) from None
+        `start` are the fields of a `WorkerStart`.
 
+        Raises:
+            ItemGraphError: with one clear line.
+
+        """
+        connections = await WorkerConnections.open(settings)
         try:
-            await self._transactions.patiently(within)
-        except simulated_changes.UndoneError as undone:
-            return undone.found
-        raise AssertionError("it was to be undone")
+            with errors.all_translated(connections.transactions.engine.url):
+                return await _opened(connections, WorkerStart(**start), plan)
+        except BaseException:
+            await connections.close()
+            raise
 
-    async def claim(
-        self,
-        budget: ClaimBudget,  # noqa: ARG002 - limits are asked for as those of follow-ups are
-    ) -> ClaimResult:
-        """Return the one claim, which nobody else sees; then nothing."""
-        claim, self._claim = self._claim, None
-        if claim is None:
-            return ClaimResult()
-        self.has_cookies, _, _ = await self._call(
-            stored_claims.before_claim, self._crawl_id, self.worker_id
-        )
-        return ClaimResult(claims=(claim,))
 
-    async def _simulate(
-        self,
-        changesets: Sequence[Changeset],
-        *,
-        cookies: Sequence[Cookie] = (),  # noqa: ARG002 - nothing is saved
-        state: Mapping[str, str | None] | None = None,  # noqa: ARG002 - likewise
-        in_flight: Collection[Pair] | None = None,
-    ) -> CommitResult:
-        """Find out what the claim's changeset comes to; others change nothing."""
-        applied = [
-            Applied(outcome=one.outcome) if one.claim is None else await self._applied(one)
-            for one in changesets
-        ]
-        return CommitResult(applied=applied, is_written=in_flight is not None)
+async def _opened(
+    connections: WorkerConnections, start: WorkerStart, plan: SimulationPlan
+) -> SimulationGraph:
+    """Return the graph of a worker that is registered, with the one claim."""
+    settings, transactions, own = (
+        connections.settings,
+        connections.transactions,
+        connections.identity,
+    )
+    contents = await connections.contents(SimulatedContents)
+    await connections.ensure_schema()
+    known, crawl = await transactions.call(crawl_starts.look, start.of_crawl)
+    limits = WorkerLimits(transactions, settings, own, spider=start.spider)
+    code = simulated_changes.Code(
+        crawl=crawl,
+        spider=start.spider,
+        tasks=start.tasks,
+        default_ttl=settings.results.default_ttl,
+        of_callback=partial(of_named_callback, callbacks=settings.results.callbacks),
+        limits_of=limits.of_task,
+        of_all=limits.of_all,
+    )
+    if plan.given:
+        await transactions.call(simulated_changes.lay, plan, code)
+    prepared = await undone(transactions, partial(simulated_changes.look, plan=plan, code=code))
+    assert isinstance(prepared, simulated_changes.Prepared)
+    transactions.crawl_id = await transactions.call(crawls.make_crawl, crawl)
+    await limits.number({prepared.claim.task_id: code.task(plan.task)})
+    process = await _registered(connections, start)
+    callbacks = SimulatedCallbacks(prepared.callbacks)
+    commits = SimulatedCommits(transactions, own, callbacks, plan, code)
+    run = SimulatedRun(own, transactions.crawl_id, plan, has_made_crawl=known is None)
+    upkeep = WorkerUpkeep(transactions, own, callbacks, run)
+    return SimulationGraph(
+        connections=connections,
+        process=process,
+        callbacks=callbacks,
+        claims=SimulatedClaims(transactions, own, commits, prepared.claim),
+        commits=commits,
+        contents=contents,
+        duties=WorkerDuties(transactions, settings),
+        feeds=WorkerFeeds(transactions, process),
+        limits=limits,
+        news=WorkerNews(process, transactions.crawl_id, upkeep),
+        reads=WorkerReads(transactions),
+        recovery=NoRecovery(),
+        run=run,
+        sessions=WorkerSessions(transactions, own),
+        upkeep=upkeep,
+    )
 
-    async def _applied(self, changeset: Changeset) -> Applied:
-        simulate = partial(
-            simulated_changes.simulate,
-            plan=self._plan,
-            code=self._code,
-            changeset=replace(changeset, scraped=()),
-            met=list(self._met.values()),
-            worker_id=self.worker_id,
-        )
-        try:
-            self.simulation = await self._undone(simulate)
-        except DBAPIError as error:
-            self.simulation = simulated_changes.refused(changeset, error)
-        assert self.simulation is not None
-        return self.simulation.applied
 
-    async def _put_nothing(self, pairs: Collection[Pair]) -> None:
-        """Write nothing of what starts: there is no claim that somebody could take over."""
+async def _registered(connections: WorkerConnections, start: WorkerStart) -> OwnProcess:
+    """Register this process as a worker, and have it live."""
+    crawl_id, lease = connections.transactions.crawl_id, connections.settings.database.lease
 
-    async def register_callbacks(self, callbacks: Iterable[Task]) -> None:
-        """Keep plain callbacks that were met, for the transaction that is undone."""
-        self._met |= {one.name: one for one in callbacks}
+    def register(connection: Connection) -> NewProcess:
+        return register_worker(connection, crawl_id, start, {}, lease)
 
-    async def learn_callbacks(self) -> bool:
-        """Learn of nothing."""
-        return False
-
-    async def redirect(self, gone: Sequence[Redirect]) -> list[RedirectAnswer]:
-        """Let all go on."""
-        return [RedirectAnswer.ON for _ in gone]
-
-    async def remaining(self) -> Remaining:
-        """Return that nothing is left."""
-        return Remaining(claimable=False, claimed=False, sweeping=False, next_retry=None)
-
-    async def mark_started(self) -> None:
-        """Do nothing: it was done at once."""
-
-    async def finish_run(self) -> None:
-        """Do nothing: there is no run."""
-
-    def _stop(
-        self,
-        connection: Connection,
-        reason: str,
-        uses: Sequence[Use],
-        told: Sequence[Tallies],  # noqa: ARG002 - what was simulated is not counted
-        error: str | None,  # noqa: ARG002 - there is no run
-    ) -> None:
-        self._give_back(connection, reason, uses)
-        if self._plan.given:
-            while crawl_lists.delete_some(connection, self._crawl_id):
-                pass
-        elif self._has_made_crawl:
-            connection.execute(DROP_CRAWL, {"crawl": self._crawl_id, "worker": self.worker_id})
+    process = connections.process(start, register)
+    await process.register(register)
+    await connections.transactions.call(workers.mark_started, process.identity.id)
+    await begin_to_live(process)
+    return process

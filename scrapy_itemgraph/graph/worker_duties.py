@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class WorkerDuties:
     """Does the duties that are due, each in a transaction of its own."""
 
-    def __init__(self, transactions: Transactions, crawl_id: int, settings: Settings) -> None:
+    def __init__(self, transactions: Transactions, settings: Settings) -> None:
         self._call = transactions.call
-        self._crawl_id = crawl_id
+        self._crawl_id = transactions.crawl_id
         keeps = settings.scraped_items.keep_items
         self._keeps = keeps if isinstance(keeps, timedelta) else None
         self._timetable = duties.Timetable(duties.OF_WORKER)

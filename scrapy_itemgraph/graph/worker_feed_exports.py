@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.connections import feed_locks
 from scrapy_itemgraph.store import feed_exports as feeds
 from scrapy_itemgraph.store.registry import crawls
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.connections.feed_locks import FeedLocks
+    from scrapy_itemgraph.connections.process import OwnProcess
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.model.feed_exports import FeedItem, FeedState
 
@@ -20,13 +23,19 @@ if TYPE_CHECKING:
 class WorkerFeeds:
     """The feeds of one crawl."""
 
-    def __init__(self, transactions: Transactions, crawl_id: int, locks: FeedLocks) -> None:
+    def __init__(self, transactions: Transactions, process: OwnProcess) -> None:
+        self._transactions = transactions
         self._call = transactions.call
-        self._crawl_id = crawl_id
-        self._locks = locks
+        self._crawl_id = transactions.crawl_id
+        self._process = process
         self._led: set[int] = set()
         self._names: list[str] = []
         self._numbers: dict[int, int] = {}  # that feeds have now, by those that were given first
+
+    @cached_property
+    def _locks(self) -> FeedLocks:
+        """The locks, in the session if there is one."""
+        return feed_locks.of(self._process.session, self._transactions.connect_arguments)
 
     async def register(self, names: Sequence[str]) -> list[FeedState]:
         """Let feeds take part in the run, each known by its name."""

@@ -18,9 +18,8 @@ class WorkerReads:
     """Reads of one crawl, each in a transaction of its own."""
 
     def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
         self._call = transactions.call
-        self._crawl_id = 0
+        self._crawl_id = transactions.crawl_id
 
     async def get_item(self, name: str) -> ItemSnapshot | None:
         """Return an item by any of its names, as it is committed."""

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.connections.process import OwnProcess
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.graph.commits import Commits
+    from scrapy_itemgraph.graph.worker_callbacks import WorkerCallbacks
+    from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
+    from scrapy_itemgraph.graph.worker_runs import WorkerRuns
+    from scrapy_itemgraph.model.tasks import RegisteredTask
     from scrapy_itemgraph.store.registry.processes import NewProcess
 
 logger = logs.logger(__name__)
@@ -45,21 +49,6 @@ class Memory(Protocol):
         """Take note that the database went back; `has_start`: it has what `start()` yielded."""
 
 
-class Registered(Protocol):
-    """A worker that is registered, and can do so again in a transaction that is open."""
-
-    is_start_told: bool
-
-    def register_anew(self, connection: Connection) -> NewProcess:
-        """Register tasks and worker in a database that knows neither."""
-
-    async def register_missing(self) -> None:
-        """Register plain callbacks and feeds that the database lacks, in `unchecked` transactions.
-
-        To be called while nothing else is asked of the database.
-        """
-
-
 @dataclass(kw_only=True)
 class _Found:
     """What a look at the database found; `is_back`: it lacks what this worker saw committed."""
@@ -77,14 +66,19 @@ class WorkerRecovery:
         transactions: Transactions,
         commits: Commits,
         process: OwnProcess,
-        registered: Registered,
+        *,
+        callbacks: WorkerCallbacks,
+        runs: WorkerRuns,
+        feeds: WorkerFeeds,
     ) -> None:
         self.memory: Memory | None = None
         self._moving: set[UUID] = set()  # tokens of claims that are made or given back just now
         self._transactions = transactions
         self._commits = commits
         self._process = process
-        self._registered = registered
+        self._callbacks = callbacks
+        self._runs = runs
+        self._feeds = feeds
         self._crawl = ""
         self._found = _Found()
 
@@ -115,8 +109,8 @@ class WorkerRecovery:
         await run(lambda connection: self._look(connection, in_hand), hot=True)
         if not found.has_worker:
             found.is_back, found.has_start = True, False
-            self._process.take(await run(self._registered.register_anew))
-        await self._registered.register_missing()
+            self._process.take(await run(self.register_anew))
+        await self._callbacks.take_anew(await run(self._register_missing), run)
         if self.memory is not None:
             known = self.memory.limits()
             self.memory.renumber(
@@ -125,6 +119,17 @@ class WorkerRecovery:
         self._commits.forget_names()  # what was under way on the server before may have learned
         self._found = _Found()
         self._say(found)
+
+    def register_anew(self, connection: Connection) -> NewProcess:
+        """Register tasks and worker in a database that knows neither."""
+        self._callbacks.register_tasks_anew(connection)
+        self._runs.run, worker = self._callbacks.register_in_run(connection)
+        return worker
+
+    def _register_missing(self, connection: Connection) -> Mapping[int, RegisteredTask]:
+        """Register plain callbacks and feeds that the database lacks."""
+        self._feeds.register_anew(connection)
+        return self._callbacks.register_callbacks_anew(connection)
 
     def _in_hand(self) -> set[UUID] | None:
         """Return the tokens of all claims that somebody works on; None before any was made."""
@@ -148,7 +153,7 @@ class WorkerRecovery:
         found.has_worker = own is not None
         if own is None or not own.lives:
             return
-        if self._registered.is_start_told and not own.has_started:
+        if self._runs.is_start_told and not own.has_started:
             found.is_back, found.has_start = True, False
         if in_hand is not None:
             found.is_back |= lost_commits.release_others(connection, worker_id, in_hand) > 0
@@ -162,7 +167,7 @@ class WorkerRecovery:
             )
             return
         self._commits.witness = None
-        self._registered.is_start_told &= found.has_start
+        self._runs.is_start_told &= found.has_start
         logger.warning(
             "The database went back: it lacks commits that this worker saw done. A standby that "
             "was behind was promoted, or a backup restored. The crawl goes on with what is there "

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class WorkerSessions:
     """The sessions of one crawl."""
 
-    def __init__(self, transactions: Transactions, crawl_id: int, own: Identity) -> None:
+    def __init__(self, transactions: Transactions, own: Identity) -> None:
         self._own = own
         self._call = transactions.call
-        self._crawl_id = crawl_id
+        self._crawl_id = transactions.crawl_id
         self._state_at: datetime | None = None
 
     async def load_cookies(

@@ -1,31 +1,26 @@
-"""What a worker does for its crawl beside its own work: upkeep, and how far the run is."""
+"""Upkeep of a crawl by one of its workers, beside its own work."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.graph import startup_report
-from scrapy_itemgraph.graph.worker_reads import WorkerReads
-from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import tallies
 from scrapy_itemgraph.store.registry import duties, runs, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
-from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from datetime import datetime
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.connections.process import OwnProcess
+    from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
+    from scrapy_itemgraph.graph.worker_parts import RegisteredTasks, WorkerRun
     from scrapy_itemgraph.model.tallies import Tallies
-    from scrapy_itemgraph.model.work import Remaining, TakenOver
-    from scrapy_itemgraph.settings import Settings
+    from scrapy_itemgraph.model.work import TakenOver
     from scrapy_itemgraph.store.registry.duties import Duty, Round
-    from scrapy_itemgraph.store.registry.runs import Run
 
 logger = logs.logger(__name__)
 
@@ -45,57 +40,33 @@ class _Step(NamedTuple):
     left_to_newer: frozenset[str] = frozenset()
 
 
-class WorkerUpkeep(WorkerReads):
-    """Keeps a crawl up, as one of its workers, with the tasks that this one has registered."""
+class WorkerUpkeep:
+    """Keeps a crawl up, as one of its workers, with the tasks that this one has registered.
+
+    `staged` counts results that fell due, and `is_sweeping` tells that a sweep is open.
+    `suspects_wait`: there is work that must run alone. `workers` counts those of the crawl that did
+    not stop, as of the last look for the dead.
+    """
 
     round_period = min(duty.period for duty in duties.OF_CRAWL)  # seconds between two rounds
-    _started_at: datetime  # by the clock of the database
-    run: Run
-    process: OwnProcess
 
-    def __init__(self, transactions: Transactions, settings: Settings) -> None:
-        super().__init__(transactions)
-        self.settings = settings
-        self.is_start_told = False  # that the database was told of the end of `start()`
+    def __init__(
+        self, transactions: Transactions, own: Identity, tasks: RegisteredTasks, run: WorkerRun
+    ) -> None:
         self.is_sweeping = False
-        self.staged = 0  # results that fell due
-        self.suspects_wait = False  # there is work that must run alone
-        self.workers = 1  # of the crawl that did not stop, as of the last look for the dead
-        self._registration = stored_tasks.Registration(tasks={})
-        self._outdated: set[str] = set()
-        self._left: set[str] = set()  # tasks of which there is newer code
-
-    @property
-    def worker_id(self) -> int:
-        """The number of this worker, as of its last registration."""
-        return self.process.identity.id
-
-    async def mark_started(self) -> None:
-        """Note that `start()` came to its end; until then no worker finishes the run."""
-        await self._call(workers.mark_started, self.worker_id)
-        self.is_start_told = True
-
-    async def finish_run(self) -> None:
-        """Note that the run is over, so that the next start begins another one."""
-        await self._call(runs.finish, self._crawl_id, self.run.number)
-
-    async def remaining(self) -> Remaining:
-        """Return what is left for this worker's tasks."""
-        until = await self._due_until()
-
-        def remaining(connection: Connection) -> Remaining:
-            kinds = stored_claims.open_kinds(
-                connection, self._crawl_id, self.worker_id, self._registration.tasks
-            )
-            numbers = [kind.id for kind in kinds]
-            return runs.remaining(connection, self._crawl_id, kinds=numbers, until=until)
-
-        return await self._call(remaining, hot=True)
+        self.staged = 0
+        self.suspects_wait = False
+        self.workers = 1
+        self._call = transactions.call
+        self._crawl_id = transactions.crawl_id
+        self._own = own
+        self._tasks = tasks
+        self._run = run
 
     async def take_over(self) -> int:
         """Free what the crawl's dead and stalled workers had; return how many claims that were."""
         taken = await self._call(
-            workers.take_over, self._crawl_id, self.worker_id, hot=True, share=True
+            workers.take_over, self._crawl_id, self._own.id, hot=True, share=True
         )
         return self._see_taken_over(taken)
 
@@ -126,37 +97,29 @@ class WorkerUpkeep(WorkerReads):
 
     def _round(self, connection: Connection, due: Sequence[Duty], told: Tallies | None) -> _Step:
         """Do duties; in the last transaction of a round also tell what the worker did."""
-        until = self._started_at if self.settings.run.idle == "close" else None
-        done = duties.Round(crawl_id=self._crawl_id, worker_id=self.worker_id, until=until)
+        done = duties.Round(crawl_id=self._crawl_id, worker_id=self._own.id, until=self._run.until)
         left = duties.do(connection, due, done)
         if left:
             return _Step(left, done)
-        redefined, newer = stored_tasks.outdated(
-            connection, self.worker_id, self._registration.tasks
-        )
+        redefined, newer = stored_tasks.outdated(connection, self._own.id, self._tasks.tasks)
         if told is not None and tallies.add(connection, self._crawl_id, told):
-            runs.count(connection, self._crawl_id, self.run.number, [told])
+            runs.count(connection, self._crawl_id, self._run.number, [told])
         return _Step(left, done, redefined, newer)
 
     def _say_what_is_outdated(self, redefined: Collection[str], left: Collection[str]) -> None:
-        for name in sorted(set(left) - self._left):
+        for name in sorted(set(left) - self._tasks.left):
             logger.warning(
                 "Failures of the task %r were handled with other code than this worker runs; it "
                 "takes none of its work any more: restart it",
                 name,
                 extra={"action": "older_code"},
             )
-        self._left = set(left)
-        for name in set(redefined) - self._outdated:
+        self._tasks.left = set(left)
+        for name in set(redefined) - self._tasks.outdated:
             logger.warning(
                 "A later start declares the task %r otherwise; this worker leaves it to that", name
             )
-        self._outdated.update(redefined)
-
-    async def _due_until(self) -> datetime:
-        if self.settings.run.idle == "close":
-            return self._started_at
-        return await self._call(lambda connection: connection.scalar(engine.NOW))
+        self._tasks.outdated.update(redefined)
 
     @property
     def crowd(self) -> float:

@@ -197,10 +197,10 @@ class Claimer:
             self.ready.handed_out,
             time.monotonic(),
             ran_dry=ran_dry,
-            crowd=self.graph.crowd,
+            crowd=self.graph.upkeep.crowd,
         )
         if not claims and self.active.is_quiet:
-            self.graph.suspects_wait = True  # if not, it is soon known
+            self.graph.upkeep.suspects_wait = True  # if not, it is soon known
             return await self._claim_suspect()
         return bool(claims)
 
@@ -227,7 +227,7 @@ class Claimer:
         ready, turn = self.ready, self._turn
         if not ready.is_holding:
             is_idle = self._is_dry and not self._others()
-            if not self.graph.suspects_wait or not turn.is_due(ready.handed_out, is_idle):
+            if not self.graph.upkeep.suspects_wait or not turn.is_due(ready.handed_out, is_idle):
                 return False
             turn.begin()
             ready.hold()
@@ -242,7 +242,7 @@ class Claimer:
             if claims:
                 turn.goes_on()
                 return True
-            self.graph.suspects_wait = False
+            self.graph.upkeep.suspects_wait = False
         turn.end(ready.handed_out)
         ready.go_on()
         return False
@@ -268,7 +268,7 @@ class Claimer:
                 in_flight=self.ready.begin_claim(),
             )
             try:
-                result = await self.graph.claim(budget)
+                result = await self.graph.claims.claim(budget)
             except BaseException:
                 self.ready.end_claim()
                 raise
@@ -299,7 +299,7 @@ class Claimer:
                 request = request_builder.stored_request(self.spider, claim)
             else:
                 execution.item = ItemContext.claimed(
-                    claim, self.graph, keep_logs=self.settings.records.keep_logs
+                    claim, self.graph.reads, keep_logs=self.settings.records.keep_logs
                 )
                 request = request_builder.build_request(self.spider, task, execution.item)
                 request_legs.put(request, leg)  # or the next item might get the same object
@@ -318,7 +318,7 @@ class Claimer:
             return False
         self.active.forget(leg.execution)
         self.crawler.stats.inc_value("itemgraph/refiled")
-        await self.graph.refile(claim, slot)
+        await self.graph.claims.refile(claim, slot)
         return True
 
     def _spoil(self, leg: Leg, error: BaseException, url: str) -> None:
@@ -371,7 +371,7 @@ class Claimer:
 
     async def _pause(self, longest: float) -> None:
         """Wait until there is something to look at: our own doing, a NOTIFY, or the time."""
-        others = await either(self._wake, self.graph.wait(longest))
+        others = await either(self._wake, self.graph.news.wait(longest))
         if not others.cancelled():
             others.result()
             self._is_dry = False
@@ -381,22 +381,22 @@ class Claimer:
     async def _look_for_end(self) -> float:
         """Set `ended` when nothing is left to do; return how long to wait before looking again."""
         active = self.active
-        poll = min(_POLL[self.settings.run.idle] * self.graph.crowd, _LONGEST_POLL)
+        poll = min(_POLL[self.settings.run.idle] * self.graph.upkeep.crowd, _LONGEST_POLL)
         has_started = self.start_ended.is_set()
         if not has_started or not active.is_quiet or not self._is_dry or active.is_over:
             return poll
-        if await self.graph.learn_callbacks():
+        if await self.graph.callbacks.learn():
             self._is_dry = False
             return 0.0
-        remaining = await self.graph.remaining()
+        remaining = await self.graph.run.remaining()
         if not (self.claimed or self.has_said_idle or remaining.has_some):
             self.has_said_idle = True
             await self._say_why_idle()
         if self.settings.run.idle == "wait" or not active.is_quiet:
             return poll
         if remaining.is_over:
-            await self.graph.mark_started()
-            await self.graph.finish_run()
+            await self.graph.run.mark_started()
+            await self.graph.run.finish()
             active.is_over = True
             self.ended.set()
             self.queue.wake_engine()
@@ -417,5 +417,5 @@ class Claimer:
 
 async def log_summary(graph: WorkerGraph) -> None:
     """Log what the crawl has and what is left, and why."""
-    for line in (await graph.summary()).lines():
+    for line in (await graph.reads.summary()).lines():
         logger.info("%s", line, extra={"action": "summary"})

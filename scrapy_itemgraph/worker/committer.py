@@ -109,7 +109,7 @@ class Committer:
     @property
     def longest_wait(self) -> float:
         """How long to wait for a batch to fill, in seconds."""
-        return min(self.interval * self.graph.crowd, max(self.interval, _LONGEST))
+        return min(self.interval * self.graph.upkeep.crowd, max(self.interval, _LONGEST))
 
     async def flush(self) -> None:
         """Commit everything that is there; `run` must have ended."""
@@ -126,7 +126,7 @@ class Committer:
                 continue
             is_written = False
             try:
-                await self.graph.put_in_flight(in_flight)
+                await self.graph.commits.put_in_flight(in_flight)
                 is_written = True
             finally:
                 self.ready.end_writing(is_written=is_written)
@@ -149,7 +149,7 @@ class Committer:
             self.of_start.add(entry.changeset, result)
             counts.update(_report(entry.changeset, entry.where, result))
             if entry.execution is not None:
-                has_freed = self.graph.names_freed != freed
+                has_freed = self.graph.commits.names_freed != freed
                 try:
                     await self.enqueuer.applied(entry.execution, result, has_freed=has_freed)
                 except Exception:  # a handler of signals, or a user's duplicates filter
@@ -182,16 +182,16 @@ class Committer:
         """Commit in one transaction; return what came of each, and `names_freed` before that."""
         new = self.callbacks.unregistered()
         if new:
-            await self.graph.register_callbacks(new)
+            await self.graph.callbacks.register(new)
             self.callbacks.registered(new)
         for prepare in self.before_commit:
             await prepare()
         cookies, state = self.sessions.unsaved()
-        freed = self.graph.names_freed
+        freed = self.graph.commits.names_freed
         in_flight = self.ready.begin_writing()
         is_written = False
         try:
-            result = await self.graph.commit(
+            result = await self.graph.commits.commit(
                 changesets, cookies=cookies, state=state, in_flight=in_flight
             )
             is_written = result.is_written

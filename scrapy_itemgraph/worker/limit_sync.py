@@ -75,6 +75,6 @@ class LimitSync:
     async def _pause(self) -> None:
         """Wait until something is needed here, somebody tells this worker, or it is time."""
         longest = self.limiters.next_renewal(self.active.unbegun())
-        others = await either(self.limiters.wanted, self.graph.wait_for_own_news(longest))
+        others = await either(self.limiters.wanted, self.graph.news.wait_for_own(longest))
         if not others.cancelled() and others.result():
             self.news.set()

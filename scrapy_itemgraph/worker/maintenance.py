@@ -56,14 +56,14 @@ class Maintenance:
         swept = time.monotonic()
         while True:
             if self._has_just_started:
-                await self.graph.mark_started()
+                await self.graph.run.mark_started()
             has_more = await self._keep_up()
             await self._say_how_far()
             if has_more:
                 self.news.set()
                 await asyncio.sleep(0)
                 continue
-            if await self.graph.learn_callbacks():
+            if await self.graph.callbacks.learn():
                 self.news.set()
             await self.sessions.refresh_state()
             if time.monotonic() - swept > _SWEEP_EVERY:
@@ -75,22 +75,22 @@ class Maintenance:
     async def _keep_up(self) -> bool:
         """Keep the crawl up, and tell every few seconds what the worker did; if there is more."""
         if time.monotonic() < self._tell_at:
-            return await self.graph.keep_up()
+            return await self.graph.upkeep.keep_up()
         self._tell_at = time.monotonic() + self._between(_TELL_EVERY)
-        has_more = await self.graph.keep_up(self.tallies.take())
+        has_more = await self.graph.upkeep.keep_up(self.tallies.take())
         self.tallies.was_told()
         return has_more
 
     async def _say_how_far(self) -> None:
         """Log how far a long sweep is, and what fell due, now and then."""
         graph = self.graph
-        if graph.staged == self._staged:
+        if graph.upkeep.staged == self._staged:
             self._staging = None
         else:
             self._staging = self._staging or Progress("Staging what fell due", "items", _log)
-            self._staging.reach(self._staging.done + graph.staged - self._staged)
-            self._staged = graph.staged
-        if not graph.is_sweeping:
+            self._staging.reach(self._staging.done + graph.upkeep.staged - self._staged)
+            self._staged = graph.upkeep.staged
+        if not graph.upkeep.is_sweeping:
             if self._sweeping is not None and self._sweeping.has_said:
                 _log("All items have what changed of the tasks")
             self._sweeping = None
@@ -98,7 +98,7 @@ class Maintenance:
         if self._sweeping is None:
             self._sweeping = Progress("", "items", _log)
         if self._sweeping.is_due:
-            for one in (await graph.sweeps())[:1]:
+            for one in (await graph.reads.sweeps())[:1]:
                 what = f"Bringing {one.change} to the items"
                 if self._sweeping.what != what:
                     self._sweeping.what = what
@@ -107,19 +107,19 @@ class Maintenance:
 
     async def _rest(self) -> None:
         """Wait for the next round; who has nothing to do looks out for the dead all the time."""
-        until = time.monotonic() + self._between(self.graph.round_period)
+        until = time.monotonic() + self._between(self.graph.upkeep.round_period)
         while (left := until - time.monotonic()) > 0 and not self._has_just_started:
             await asyncio.sleep(min(left, self._between(_LOOK_OUT)))
-            if self.active.is_quiet and await self.graph.take_over():
+            if self.active.is_quiet and await self.graph.upkeep.take_over():
                 self.news.set()
 
     @property
     def _has_just_started(self) -> bool:
-        return self.start_ended.is_set() and not self.graph.is_start_told
+        return self.start_ended.is_set() and not self.graph.run.is_start_told
 
     def _between(self, seconds: float) -> float:
         """Return how long to wait, where one of few workers waits so many seconds."""
-        return min(seconds * self.graph.crowd, _LONGEST)
+        return min(seconds * self.graph.upkeep.crowd, _LONGEST)
 
     def _sweep(self) -> None:
         """Close legs whose request the engine no longer has; twice missed is forgotten."""

@@ -27,7 +27,7 @@ def say_where(settings: Settings) -> None:
 
 def say_which_run(graph: WorkerGraph, settings: Settings, *, has_tasks: bool) -> None:
     """Say whether the pages of plain callbacks are fetched anew by this run, or stay done."""
-    if has_tasks and not graph.callbacks:
+    if has_tasks and not graph.callbacks.names:
         return
     some = settings.results.incremental_callbacks
     of_some = f"; but for {', '.join(some)} (ITEMGRAPH_CALLBACKS)" if some else ""
@@ -40,8 +40,8 @@ def say_which_run(graph: WorkerGraph, settings: Settings, *, has_tasks: bool) ->
 
 async def say_what_is_resumed(graph: WorkerGraph) -> None:
     """Say what an earlier start of a run that is not over has left, and what it has done."""
-    if not graph.is_resumed:
+    if not graph.run.is_resumed:
         return
-    line = (await graph.summary()).resuming
+    line = (await graph.reads.summary()).resuming
     if line is not None:
         logger.info("%s", line, extra={"action": "resuming"})

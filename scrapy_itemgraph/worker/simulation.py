@@ -108,7 +108,9 @@ class SimulationWorker(Worker):
         return "the spider was closed before the task had ended"
 
     async def _open_graph(self, callbacks: CallbackTasks) -> SimulationGraph:
-        graph = await SimulationGraph.open(self.settings, **self._start(callbacks), plan=self._plan)
+        graph = await SimulationGraph.prepare(
+            self.settings, **self._start(callbacks), plan=self._plan
+        )
         if self._page is not None:
             own = self.tasks[self._plan.task]
             self.tasks = {**self.tasks, own.name: replace(own, request=self._offline(own))}

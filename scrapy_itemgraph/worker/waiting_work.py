@@ -32,5 +32,5 @@ class WaitingWork:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            self._counted = await self.graph.count_waiting()
+            self._counted = await self.graph.reads.count_waiting()
             await asyncio.sleep(_EVERY)

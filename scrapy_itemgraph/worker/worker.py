@@ -256,7 +256,7 @@ class Worker:
         )
         active, ready, queue = self.active, self.ready, self.queue
         duplicates = Duplicates(crawler, identities.dupefilter)
-        self.checks = Checks(self.tasks, graph.callbacks)
+        self.checks = Checks(self.tasks, graph.callbacks.names)
         operations = RequestOperations(
             graph, self.spider, identities, callbacks, settings.results.incremental_callbacks
         )
@@ -418,7 +418,7 @@ class Worker:
         for seed in operations:
             if isinstance(seed, CreateItem):
                 self.egress.starts_at(seed.data.get("url"))
-        return await self.content_writer.patiently(partial(self.graph.seed, operations))
+        return await self.content_writer.patiently(partial(self.graph.commits.seed, operations))
 
     # Closing
 

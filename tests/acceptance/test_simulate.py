@@ -68,7 +68,7 @@ class S(scrapy.Spider):
     def logged_in(self, response): ...
 """
 # What a visit may write: who visited, and how limits were used.
-WRITTEN = {"workers", "limits", "holdings", "handed"}
+WRITTEN = {"processes", "workers", "limits", "holdings", "handed"}
 
 
 def simulate(project, *arguments, code=0):

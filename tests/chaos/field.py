@@ -45,7 +45,7 @@ import time
 from functools import wraps
 
 from scrapy_itemgraph.graph.commits import Commits
-from scrapy_itemgraph.graph.worker_graph import WorkerGraph
+from scrapy_itemgraph.graph.worker_claims import WorkerClaims
 
 
 def timed(kind, name):
@@ -62,7 +62,7 @@ def timed(kind, name):
     setattr(kind, name, within)
 
 
-timed(WorkerGraph, "claim")
+timed(WorkerClaims, "claim")
 timed(Commits, "commit")
 
 

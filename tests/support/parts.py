@@ -18,7 +18,6 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.work import Applied, Claim, CommitResult
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.store.registry.runs import Run
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.worker.downloads.download_gate import Gate
 from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
@@ -49,19 +48,24 @@ class Spider(scrapy.Spider):
 
 
 class Graph:
-    """Keeps what it is told, and answers what a test says; nothing of PostgreSQL is played."""
+    """Keeps what it is told, and answers what a test says; nothing of PostgreSQL is played.
+
+    It is all its parts at once.
+    """
 
     def __init__(self) -> None:
-        self.commits: list[tuple[Any, ...]] = []
+        self.claims = self.commits = self.callbacks = self.news = self.run = self.upkeep = self
+        self.reads = self
+        self.committed: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
         self.applied: list[Applied] = []
         self.names_freed = 0
         self.crowd = 1.0
         self.round_period = 1.0
         self.has_cookies = False
-        self.callbacks: set[str] = set()
+        self.names: set[str] = set()
         self.registered: list[str] = []
-        self.run = Run(1, datetime.now(UTC))
+        self.number = 1
         self.redirected: list[Any] = []
         self.answers: list[Any] = []
 
@@ -70,7 +74,7 @@ class Graph:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
-        self.commits.append(tuple(changesets))
+        self.committed.append(tuple(changesets))
         return CommitResult(
             applied=[
                 self.applied.pop(0) if self.applied else Applied(outcome=one.outcome)
@@ -78,7 +82,7 @@ class Graph:
             ]
         )
 
-    async def register_callbacks(self, tasks: Sequence[Any]) -> None:
+    async def register(self, tasks: Sequence[Any]) -> None:
         """Note plain callbacks."""
         self.registered += [one.name for one in tasks]
 

@@ -302,7 +302,7 @@ def watched(engine: sa.Engine, spider: type) -> Iterator[Crawl]:
 
 async def claimed(graph: WorkerGraph, most: int) -> list[Claim]:
     """Claim up to `most` pieces of work, with nothing in hand."""
-    return list((await graph.claim(ClaimBudget(most=most))).claims)
+    return list((await graph.claims.claim(ClaimBudget(most=most))).claims)
 
 
 def ended(claim: Claim, *operations: Any, outcome: Outcome = Outcome.OK, **more: Any) -> Changeset:

@@ -40,7 +40,7 @@ class DownloadEvents:
     @property
     def is_alive(self) -> bool:
         """Whether the database takes this worker to be alive."""
-        return self.graph.lives
+        return self.graph.process.lives
 
     leg_of = staticmethod(leg_of)
 

@@ -147,8 +147,8 @@ class Enqueuer:
 
     def is_known(self, name: str, execution: Execution) -> bool:
         """Tell whether a name is known to be committed, or is the execution's already."""
-        if self._freed != self.graph.names_freed:  # maybe by others
-            self._freed = self.graph.names_freed
+        if self._freed != self.graph.commits.names_freed:  # maybe by others
+            self._freed = self.graph.commits.names_freed
             self._known.clear()
         return name in self._known or name in execution.discovered
 
@@ -216,7 +216,7 @@ class Enqueuer:
         `has_freed` tells that names were freed meanwhile, so that these may be free as well.
         """
         turns = Turns()
-        freed = self.graph.names_freed
+        freed = self.graph.commits.names_freed
         self.duplicates.listen()
         are_only_counted = self.duplicates.are_only_counted
         for note in applied.notes:
@@ -229,7 +229,7 @@ class Enqueuer:
             found = execution.discovered.get(note.text)
             if found is None or (isinstance(found, Request) and found.dont_filter):
                 continue
-            if not has_freed and freed == self.graph.names_freed:
+            if not has_freed and freed == self.graph.commits.names_freed:
                 self._known.add(note.text)
             if note.label == "known":
                 if are_only_counted and isinstance(found, EnqueueRequest):

@@ -106,7 +106,7 @@ class Logins:
         is_renewed = current != self._generation
         if is_renewed:
             self._generation = current
-            self.graph.has_cookies = True
+            self.graph.claims.has_cookies = True
             await self.sessions.refresh_cookies(self.queue)
             await self.sessions.refresh_state()
         return is_renewed

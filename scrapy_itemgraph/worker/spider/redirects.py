@@ -79,7 +79,7 @@ class Redirects:
             await self._added.wait()
             self._added.clear()
             batch, self._waiting = self._waiting, []
-            answers = await self.graph.redirect([move for *_, move in batch])
+            answers = await self.graph.claims.redirect([move for *_, move in batch])
             await self.sessions.refresh_cookies([request for request, *_ in batch])
             for (request, leg, _), answer in zip(batch, answers, strict=True):
                 try:

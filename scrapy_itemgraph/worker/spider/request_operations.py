@@ -78,7 +78,7 @@ class RequestOperations:
     def _first(self, request: Request, identity: Identity) -> EnqueueRequest:
         data = request_builder.request_data(request, self.spider)
         name = requests.callback_name(request, self.spider)
-        task = self.callbacks.meet(name, self.graph.callbacks)
+        task = self.callbacks.meet(name, self.graph.callbacks.names)
         return EnqueueRequest(
             id=identity.name,
             tags=(tasks.callback_tag(task),),

@@ -41,7 +41,7 @@ class SessionSync:
         """Save cookies and state that no commit has saved yet."""
         cookies, state = self.unsaved(is_last=True)
         if cookies or state:
-            await self.graph.commit([], cookies=cookies, state=state)
+            await self.graph.commits.commit([], cookies=cookies, state=state)
             self.saved(cookies, state)
 
     def save_again(self) -> None:
@@ -52,7 +52,7 @@ class SessionSync:
 
     async def refresh_cookies(self, requests: Iterable[Request]) -> None:
         """Take over what other processes have saved of the cookies that requests may send."""
-        if not self.graph.has_cookies:
+        if not self.graph.claims.has_cookies:
             return
         read = self.jars.wanted(requests)
         if read.pairs:

@@ -41,7 +41,7 @@ class Waiting:
     """One worker: `concurrency` downloads at a time, each of about `latency` seconds."""
 
     def __init__(self, graph: WorkerGraph, tally: tallies.Tally, given: dict) -> None:
-        settings = graph.settings
+        settings = graph.connections.settings
         self.graph = graph
         self.tally = tally
         self.latency, self.concurrency = given["latency"], given["concurrency"]
@@ -84,15 +84,17 @@ class Waiting:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.room.wait(), rest or POLL)
                 continue
-            result = await self.graph.claim(ClaimBudget(most=room, in_flight=self.in_flight()))
+            result = await self.graph.claims.claim(
+                ClaimBudget(most=room, in_flight=self.in_flight())
+            )
             ran_dry = not self.ready and len(result.claims) == room
             self.ready.extend(result.claims)
             self.hand_out()
             now = time.monotonic()
-            crowd = self.graph.crowd
+            crowd = self.graph.upkeep.crowd
             self.pace.claimed(len(self.ready), self.handed_out, now, ran_dry=ran_dry, crowd=crowd)
             if not result.claims:
-                await self.graph.wait(POLL * self.graph.crowd)
+                await self.graph.news.wait(POLL * self.graph.upkeep.crowd)
 
     def in_flight(self) -> InFlight:
         """Return what this worker has begun, and how much more it begins at once."""
@@ -133,7 +135,7 @@ class Waiting:
             following = itertools.islice(self.ready, len(claims))
             in_flight = self.begun | {(one.item_id, one.task_id) for one in following}
             changesets = ours.changesets(claims, self.numbers, self.graph.worker_id)
-            result = await self.graph.commit(changesets, in_flight=in_flight)
+            result = await self.graph.commits.commit(changesets, in_flight=in_flight)
             if any(one.outcome is not Outcome.OK for one in result.applied):
                 raise RuntimeError(f"not committed: {result.applied}")
             self.tally.committed += len(claims)
@@ -143,12 +145,12 @@ class Waiting:
     @property
     def longest(self) -> float:
         """How long to wait for a batch to fill, as `worker.committer` has it."""
-        return min(self.interval * self.graph.crowd, 0.5)
+        return min(self.interval * self.graph.upkeep.crowd, 0.5)
 
     async def upkeep(self) -> None:
         while True:
-            await asyncio.sleep(UPKEEP * self.graph.crowd * random.uniform(0.9, 1.1))
-            await self.graph.keep_up()
+            await asyncio.sleep(UPKEEP * self.graph.upkeep.crowd * random.uniform(0.9, 1.1))
+            await self.graph.upkeep.keep_up()
 
 
 async def open_graph(given: dict) -> WorkerGraph:

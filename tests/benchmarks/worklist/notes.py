@@ -138,11 +138,11 @@ async def claims(url: str, limit: int) -> list[float]:
     try:
         for _ in range(CLAIMS + 1):
             began = time.perf_counter()
-            result = await graph.claim(ClaimBudget(most=limit))
+            result = await graph.claims.claim(ClaimBudget(most=limit))
             taken.append(time.perf_counter() - began)
             if len(result.claims) != limit:
                 raise RuntimeError(f"claimed {len(result.claims)} of {limit} items")
-            await graph.release(result.claims)
+            await graph.claims.release(result.claims)
     finally:
         await graph.close("finished")
     return taken[1:]  # the first one connects

@@ -145,7 +145,7 @@ async def work(graph: WorkerGraph, batch: int, tally: tallies.Tally) -> None:
 
     async def claim() -> None:
         while not tally.is_over:
-            result = await graph.claim(
+            result = await graph.claims.claim(
                 ClaimBudget(most=batch, in_flight=InFlight(pairs=begun, room=batch))
             )
             claims = list(result.claims)
@@ -161,7 +161,7 @@ async def work(graph: WorkerGraph, batch: int, tally: tallies.Tally) -> None:
             claims = await claimed.get()
             if not claims and tally.is_over:
                 return
-            result = await graph.commit(changesets(claims, numbers, graph.worker_id))
+            result = await graph.commits.commit(changesets(claims, numbers, graph.worker_id))
             if any(one.outcome is not Outcome.OK for one in result.applied):
                 raise RuntimeError(f"not committed: {result.applied}")
             tally.committed += len(claims)

@@ -91,10 +91,10 @@ def crawl(url: str) -> list[str]:
             settings, crawl="books", spider="spider", tasks=discover(Books)
         )
         try:
-            result = await graph.claim(ClaimBudget(most=10))
+            result = await graph.claims.claim(ClaimBudget(most=10))
             change = UpdateData({"title": "a title"})
-            await graph.commit([ended(claim, change) for claim in result.claims])
-            await graph.keep_up()
+            await graph.commits.commit([ended(claim, change) for claim in result.claims])
+            await graph.upkeep.keep_up()
             return sorted(claim.item.id for claim in result.claims)
         finally:
             await graph.close("finished")

@@ -47,11 +47,11 @@ def book(name: str, tag: str = "book") -> CreateItem:
 
 async def crawl(graph: WorkerGraph) -> None:
     """Do what a crawl does: seeds, claims and commits of every kind, limits, what is given back."""
-    await graph.seed([book("b" * number) for number in range(1, 13)])
+    await graph.commits.seed([book("b" * number) for number in range(1, 13)])
     budget = ClaimBudget(
         most=9, slot_terms=SlotTerms(Terms(concurrency=4)), in_flight=InFlight(room=9)
     )
-    taken = await graph.claim(budget)
+    taken = await graph.claims.claim(budget)
     done = taken.claims
     assert len(done) == 9
     uses = [Use(limit_id=one.limit_id, declared=Terms(concurrency=4)) for one in taken.grants]
@@ -70,12 +70,12 @@ async def crawl(graph: WorkerGraph) -> None:
         ended(done[6], outcome=Outcome.FAILED, error=ERROR),
         ended(done[7], outcome=Outcome.RETRY, error=ERROR, delay=hour),
     ]
-    result = await graph.commit(commits, in_flight=[])
+    result = await graph.commits.commit(commits, in_flight=[])
     assert [one.error for one in result.applied[:6]] == [None] * 6
-    assert await graph.release([done[8]]) == 1
+    assert await graph.claims.release([done[8]]) == 1
     rooms = {one.limit_id: 4 for one in taken.grants}
-    (await graph.claim(ClaimBudget(most=3, rooms=rooms, slot_terms=budget.slot_terms)))
-    await graph.claim(ClaimBudget(most=3, alone=True))
+    (await graph.claims.claim(ClaimBudget(most=3, rooms=rooms, slot_terms=budget.slot_terms)))
+    await graph.claims.claim(ClaimBudget(most=3, alone=True))
 
 
 def test_a_worker_sends_no_statement_whose_plan_is_not_pinned(database):
@@ -95,5 +95,5 @@ def test_a_worker_sends_no_statement_whose_plan_is_not_pinned(database):
 
     sent = asyncio.run(run())
 
-    assert {"search.HEADS_BESIDE_CLAIMS", "claims.TAKE", "flush.INSERT_ITEMS"} <= sent
+    assert {"queue_search.HEADS_BESIDE_CLAIMS", "claims.TAKE", "flush.INSERT_ITEMS"} <= sent
     assert sent - set(BUDGETS) - {PING} == set()

@@ -62,7 +62,7 @@ async def run(url, session_url, seconds, what):
     lease = timedelta(seconds=float(seconds))
     settings = Settings.of(database_url=url, session_url=session_url or None, lease=lease)
     graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
-    claims = (await graph.claim(ClaimBudget(most=1))).claims
+    claims = (await graph.claims.claim(ClaimBudget(most=1))).claims
     child = 0
     if what != "wait":
         if what == "fork carelessly":
@@ -264,7 +264,7 @@ def test_what_a_stopped_process_has_locked_is_free_again(crawl, database):
     async def run() -> None:
         async with (
             opened(database, lease=timedelta(seconds=4)) as graph,
-            graph._engine.begin() as blocked,
+            graph.connections.transactions.engine.begin() as blocked,
         ):
             await blocked.run_sync(
                 sa.Connection.execute, sa.text("SELECT FROM processes FOR SHARE")
@@ -325,9 +325,9 @@ def test_a_session_whose_answers_are_lost_is_given_up(crawl, engine, monkeypatch
             async with opened(url, timedelta(seconds=2)) as graph:
                 network.forget()
                 async with asyncio.timeout(PATIENCE):
-                    while graph.lives:  # noqa: ASYNC110 - nobody tells
+                    while graph.process.lives:  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(0.05)
-                    while not graph.lives:  # noqa: ASYNC110 - nobody tells
+                    while not graph.process.lives:  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(0.05)
                 return [claim.item.id for claim in await claimed(graph, 1)]
 
@@ -340,19 +340,19 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
 
     async def run() -> None:
         async with opened(database) as graph:
-            await graph.wait(3600)  # there may have been news before it listened
+            await graph.news.wait(3600)  # there may have been news before it listened
             claims = await claimed(graph, 1)
             assert await claimed(graph, 1) == []  # parks the queue
-            waiting = asyncio.ensure_future(graph.wait(3600))
+            waiting = asyncio.ensure_future(graph.news.wait(3600))
             waiting.add_done_callback(lambda _: order.append("woken"))
             await asyncio.to_thread(tell, crawl.id + 1)
-            assert not graph._news.is_there
+            assert not graph.news._of_crawl.is_there
             order.append("seeded")
             await asyncio.to_thread(crawl.seed, CreateItem("B", tags=["book"]))
             await asyncio.wait_for(waiting, PATIENCE)
             order.append("claimed")
             assert [one.item.id for one in await claimed(graph, 1)] == ["B"]
-            await graph.release(claims)
+            await graph.claims.release(claims)
 
     def tell(number: int) -> None:
         with crawl.engine.begin() as connection:
@@ -370,12 +370,12 @@ def test_who_could_not_listen_for_a_while_looks_again(crawl, database, monkeypat
 
     async def run() -> None:
         async with opened(database) as graph:
-            await graph.wait(3600)
-            assert await graph.wait_for_own_news(3600)
+            await graph.news.wait(3600)
+            assert await graph.news.wait_for_own(3600)
             ear = graph.process.session._driver.info.backend_pid
             await asyncio.to_thread(crawl.rows, cut, pid=ear)
-            await graph.wait(3600)
-            assert await graph.wait_for_own_news(3600)
+            await graph.news.wait(3600)
+            assert await graph.news.wait_for_own(3600)
             assert graph.process.session._driver.info.backend_pid != ear
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
@@ -387,15 +387,15 @@ def test_of_many_workers_each_is_woken_now_and_then_only(crawl, database, monkey
 
     async def run() -> None:
         async with opened(database) as graph:
-            await graph.wait(3600)  # as it begins to listen
-            graph.workers = 64
+            await graph.news.wait(3600)  # as it begins to listen
+            graph.upkeep.workers = 64
             monkeypatch.setattr("random.random", lambda: chances.pop(0))
-            waiting = asyncio.ensure_future(graph.wait(3600))
+            waiting = asyncio.ensure_future(graph.news.wait(3600))
             for left in (2, 1):
-                graph._news.tell()
+                graph.news._of_crawl.tell()
                 await until_async(lambda left=left: len(chances) == left)
                 assert not waiting.done()
-            graph._news.tell()
+            graph.news._of_crawl.tell()
             await waiting
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
@@ -407,10 +407,10 @@ def test_a_wait_without_news_ends_by_itself(crawl, database):
 
     async def run() -> None:
         async with opened(database) as graph:
-            assert await graph.wait_for_own_news(3600)  # as it begins to listen
-            assert not await graph.wait_for_own_news(0.001)
-            await graph.wait(0.001)
-            await graph.wait(0.001)
+            assert await graph.news.wait_for_own(3600)  # as it begins to listen
+            assert not await graph.news.wait_for_own(0.001)
+            await graph.news.wait(0.001)
+            await graph.news.wait(0.001)
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
@@ -424,10 +424,14 @@ def test_a_worker_given_up_for_dead_goes_on_as_a_new_one(crawl, database):
             before = graph.worker_id
             await asyncio.to_thread(bury, before)
             await until_async(lambda: graph.worker_id != before and locked(graph.worker_id))
-            (applied,) = (await graph.commit([ended(old, UpdateData({"by": "old"}))])).applied
+            (applied,) = (
+                await graph.commits.commit([ended(old, UpdateData({"by": "old"}))])
+            ).applied
             assert applied.outcome is None
             (new,) = await claimed(graph, 1)
-            (applied,) = (await graph.commit([ended(new, UpdateData({"by": "new"}))])).applied
+            (applied,) = (
+                await graph.commits.commit([ended(new, UpdateData({"by": "new"}))])
+            ).applied
             assert applied.outcome is Outcome.OK
 
     def bury(worker: int) -> None:
@@ -458,7 +462,7 @@ def test_a_worker_that_is_registered_twice_goes_on_as_one(crawl, database, when)
 
     async def run() -> None:
         async with opened(database, lease=timedelta(seconds=0.6)) as graph:
-            lease, transactions = graph.process._lease, graph._transactions
+            lease, transactions = graph.process._lease, graph.connections.transactions
             call, replace = transactions.call, lease._replace
             is_done = False
 
@@ -466,7 +470,7 @@ def test_a_worker_that_is_registered_twice_goes_on_as_one(crawl, database, when)
                 nonlocal is_done
                 if not is_done:
                     is_done = True
-                    graph.process.take(await call(graph.register_anew))
+                    graph.process.take(await call(graph.recovery.register_anew))
 
             async def beside(function, *args, **kwargs):
                 is_own = getattr(function, "__name__", "") == "register"
@@ -490,11 +494,11 @@ def test_a_worker_that_is_registered_twice_goes_on_as_one(crawl, database, when)
                 "UPDATE processes SET stopped_at = now() WHERE id = :worker RETURNING id",
                 worker=before,
             )
-            await until_async(lambda: is_done and graph.lives)
+            await until_async(lambda: is_done and graph.process.lives)
             await asyncio.sleep(2.0)  # three leases: who is not renewed is dead
 
             assert lease._number == graph.worker_id != before
-            assert graph.lives
+            assert graph.process.lives
             assert len(await claimed(graph, 1)) == 1
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
@@ -509,7 +513,7 @@ def test_a_lost_lock_is_taken_again(crawl, database):
             await asyncio.to_thread(
                 crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=before
             )
-            await until_async(lambda: lock_holders(crawl) == 1 and graph.lives)
+            await until_async(lambda: lock_holders(crawl) == 1 and graph.process.lives)
             assert graph.process.session._driver.info.backend_pid != before
             assert len(await claimed(graph, 1)) == 1
 
@@ -530,12 +534,12 @@ def test_nothing_counts_as_held_while_a_cut_lock_is_not_taken_again(crawl, datab
                 lock(session)
 
             monkeypatch.setattr(lease, "_take_lock", locked_later)
-            assert graph.lives
+            assert graph.process.lives
             pid = graph.process.session._driver.info.backend_pid
             await asyncio.to_thread(crawl.rows, "SELECT pg_terminate_backend(:pid, 10000)", pid=pid)
-            await until_async(lambda: not graph.lives)
+            await until_async(lambda: not graph.process.lives)
             may_go_on.set()
-            await until_async(lambda: graph.lives)
+            await until_async(lambda: graph.process.lives)
             assert await asyncio.to_thread(lock_holders, crawl) == 1
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
@@ -624,11 +628,11 @@ def test_behind_a_transaction_pooler_a_busy_connection_costs_no_lease(crawl):
 
     async def run(url: str) -> tuple[datetime, datetime]:
         async with opened(url, lease=timedelta(seconds=9)) as graph:
-            await graph._transactions._room.acquire()
+            await graph.connections.transactions._room.acquire()
             ((first,),) = crawl.rows(ends)
             await until_async(lambda: crawl.rows(ends) != [(first,)])
             ((later,),) = crawl.rows(ends)
-            graph._transactions._room.release()
+            graph.connections.transactions._room.release()
             return first, later
 
     with bouncer(crawl.engine, "transaction") as url:

@@ -120,10 +120,10 @@ def test_a_commit_whose_answer_was_lost_is_done_once_and_said_to_be_done(
 
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):
-            await graph.seed([book("A")])
+            await graph.commits.seed([book("A")])
             (claim,) = await claimed(graph, 1)
             cutter.armed = cut
-            (applied,) = (await graph.commit([ended(claim, UpdateData(count_up))])).applied
+            (applied,) = (await graph.commits.commit([ended(claim, UpdateData(count_up))])).applied
             return applied, cutter.cuts
 
     applied, cuts = asyncio.run(run())
@@ -140,7 +140,7 @@ def test_a_claim_whose_answer_was_lost_is_not_lost(engine, tmp_path):
 
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):
-            await graph.seed([book("A"), book("B")])
+            await graph.commits.seed([book("A"), book("B")])
             cutter.armed = "after"
             claims = await claimed(graph, 1)
             claims += await claimed(graph, 2)
@@ -158,9 +158,9 @@ def test_what_no_claim_fences_is_done_once_too(engine, tmp_path, monkeypatch, cu
 
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):
-            await graph.seed([book("A")])
+            await graph.commits.seed([book("A")])
             cutter.armed = cut
-            await graph.seed([UpdateData(count_up, id="A")])
+            await graph.commits.seed([UpdateData(count_up, id="A")])
             return cutter.cuts
 
     assert asyncio.run(run()) == 1
@@ -190,11 +190,13 @@ def test_a_commit_that_took_its_own_item_away_is_known_to_be_done(engine, tmp_pa
 
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):
-            await graph.seed([book("A"), CreateItem("OTHER", data={"other": True})])
+            await graph.commits.seed([book("A"), CreateItem("OTHER", data={"other": True})])
             (claim,) = await claimed(graph, 1)
             cutter.armed = "after"
-            (applied,) = (await graph.commit([ended(claim, *operations)])).applied
-            (late,) = (await graph.commit([ended(claim, UpdateData({"late": True}))])).applied
+            (applied,) = (await graph.commits.commit([ended(claim, *operations)])).applied
+            (late,) = (
+                await graph.commits.commit([ended(claim, UpdateData({"late": True}))])
+            ).applied
             return applied, late, cutter.cuts
 
     applied, late, cuts = asyncio.run(run())
@@ -209,13 +211,13 @@ def test_a_claim_that_was_lost_before_is_not_taken_for_done(engine, tmp_path):
 
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):
-            await graph.seed([book("A"), book("B")])
+            await graph.commits.seed([book("A"), book("B")])
             claims = await claimed(graph, 2)
             with engine.begin() as connection:
                 connection.execute(TAKE_AWAY, {"name": "A"})
             cutter.armed = "after"
             changesets = [ended(one, DeleteItem()) for one in claims]
-            applied = (await graph.commit(changesets)).applied
+            applied = (await graph.commits.commit(changesets)).applied
             return {one.item.id: each.outcome for one, each in zip(claims, applied, strict=True)}
 
     assert asyncio.run(run()) == {"A": None, "B": Outcome.OK}
@@ -226,7 +228,7 @@ def test_each_claim_has_a_token_of_its_own(engine, tmp_path):
 
     async def run():
         async with cut_off(engine, tmp_path) as (graph, _):
-            await graph.seed([book(f"{number}") for number in range(20)])
+            await graph.commits.seed([book(f"{number}") for number in range(20)])
             return [one.token for one in await claimed(graph, 20)]
 
     tokens = asyncio.run(run())

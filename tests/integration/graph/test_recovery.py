@@ -65,7 +65,7 @@ async def opened(url: str, crawl: str = "books") -> tuple[WorkerGraph, Memory]:
 
 async def seeded(graph: WorkerGraph, *names: str) -> None:
     """Make books that call for work."""
-    await graph.seed([CreateItem(name, tags=["book"]) for name in names])
+    await graph.commits.seed([CreateItem(name, tags=["book"]) for name in names])
 
 
 def on_servers(scene: Callable[[str, Callable[[], None], Callable[[], None]], Awaitable[None]]):
@@ -94,9 +94,9 @@ def test_claims_that_are_not_in_hand_are_given_back_and_it_is_said(caplog):
         graph, memory = await opened(url)
         await seeded(graph, "lost", "in hand")
         lost, kept = await claimed(graph, 5)
-        names = graph.names_freed
+        names = graph.commits.names_freed
         copy()
-        await graph.commit([ended(lost)])
+        await graph.commits.commit([ended(lost)])
         memory.claims = [kept]
         restore()
 
@@ -104,8 +104,8 @@ def test_claims_that_are_not_in_hand_are_given_back_and_it_is_said(caplog):
 
         assert again.item.id == lost.item.id
         assert again.token != lost.token
-        assert (await graph.commit([ended(kept)])).applied[0].outcome is Outcome.OK
-        assert graph.names_freed != names
+        assert (await graph.commits.commit([ended(kept)])).applied[0].outcome is Outcome.OK
+        assert graph.commits.names_freed != names
         assert memory.has_start is True
         await graph.close("finished")
 
@@ -123,7 +123,7 @@ def test_a_database_that_is_replaced_on_a_running_server_is_noticed(server_url, 
         await seeded(graph, "lost")
         (lost,) = await claimed(graph, 5)
         servers.alone(server_url, name, f"CREATE DATABASE {name}_copy TEMPLATE {name}")
-        await graph.commit([ended(lost)])
+        await graph.commits.commit([ended(lost)])
         servers.alone(
             server_url,
             name,
@@ -152,14 +152,14 @@ def test_a_restart_alone_gives_nothing_back_and_is_no_warning(caplog):
         graph, memory = await opened(url)
         await seeded(graph, "done", "in hand")
         done, kept = await claimed(graph, 5)
-        await graph.commit([ended(done)])
+        await graph.commits.commit([ended(done)])
         memory.claims = [kept]
-        names = graph.names_freed
+        names = graph.commits.names_freed
         restart()
 
         assert await claimed(graph, 5) == []
-        assert (await graph.commit([ended(kept)])).applied[0].outcome is Outcome.OK
-        assert graph.names_freed != names
+        assert (await graph.commits.commit([ended(kept)])).applied[0].outcome is Outcome.OK
+        assert graph.commits.names_freed != names
         assert memory.has_start is None
         await graph.close("finished")
 
@@ -184,8 +184,8 @@ def test_a_worker_that_the_database_does_not_know_is_registered_anew(caplog):
 
         assert len({first.worker_id, late.worker_id, other.worker_id}) == 3
         assert memory.has_start is False
-        assert (await late.commit([ended(claim)])).applied[0].outcome is Outcome.OK
-        assert await late.take_over() == 0
+        assert (await late.commits.commit([ended(claim)])).applied[0].outcome is Outcome.OK
+        assert await late.upkeep.take_over() == 0
         for graph in (first, late, other):
             await graph.close("finished")
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.connections.lease import Lease
-from scrapy_itemgraph.graph import worker_graph
+from scrapy_itemgraph.graph import worker_start
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.postgres import engine as engines
@@ -33,7 +33,7 @@ def opened_and_closed(url: str) -> bool:
     async def run() -> bool:
         settings = Settings.of(database_url=url, lease=timedelta(minutes=1))
         graph = await WorkerGraph.open(settings, crawl="s", spider="s", tasks=discover(Books))
-        lives = graph.lives
+        lives = graph.process.lives
         await graph.close("finished")
         return lives
 
@@ -42,7 +42,7 @@ def opened_and_closed(url: str) -> bool:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(engines, "check_version"), (worker_graph, "ensure_schema"), (processes, "renew")],
+    [(engines, "check_version"), (worker_start, "ensure_schema"), (processes, "renew")],
 )
 def test_a_start_goes_on_where_the_server_breaks_its_connection(
     database, monkeypatch, module, name

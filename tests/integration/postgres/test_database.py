@@ -471,9 +471,9 @@ def test_a_value_that_an_index_refuses_fails_its_execution_alone(database):
 
     async def run():
         async with crawling(database) as graph:
-            await graph.seed([CreateItem(name, tags=["book"]) for name in "ABC"])
+            await graph.commits.seed([CreateItem(name, tags=["book"]) for name in "ABC"])
             claims = await claimed(graph, 3)
-            result = await graph.commit(
+            result = await graph.commits.commit(
                 [
                     Changeset(operations=(AddTag(tag),), outcome=Outcome.OK, claim=claim)
                     for claim, tag in zip(claims, ("x", long, "x"), strict=True)
@@ -493,11 +493,11 @@ def test_what_is_in_flight_is_written_with_a_commit_but_not_with_one_that_was_re
 
     async def run():
         async with crawling(database) as graph:
-            await graph.seed([CreateItem(name, tags=["book"]) for name in "AB"])
+            await graph.commits.seed([CreateItem(name, tags=["book"]) for name in "AB"])
             pairs = [(claim.item_id, claim.task_id) for claim in await claimed(graph, 2)]
             seeds = Changeset(operations=(CreateItem("C", tags=[long]),), outcome=Outcome.OK)
-            refused = await graph.commit([seeds], in_flight=pairs)
-            return refused.is_written, (await graph.commit([], in_flight=pairs)).is_written
+            refused = await graph.commits.commit([seeds], in_flight=pairs)
+            return refused.is_written, (await graph.commits.commit([], in_flight=pairs)).is_written
 
     assert asyncio.run(run()) == (False, True)
 
@@ -507,9 +507,9 @@ def test_a_request_whose_slot_is_too_long_fails_its_execution_alone(database):
 
     async def run():
         async with crawling(database) as graph:
-            await graph.seed([CreateItem("A", tags=["book"])])
+            await graph.commits.seed([CreateItem("A", tags=["book"])])
             (claim,) = await claimed(graph, 1)
-            return await graph.refile(claim, "x" * 256), await claimed(graph, 1)
+            return await graph.claims.refile(claim, "x" * 256), await claimed(graph, 1)
 
     assert asyncio.run(run()) == (True, [])
     engine = engines.sync_engine(database)
@@ -532,7 +532,7 @@ def test_what_others_did_to_a_transaction_is_done_again(database, state):
 
     async def run():
         async with crawling(database) as graph:
-            return await graph._call(fail_once)
+            return await graph.connections.transactions.call(fail_once)
 
     assert asyncio.run(run()) == 1
     assert raised == [state]

@@ -70,7 +70,7 @@ async def crawl(url: str) -> list[str]:
     settings = Settings.of(database_url=url)
     graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=discover(Books))
     try:
-        await graph.seed(
+        await graph.commits.seed(
             [CreateItem(name, tags={"book": None, TEXT: 1}, data={"t": TEXT}) for name in "ABC"]
         )
         done = (
@@ -84,7 +84,7 @@ async def crawl(url: str) -> list[str]:
         outcomes = zip(
             await claimed(graph, 3), (Outcome.OK, Outcome.OK, Outcome.RETRY), strict=True
         )
-        result = await graph.commit(
+        result = await graph.commits.commit(
             [
                 Changeset(
                     operations=done if outcome is Outcome.OK else (),

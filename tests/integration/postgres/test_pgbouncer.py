@@ -101,12 +101,12 @@ def test_news_of_others_work_come_through_in_session_mode(engine, database):
             settings, crawl="books", spider="spider", tasks=discover(Books)
         )
         try:
-            await graph.wait(3600)  # there may have been news before it listened
-            waiting = asyncio.ensure_future(graph.wait(3600))
+            await graph.news.wait(3600)  # there may have been news before it listened
+            waiting = asyncio.ensure_future(graph.news.wait(3600))
             await asyncio.wait([waiting], timeout=0.1)
             assert not waiting.done(), "it woke before there was news"
 
-            await asyncio.to_thread(tell, graph._crawl_id)
+            await asyncio.to_thread(tell, graph.crawl_id)
             woken, _ = await asyncio.wait([waiting], timeout=PATIENCE)
             assert woken, "no news came through PgBouncer"
         finally:

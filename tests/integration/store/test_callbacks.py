@@ -429,8 +429,8 @@ def test_a_worker_leaves_callbacks_to_newer_code(crawl):
             has_callback=lambda name: name == "parse",
         )
         met(crawl, "parse", "parse_new")
-        has_new = await graph.learn_callbacks()
-        names = [one.name for one in graph._registration.tasks.values()]
+        has_new = await graph.callbacks.learn()
+        names = [one.name for one in graph.callbacks.tasks.values()]
         await graph.close("finished")
         return has_new, names
 

@@ -34,11 +34,11 @@ def ask(database):
                     CreateItem("A", ["page"], {"n": 1}, aliases=["a"]),
                     CreateItem("B", {"rank": 2}, {"n": 2}, aliases=["b"]),
                 ]
-                await graph.seed([operations.checked(one, "seed") for one in seeds])
+                await graph.commits.seed([operations.checked(one, "seed") for one in seeds])
                 (claim,) = await claimed(graph, 10)
                 with ItemGraph.open(database, crawl="books") as outside:
                     outside.apply(given)
-                return await question(ItemContext.claimed(claim, graph))
+                return await question(ItemContext.claimed(claim, graph.reads))
             finally:
                 await graph.close("finished")
 

@@ -50,8 +50,8 @@ class Work:
         self.waited: list[float] = []
         graph = parts.graph
         graph.claim, graph.wait, graph.remaining = self.claim, self.wait, self.remaining
-        graph.learn_callbacks, graph.mark_started = self.learn_callbacks, self.note
-        graph.finish_run, graph.suspects_wait, graph.crowd = self.note, False, 1.0
+        graph.learn, graph.mark_started = self.learn_callbacks, self.note
+        graph.finish, graph.suspects_wait, graph.crowd = self.note, False, 1.0
         graph.limits = SimpleNamespace(of_claim=lambda _: ())
 
     async def claim(self, budget: ClaimBudget, **_: Any) -> ClaimResult:

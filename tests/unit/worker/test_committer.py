@@ -52,10 +52,10 @@ def test_the_last_execution_is_committed_at_once():
         with running(committer(parts).run()):
             one.close()
             await turns()
-            before = len(parts.graph.commits)
+            before = len(parts.graph.committed)
             two.close()
             await turns()
-            return before, len(parts.graph.commits[0])
+            return before, len(parts.graph.committed[0])
 
     assert asyncio.run(run()) == (0, 2)
 
@@ -86,7 +86,7 @@ def test_a_batch_is_committed_while_others_are_under_way():
             for leg in legs[:4]:
                 leg.close()
             await turns()
-            return [len(batch) for batch in parts.graph.commits]
+            return [len(batch) for batch in parts.graph.committed]
 
     assert asyncio.run(run()) == [3]
 
@@ -105,7 +105,7 @@ def test_what_ended_is_committed_at_once_when_nothing_is_left_to_hand_out():
             for step in (legs[0].close, lambda: parts.ready.pop(lambda _: True), legs[1].close):
                 step()
                 await turns()
-                seen.append([len(batch) for batch in parts.graph.commits])
+                seen.append([len(batch) for batch in parts.graph.committed])
             return seen
 
     assert asyncio.run(run()) == [[], [1], [1, 1]]
@@ -124,7 +124,7 @@ def test_what_a_lost_database_did_not_take_waits_in_its_place():
             await made.flush()
         pending = parts.outbox.pending
         await made.flush()
-        return pending, [one.claim.item_id for one in parts.graph.commits[0]]
+        return pending, [one.claim.item_id for one in parts.graph.committed[0]]
 
     assert asyncio.run(run()) == (2, [1, 2])
 
@@ -137,10 +137,10 @@ def test_new_callbacks_are_registered_and_hooks_awaited_before_the_transaction()
         seen: list[Any] = []
 
         async def hook() -> None:
-            seen.append((list(parts.graph.registered), len(parts.graph.commits)))
+            seen.append((list(parts.graph.registered), len(parts.graph.committed)))
 
         made = committer(parts, before_commit=[hook])
-        parts.callbacks.meet("parse", parts.graph.callbacks)
+        parts.callbacks.meet("parse", parts.graph.names)
         for _ in range(2):
             parts.active.apply([CreateItem(id="A")], "here")
             await made.flush()

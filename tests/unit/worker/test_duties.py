@@ -78,7 +78,7 @@ def limit_sync(parts: Parts) -> LimitSync:
     parts.limiters = Limiters()
     parts.feedback = Feedback()
     parts.graph.limits = WorkerLimits()
-    parts.graph.wait_for_own_news = never
+    parts.graph.wait_for_own = never
     return LimitSync(
         parts.graph,
         parts.limiters,
@@ -166,7 +166,7 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
             return False
 
         graph = parts.graph
-        graph.mark_started, graph.keep_up, graph.learn_callbacks = (
+        graph.mark_started, graph.keep_up, graph.learn = (
             mark_started,
             keep_up,
             learn_callbacks,

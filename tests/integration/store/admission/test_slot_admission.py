@@ -201,10 +201,14 @@ def test_a_claim_whose_answer_was_lost_takes_its_work_and_limits_again(database,
         settings = Settings.of(database_url=database)
         graph = await WorkerGraph.open(settings, crawl="books", spider="spider", tasks=found)
         try:
-            await graph.seed([CreateItem("A", tags=["page"], data={"url": "http://a.example/"})])
+            await graph.commits.seed(
+                [CreateItem("A", tags=["page"], data={"url": "http://a.example/"})]
+            )
             budget = ClaimBudget(most=1, slot_terms=SlotTerms(terms))
-            sa.event.listen(graph._transactions.engine.sync_engine, "commit", lose, once=True)
-            result = await graph.claim(budget)
+            sa.event.listen(
+                graph.connections.transactions.engine.sync_engine, "commit", lose, once=True
+            )
+            result = await graph.claims.claim(budget)
             return [one.item.id for one in result.claims], [one.units for one in result.grants]
         finally:
             await graph.close("finished")

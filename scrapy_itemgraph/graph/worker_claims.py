@@ -1,0 +1,123 @@
+"""Claims of a worker: work that it takes and gives back, and where its requests went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.model.operations import Changeset
+from scrapy_itemgraph.model.work import ClaimResult, ErrorRecord, Outcome
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import slots as stored_slots
+from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.registry import crawls
+from scrapy_itemgraph.store.worklist import claims as stored_claims
+from scrapy_itemgraph.store.worklist import stored_redirects
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.connections.identity import Identity
+    from scrapy_itemgraph.connections.transactions import Transactions
+    from scrapy_itemgraph.graph.commits import Commits
+    from scrapy_itemgraph.graph.worker_callbacks import WorkerCallbacks
+    from scrapy_itemgraph.graph.worker_limits import WorkerLimits
+    from scrapy_itemgraph.graph.worker_recovery import WorkerRecovery
+    from scrapy_itemgraph.model.work import Claim, ClaimBudget, Redirect, RedirectAnswer
+
+
+class WorkerClaims:
+    """The claims of one worker; `has_cookies`: the crawl has some, as of the last claim."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        own: Identity,
+        *,
+        callbacks: WorkerCallbacks,
+        limits: WorkerLimits,
+        commits: Commits,
+        recovery: WorkerRecovery,
+    ) -> None:
+        self.has_cookies = False
+        self._transactions = transactions
+        self._crawl_id = transactions.crawl_id
+        self._own = own
+        self._callbacks = callbacks
+        self._limits = limits
+        self._commits = commits
+        self._recovery = recovery
+
+    async def claim(self, budget: ClaimBudget) -> ClaimResult:
+        """Claim work, and the limits that it keeps to."""
+        tokens = stored_claims.new_tokens(budget.most)
+
+        def claim(connection: Connection, before: int) -> ClaimResult:
+            if before:
+                crawls.share_crawl(connection, self._crawl_id)
+                stored_claims.unclaim(connection, tokens, self._own.id)
+                holdings.keep_only(connection, self._own.id, budget.rooms)
+            self.has_cookies, others_log_in, freed = stored_claims.before_claim(
+                connection, self._crawl_id, self._own.id
+            )
+            self._commits.see_freed(freed)
+            if others_log_in:
+                return ClaimResult()
+            admission = self._limits.admission(budget)
+            claims = stored_claims.claim(
+                connection,
+                crawl_id=self._crawl_id,
+                worker_id=self._own.id,
+                tasks=self._callbacks.tasks,
+                tokens=tokens,
+                limit=budget.most,
+                alone=budget.alone,
+                admission=admission,
+                in_flight=budget.in_flight,
+            )
+            grants = tuple(admission.grants.values())
+            return ClaimResult(claims=claims, grants=grants, again_in=admission.again_in)
+
+        with self._recovery.kept(tokens):
+            return await self._transactions.numbered(claim)
+
+    async def release(self, claims: Sequence[Claim]) -> int:
+        """Give claims back in their place; return how many were still ours."""
+        if not claims:
+            return 0
+        with self._recovery.kept([one.token for one in claims]):
+            return await self._transactions.call(
+                stored_claims.release, claims, self._own.id, hot=True, share=True
+            )
+
+    async def refile(self, claim: Claim, slot: str) -> bool:
+        """Give a claim back into the queue of the slot that its request really has.
+
+        With a slot that cannot be stored there is no queue: then it fails.
+        """
+        if not slots.is_usable(slot):
+            (applied,) = (await self._commits.commit([failed_by_slot(claim, slot)])).applied
+            return applied.outcome is not None
+
+        def refile(connection: Connection) -> bool:
+            slot_id = stored_slots.intern_slots(connection, [slot])[slot]
+            queue_id = queues.intern(connection, self._crawl_id, slot_id)
+            return stored_claims.refile(connection, claim, queue_id, self._own.id)
+
+        with self._recovery.kept([claim.token]):
+            return await self._transactions.call(refile, hot=True, share=True)
+
+    async def redirect(self, gone: Sequence[Redirect]) -> list[RedirectAnswer]:
+        """Note where claims' requests went; for each, whether it may go on there."""
+        return await self._transactions.call(
+            stored_redirects.redirect, self._crawl_id, gone, hot=True
+        )
+
+
+def failed_by_slot(claim: Claim, slot: str) -> Changeset:
+    """Return the failure of a claim whose request has a slot that cannot be stored."""
+    what = f"the request's slot is no text of up to {slots.MAX_BYTES} bytes: {slot!r:.80}"
+    error = ErrorRecord(type="OperationError", message=what)
+    return Changeset(operations=(), outcome=Outcome.FAILED, claim=claim, error=error)
