@@ -31,8 +31,9 @@ class WorkerDuties:
         """Do a step of each duty that is due."""
         rounds = []
         for duty in self._timetable.due(time.monotonic()):
+            began = time.monotonic()
             done = await self._call(self._do, duty)
-            self._timetable.did(duty, done, time.monotonic())
+            self._timetable.did(duty, done, began=began, now=time.monotonic())
             rounds.append(done)
         duty_log.tell(rounds)
 

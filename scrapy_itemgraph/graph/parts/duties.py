@@ -34,8 +34,9 @@ class Duties:
         """Do a step of each duty that is due; tell whether there may be more to do at once."""
         rounds = []
         for duty in self._timetable.due(time.monotonic()):
+            began = time.monotonic()
             done = self._do(duty)
-            self._timetable.did(duty, done, time.monotonic())
+            self._timetable.did(duty, done, began=began, now=time.monotonic())
             rounds.append(done)
         duty_log.tell(rounds)
         return any(one.has_more for one in rounds)

@@ -199,14 +199,16 @@ def test_a_crawl_that_another_process_attends_to_is_left_to_it(engine):
 
 
 def test_many_processes_look_no_more_often_than_a_few():
-    """With more to do a duty is due at once, else by its period, and more rarely in a crowd."""
+    """With more to do a duty is due at once, else by its period; slow, or in a crowd, later."""
     duty = duties.Duty("any", 5.0, lambda *_: False)
     table = duties.Timetable([duty])
 
     assert table.due(0.0) == [duty]
-    table.did(duty, duties.Round(has_more=True), 0.0)
+    table.did(duty, duties.Round(has_more=True), began=0.0, now=0.0)
     assert table.due(0.0) == [duty]
-    table.did(duty, duties.Round(), 0.0)
+    table.did(duty, duties.Round(), began=0.0, now=0.0)
     assert (table.due(4.9), table.due(5.0)) == ([], [duty])
-    table.did(duty, duties.Round(processes=80), 0.0)
+    table.did(duty, duties.Round(processes=80), began=0.0, now=0.0)
     assert (table.due(49.0), table.due(50.0)) == ([], [duty])
+    table.did(duty, duties.Round(), began=0.0, now=1.0)
+    assert (table.due(50.0), table.due(51.0)) == ([], [duty])

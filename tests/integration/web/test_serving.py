@@ -202,7 +202,7 @@ def test_the_embedded_server_runs_as_long_as_it_is_served(tmp_path):
 
 
 def test_fifty_clients_share_eight_connections(database, engine):
-    """However many ask at once, the database sees eight connections, and all are answered."""
+    """However many ask at once, eight connections answer all, beside that of the duties."""
     with engine.begin() as connection:
         Crawl.of(connection).work("A")
     count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'scrapy-itemgraph'"
@@ -224,7 +224,7 @@ def test_fifty_clients_share_eight_connections(database, engine):
                 most.append(of_others.scalar_one())
                 time.sleep(0.05)
         assert codes == [200] * 150
-        assert max(most) <= 8
+        assert max(most) <= 8 + 1  # that of duties
 
 
 def test_it_needs_its_extra_and_says_so(database, tmp_path):
