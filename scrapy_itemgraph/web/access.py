@@ -58,7 +58,7 @@ class Access:
         """Take the graphs; `is_public` and `without_tokens` as `NoTokens` has them."""
         self._graphs = graphs
         self._lock = threading.Lock()
-        made_before = graphs.database.tokens.keys().last_made_at if without_tokens else None
+        made_before = graphs.served.tokens.keys().last_made_at if without_tokens else None
         self._no_tokens = NoTokens(is_public=is_public, made_before=made_before)
         self._keys = Keys({}, {}, None)
         self._read_at = self._asked_at = -math.inf
@@ -84,7 +84,7 @@ class Access:
             if time.monotonic() - self._read_at >= remembered:
                 self._asked_at = time.monotonic()
                 changes = self._changes
-                keys = self._graphs.database.tokens.keys()
+                keys = self._graphs.served.tokens.keys()
                 self._no_tokens.note(keys)
                 self._keys = keys
                 # What was changed meanwhile may not be among what was read.
@@ -116,7 +116,7 @@ class Access:
         if self.of_secret(secret) is None:
             return None
         try:
-            session = self._graphs.database.tokens.add_session(secret)
+            session = self._graphs.served.tokens.add_session(secret)
         except MissingRightError:
             session = self._own.add(access_tokens.digest(secret))
         self._note_change()
@@ -128,7 +128,7 @@ class Access:
             not self._own.remove(access_tokens.digest(secret))
             and self.of_session(secret) is not None
         ):
-            self._graphs.database.tokens.remove_session(secret)
+            self._graphs.served.tokens.remove_session(secret)
             self._note_change()
 
     def _note_change(self) -> None:

@@ -26,11 +26,11 @@ class Graphs:
     """Gives each request the graph of a crawl, on connections that all share."""
 
     def __init__(self, graph: ItemGraph, health: ItemGraph | None = None) -> None:
-        """Take a graph that is open; its crawl is meant where a request names none.
+        """Take an open graph: `served`, which is meant where a request names no crawl.
 
-        `health` is one on a connection of its own, for whoever asks whether the database answers.
+        `health` has a connection of its own, for requests that ask whether the database answers.
         """
-        self.database = graph.from_outside()
+        self.served = graph.from_outside()
         self.health = health or graph
 
     @classmethod
@@ -79,7 +79,7 @@ class Graphs:
 
         A crawl that does not exist is a NotFoundError where its graph is first asked.
         """
-        return self.database.of(crawl)
+        return self.served.of(crawl)
 
 
 # These two are not worth a thread, and there may be none.

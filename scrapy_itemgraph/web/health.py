@@ -87,7 +87,7 @@ class Numbers:
             name: GaugeMetricFamily(f"itemgraph_{name}", said, labels=["crawl", "task"])
             for name, said in _OF_TASKS.items()
         }
-        for crawl in self._graphs.database.crawls.names()[:MOST_CRAWLS]:
+        for crawl in self._graphs.served.crawls.names()[:MOST_CRAWLS]:
             found = self._status(crawl)
             if found is None:
                 continue

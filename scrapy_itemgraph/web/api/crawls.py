@@ -40,14 +40,14 @@ def list_crawls(
     graphs: AllGraphs, _: Reader, after: After = "", limit: Annotated[int, MOST_CRAWLS] = 20
 ) -> Response:
     """List the crawls of the database by name, and how each stands."""
-    rows = graphs.database.crawls.overview(after=after, limit=limit)
+    rows = graphs.served.crawls.overview(after=after, limit=limit)
     return answer(page(rows, limit, lambda row: row.crawl))
 
 
 @all_crawls.get("/requests", response_model=list[models.LimitMinute])
 def list_requests(graphs: AllGraphs, _: Reader, minutes: Period = 60) -> Response:
     """List how many requests started under each limit in each minute, of all crawls."""
-    return answer(graphs.database.activity.requests(timedelta(minutes=minutes)))
+    return answer(graphs.served.activity.requests(timedelta(minutes=minutes)))
 
 
 @router.get("", response_model=models.Status)

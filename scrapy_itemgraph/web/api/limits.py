@@ -34,7 +34,7 @@ def slots_of_crawl(graph: CrawlGraph, _: Reader, limit: Limit = 100) -> Response
 @router.get("/slots", response_model=list[models.Slot])
 def list_slots(graphs: AllGraphs, _: Reader, limit: Limit = 100) -> Response:
     """List limits with names, and slots that have work or anything set or learned."""
-    return answer(graphs.database.limits.list(limit=limit))
+    return answer(graphs.served.limits.list(limit=limit))
 
 
 @router.put("/slots/{slot:segment}/block", response_model=models.ChangedSlot)
@@ -46,19 +46,19 @@ def block_slot(graphs: AllGraphs, _: Operator, slot: SlotName, given: bodies.Blo
         period = None if given.for_ is None else periods.parse_period(given.for_, '"for"')
     except ValueError as error:
         raise OperationError(str(error)) from None
-    return _changed(graphs.database.limits.block(slot, until=given.until, for_=period))
+    return _changed(graphs.served.limits.block(slot, until=given.until, for_=period))
 
 
 @router.delete("/slots/{slot:segment}/block", response_model=models.ChangedSlot)
 def unblock_slot(graphs: AllGraphs, _: Operator, slot: SlotName) -> Response:
     """End a slot's block, be it a person's or one that the site asked for."""
-    return _changed(graphs.database.limits.unblock(slot))
+    return _changed(graphs.served.limits.unblock(slot))
 
 
 @router.put("/slots/{slot:segment}/delay", response_model=models.ChangedSlot)
 def set_delay(graphs: AllGraphs, _: Operator, slot: SlotName, given: bodies.Delay) -> Response:
     """Set the least seconds between two starts in a slot."""
-    return _changed(graphs.database.limits.set_delay(slot, given.seconds))
+    return _changed(graphs.served.limits.set_delay(slot, given.seconds))
 
 
 @router.put("/limits/{name:segment}", response_model=models.ChangedSlot)
@@ -70,7 +70,7 @@ def set_limit(graphs: AllGraphs, _: Operator, name: LimitName, given: bodies.Lim
             rate = RateLimit(given.rate, concurrency=given.concurrency)
     except ValueError as error:
         raise OperationError(str(error)) from None
-    return _changed(graphs.database.limits.set_rate(name, rate))
+    return _changed(graphs.served.limits.set_rate(name, rate))
 
 
 def _changed(changed: Changed) -> Response:

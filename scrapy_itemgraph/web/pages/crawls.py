@@ -27,7 +27,7 @@ _SHOWN = 50
 @router.get("/", name="crawls")
 def crawls(request: Request, visitor: Reader, graphs: AllGraphs, after: str = "") -> HTMLResponse:
     """Show the crawls of the database, by name."""
-    found = graphs.database.crawls.overview(after=after, limit=_SHOWN)
+    found = graphs.served.crawls.overview(after=after, limit=_SHOWN)
     now = datetime.now(UTC)
     shown = [
         (

@@ -66,7 +66,7 @@ def test_a_body_of_another_length_than_declared_is_refused(outer):
 def test_a_browser_is_sent_to_the_form_below_the_path(outer, database):
     """The form, what it leads to, and its cookie are below the path."""
     with Graphs.open(database) as graphs:
-        secret = graphs.database.tokens.add("anna", "read")
+        secret = graphs.served.tokens.add("anna", "read")
     page = "/graph/crawls/books/overview"
     sent = asked(outer, "GET", page, headers={"accept": "text/html"})
     form = {"token": secret, "then": page}

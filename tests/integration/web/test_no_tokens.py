@@ -31,7 +31,7 @@ def graphs(database, engine, monkeypatch) -> Iterator[Graphs]:
 
 def add(graphs) -> dict[str, str]:
     """Make a token, and return the header that has it."""
-    return {"authorization": f"Bearer {graphs.database.tokens.add('anna', 'operate')}"}
+    return {"authorization": f"Bearer {graphs.served.tokens.add('anna', 'operate')}"}
 
 
 def status(app, **options) -> int:
@@ -45,7 +45,7 @@ def test_removing_the_last_token_lets_nobody_in(graphs):
     assert status(app) == 200
     add(graphs)
     assert status(app) == 401
-    graphs.database.tokens.remove("anna")
+    graphs.served.tokens.remove("anna")
     for method, path in (("GET", ITEM), ("POST", "/items/add"), ("GET", "/metrics")):
         refused = asked(app, method, path)
         assert refused.status_code == 403
@@ -56,7 +56,7 @@ def test_removing_the_last_token_lets_nobody_in(graphs):
 def test_that_there_were_tokens_outlasts_the_server(graphs):
     """An application that is made after the last token was removed lets nobody in, too."""
     add(graphs)
-    graphs.database.tokens.remove("anna")
+    graphs.served.tokens.remove("anna")
 
     assert status(create_app(graphs)) == 403
 
@@ -66,7 +66,7 @@ def test_a_token_that_came_and_went_unseen_counts(graphs):
     apps = [create_app(graphs), create_app(graphs, without_tokens=True)]
     assert [status(app) for app in apps] == [200, 200]
     add(graphs)
-    graphs.database.tokens.remove("anna")
+    graphs.served.tokens.remove("anna")
 
     assert [status(app) for app in apps] == [403, 403]
 
@@ -87,7 +87,7 @@ def test_a_server_that_has_seen_tokens_stays_closed(graphs, engine):
 def test_no_tokens_are_wanted_once_that_is_said(graphs):
     """Told so, an application serves this machine, and it alone, until there is another token."""
     add(graphs)
-    graphs.database.tokens.remove("anna")
+    graphs.served.tokens.remove("anna")
     app = create_app(graphs, without_tokens=True)
 
     assert status(app) == 200
@@ -95,7 +95,7 @@ def test_no_tokens_are_wanted_once_that_is_said(graphs):
     assert status(app, headers={"x-forwarded-for": "192.0.2.1"}) == 403
     add(graphs)
     assert status(app) == 401
-    graphs.database.tokens.remove("anna")
+    graphs.served.tokens.remove("anna")
     assert status(app) == 403
 
 

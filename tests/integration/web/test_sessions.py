@@ -44,7 +44,7 @@ def graphs(database, engine, monkeypatch) -> Iterator[Graphs]:
 @pytest.fixture
 def secret(graphs) -> str:
     """Make a token, and return its secret."""
-    return graphs.database.tokens.add("anna", "operate")
+    return graphs.served.tokens.add("anna", "operate")
 
 
 @pytest.fixture
@@ -117,11 +117,11 @@ def test_logging_in_again_ends_the_session_before(app, secret):
 
 def test_removing_a_token_ends_its_sessions(app, graphs, secret):
     """Those of other tokens go on; one of the same name that is made later has none of them."""
-    other = graphs.database.tokens.add("bob", "read")
+    other = graphs.served.tokens.add("bob", "read")
     one, others = cookie(logged_in(app, secret)), cookie(logged_in(app, other))
-    graphs.database.tokens.remove("anna")
+    graphs.served.tokens.remove("anna")
     assert [status(app, one), status(app, others)] == [401, 200]
-    graphs.database.tokens.add("anna", "operate")
+    graphs.served.tokens.add("anna", "operate")
     assert status(app, one) == 401
 
 
@@ -141,7 +141,7 @@ def test_a_session_ends_by_itself(app, secret, engine, database):
 def test_a_token_has_a_hundred_sessions_at_most(graphs, secret, database, monkeypatch):
     """Who logs in for ever fills no table: the oldest sessions go."""
     monkeypatch.setattr(stored_tokens, "MOST_SESSIONS", 3)
-    made = [graphs.database.tokens.add_session(secret) for _ in range(5)]
+    made = [graphs.served.tokens.add_session(secret) for _ in range(5)]
     kept = {hashlib.sha256(one.encode()).digest() for one in made[-3:]}
 
     rows = web_servers.rows(database, "SELECT digest FROM web_sessions")
@@ -237,7 +237,7 @@ def test_a_session_is_of_one_database(app, secret, template, server_url):
     """On a server of another database it is worth nothing, though the token's name is the same."""
     session = cookie(logged_in(app, secret))
     with new_database(server_url, template) as url, Graphs.open(url) as others:
-        others.database.tokens.add("anna", "operate")
+        others.served.tokens.add("anna", "operate")
         assert status(create_app(others), session) == 401
 
 
@@ -254,7 +254,7 @@ def test_credentials_of_a_proxy_are_no_hindrance(app, secret):
 
 def test_a_role_that_may_not_write_has_sessions_of_the_process(graphs, secret, database):
     """Served with a read-only role, a browser is logged in until the server ends."""
-    graphs.database.tokens.add("bob", "read")
+    graphs.served.tokens.add("bob", "read")
     with graphs_of(database, RoleKind.READ_ONLY) as ours:
         app, other = create_app(ours), create_app(graphs)
         session = cookie(logged_in(app, secret))
@@ -263,8 +263,8 @@ def test_a_role_that_may_not_write_has_sessions_of_the_process(graphs, secret, d
 
         assert web_servers.rows(database, "SELECT count(*) FROM web_sessions") == [(0,)]
         assert [status(app, session), status(app, gone), status(other, session)] == [200, 401, 401]
-        graphs.database.tokens.remove("anna")
-        graphs.database.tokens.add("anna", "read")
+        graphs.served.tokens.remove("anna")
+        graphs.served.tokens.add("anna", "read")
         assert status(app, session) == 401
 
 

@@ -42,7 +42,7 @@ def graphs(database, engine, monkeypatch) -> Iterator[Graphs]:
 @pytest.fixture
 def bearers(graphs) -> list[dict[str, str]]:
     """Return the headers of two tokens that may read."""
-    secrets = [graphs.database.tokens.add(name, "read") for name in ("anna", "grafana")]
+    secrets = [graphs.served.tokens.add(name, "read") for name in ("anna", "grafana")]
     return [{"authorization": f"Bearer {secret}"} for secret in secrets]
 
 
@@ -106,13 +106,13 @@ def test_whoever_asks_for_health_keeps_one_connection_busy(graphs, monkeypatch):
 
     together(create_app(graphs), talk)
     assert looks == [graphs.health.database]
-    assert graphs.health is not graphs.database
+    assert graphs.health is not graphs.served
 
 
 def test_two_searches_run_at_once_and_one_of_a_token(graphs, engine, bearers, monkeypatch):
     """A third waits shortly and is refused for now; a token leaves the others room to search."""
     monkeypatch.setattr(searches, "PATIENCE", 0.1)
-    more = graphs.database.tokens.add("more", "read")
+    more = graphs.served.tokens.add("more", "read")
     third = {"authorization": f"Bearer {more}"}
     first, second = bearers
 
