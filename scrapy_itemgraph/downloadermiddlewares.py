@@ -19,23 +19,23 @@ class ItemGraphDownloaderMiddleware(WorkerComponent):
 
     async def process_request(self, request: Request) -> Response | None:
         """Check where a fetch leads; stand in for one without a download."""
-        egress = self._worker.egress
+        egress = self._worker.base.egress
         leg = leg_of(request)
         if leg is None or NO_DOWNLOAD not in request.meta:
             if egress.guards(request):
                 await egress.check(request)
             return None
         if leg.lane:
-            await self._worker.gate.pass_without_download(leg)
+            await self._worker.parts.gate.pass_without_download(leg)
         return self._worker.response_to(request)
 
     async def process_response(self, request: Request, response: Response) -> Response:
         """Check where it is from; let requests that start just now leave before a callback runs."""
         if not self._worker.is_open:
             return response
-        if self._worker.egress.guards(request):
-            self._worker.egress.check_answer(request, response)
+        if self._worker.base.egress.guards(request):
+            self._worker.base.egress.check_answer(request, response)
         if site_feedback.is_robots(request):
-            self._worker.feedback.robots(request, response)
-        await self._worker.gate.sends.quiet()
+            self._worker.parts.feedback.robots(request, response)
+        await self._worker.parts.gate.sends.quiet()
         return response

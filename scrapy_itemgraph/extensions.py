@@ -43,7 +43,7 @@ class ItemGraphExtension:
         """Fail the execution that scraped the item."""
         leg = current_leg.get()
         if leg is not None and failure.value is not None:
-            self._worker.spider_output.broke(leg, failure.value)
+            self._worker.parts.spider_output.broke(leg, failure.value)
 
     def spider_opened(self) -> None:
         """Tune Python's collector for the time of the crawl."""

@@ -57,16 +57,16 @@ class ItemGraphPipeline:
             execution = None if leg is None or leg.execution.ended.is_set() else leg.execution
             where = execution.where if execution else f"spider {self._worker.spider.name}"
             given = () if rule is None else rule.operations(item)
-            changes = [self._worker.checks.checked(one, execution, where) for one in given]
+            changes = [self._worker.parts.checks.checked(one, execution, where) for one in given]
             scraped = [_scraped(item, where)] if self._keep_items else []
             if execution is None:
-                self._worker.active.apply(changes, where, scraped=scraped)
+                self._worker.parts.active.apply(changes, where, scraped=scraped)
             else:
                 for change in changes:
                     execution.count_output()
                     execution.add(change)
                 execution.scraped += scraped
-        self._worker.tallies.scraped += 1
+        self._worker.base.tallies.scraped += 1
         return item
 
 

@@ -61,12 +61,12 @@ class Scheduler(WorkerComponent, BaseScheduler):
     @property
     def mqs(self) -> Sized:
         """The requests that this process has and that have not started."""
-        return self._worker.queue if self._worker.is_open else ()
+        return self._worker.parts.queue if self._worker.is_open else ()
 
     @property
     def dqs(self) -> Sized:
         """What waits in the database, as it was counted last; asking has it counted anew."""
-        return self._worker.waiting_work if self._worker.is_open else ()
+        return self._worker.parts.waiting_work if self._worker.is_open else ()
 
     def __len__(self) -> int:
         """Return how many requests wait, here and in the database, as far as that is known."""
@@ -77,7 +77,7 @@ class Scheduler(WorkerComponent, BaseScheduler):
         if self._worker.failure is not None:
             return False
         worker = self._worker
-        return not worker.is_open or bool(worker.queue) or not worker.active.is_over
+        return not worker.is_open or bool(worker.parts.queue) or not worker.parts.active.is_over
 
     def enqueue_request(self, request: Request) -> bool:
         """Take in a request: claimed work, a follow-up, a redirect, a retry, or new work."""
@@ -89,7 +89,7 @@ class Scheduler(WorkerComponent, BaseScheduler):
                 raise  # whoever hands it out knows what to do
             # What Scrapy would make of it is a line in the log, and a leg that nobody closes.
             logger.exception("%s: cannot take %s", leg.execution.where, request)
-            self._worker.active.fail(leg.execution, error, url=request.url)
+            self._worker.parts.active.fail(leg.execution, error, url=request.url)
             leg.close()
             return False
         if is_taken:
@@ -98,7 +98,7 @@ class Scheduler(WorkerComponent, BaseScheduler):
 
     def _enqueue(self, request: Request, leg: Leg | None) -> bool:
         if leg is None or leg.is_discovery:
-            return self._worker.enqueuer.enqueue(request, leg)
+            return self._worker.parts.enqueuer.enqueue(request, leg)
         leg.fetched()
         if request_slots.has_stale_slot(request):
             del request.meta["download_slot"]
@@ -107,13 +107,13 @@ class Scheduler(WorkerComponent, BaseScheduler):
             leg.close()
             return False
         if execution.claim is not None and not execution.is_of_task:
-            return self._worker.redirects.follow(request, leg)
+            return self._worker.parts.redirects.follow(request, leg)
         if self._is_seen(leg, request):
             return False
         if leg.is_own and leg.state is LegState.OFFERED:
-            self._worker.queue.push_claimed(request, leg)
+            self._worker.parts.queue.push_claimed(request, leg)
         else:
-            self._worker.queue.push_follow_up(request, leg)
+            self._worker.parts.queue.push_follow_up(request, leg)
         return True
 
     def next_request(self) -> Request | None:
@@ -123,12 +123,12 @@ class Scheduler(WorkerComponent, BaseScheduler):
             return None
         now = time.monotonic()
         while True:
-            popped = worker.queue.pop_follow_up(now)
-            if popped is None and not worker.logins.is_under_way:
-                popped = worker.queue.pop_claimed(now)
-                worker.claimer.wake()
+            popped = worker.parts.queue.pop_follow_up(now)
+            if popped is None and not worker.parts.logins.is_under_way:
+                popped = worker.parts.queue.pop_claimed(now)
+                worker.parts.claimer.wake()
             if popped is None:
-                worker.queue.look_again(now)
+                worker.parts.queue.look_again(now)
                 return None
             request, leg = popped
             if not leg.is_open or leg.execution.is_doomed:
@@ -139,7 +139,7 @@ class Scheduler(WorkerComponent, BaseScheduler):
 
     def _hand_out(self, request: Request, leg: Leg) -> None:
         leg.handed_out(request)
-        self._worker.logins.begin(leg)
+        self._worker.parts.logins.begin(leg)
         self._stats.inc_value("scheduler/dequeued")
 
     def _leg_of(self, request: Request) -> Leg | None:

@@ -62,7 +62,7 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
                     raise  # The engine closes the spider; an older one takes it for an error.
                 worker.start_has_ended()
                 error = raised  # raised at once it would leave the graph's work undone
-                worker.start_error = f"start() raised {type(raised).__name__}: {raised}"
+                worker.base.start.error = f"start() raised {type(raised).__name__}: {raised}"
                 logger.warning(  # the engine logs the error
                     "start() raised %s: %s; the crawl goes on with the work of the graph",
                     type(raised).__name__,
@@ -81,10 +81,10 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
     async def _passed_on(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         worker, turns = self._worker, Turns()
         async for output in start:
-            kept = worker.spider_output.from_start(output)
+            kept = worker.parts.spider_output.from_start(output)
             if kept is not None:
                 yield kept
-            await worker.outbox.wait_for_room()
+            await worker.parts.outbox.wait_for_room()
             if turns.is_due:
                 await turns.give()
             if worker.failure is not None:
@@ -116,7 +116,7 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
         leg = current_leg.get()
         assert leg is not None
         callback = callbacks.callback_of(request, self._worker.spider)
-        async for output in self._worker.spider_output.taken(leg, callback, result, response):
+        async for output in self._worker.parts.spider_output.taken(leg, callback, result, response):
             yield output
 
     def process_spider_exception(
@@ -127,7 +127,7 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
         """Take note of an error that nobody has handled; what gives work back is none."""
         leg = current_leg.get()
         if leg is not None:
-            self._worker.spider_output.broke(leg, exception, response)
+            self._worker.parts.spider_output.broke(leg, exception, response)
             is_none = isinstance(exception, SessionExpired | DatabaseUnavailableError)
             if is_none and leg.execution.outcome is Outcome.RELEASED:
                 return []
@@ -149,7 +149,7 @@ class LastSpiderMiddleware(WorkerComponent):
             """Let the loop turn, also while others drop all that a callback yields."""
             leg = current_leg.get()
             assert leg is not None
-            outputs = self._worker.spider_output.in_turns(leg.execution, response, result)
+            outputs = self._worker.parts.spider_output.in_turns(leg.execution, response, result)
             async for output in outputs:
                 yield output
 

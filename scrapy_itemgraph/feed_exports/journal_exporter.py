@@ -72,7 +72,7 @@ class JournalExporter(scrapy_internals.OpenFeedExporter):
             self._writers.append(kind(self, graph, state.id, slot))
             new += [slot] if state.is_new else []
         await warn_of_fresh(graph, new, self._worker.settings)
-        self._writing = self._worker.start_duty(self._run())
+        self._writing = self._worker.base.end.start_task(self._run())
 
     async def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
         """Say that all feeds are closed; what was written is stored before the graph closes."""

@@ -74,7 +74,7 @@ class TestingWorker(SimulationWorker):
     def cancel_callbacks(self) -> None:
         """Let what callbacks await raise an error: Scrapy would wait for them for ever."""
         if self.is_open:
-            legs = [leg for execution in self.active.executions for leg in execution.legs]
+            legs = [leg for execution in self.parts.active.executions for leg in execution.legs]
             for scrape in [scrape for leg in legs for scrape in leg.scrapes]:
                 scrape.cancel()
                 scrape.uncancel()  # it is the callback's error, and Scrapy goes on

@@ -32,6 +32,8 @@ class Limiters:
     throttle_of: Callable[[Limiter], float | None]  # the delay that AutoThrottle gives a slot
     # Set when more of a limit is wanted than is in hand, or somebody else wants it.
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    # Held by whoever asks the database for limits or gives them up: one at a time.
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _by_key: dict[tuple[str, str], Limiter] = field(default_factory=dict)
     _by_id: dict[int, Limiter] = field(default_factory=dict)
 

@@ -1,5 +1,6 @@
 """One running crawl process: it claims work, runs it, and commits what comes of it.
 
-`worker.Worker` has its parts. It imports `throttle`, `graph`, `serialize`, `settings` and what
-stands below them. Scrapy's components, `feeds`, `addon` and `commands` import it.
+`wiring` builds its parts, `worker.Worker` runs and ends them. It imports `throttle`, `graph`,
+`serialize`, `settings` and what stands below them. Scrapy's components, `feed_exports`, `addon`,
+`testing` and `commands` import it.
 """

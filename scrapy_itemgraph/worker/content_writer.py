@@ -40,14 +40,14 @@ class ContentWriter:
 
     A store that cannot be written is waited for, up to `patience` seconds, by some of them; work
     beyond these is tried again later, so that all else goes on. What belongs to no work cannot be:
-    if the store stays away for longer, the crawl ends. `start_duty` starts a coroutine whose error
+    if the store stays away for longer, the crawl ends. `start_task` starts a coroutine whose error
     ends the crawl.
     """
 
     graph: WorkerGraph
     outbox: Outbox
     active: ActiveExecutions
-    start_duty: Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
+    start_task: Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
     patience: float
     _groups: set[asyncio.Task[None]] = field(default_factory=set)
     _in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -120,7 +120,7 @@ class ContentWriter:
         others = [one for one in taken if one.changeset.claim is None]
         for entries, store in ((claimed, self._store), (others, self._store_in_order)):
             if entries:
-                group = self.start_duty(store(entries))
+                group = self.start_task(store(entries))
                 self._groups.add(group)
                 self._held.update(entries)
                 group.add_done_callback(self._groups.discard)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.spider.session_sync import SessionSync
+    from scrapy_itemgraph.worker.spider_start import SpiderStart
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -21,7 +22,7 @@ class DatabaseMemory:
     """Answers `graph.worker_recovery: WorkerRecovery` for the parts of one worker.
 
     Known names are not here: they are forgotten by `WorkerGraph.names_freed`. When the database
-    lacks what `start()` and `seeds()` gave it, `start_again` is set and `start_ended` no more.
+    lacks what `start()` and `seeds()` gave it, these run once more.
     `news` is set when there may be work.
     """
 
@@ -29,8 +30,7 @@ class DatabaseMemory:
     outbox: Outbox
     limiters: Limiters
     sessions: SessionSync
-    start_ended: asyncio.Event
-    start_again: asyncio.Event
+    start: SpiderStart
     news: asyncio.Event
 
     def in_hand(self) -> set[UUID]:
@@ -54,6 +54,5 @@ class DatabaseMemory:
         self.limiters.wanted.set()
         self.sessions.save_again()
         if not has_start:
-            self.start_again.set()
-            self.start_ended.clear()
+            self.start.want_again()
         self.news.set()

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class LimitSync:
     """Tells and asks the database about limits, when there is something to tell or ask.
 
-    Limits are taken and given up under `limits_lock`; `news` is set when more may be claimed.
+    Limits are taken and given up under the lock of the limiters; `news` is set when more may be
+    claimed.
     """
 
     graph: WorkerGraph
@@ -33,7 +34,6 @@ class LimitSync:
     queue: EngineRequests
     gate: Gate
     feedback: SiteFeedback
-    limits_lock: asyncio.Lock
     news: asyncio.Event
 
     async def run(self) -> None:
@@ -45,7 +45,7 @@ class LimitSync:
 
     async def _settle(self) -> None:
         limiters = self.limiters
-        async with self.limits_lock:
+        async with self.limiters.lock:
             await self._save_feedback()
             unknown = limiters.unidentified
             if unknown:
@@ -63,7 +63,7 @@ class LimitSync:
 
     async def save(self) -> None:
         """Save what was learned just before the end."""
-        async with self.limits_lock:
+        async with self.limiters.lock:
             await self._save_feedback()
 
     async def _save_feedback(self) -> None:

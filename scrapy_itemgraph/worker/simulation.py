@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.context import ItemContext
     from scrapy_itemgraph.worker.executions.outbox import Entry
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.wiring import Parts
 
 logger = logs.logger(__name__)
 
@@ -91,18 +92,18 @@ class SimulationWorker(Worker):
     @property
     def dropped(self) -> Sequence[Operation]:
         """What the execution yielded and nothing is kept of."""
-        assert isinstance(self.outbox, _SeenOutbox)
+        assert isinstance(self.parts.outbox, _SeenOutbox)
         if self.simulation is None or self.simulation.changeset.operations:
             return ()
-        return self.outbox.operations
+        return self.parts.outbox.operations
 
     @property
     def released_because(self) -> str:
         """Why the work was given back, where it was."""
-        if self.logins.is_under_way:
+        if self.parts.logins.is_under_way:
             return "the session expired: a crawl would log in, and run it again"
         now = time.monotonic()
-        blocked = sorted(one.name for one in self.limiters if one.blocked_until > now)
+        blocked = sorted(one.name for one in self.base.limiters if one.blocked_until > now)
         if blocked:
             return f"blocked: {', '.join(blocked)} (scrapy itemgraph slots)"
         return "the spider was closed before the task had ended"
@@ -135,14 +136,14 @@ class SimulationWorker(Worker):
             _warn_of_other_site(response, self._page)
         return response
 
-    def _all_duties(self) -> Sequence[Coroutine[Any, Any, None]]:
+    def _all_duties(self, parts: Parts) -> Sequence[Coroutine[Any, Any, None]]:
         return (
-            self.claimer.run(),
-            self.claimer.listen(),
-            self.claimer.watch_room(),
-            self.limit_sync.run(),
-            self.committer.feed_starved(),
-            self.content_writer.run(),
+            parts.claimer.run(),
+            parts.claimer.listen(),
+            parts.claimer.watch_room(),
+            parts.limit_sync.run(),
+            parts.committer.feed_starved(),
+            parts.content_writer.run(),
         )
 
     async def close(self, reason: str) -> None:

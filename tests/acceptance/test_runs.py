@@ -507,7 +507,7 @@ class S(scrapy.Spider):
         most = 0
         for n in range(5000):
             yield scrapy.Request(f"{SITE}/page/{n}")
-            most = max(most, worker.outbox.pending)
+            most = max(most, worker.parts.outbox.pending)
         self.logger.info(f"MOST {most}.")
         closing = self.crawler.engine.close_spider_async(reason="enough")
         self.closing = asyncio.ensure_future(closing)

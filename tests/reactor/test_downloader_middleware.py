@@ -49,7 +49,7 @@ async def test_a_download_that_fails_settles_its_work(crawl_of, site):
 
     assert crawl.outcomes() == {"A": ["failed"]}
     assert crawl.rows("SELECT count(*) FROM work WHERE token IS NOT NULL") == [(0,)]
-    assert not crawl.worker.active.executions
+    assert not crawl.worker.parts.active.executions
 
 
 class Refusing:
@@ -66,7 +66,7 @@ async def test_a_request_that_the_project_refuses_settles_its_work(crawl_of, sit
 
     assert crawl.outcomes() == {"A": ["refused"]}
     assert site.moments == []
-    assert not crawl.worker.active.executions
+    assert not crawl.worker.parts.active.executions
 
 
 @deferred_f_from_coro_f

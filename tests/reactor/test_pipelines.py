@@ -84,7 +84,7 @@ async def test_a_page_is_committed_when_its_last_item_has_left_the_pipelines(cra
     crawl = crawl_of(Shelf, ITEMGRAPH_ITEMS=ITEMS, ITEM_PIPELINES={Slow: 300})
     running = crawl.start(site.url)
     await until(lambda: len(Slow.waits) == 2)
-    before = crawl.rows(BOOKS), crawl.rows(DONE), len(crawl.worker.active.executions)
+    before = crawl.rows(BOOKS), crawl.rows(DONE), len(crawl.worker.parts.active.executions)
 
     Slow.may_go.set()
     await running

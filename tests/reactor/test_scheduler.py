@@ -110,4 +110,4 @@ async def test_a_crawl_that_is_stopped_gives_back_what_it_has_not_begun(crawl_of
     claims = "SELECT i.name, w.token IS NULL FROM work w JOIN items i ON i.id = w.item_id"
     assert crawl.downloaded[0] == "/A"
     assert {("C", True), ("D", True)} <= set(crawl.rows(claims))
-    assert not crawl.worker.active.executions
+    assert not crawl.worker.parts.active.executions

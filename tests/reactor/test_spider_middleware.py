@@ -98,7 +98,7 @@ async def test_an_idle_spider_stays_open_for_the_work_of_others(crawl_of, site):
     """With ITEMGRAPH_IDLE = "wait" the end of `start()` is none, and new work is begun at once."""
     crawl = crawl_of(Waiting, ITEMGRAPH_IDLE="wait")
     running = crawl.start(site.url)
-    await until(lambda: crawl.worker.is_open and crawl.worker.start_ended.is_set())
+    await until(lambda: crawl.worker.is_open and crawl.worker.base.start.has_ended)
 
     def add() -> None:
         with ItemGraph.open(crawl.worker.settings.database.database_url, crawl="s") as graph:

@@ -110,11 +110,10 @@ class Parts:
         )
         self.graph = Graph()
         self.news = asyncio.Event()
-        self.room = asyncio.Event()
-        hurried = asyncio.Event()
         working, running = set(), set()
         self.limiters = Limiters(lambda _: None, lambda _: None)
         self.gate = Gate(self.limiters, lambda _: None, self)
+        self.outbox = Outbox(batch=3)
         self.ready = ReadyRequests(
             working=working,
             running=running,
@@ -122,16 +121,14 @@ class Parts:
             concurrency=16,
             most_ahead=25,
             wake_engine=lambda: None,
-            ran_out=hurried,
+            ran_out=self.outbox.hurried,
         )
-        self.outbox = Outbox(batch=3, hurried=hurried)
         self.active = ActiveExecutions(
             "s",
             working=working,
             running=running,
             ready=self.ready,
             outbox=self.outbox,
-            room=self.room,
             most_operations=1000,
         )
         self.queue = EngineRequests(crawler, self, self.limiters, self.ready)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ from scrapy_itemgraph.worker.executions.execution import Execution
 from scrapy_itemgraph.worker.executions.outbox import Entry
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Collection, Sequence
 
     from scrapy_itemgraph.model.feed_exports import Scraped
@@ -41,8 +41,8 @@ class ActiveExecutions:
     running: set[Leg]
     ready: ReadyRequests
     outbox: Outbox
-    room: asyncio.Event
     most_operations: int
+    room: asyncio.Event = field(default_factory=asyncio.Event)
     executions: set[Execution] = field(default_factory=set)
     is_over: bool = False  # the run: found to be, and nothing has begun since
 

@@ -52,11 +52,11 @@ class Outbox:
     too, so that it is committed in its order.
     """
 
-    def __init__(self, batch: int, hurried: asyncio.Event) -> None:
+    def __init__(self, batch: int) -> None:
         """Take how many changesets at most are committed together."""
         self.added = asyncio.Event()
         self.unstored = asyncio.Event()
-        self.hurried = hurried
+        self.hurried = asyncio.Event()
         self.is_stopping = False
         self._batch = batch
         self._waiting: deque[Entry] = deque()

@@ -27,7 +27,7 @@ from scrapy_itemgraph.graph import WorkerGraph
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import ClaimBudget, InFlight, Outcome
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.worker.claim_pace import ClaimPace
+from scrapy_itemgraph.worker.claims.claim_pace import ClaimPace
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.model.work import Claim

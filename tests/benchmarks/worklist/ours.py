@@ -1,6 +1,6 @@
 """A worker of ours without Scrapy: it claims and commits by `WorkerGraph`, as a crawl's does.
 
-Claims run ahead of commits by a batch, as `worker.claimer` and `worker.committer` have it. Nothing
+Claims run ahead of commits by a batch, as `worker.claims` and `worker.committer` have it. Nothing
 keeps to limits: slots have no terms here, as the queues that this is compared with have none.
 """
 

@@ -16,7 +16,7 @@ def test_an_execution_without_anything_to_commit_leaves_nothing():
     async def run() -> tuple[int, bool, bool]:
         parts = Parts()
         parts.active.begin(url="http://a.example").open_leg().close()
-        return parts.outbox.pending, parts.active.is_quiet, parts.room.is_set()
+        return parts.outbox.pending, parts.active.is_quiet, parts.active.room.is_set()
 
     assert asyncio.run(run()) == (0, True, True)
 

@@ -51,17 +51,17 @@ class Setup:
 
     def __init__(self, patience: float = 60.0) -> None:
         self.contents = Contents()
-        self.outbox = Outbox(100, asyncio.Event())
+        self.outbox = Outbox(100)
         self.errors: list[str] = []
         self.writer = ContentWriter(
             SimpleNamespace(contents=self.contents),
             self.outbox,
             SimpleNamespace(under_way=()),
-            self.start_duty,
+            self.start_task,
             patience,
         )
 
-    def start_duty(self, duty) -> asyncio.Task[None]:
+    def start_task(self, duty) -> asyncio.Task[None]:
         """Start a coroutine, and keep the error that would end the crawl."""
 
         async def guarded() -> None:

@@ -26,7 +26,7 @@ class Limiters:
     unidentified = ()
 
     def __init__(self) -> None:
-        self.wanted = asyncio.Event()
+        self.wanted, self.lock = asyncio.Event(), asyncio.Lock()
 
     def __iter__(self):
         return iter(())
@@ -86,7 +86,6 @@ def limit_sync(parts: Parts) -> LimitSync:
         parts.queue,
         gate=parts.gate,
         feedback=parts.feedback,
-        limits_lock=asyncio.Lock(),
         news=parts.news,
     )
 

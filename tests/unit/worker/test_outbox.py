@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +23,7 @@ def _few(monkeypatch):
 
 def outbox(*sizes: int, batch: int = 4) -> Outbox:
     """Return an outbox with changesets of so many operations each."""
-    one = Outbox(batch, asyncio.Event())
+    one = Outbox(batch)
     for size in sizes:
         changeset = Changeset(operations=(AddTag("a"),) * size, outcome=Outcome.OK)
         one.put(Entry(changeset, f"of {size}"), is_last=False)
@@ -33,7 +32,7 @@ def outbox(*sizes: int, batch: int = 4) -> Outbox:
 
 def test_claims_are_known_until_it_is_known_what_became_of_them():
     """Those that wait, and those that a commit under way has."""
-    one = Outbox(1, asyncio.Event())
+    one = Outbox(1)
     for number in (1, 2):
         changeset = Changeset(operations=(), outcome=Outcome.OK, claim=a_claim(number))
         one.put(Entry(changeset, "of a claim"), is_last=False)

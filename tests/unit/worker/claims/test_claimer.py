@@ -13,8 +13,12 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.limits import SlotTerms
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.work import ClaimBudget, ClaimResult
-from scrapy_itemgraph.worker.claim_pace import ClaimPace
-from scrapy_itemgraph.worker.claimer import Claimer
+from scrapy_itemgraph.worker.claims.claim_pace import ClaimPace
+from scrapy_itemgraph.worker.claims.claimer import Claimer
+from scrapy_itemgraph.worker.claims.hand_out import HandOut
+from scrapy_itemgraph.worker.claims.run_end import RunEnd
+from scrapy_itemgraph.worker.claims.suspects import Suspects
+from scrapy_itemgraph.worker.spider_start import SpiderStart
 
 
 class Limiters:
@@ -23,7 +27,7 @@ class Limiters:
     shared = frozenset()
 
     def __init__(self) -> None:
-        self.wanted = asyncio.Event()
+        self.wanted, self.lock = asyncio.Event(), asyncio.Lock()
 
     def rooms(self, _: Any) -> dict[int, int]:
         """Return no limits in hand."""
@@ -80,31 +84,42 @@ class Work:
 
 def claimer(parts: Parts, *, has_started: bool = False, batch: int = 25) -> Claimer:
     """Return the claimer of some parts, and the event that says that all is done."""
-    parts.started, parts.ended = asyncio.Event(), asyncio.Event()
+    parts.start, parts.over = SpiderStart(), asyncio.Event()
     if has_started:
-        parts.started.set()
-    parse = tasks.of_callback("parse", {})
+        parts.start.end()
+    graph, active, ready, queue = parts.graph, parts.active, parts.ready, parts.queue
     return Claimer(
-        parts.graph,
-        parts.active,
-        parts.ready,
-        parts.queue,
-        crawler=parts.crawler,
-        spider=parts.spider,
+        graph=graph,
+        active=active,
+        ready=ready,
         outbox=parts.outbox,
         limiters=Limiters(),
         slots=SimpleNamespace(all_terms=SlotTerms),
         gate=SimpleNamespace(held_up=0),
-        sessions=parts.sessions,
-        callbacks=parts.callbacks,
-        tasks={"parse": parse},
-        settings=parts.settings,
-        limits_lock=asyncio.Lock(),
-        start_ended=parts.started,
+        crawler=parts.crawler,
         pace=ClaimPace(least=batch, most=batch),
-        room=parts.room,
+        suspects=Suspects(graph=graph, active=active, ready=ready, outbox=parts.outbox),
+        hand_out=HandOut(
+            graph=graph,
+            active=active,
+            ready=ready,
+            queue=queue,
+            crawler=parts.crawler,
+            spider=parts.spider,
+            sessions=parts.sessions,
+            callbacks=parts.callbacks,
+            tasks={"parse": tasks.of_callback("parse", {})},
+            keep_logs=0,
+        ),
+        run_end=RunEnd(
+            graph=graph,
+            active=active,
+            queue=queue,
+            start=parts.start,
+            over=parts.over,
+            idle="close",
+        ),
         news=parts.news,
-        ended=parts.ended,
     )
 
 
@@ -134,7 +149,7 @@ def test_a_claim_whose_request_cannot_be_built_fails_alone():
         with running(made.run()):
             await turns(20)
             (entry,) = parts.outbox.take()
-            return made.claimed, entry.changeset.error.message
+            return made.hand_out.begun, entry.changeset.error.message
 
     claimed, message = asyncio.run(run())
 
@@ -229,7 +244,7 @@ def test_the_end_is_found_only_after_start_and_with_nothing_under_way():
                 parts.active.begin().open_leg()
             with running(made.run()):
                 await turns(20)
-                found.append(parts.ended.is_set())
+                found.append(parts.over.is_set())
         return found
 
     assert asyncio.run(run()) == [False, False, True]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_itemgraph.worker.claim_pace import ClaimPace
+from scrapy_itemgraph.worker.claims.claim_pace import ClaimPace
 
 
 @pytest.mark.parametrize(("rate", "batch"), [(0, 25), (10, 25), (200, 60), (1000, 100)])

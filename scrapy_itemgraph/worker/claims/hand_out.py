@@ -1,0 +1,144 @@
+"""Hands out claimed work: makes its requests, and gives them to the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.exceptions import ItemGraphError, RefusedUrlError
+from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.model.operations import SetTTL
+from scrapy_itemgraph.model.work import UNMADE
+from scrapy_itemgraph.worker.downloads import request_slots
+from scrapy_itemgraph.worker.executions.context import ItemContext
+from scrapy_itemgraph.worker.executions.execution import LegState, request_legs
+from scrapy_itemgraph.worker.spider import request_builder, validation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.work import Claim
+    from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.executions.execution import Leg
+    from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
+    from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.session_sync import SessionSync
+
+
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
+class HandOut:
+    """Begins the executions of claims; `begun` counts them, `keep_logs` is ITEMGRAPH_KEEP_LOGS."""
+
+    graph: WorkerGraph
+    active: ActiveExecutions
+    ready: ReadyRequests
+    queue: EngineRequests
+    crawler: Crawler
+    spider: Spider
+    sessions: SessionSync
+    callbacks: CallbackTasks
+    tasks: Mapping[str, Task]
+    keep_logs: int
+    begun: int = 0
+
+    async def start(self, claims: Sequence[Claim]) -> None:
+        """Begin the executions of new claims, and queue their requests for the engine."""
+        begun = list(filter(None, map(self._begin, claims)))
+        self.ready.end_claim()
+        begun = [(request, leg) for request, leg in begun if not await self._refile(request, leg)]
+        await self.sessions.refresh_cookies([request for request, _ in begun])
+        for request, leg in begun:
+            self._hand_out(request, leg)
+
+    def _begin(self, claim: Claim) -> tuple[Request, Leg] | None:
+        """Build the request of a claim; None if its execution is over before it began.
+
+        Whatever the item, its request or the user's code are like, that ends this claim alone.
+        """
+        self.begun += 1
+        self.crawler.stats.inc_value("itemgraph/claimed")
+        task = self.tasks.get(claim.task) or self.callbacks.task_of(claim.task)
+        execution = self.active.begin(claim=claim, task=task)
+        execution.is_in_flight = claim.is_in_flight
+        leg = execution.open_leg(is_own=True)
+        try:
+            execution.limits = self.graph.limits.of_claim(claim)
+            if task.is_callback:
+                request = request_builder.stored_request(self.spider, claim)
+            else:
+                execution.item = ItemContext.claimed(
+                    claim, self.graph.reads, keep_logs=self.keep_logs
+                )
+                request = request_builder.build_request(self.spider, task, execution.item)
+                request_legs.put(request, leg)  # or the next item might get the same object
+            request_slots.slot_of(request)  # which some URLs do not have
+        except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
+            self._spoil(leg, error, item_names.page_of(claim.item.data)[0] or "")
+            return None
+        return request, leg
+
+    async def _refile(self, request: Request, leg: Leg) -> bool:
+        """Give a claim back whose request turned out to have another slot; whether it had one."""
+        claim = leg.execution.claim
+        assert claim is not None
+        slot = request_slots.slot_of(request)
+        if slot == claim.slot or claim.is_refiled:
+            return False
+        self.active.forget(leg.execution)
+        self.crawler.stats.inc_value("itemgraph/refiled")
+        await self.graph.claims.refile(claim, slot)
+        return True
+
+    def _spoil(self, leg: Leg, error: BaseException, url: str) -> None:
+        """Fail a claim whose request cannot be made or handed out."""
+        execution = leg.execution
+        engine = self.crawler.engine
+        if engine is None or engine.spider is None:  # closed meanwhile
+            execution.release()
+        elif isinstance(error, RefusedUrlError):
+            execution.refuse(self.active.error_of(execution, error, kind="refused", url=url))
+        else:
+            kind = UNMADE if isinstance(error, ItemGraphError) else None
+            self.active.fail(execution, error, kind=kind, url=url)
+        leg.close()
+
+    def _hand_out(self, request: Request, leg: Leg) -> None:
+        try:
+            if leg.execution.is_of_task:
+                self._hand(request, leg)
+            else:
+                self._hand_stored(request, leg)
+        except Exception as error:  # noqa: BLE001 - a fingerprinter may raise for one URL
+            self._spoil(leg, error, request.url)
+
+    def _hand(self, request: Request, leg: Leg) -> None:
+        leg.is_retryable = not request.meta.get("dont_retry")
+        task = leg.execution.task
+        if task is not None and task.autothrottle is False:
+            request.meta.setdefault("autothrottle_dont_adjust_delay", True)
+        request.meta["dont_retry"] = True
+        assert self.crawler.engine is not None
+        self.crawler.engine.crawl(request)
+        if leg.state is LegState.OFFERED:
+            why = ItemGraphError(
+                "Scrapy's offsite filter (allowed_domains) or another handler of request_scheduled "
+                "refused the request"
+            )
+            leg.execution.refuse(
+                self.active.error_of(leg.execution, why, kind="refused", url=request.url)
+            )
+            leg.close()
+
+    def _hand_stored(self, request: Request, leg: Leg) -> None:
+        """Hand out a request that passed the engine when it was yielded."""
+        leg.is_retryable = False
+        ttl = request.meta.get(validation.TTL)
+        if ttl is not None and not validation.is_of_each_start(request.meta):
+            leg.execution.add(SetTTL(ttl))
+        self.queue.push_claimed(request, leg)

@@ -1,0 +1,80 @@
+"""The end of a run: when nothing is left to do, and what is said while there is nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.tools import logs
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
+    from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.spider_start import SpiderStart
+
+logger = logs.logger(__name__)
+
+_POLL = {"close": 1.0, "wait": 5.0}  # seconds without news, by ITEMGRAPH_IDLE
+_LONGEST_POLL = 10.0  # where many workers share the crawl
+
+
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
+class RunEnd:
+    """Finds the end of a run, and sets `over`; `idle` is ITEMGRAPH_IDLE."""
+
+    graph: WorkerGraph
+    active: ActiveExecutions
+    queue: EngineRequests
+    start: SpiderStart
+    over: asyncio.Event
+    idle: str
+    has_said_idle: bool = False
+
+    async def look(self, *, is_dry: bool, has_claimed: bool) -> float | None:
+        """Return how many seconds to wait before looking again; None where work came meanwhile.
+
+        `is_dry` tells that no work was found, `has_claimed` that this worker has had some.
+        """
+        active = self.active
+        poll = min(_POLL[self.idle] * self.graph.upkeep.crowd, _LONGEST_POLL)
+        if not self.start.has_ended or not active.is_quiet or not is_dry or active.is_over:
+            return poll
+        if await self.graph.callbacks.learn():
+            return None
+        remaining = await self.graph.run.remaining()
+        if not (has_claimed or self.has_said_idle or remaining.has_some):
+            self.has_said_idle = True
+            await self._say_why_idle()
+        if self.idle == "wait" or not active.is_quiet:
+            return poll
+        if remaining.is_over:
+            await self._end()
+            return poll
+        return poll if remaining.next_retry is None else min(poll, max(remaining.next_retry, 0.05))
+
+    async def _end(self) -> None:
+        await self.graph.run.mark_started()
+        await self.graph.run.finish()
+        self.active.is_over = True
+        self.over.set()
+        self.queue.wake_engine()
+
+    async def _say_why_idle(self) -> None:
+        """Say that there is nothing to do, why, and what would change that."""
+        logger.info("Nothing to do now", extra={"action": "idle"})
+        await log_summary(self.graph)
+        logger.info(
+            "To run what is fresh: another version= of its task (of a plain callback in "
+            "ITEMGRAPH_CALLBACKS), a ttl, scrapy itemgraph expire ID, or for all of it scrapy "
+            "itemgraph restart CRAWL; to add work: seeds, or scrapy itemgraph add",
+            extra={"action": "idle"},
+        )
+
+
+async def log_summary(graph: WorkerGraph) -> None:
+    """Log what the crawl has and what is left, and why."""
+    for line in (await graph.reads.summary()).lines():
+        logger.info("%s", line, extra={"action": "summary"})
