@@ -138,11 +138,12 @@ class Lease:
         replacing = self._replacing
         if replacing is None:
             return False
-        if self._own.id == self._number:
-            if not replacing.done():
-                return True
-            replacing.result()  # raises where that failed; then the next renewal tries again
+        is_same = self._own.id == self._number
+        if is_same and not replacing.done():
+            return True
         self._replacing = None
+        if is_same:
+            replacing.result()  # raises what it failed of; the next renewal has it tried again
         return False
 
     def _loop_turns(self, session: Session) -> bool:

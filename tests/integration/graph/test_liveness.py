@@ -25,7 +25,7 @@ from races import PATIENCE, Crawl, actors, claimed, ended
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.connections import worker_watchdog
-from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.exceptions import ConfigurationError, DatabaseError
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.tasks import discover
@@ -500,6 +500,32 @@ def test_a_worker_that_is_registered_twice_goes_on_as_one(crawl, database, when)
             assert lease._number == graph.worker_id != before
             assert graph.process.lives
             assert len(await claimed(graph, 1)) == 1
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
+def test_a_worker_that_cannot_be_registered_anew_tries_again(crawl, database):
+    """What its registration failed of may pass; until then it does not count as living."""
+    failed: list[int] = []
+
+    async def run() -> None:
+        async with opened(database, lease=timedelta(seconds=0.6)) as graph:
+            lease = graph.process._lease
+            replace, before = lease._replace, graph.worker_id
+
+            async def fails_twice(given_up: int) -> None:
+                if len(failed) < 2:
+                    failed.append(given_up)
+                    raise DatabaseError("not now")
+                await replace(given_up)
+
+            lease._replace = fails_twice
+            crawl.rows(
+                "UPDATE processes SET stopped_at = now() WHERE id = :worker RETURNING id",
+                worker=before,
+            )
+            await until_async(lambda: graph.worker_id != before and graph.process.lives)
+            assert failed == [before, before]
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
