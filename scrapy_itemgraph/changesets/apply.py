@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.changesets.state import Item, New
     from scrapy_itemgraph.changesets.taken_names import TakenNames
     from scrapy_itemgraph.model.operations import Changeset, Operation
-    from scrapy_itemgraph.model.work import Claim, Note
+    from scrapy_itemgraph.model.work import Claim, Note, Pair
     from scrapy_itemgraph.store.registry.crawls import SharedCrawl
 
 __all__ = ["MovedNamesError", "answered", "apply"]
@@ -165,7 +165,7 @@ def _recorded(
     changesets: Sequence[Changeset],
     ours: set[UUID],
     crawl_id: int,
-) -> dict[tuple[int, int], Outcome]:
+) -> dict[Pair, Outcome]:
     """Return how claims that are not ours ended, as far as that is on record."""
     lost = {
         c.claim.token: (c.claim, c.outcome)
@@ -194,7 +194,7 @@ class _Ending:
         self.may_free = False  # names, by what was done
 
 
-def _pair(claim: Claim) -> tuple[int, int]:
+def _pair(claim: Claim) -> Pair:
     return claim.item_id, claim.task_id
 
 
@@ -457,7 +457,7 @@ def _applied(
     changeset: Changeset,
     ours: set[UUID],
     endings: dict[int, _Ending],
-    done: Mapping[tuple[int, int], Outcome],
+    done: Mapping[Pair, Outcome],
 ) -> Applied:
     claim = changeset.claim
     if claim is not None and claim.token not in ours:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.changesets import batch_names
-from scrapy_itemgraph.changesets.state import TOMBSTONE, Blob, Item, Pair, Result, TaskRow
+from scrapy_itemgraph.changesets.state import TOMBSTONE, Blob, Item, Result, TaskRow
 from scrapy_itemgraph.model.operations import AttachBlob, DetachBlob, Expire, MergeItem, RenameItem
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.event_loop import (
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.changesets.state import State
     from scrapy_itemgraph.model.operations import Operation
+    from scrapy_itemgraph.model.work import Pair
 
 TASKS = text(f"""
     SELECT t.id, t.name, t.version, t.ttl, t.is_registered, t.is_callback,

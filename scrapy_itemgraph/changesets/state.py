@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
     from scrapy_itemgraph.model.operations import CreateItem, Operation
+    from scrapy_itemgraph.model.work import Pair
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -224,10 +225,6 @@ class TaskRow:
     is_stopped: bool = False  # by `max_failures`
 
 
-Pair = tuple[int, int]
-"""An item and a task, by their numbers."""
-
-
 @dataclass(frozen=True, slots=True)
 class Handled:
     """The open failures of a pair were handled."""
@@ -319,7 +316,7 @@ class State:
     spares: list[int] = field(default_factory=list)
     reserved: MutableMapping[str, int | None] = field(init=False)
     stored_owners: MutableMapping[str, int | None] = field(init=False)
-    claimed_pairs: set[tuple[int, int]] = field(default_factory=set)
+    claimed_pairs: set[Pair] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
     attached: int = 0  # blobs, so far
     effects: Effects = field(default_factory=Effects)

@@ -157,9 +157,10 @@ class SimulatedClaims:
         claim, self._claim = self._claim, None
         if claim is None:
             return ClaimResult()
-        self.has_cookies, _, _ = await self._transactions.call(
+        known = await self._transactions.call(
             stored_claims.before_claim, self._transactions.crawl_id, self._own.id
         )
+        self.has_cookies = known.has_cookies
         return ClaimResult(claims=(claim,))
 
     async def release(self, claims: Sequence[Claim]) -> int:  # noqa: ARG002 - nobody has it

@@ -59,11 +59,10 @@ class WorkerClaims:
                 crawls.share_crawl(connection, self._crawl_id)
                 stored_claims.unclaim(connection, tokens, self._own.id)
                 holdings.keep_only(connection, self._own.id, budget.rooms)
-            self.has_cookies, others_log_in, freed = stored_claims.before_claim(
-                connection, self._crawl_id, self._own.id
-            )
-            self._commits.see_freed(freed)
-            if others_log_in:
+            known = stored_claims.before_claim(connection, self._crawl_id, self._own.id)
+            self.has_cookies = known.has_cookies
+            self._commits.see_freed(known.names_freed)
+            if known.others_log_in:
                 return ClaimResult()
             admission = self._limits.admission(budget)
             claims = stored_claims.claim(

@@ -47,7 +47,7 @@ class WorkerSessions:
         """Have all of the saved state read again the next time."""
         self._state_at = None
 
-    async def begin_login(self, generation: int) -> tuple[bool, int]:
+    async def begin_login(self, generation: int) -> logins.Turn:
         """Become the one that logs in for all; whether that is so, and the current generation."""
         return await self._call(logins.begin, self._crawl_id, self._own.id, generation)
 

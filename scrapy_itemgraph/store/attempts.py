@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.attempt_logs import LogLine
-    from scrapy_itemgraph.model.work import Claim, ErrorRecord
+    from scrapy_itemgraph.model.work import Claim, ErrorRecord, Pair
 
 RECORD_ATTEMPTS = text("""
     INSERT INTO attempts
@@ -122,9 +122,7 @@ def record(connection: Connection, ended: Sequence[Attempt]) -> None:
     connection.execute(PRUNE_ATTEMPTS, given)
 
 
-def recorded(
-    connection: Connection, claims: Sequence[Claim], crawl_id: int
-) -> dict[tuple[int, int], Outcome]:
+def recorded(connection: Connection, claims: Sequence[Claim], crawl_id: int) -> dict[Pair, Outcome]:
     """Return how claims ended whose end is on record, be it on the item that theirs went into."""
     if not claims:
         return {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.model.work import ErrorRecord
+    from scrapy_itemgraph.model.work import ErrorRecord, Pair
 
 MAX_ID = 2**63 - 1
 
@@ -226,9 +226,7 @@ def write(connection: Connection, failed: Sequence[Failed]) -> None:
         connection.execute(RECORD, given)
 
 
-def supersede(
-    connection: Connection, pairs: Collection[tuple[int, int]], by: str = "superseded"
-) -> None:
+def supersede(connection: Connection, pairs: Collection[Pair], by: str = "superseded") -> None:
     """Mark the open failures of these pairs as handled."""
     if pairs:
         connection.execute(SUPERSEDE, {**columns(pairs, items=0, tasks=1), "by": by})
@@ -240,7 +238,7 @@ def repoint(connection: Connection, moved: Collection[tuple[int, int, int]]) -> 
         connection.execute(REPOINT, columns(moved, items=0, tasks=1, into=2))
 
 
-def unhold(connection: Connection, pairs: Collection[tuple[int, int]]) -> None:
+def unhold(connection: Connection, pairs: Collection[Pair]) -> None:
     """Let these pairs run again where they are outstanding."""
     if pairs:
         connection.execute(UNHOLD, columns(pairs, items=0, tasks=1))
@@ -275,6 +273,14 @@ def newest(connection: Connection) -> int:
     return number
 
 
+class HandledFailure(NamedTuple):
+    """A failure that was handled, and the pair that it is of."""
+
+    id: int
+    item_id: int
+    task_id: int
+
+
 def undoable(
     connection: Connection,
     crawl_id: int,
@@ -285,21 +291,21 @@ def undoable(
     failure: int | None = None,
     group: UUID | None = None,
     limit: int = 1000,
-) -> list[tuple[int, int, int]]:
-    """Return failures that somebody handled since a moment, as (number, item, task).
+) -> list[HandledFailure]:
+    """Return failures that somebody handled since a moment.
 
     Those are left out of whose pair something ran since, or runs.
     """
     given = {"crawl": crawl_id, "since": since, "by": by, "task": task, "failure": failure}
     rows = connection.execute(UNDOABLE, {**given, "group": group, "limit": limit})
-    return [(row.id, row.item_id, row.task_id) for row in rows]
+    return typed(rows, HandledFailure)
 
 
-def reopen(connection: Connection, found: Sequence[tuple[int, int, int]]) -> None:
-    """Open these failures again, as (number, item, task), and hold their pairs."""
+def reopen(connection: Connection, found: Sequence[HandledFailure]) -> None:
+    """Open these failures again, and hold their pairs."""
     if found:
-        connection.execute(REOPEN, columns(found, failures=0))
-        connection.execute(HOLD_AGAIN, columns(found, items=1, tasks=2))
+        connection.execute(REOPEN, columns(found, failures="id"))
+        connection.execute(HOLD_AGAIN, columns(found, items="item_id", tasks="task_id"))
 
 
 def logged(connection: Connection, found: Sequence[OpenFailure]) -> list[OpenFailure]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
@@ -42,19 +42,28 @@ FREE_LOGIN = text(
 LOGIN = text("SELECT generation, worker_id FROM logins WHERE crawl_id = :crawl")
 
 
-def begin(
-    connection: Connection, crawl_id: int, worker_id: int, generation: int
-) -> tuple[bool, int]:
-    """Become the one that logs in, if this is the current generation and nobody alive does it.
+class Turn(NamedTuple):
+    """Whether it is a worker's turn to log in, and the current generation."""
 
-    Returns whether that is so, and the current generation.
-    """
+    is_mine: bool
+    generation: int
+
+
+class LoginState(NamedTuple):
+    """The current generation of a crawl's login, and the worker that logs in just now."""
+
+    generation: int
+    worker_id: int | None
+
+
+def begin(connection: Connection, crawl_id: int, worker_id: int, generation: int) -> Turn:
+    """Become the one that logs in, if this is the current generation and nobody alive does it."""
     connection.execute(MAKE_LOGIN, {"crawl": crawl_id, "generation": generation})
     current: int = connection.execute(LOCK_LOGIN, {"crawl": crawl_id}).scalar_one()
     if current != generation:
-        return False, current
+        return Turn(is_mine=False, generation=current)
     taken = connection.execute(BEGIN_LOGIN, {"crawl": crawl_id, "worker": worker_id}).rowcount
-    return taken > 0, current
+    return Turn(is_mine=taken > 0, generation=current)
 
 
 def end(connection: Connection, crawl_id: int, worker_id: int, *, renewed: bool) -> int:
@@ -64,7 +73,7 @@ def end(connection: Connection, crawl_id: int, worker_id: int, *, renewed: bool)
     """
     given = {"crawl": crawl_id, "worker": worker_id, "renewed": renewed}
     connection.execute(END_LOGIN, given)
-    return state(connection, crawl_id)[0]
+    return state(connection, crawl_id).generation
 
 
 def free(connection: Connection, worker_ids: Collection[int]) -> None:
@@ -73,7 +82,7 @@ def free(connection: Connection, worker_ids: Collection[int]) -> None:
         connection.execute(FREE_LOGIN, {"workers": list(worker_ids)})
 
 
-def state(connection: Connection, crawl_id: int) -> tuple[int, int | None]:
-    """Return the current generation of the login, and the worker that logs in just now."""
+def state(connection: Connection, crawl_id: int) -> LoginState:
+    """Return how a crawl's login stands; generation 0: nobody has logged in again yet."""
     row = connection.execute(LOGIN, {"crawl": crawl_id}).first()
-    return (row.generation, row.worker_id) if row else (0, None)
+    return LoginState(row.generation, row.worker_id) if row else LoginState(0, None)

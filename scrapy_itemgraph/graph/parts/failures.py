@@ -118,7 +118,7 @@ class Failures:
         or were stored or expired by an operation, are left as they are.
         """
 
-        def undoable(connection: Connection, crawl_id: int) -> list[tuple[int, int, int]]:
+        def undoable(connection: Connection, crawl_id: int) -> list[failures.HandledFailure]:
             return failures.undoable(
                 connection,
                 crawl_id,
@@ -133,9 +133,9 @@ class Failures:
         def unhandle(connection: Connection, crawl_id: int) -> int:
             crawls.share_crawl(connection, crawl_id)
             found = undoable(connection, crawl_id)
-            locked = set(stored_items.lock_items(connection, [item for _, item, _ in found]))
+            locked = set(stored_items.lock_items(connection, [one.item_id for one in found]))
             still = undoable(connection, crawl_id)
-            reopened = [one for one in still if one[1] in locked]
+            reopened = [one for one in still if one.item_id in locked]
             failures.reopen(connection, reopened)
             refresh.refresh(connection, locked)
             return len(reopened)

@@ -322,10 +322,15 @@ def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) ->
     return True
 
 
-def before_claim(connection: Connection, crawl_id: int, worker_id: int) -> tuple[bool, bool, int]:
-    """Return whether the crawl has cookies, whether another worker logs in just now.
+class BeforeClaim(NamedTuple):
+    """What a worker knows of its crawl before it claims; `names_freed` counts commits."""
 
-    And how many commits have freed names.
-    """
+    has_cookies: bool
+    others_log_in: bool
+    names_freed: int
+
+
+def before_claim(connection: Connection, crawl_id: int, worker_id: int) -> BeforeClaim:
+    """Return what a worker has to know of its crawl before it claims."""
     row = connection.execute(BEFORE_CLAIM, {"crawl": crawl_id, "worker": worker_id}).one()
-    return row.has_cookies, row.others_log_in, row.names_freed or 0
+    return BeforeClaim(row.has_cookies, row.others_log_in, row.names_freed or 0)

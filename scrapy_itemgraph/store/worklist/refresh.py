@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.model.work import Pair
+
 # The outstanding pairs of some items, with the queue and kind of each (null: not made yet).
 WANTED = text(f"""
     WITH called AS (
@@ -225,7 +227,7 @@ def _refresh(
         for item, task, crawl, slot, limits, _, _, stale, nice, start in rows
     }
     moved: list[_Work] = []
-    gone: list[tuple[int, int]] = []
+    gone: list[Pair] = []
     for item, task, is_claimed, is_refiled, queue, kind, stale, nice in standing:
         work = missing.pop((item, task), None)
         if is_claimed:
@@ -242,7 +244,7 @@ def _refresh(
     return missing.values(), moved
 
 
-def withdraw(connection: Connection, pairs: Collection[tuple[int, int]]) -> None:
+def withdraw(connection: Connection, pairs: Collection[Pair]) -> None:
     """Delete unclaimed work; a claim that holds a row for the moment is waited for."""
     if not pairs:
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from scrapy_itemgraph.model.work import Redirect
+    from scrapy_itemgraph.model.work import Pair, Redirect
 
 # Claims that are still ours; they stay so until the transaction ends.
 LOCK_CLAIMS = text("""
@@ -66,13 +66,11 @@ def redirect(
     return answers
 
 
-def _pair(one: Redirect) -> tuple[int, int]:
+def _pair(one: Redirect) -> Pair:
     return one.claim.item_id, one.claim.task_id
 
 
-def _answer(
-    one: Redirect, ours: set[tuple[int, int]], owners: dict[str, int | None]
-) -> RedirectAnswer:
+def _answer(one: Redirect, ours: set[Pair], owners: dict[str, int | None]) -> RedirectAnswer:
     if _pair(one) not in ours:
         return RedirectAnswer.LOST
     if one.name is not None and owners.get(one.name, one.claim.item_id) != one.claim.item_id:

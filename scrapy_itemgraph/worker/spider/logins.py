@@ -99,13 +99,13 @@ class Logins:
                 self._expired.set()
 
     async def _is_renewed(self) -> bool:
-        is_mine, current = await self.graph.sessions.begin_login(self._generation)
-        if is_mine:
+        turn = await self.graph.sessions.begin_login(self._generation)
+        if turn.is_mine:
             await self._log_in()
             return True
-        is_renewed = current != self._generation
+        is_renewed = turn.generation != self._generation
         if is_renewed:
-            self._generation = current
+            self._generation = turn.generation
             self.graph.claims.has_cookies = True
             await self.sessions.refresh_cookies(self.queue)
             await self.sessions.refresh_state()

@@ -14,6 +14,7 @@ from scrapy import Request
 from scrapy_itemgraph.exceptions import SessionExpired
 from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.store.logins import Turn
 from scrapy_itemgraph.worker.executions.execution import request_legs
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
@@ -255,9 +256,9 @@ class LoginTable:
     def __init__(self) -> None:
         self.renewed: list[bool] = []
 
-    async def begin_login(self, generation: int) -> tuple[bool, int]:
+    async def begin_login(self, generation: int) -> Turn:
         """Let this worker log in."""
-        return True, generation
+        return Turn(is_mine=True, generation=generation)
 
     async def end_login(self, *, renewed: bool) -> int:
         """Note how it went."""
