@@ -11,10 +11,9 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import logs
 import pytest
-import servers
 import sqlalchemy as sa
+from support import logs, servers
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate, urls

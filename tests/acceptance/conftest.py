@@ -5,18 +5,15 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import in_turn
-import logs
-import manuals
 import pytest
-import sites
 from conftest import new_database
-from projects import Project
+from support import in_turn, logs, manuals, sites
+from support.projects import Project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from projects import Run
+    from support.projects import Run
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from projects import kill
+from support.projects import kill
 
 TOKEN = """
 class S(scrapy.Spider):

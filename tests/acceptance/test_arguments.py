@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from projects import kill
+from support.projects import kill
 
 from scrapy_itemgraph.model import crawl_arguments
 from scrapy_itemgraph.postgres import engine as engines

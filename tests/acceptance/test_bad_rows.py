@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sqlalchemy as sa
-from projects import kill, until
+from support.projects import kill, until
 
 from scrapy_itemgraph import CreateItem
 from scrapy_itemgraph.graph import ItemGraph

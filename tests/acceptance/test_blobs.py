@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from projects import kill, until
+from support.projects import kill, until
 
 from scrapy_itemgraph.graph import ItemGraph
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import cockpits
 import pytest
 from conftest import new_database
-from proxies import proxy
+from support import cockpits
+from support.proxies import proxy
 
 from scrapy_itemgraph import AttachBlob, CreateItem, ItemGraph
 from scrapy_itemgraph.model.work import ErrorRecord

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from projects import PATIENCE, kill, until
+from support.projects import PATIENCE, kill, until
 
 SPIDER = """
 class S(scrapy.Spider):

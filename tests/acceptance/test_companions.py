@@ -8,9 +8,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
-import sites
-from companions import OURS, Books, Companion
-from projects import IS_REACTORLESS
+from support import sites
+from support.companions import OURS, Books, Companion
+from support.projects import IS_REACTORLESS
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-import compatibility
 import pytest
 import scrapy
 from conftest import new_database
+from support import compatibility
 
 if TYPE_CHECKING:
     from collections.abc import Callable

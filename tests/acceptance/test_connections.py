@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from bouncers import bouncer
-from projects import Project
+from support.bouncers import bouncer
+from support.projects import Project
 
 from scrapy_itemgraph.postgres import engine as engines
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import manuals
 import pytest
+from support import manuals
 
 pytestmark = manuals.MARKS
 

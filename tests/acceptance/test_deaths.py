@@ -7,7 +7,7 @@ import random
 import re
 import time
 
-from projects import Project, kill, until
+from support.projects import Project, kill, until
 
 from scrapy_itemgraph.postgres import engine as engines
 

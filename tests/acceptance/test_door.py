@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import cockpits
 import pytest
 from conftest import new_database
-from web_servers import crawl_of
+from support import cockpits
+from support.web_servers import crawl_of
 
 from scrapy_itemgraph import ItemGraph
 

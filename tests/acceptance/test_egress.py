@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-import web_servers
-from sites import Site
+from support import web_servers
+from support.sites import Site
 
 from scrapy_itemgraph.model.tasks import callback_tag
 from scrapy_itemgraph.postgres import engine as engines

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from projects import Project, until
+from support.projects import Project, until
 
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-import sites
+from support import sites
 
 from scrapy_itemgraph.graph import ItemGraph
 

@@ -6,10 +6,10 @@ All scenarios are items of one crawl; each test looks at its own.
 from __future__ import annotations
 
 import pytest
-import sites
 from conftest import new_database
-from execution_scenarios import EXPECTED, MIDDLEWARES, PIPELINES, SETTINGS, SPIDER
-from projects import Project
+from support import sites
+from support.execution_scenarios import EXPECTED, MIDDLEWARES, PIPELINES, SETTINGS, SPIDER
+from support.projects import Project
 
 # What the scenarios do on purpose.
 pytestmark = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from feed_crawls import PAGES, done, kill_at_gate, names_in_csv, spider
+from support.feed_crawls import PAGES, done, kill_at_gate, names_in_csv, spider
 
 SPIDER = spider()
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 import scrapy
 import sqlalchemy as sa
-from projects import until
+from support.projects import until
 
 from scrapy_itemgraph.postgres import engine as engines
 

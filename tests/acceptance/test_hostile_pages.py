@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from raw_sites import page, raw_site
+from support.raw_sites import page, raw_site
 
 # What Scrapy and Twisted say of such pages.
 pytestmark = pytest.mark.tracebacks(

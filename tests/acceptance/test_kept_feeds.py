@@ -9,8 +9,8 @@ import threading
 from xml.etree import ElementTree as ET
 
 import pytest
-from feed_crawls import PAGES, done, kill_at_gate, names_in_csv, spider
-from projects import kill, until
+from support.feed_crawls import PAGES, done, kill_at_gate, names_in_csv, spider
+from support.projects import kill, until
 
 SPIDER = spider("ab")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-import manuals
 import pytest
+from support import manuals
 
 pytestmark = manuals.MARKS
 

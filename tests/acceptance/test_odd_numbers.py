@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-import odd_rows
 import pytest
 from conftest import new_database
+from support import odd_rows
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-import servers
-from projects import Project, until
+from support import servers
+from support.projects import Project, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

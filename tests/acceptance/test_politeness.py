@@ -6,9 +6,8 @@ import itertools
 from datetime import timedelta
 from urllib.parse import quote
 
-import polite_crawls
-import polite_site
 import pytest
+from support import polite_crawls, polite_site
 
 from scrapy_itemgraph import ItemGraph
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from projects import until
+from support.projects import until
 
 from scrapy_itemgraph import CreateItem, ItemGraph
 from scrapy_itemgraph.postgres import engine as engines

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-import servers
-import sites
-from projects import Project, kill, until
+from support import servers, sites
+from support.projects import Project, kill, until
 
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 

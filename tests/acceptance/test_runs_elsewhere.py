@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from projects import Project
+from support.projects import Project
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nowhere"
 

@@ -6,7 +6,7 @@ import json
 import signal
 
 import pytest
-from projects import ONE_ITEM, kill
+from support.projects import ONE_ITEM, kill
 
 from scrapy_itemgraph import CreateItem, ItemGraph
 

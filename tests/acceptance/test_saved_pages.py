@@ -7,8 +7,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-import servers
-from projects import PACKAGE, Project
+from support import servers
+from support.projects import PACKAGE, Project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

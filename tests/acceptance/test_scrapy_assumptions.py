@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import scrapy
-from projects import IS_REACTORLESS
 from scrapy import Request, Spider
 from scrapy.extensions import feedexport
 from scrapy.http import HtmlResponse, Response
@@ -17,6 +16,7 @@ from scrapy.http.cookies import CookieJar
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
 from scrapy.utils.asyncgen import collect_asyncgen
+from support.projects import IS_REACTORLESS
 
 from scrapy_itemgraph.worker import scrapy_internals
 

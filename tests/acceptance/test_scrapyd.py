@@ -9,12 +9,10 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-import manuals
 import pytest
-import scrapyds
-import servers
 from conftest import new_database
-from projects import PACKAGE, Project
+from support import manuals, scrapyds, servers
+from support.projects import PACKAGE, Project
 
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-import sites
-from projects import kill, until
+from support import sites
+from support.projects import kill, until
 
 from scrapy_itemgraph.postgres import engine as engines
 

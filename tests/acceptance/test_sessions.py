@@ -7,8 +7,8 @@ from collections import defaultdict
 from http.cookies import SimpleCookie
 
 import pytest
-import sites
-from projects import kill, until
+from support import sites
+from support.projects import kill, until
 
 
 class Members(sites.Site):

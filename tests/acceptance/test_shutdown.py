@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import scrapy
-import servers
-from projects import Project
+from support import servers
+from support.projects import Project
 
 from scrapy_itemgraph import ItemGraph
 

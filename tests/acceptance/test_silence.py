@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-from projects import Project, until
-from proxies import Proxy, proxy
+from support.projects import Project, until
+from support.proxies import Proxy, proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import urllib.parse
 import urllib.request
 
 import pytest
-import web_servers
+from support import web_servers
 
 SPIDER = """
 class S(scrapy.Spider):

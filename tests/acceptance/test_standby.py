@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import oracle
 import psycopg
 import pytest
-import servers
-from projects import Project, until
+from support import oracle, servers
+from support.projects import Project, until
 
 from scrapy_itemgraph.connections import locks
 from scrapy_itemgraph.postgres import engine as engines

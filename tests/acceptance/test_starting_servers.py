@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-import servers
-from projects import ONE_ITEM, Project, until
+from support import servers
+from support.projects import ONE_ITEM, Project, until
 
 from scrapy_itemgraph import CreateItem, ItemGraph
 from scrapy_itemgraph.exceptions import DatabaseStartingError, DatabaseUnavailableError

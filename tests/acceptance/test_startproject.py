@@ -8,10 +8,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import logs
 import pytest
-import sites
-from projects import PACKAGE
+from support import logs, sites
+from support.projects import PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from projects import IS_REACTORLESS
+from support.projects import IS_REACTORLESS
 
 SPIDER = """
 class S(scrapy.Spider):

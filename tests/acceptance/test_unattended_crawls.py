@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projects import kill, until
+from support.projects import kill, until
 
 from scrapy_itemgraph import ItemGraph
 

@@ -10,12 +10,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import oracle
 import psycopg
 import pytest
-import servers
-import sites
-from projects import Project, until
+from support import oracle, servers, sites
+from support.projects import Project, until
 
 from scrapy_itemgraph.postgres import engine as engines
 

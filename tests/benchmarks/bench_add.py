@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psycopg
-import servers
 from benchmarks.end_to_end import backends
 from benchmarks.end_to_end.project.contest import cost
 from conftest import new_database
-from races import Crawl
+from support import servers
+from support.races import Crawl
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.postgres import engine as engines

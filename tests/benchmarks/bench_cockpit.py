@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import servers
 from benchmarks.end_to_end import served
 from benchmarks.end_to_end.backends import Postgres, postgres
 from benchmarks.end_to_end.contestants import CONTESTANTS
 from benchmarks.end_to_end.crawls import crawl
+from support import servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

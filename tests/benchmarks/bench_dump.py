@@ -16,14 +16,14 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psutil
-import servers
 from benchmarks import bench_add
 from benchmarks.end_to_end import backends
 from benchmarks.filled import fill
 from conftest import new_database
+from support import servers
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate

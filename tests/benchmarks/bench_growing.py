@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent / "worklist"))
 
 import ours
 import runs
-import servers
-from bouncers import bouncer
 from conftest import new_database
+from support import servers
+from support.bouncers import bouncer
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer

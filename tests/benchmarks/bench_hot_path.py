@@ -17,10 +17,10 @@ import sqlalchemy as sa
 
 if __name__ in {"__main__", "__mp_main__"}:
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.filled import ONE, Pages, fill, settle
-from races import Crawl, ended
+from support.races import Crawl, ended
 
 from scrapy_itemgraph.model.operations import CreateItem, UpdateMetadata
 from scrapy_itemgraph.postgres import engine as engines
@@ -119,8 +119,8 @@ def work_off(url: str, count: int, seconds: float) -> int:
 
 def main() -> None:
     """Measure, and print."""
-    import servers
     from conftest import new_database
+    from support import servers
 
     with ExitStack() as stack:
         server = stack.enter_context(servers.server())

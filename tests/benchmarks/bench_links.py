@@ -26,12 +26,11 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import servers
-import sites
 from conftest import new_database
-from projects import Project
+from support import servers, sites
+from support.projects import Project
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate

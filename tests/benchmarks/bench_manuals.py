@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import manuals
+from support import manuals
 
 ROUNDS = 3
 CONTESTANTS = {"in memory": "plain", "with our line": "plain", "with tasks": "manuals"}

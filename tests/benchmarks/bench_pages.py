@@ -15,12 +15,11 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import servers
-import web_servers
 from benchmarks.filled import fill, settle
 from conftest import new_database
+from support import servers, web_servers
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate

@@ -18,11 +18,10 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import servers
-import sites
 from conftest import new_database
+from support import servers, sites
 
 CRAWL = """
 import json, sys, time

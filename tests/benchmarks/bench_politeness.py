@@ -16,17 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import polite_crawls
-import polite_site
+from support import polite_crawls, polite_site
 
 from scrapy_itemgraph.graph import ItemGraph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from polite_site import Arrival
+    from support.polite_site import Arrival
 
 PARTS = ("delay", "global", "cap", "fair", "throttle")
 TOLERANCE = 0.005

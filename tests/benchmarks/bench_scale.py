@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.bench_hot_path import Bench
 from benchmarks.filled import BIG_TABLES, ONE, Filled, fill, settle
-from races import ended
+from support.races import ended
 
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.operations import CreateItem, DeleteItem, UpdateMetadata
@@ -223,7 +223,7 @@ def measure(server: str, count: int, slots: int, given: argparse.Namespace) -> N
 
 def main() -> None:
     """Read the options, measure each size in one slot and in many, and print."""
-    import servers
+    from support import servers
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)

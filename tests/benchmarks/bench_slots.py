@@ -18,9 +18,9 @@ import sqlalchemy as sa
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from races import Crawl
+from support.races import Crawl
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model.limits import SlotTerms, Terms
@@ -218,8 +218,8 @@ def fill(engine: sa.Engine, slots: int) -> Crawl:
 
 def main() -> None:
     """Measure, and print."""
-    import servers
     from conftest import new_database
+    from support import servers
 
     clock = Clock()
     limiter_set.time = limiter.time = clock  # type: ignore[attr-defined]

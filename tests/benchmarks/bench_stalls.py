@@ -23,11 +23,11 @@ from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import servers
 from benchmarks import made_pages
 from benchmarks.end_to_end import backends
+from support import servers
 
 PAGES = 10_000
 AFTER = 200  # pages that are crawled, those with the many links among them

@@ -28,11 +28,10 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import servers
-import sites
 from benchmarks.made_pages import migrated
+from support import servers, sites
 
 from scrapy_itemgraph.postgres import engine as engines
 

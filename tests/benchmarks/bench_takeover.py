@@ -11,13 +11,11 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import manuals
-import scrapyds
-import servers
 import sqlalchemy as sa
 from conftest import new_database
+from support import manuals, scrapyds, servers
 
 from scrapy_itemgraph.postgres import engine as engines
 

@@ -25,14 +25,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent / "worklist"))
 
 import notes
 import ours
 import runs
-import servers
 from conftest import new_database
+from support import servers
 
 from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from races import Crawl
+from support.races import Crawl
 
 from scrapy_itemgraph import task
 

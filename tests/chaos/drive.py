@@ -26,11 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import logs
-import oracle
-import servers
+from support import logs, oracle, servers
 
 from chaos import spiders
 from chaos.faults import FAULTS, NEEDS, Strike

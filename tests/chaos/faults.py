@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING
 
-import moved_clocks
 import psycopg
+from support import moved_clocks
 
 from chaos.field import CLOCK, DISK, HOSTS, LEASE, PROXIED, Watch, until
 from scrapy_itemgraph.graph import ItemGraph

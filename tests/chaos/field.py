@@ -13,14 +13,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import moved_clocks
 import psutil
 import psycopg
-import servers
-import sites
 import sqlalchemy as sa
-from projects import Project
-from proxies import Proxy, proxy
+from support import moved_clocks, servers, sites
+from support.projects import Project
+from support.proxies import Proxy, proxy
 
 from chaos import hosts, spiders
 from scrapy_itemgraph.postgres import engine as engines

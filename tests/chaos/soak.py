@@ -23,11 +23,11 @@ from xml.sax.saxutils import escape
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psutil
 import psycopg
-import servers
+from support import servers
 
 from chaos.drive import WORKERS, Report, allowed, disturb
 from chaos.faults import FAULTS, NEEDS, Strike

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import sites
+from support import sites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from races import actors
+from support.races import actors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from races import Actor
+    from support.races import Actor
 
 
 @pytest.fixture

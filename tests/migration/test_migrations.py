@@ -7,14 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
-import odd_rows
 import pytest
-import races
 import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from support import odd_rows, races
 
 from scrapy_itemgraph.exceptions import DatabaseError, OperationError, SchemaVersionError
 from scrapy_itemgraph.graph import ItemGraph

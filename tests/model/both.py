@@ -8,13 +8,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import graphs
-import oracle
 import sqlalchemy as sa
 from model import reading
 from model.crawls import Became, Crawl, End
 from model.item_graph import Pair, Task
 from model.operations import Enqueue
+from support import graphs, oracle
 
 from scrapy_itemgraph.changesets import additions
 from scrapy_itemgraph.contents.transfer import CommandContents

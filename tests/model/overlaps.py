@@ -6,9 +6,9 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import races
 from model.both import assert_became
 from model.overlap_acts import Act
+from support import races
 
 from scrapy_itemgraph.changesets import apply, batch_names, flush, load
 from scrapy_itemgraph.contents.transfer import A_DAY

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import graphs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model.both import declared
 from model.histories import EXAMPLES, INSIDE, OUTSIDE, PROFILE, STARTS, endings, some
+from support import graphs
 
 from scrapy_itemgraph.model.work import Outcome
 

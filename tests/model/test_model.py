@@ -30,7 +30,7 @@ from model.histories import (
     some_task,
 )
 from model.overlaps import MOMENTS, Claim, Collect, Commit, Overlap
-from races import actors
+from support.races import actors
 
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.store.admin import crawl_changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from inner_crawls import InnerCrawl
+from support.inner_crawls import InnerCrawl
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from inner_crawls import Spider
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.defer import deferred_f_from_coro_f
+from support.inner_crawls import Spider
 
 from scrapy_itemgraph import CreateItem, UpdateData, task
 

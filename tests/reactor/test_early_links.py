@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import scrapy
-from inner_crawls import Spider
 from scrapy import Request
 from scrapy.utils.defer import deferred_f_from_coro_f
+from support.inner_crawls import Spider
 
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 

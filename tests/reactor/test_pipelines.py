@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from inner_crawls import Spider, until
 from scrapy.exceptions import DropItem
 from scrapy.utils.defer import deferred_f_from_coro_f
+from support.inner_crawls import Spider, until
 
 from scrapy_itemgraph import CreateItem, UpdateData, task
 

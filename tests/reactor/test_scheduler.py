@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 import scrapy
-from inner_crawls import PATIENCE, Spider, until
 from scrapy import Request
 from scrapy.utils.defer import deferred_f_from_coro_f
+from support.inner_crawls import PATIENCE, Spider, until
 
 from scrapy_itemgraph import CreateItem, task
 from scrapy_itemgraph.model.request_operations import EnqueueRequest

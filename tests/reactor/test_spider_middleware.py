@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from inner_crawls import Spider, until
 from scrapy import Request
 from scrapy.exceptions import CloseSpider
 from scrapy.utils.defer import deferred_f_from_coro_f
+from support.inner_crawls import Spider, until
 
 from scrapy_itemgraph import CreateItem, ItemGraph, UpdateData, task
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphs import Crawl, committed
-
 from scrapy_itemgraph.model.limits import SlotTerms, Terms, Use
 from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.postgres import engine as engines
@@ -13,6 +11,7 @@ from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.worklist import claims
 from scrapy_itemgraph.store.worklist.admission import Admission
+from support.graphs import Crawl, committed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,8 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import compatibility
-import sites
-from projects import Project
+from support import compatibility, sites
+from support.projects import Project
 
 if TYPE_CHECKING:
     from email.message import Message

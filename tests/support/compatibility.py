@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import sites
-from compatibility_site import Shop
-from projects import IS_REACTORLESS, Project
+from support import sites
+from support.compatibility_site import Shop
+from support.projects import IS_REACTORLESS, Project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

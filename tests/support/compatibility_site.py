@@ -9,7 +9,7 @@ from http.cookies import SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
-import sites
+from support import sites
 
 if TYPE_CHECKING:
     from email.message import Message

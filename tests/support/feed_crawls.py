@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING
 
-from projects import kill, until
+from support.projects import kill, until
 
 if TYPE_CHECKING:
-    from projects import Project
-    from sites import Site
+    from support.projects import Project
+    from support.sites import Site
 
 PAGES = 60
 

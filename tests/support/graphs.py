@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import flights
-import oracle
 import sqlalchemy as sa
 
 from scrapy_itemgraph.changesets import apply
@@ -22,6 +20,7 @@ from scrapy_itemgraph.store.registry import crawls, item_sweeps, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import refresh, timers
+from support import flights, oracle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

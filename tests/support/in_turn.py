@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import servers
-import sites
-from projects import Project, Run
+from support import servers, sites
+from support.projects import Project, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

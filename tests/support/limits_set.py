@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import sqlalchemy as sa
-from graphs import SLOT, Crawl
 
 from scrapy_itemgraph.model import limits
 from scrapy_itemgraph.model.limits import Terms, Use
@@ -14,6 +13,7 @@ from scrapy_itemgraph.store.admin import limit_reports
 from scrapy_itemgraph.store.limits import declared as declared_limits
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.worklist import refresh
+from support.graphs import SLOT, Crawl
 
 HOUR = timedelta(hours=1)
 

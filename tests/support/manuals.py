@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
-import logs
 import pytest
 
 from scrapy_itemgraph.graph import ItemGraph
+from support import logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

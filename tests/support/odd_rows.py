@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from projects import kill, until
 
 from scrapy_itemgraph import CreateItem
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres.tables import metadata
+from support.projects import kill, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from projects import Project
+    from support.projects import Project
 
 # What has odd numbers is of the host `localhost` where a row is of a host, and of an item whose
 # name begins with ODD where it is of an item.

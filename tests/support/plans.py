@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from benchmarks.filled import BIG_TABLES
 from psycopg import sql
-from statements import name_of
+
+from support.statements import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import logs
+from support import logs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from polite_site import Arrival, PoliteSite
+    from support.polite_site import Arrival, PoliteSite
 
 PROJECT = Path(__file__).parents[1] / "projects" / "polite"
-SUPPORT = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 PACKAGE = Path(__file__).parents[2]
 
 
@@ -141,7 +141,7 @@ class Crawls:
             command += ["-s", f"{name}={json.dumps(value) if isinstance(value, dict) else value}"]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(PACKAGE)]),
+            "PYTHONPATH": os.pathsep.join([str(TESTS), str(PACKAGE)]),
             "POLITE_TASKS": json.dumps(self.tasks),
         }
         log = self.directory / f"{agent}.log"

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import logs
 import sqlalchemy as sa
 
 from scrapy_itemgraph.postgres import engine as engines
+from support import logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

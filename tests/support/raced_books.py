@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from races import Crawl, ended
-
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model.operations import (
     CreateItem,
     UpdateData,
 )
+from support.races import Crawl, ended
 
 HERE = "http://here.example/"
 

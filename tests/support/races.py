@@ -13,8 +13,6 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import flights
-import oracle
 import sqlalchemy as sa
 
 from scrapy_itemgraph.changesets import apply
@@ -25,6 +23,7 @@ from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import crawls, item_sweeps, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims
+from support import flights, oracle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

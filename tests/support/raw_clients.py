@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from web_servers import Server
+    from support.web_servers import Server
 
 PATIENCE = 30.0  # seconds
 FORM = "application/x-www-form-urlencoded"

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-import logs
 import pytest
-import servers
-from projects import IS_REACTORLESS, PACKAGE
+
+from support import logs, servers
+from support.projects import IS_REACTORLESS, PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import httpx
-from commands_run import TASKS
-from graphs import Crawl
 
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import urls
+from support.commands_run import TASKS
+from support.graphs import Crawl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

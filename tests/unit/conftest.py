@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from clocks import Clock
 from hypothesis import HealthCheck, settings
+from support.clocks import Clock
 
 settings.register_profile(
     "untimed", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]

@@ -14,7 +14,7 @@ def test_each_benchmark_can_be_loaded():
     """A module that was moved is named anew in the benchmarks, too."""
     benchmarks = sorted(str(path) for path in (TESTS / "benchmarks").glob("bench_*.py"))
     script = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path)"
-    path = os.pathsep.join([str(TESTS / "support"), str(TESTS), str(TESTS.parent)])
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
 
     loaded = subprocess.run(
         [sys.executable, "-c", script, *benchmarks],

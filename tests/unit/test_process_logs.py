@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logs
 import pytest
+from support import logs
 
 ONE = """\
 2026-01-01 00:00:00 [scrapy.core.scraper] ERROR: Spider error processing <GET http://a/>

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import sites
+from support import sites
 
 
 class Scripted(sites.Site):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from projects import PATIENCE, kill, until
-from scripted_sites import DROPS
+from support.projects import PATIENCE, kill, until
+from support.scripted_sites import DROPS
 
 from scrapy_itemgraph import DeleteItem
 from scrapy_itemgraph.graph import ItemGraph

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from projects import kill
-from scripted_sites import fp
+from support.projects import kill
+from support.scripted_sites import fp
 
 from scrapy_itemgraph.model.item_names import name_key
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from projects import kill
-from scripted_sites import DROPS, fp
+from support.projects import kill
+from support.scripted_sites import DROPS, fp
 
 
 def test_where_a_redirect_leads_is_taken_before_it_is_downloaded(project, site):

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import servers
 from benchmarks.end_to_end import needs, report, served
 from benchmarks.end_to_end.backends import Backend, Postgres, start
 from benchmarks.end_to_end.contestants import CONTESTANTS, VARIANT_TITLES, VARIANTS
 from benchmarks.end_to_end.crawls import ROOT, Cost, WrongRunError, crawl
 from benchmarks.end_to_end.report import Contest
+from support import servers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

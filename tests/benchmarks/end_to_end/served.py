@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urldefrag, urljoin
 from urllib.request import urlopen
 
-import servers
+from support import servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

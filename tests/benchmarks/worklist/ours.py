@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import tallies
-from races import Crawl, ended
+from support.races import Crawl, ended
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph import WorkerGraph

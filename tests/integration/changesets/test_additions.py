@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import graphs
-import oracle
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import graphs, oracle
 
 from scrapy_itemgraph.changesets import additions
 from scrapy_itemgraph.exceptions import DatabaseError

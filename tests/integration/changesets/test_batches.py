@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import graphs
-import oracle
 import pytest
 import sqlalchemy as sa
+from support import graphs, oracle
 
 from scrapy_itemgraph import (
     AddTag,

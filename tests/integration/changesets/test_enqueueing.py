@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import graphs
-import oracle
 import pytest
 import sqlalchemy as sa
+from support import graphs, oracle
 
 from scrapy_itemgraph import AddTag, CreateAlias, DeleteItem, RenameItem, UpdateData
 from scrapy_itemgraph.changesets import flush

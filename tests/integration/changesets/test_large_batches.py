@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-import graphs
 import pytest
 import sqlalchemy as sa
+from support import graphs
 
 from scrapy_itemgraph import (
     CreateItem,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import graphs
 import pytest
+from support import graphs
 
 from scrapy_itemgraph import MergeItem, RenameItem
 from scrapy_itemgraph.model.attempt_logs import LogLine

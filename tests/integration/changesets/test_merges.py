@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import graphs
-import oracle
 import pytest
+from support import graphs, oracle
 
 from scrapy_itemgraph import (
     CreateAlias,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import graphs
-import oracle
 import pytest
+from support import graphs, oracle
 
 from scrapy_itemgraph import (
     CreateItem,

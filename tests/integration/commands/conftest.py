@@ -7,10 +7,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from commands_run import NOWHERE, TASKS, Ran
-from graphs import Crawl
 from scrapy import cmdline
 from scrapy.settings import Settings
+from support.commands_run import NOWHERE, TASKS, Ran
+from support.graphs import Crawl
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 import sqlalchemy as sa
-from commands_run import NOWHERE
+from support.commands_run import NOWHERE
 
 from scrapy_itemgraph.commands import COMMANDS, GROUPS, printing
 from scrapy_itemgraph.store.registry import crawls

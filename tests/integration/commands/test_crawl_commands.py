@@ -11,9 +11,9 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import logs
 import pytest
-from commands_run import DAY
+from support import logs
+from support.commands_run import DAY
 
 from scrapy_itemgraph.commands import COMMANDS, parsing, printing
 from scrapy_itemgraph.store.admin import counting, status

@@ -14,10 +14,10 @@ from decimal import Decimal
 from typing import ClassVar
 
 import pytest
-from graphs import Crawl
 from scrapy import cmdline
 from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.settings import Settings
+from support.graphs import Crawl
 
 from scrapy_itemgraph.graph.parts import journal
 from scrapy_itemgraph.model.feed_exports import Scraped

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-from races import Crawl, ended
+from support.races import Crawl, ended
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.exceptions import ItemGraphError

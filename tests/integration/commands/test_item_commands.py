@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
-from commands_run import DAY, STORED_ERROR, TASKS
+from support.commands_run import DAY, STORED_ERROR, TASKS
 
 from scrapy_itemgraph.model.operations import RenameItem, SetTTL, UpdateMetadata
 

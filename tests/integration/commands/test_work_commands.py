@@ -11,7 +11,7 @@ import termios
 from datetime import timedelta
 
 import pytest
-from commands_run import STORED_ERROR, TASKS
+from support.commands_run import STORED_ERROR, TASKS
 
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.model.attempt_logs import LogLine

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
-from graphs import Crawl
+from support.graphs import Crawl
 
 from scrapy_itemgraph.model.feed_exports import Scraped
 from scrapy_itemgraph.store import feed_exports as feeds

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
-from graphs import Crawl, changeset
+from support.graphs import Crawl, changeset
 
 from scrapy_itemgraph.exceptions import DatabaseError, NotFoundError
 from scrapy_itemgraph.graph import ItemGraph

@@ -7,11 +7,10 @@ import json
 from datetime import datetime, timedelta
 from functools import partial
 
-import graphs
-import oracle
 import pytest
 import sqlalchemy as sa
 from conftest import new_database
+from support import graphs, oracle
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import graphs
-import oracle
 import pytest
-from graphs import ERROR
+from support import graphs, oracle
+from support.graphs import ERROR
 
 from scrapy_itemgraph import CreateItem, Expire, MergeItem, StoreResult
 from scrapy_itemgraph.exceptions import NotFoundError

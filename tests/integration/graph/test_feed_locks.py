@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from proxies import proxy
+from support.proxies import proxy
 
 from scrapy_itemgraph.connections import feed_locks
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from plans import BUDGETS
-from races import ended
-from statements import named
+from support.plans import BUDGETS
+from support.races import ended
+from support.statements import named
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph

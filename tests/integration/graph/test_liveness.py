@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-from bouncers import bouncer
 from conftest import new_database
-from proxies import proxy
-from races import PATIENCE, Crawl, actors, claimed, ended
+from support.bouncers import bouncer
+from support.proxies import proxy
+from support.races import PATIENCE, Crawl, actors, claimed, ended
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.connections import worker_watchdog

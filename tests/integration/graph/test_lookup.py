@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import graphs
 import pytest
+from support import graphs
 
 from scrapy_itemgraph import CreateItem, MergeItem
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError

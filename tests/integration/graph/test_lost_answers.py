@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import sqlalchemy as sa
-from races import claimed, ended
+from support.races import claimed, ended
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph

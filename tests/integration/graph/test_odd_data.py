@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import graphs
 import pytest
 import sqlalchemy as sa
+from support import graphs
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.graph import ItemGraph

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 
-import graphs
 import pytest
-import races
+from support import graphs, races
 
 from scrapy_itemgraph import (
     CreateItem,

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from races import PATIENCE, Crawl
+from support.races import PATIENCE, Crawl
 
 from scrapy_itemgraph import CreateItem, task
 from scrapy_itemgraph.store.registry import processes

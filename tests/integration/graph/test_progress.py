@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
-from graphs import Crawl
 from scrapy import cmdline
 from scrapy.settings import Settings
+from support.graphs import Crawl
 
 from scrapy_itemgraph import ItemGraph
 from scrapy_itemgraph.commands import streams

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-import servers
 import sqlalchemy as sa
-from races import claimed, ended
+from support import servers
+from support.races import claimed, ended
 
 from scrapy_itemgraph import CreateItem, task
 from scrapy_itemgraph.exceptions import DatabaseError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from datetime import timedelta
 
-import graphs
 import pytest
+from support import graphs
 
 from scrapy_itemgraph import DeleteItem, Expire, MergeItem, RenameItem, SetTTL, UpdateData
 from scrapy_itemgraph.exceptions import NotFoundError

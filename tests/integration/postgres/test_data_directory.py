@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import servers
+from support import servers
 
 from scrapy_itemgraph.exceptions import EmbeddedServerError
 from scrapy_itemgraph.postgres import data_directory, programs, system_user

@@ -11,9 +11,9 @@ from typing import Any
 
 import psycopg
 import pytest
-import servers
 import sqlalchemy as sa
-from races import claimed
+from support import servers
+from support.races import claimed
 
 from scrapy_itemgraph import AddTag, CreateItem, task
 from scrapy_itemgraph.exceptions import (

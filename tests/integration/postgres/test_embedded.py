@@ -19,8 +19,8 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-import servers
-from projects import until
+from support import servers
+from support.projects import until
 
 from scrapy_itemgraph.exceptions import (
     ConfigurationError,

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from conftest import new_database
-from races import claimed
+from support.races import claimed
 
 from scrapy_itemgraph import AddTag, CreateItem, SetTTL, UpdateData, UpdateMetadata, task
 from scrapy_itemgraph.graph import ItemGraph, WorkerGraph

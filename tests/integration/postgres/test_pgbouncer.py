@@ -6,8 +6,8 @@ import asyncio
 from collections import Counter
 
 import pytest
-from bouncers import bouncer
-from projects import PATIENCE, Project, Run, kill
+from support.bouncers import bouncer
+from support.projects import PATIENCE, Project, Run, kill
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph import WorkerGraph

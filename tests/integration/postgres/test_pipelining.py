@@ -7,10 +7,9 @@ import os
 import signal
 import time
 
-import graphs
-import oracle
 import pytest
 import sqlalchemy as sa
+from support import graphs, oracle
 
 from scrapy_itemgraph import CreateItem
 from scrapy_itemgraph.changesets import apply

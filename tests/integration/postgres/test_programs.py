@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import servers
+from support import servers
 
 from scrapy_itemgraph.exceptions import ConfigurationError, EmbeddedServerError
 from scrapy_itemgraph.postgres import programs, system_user

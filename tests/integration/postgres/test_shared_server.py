@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import servers
 import sqlalchemy as sa
 from conftest import new_database
-from projects import ONE_ITEM, Project
+from support import servers
+from support.projects import ONE_ITEM, Project
 
 from scrapy_itemgraph import ItemGraph, task
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError

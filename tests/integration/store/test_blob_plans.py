@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
-from plans import JOINS, explaining
+from support.plans import JOINS, explaining
 
 from scrapy_itemgraph.model.blobs import Content
 from scrapy_itemgraph.postgres import engine as engines

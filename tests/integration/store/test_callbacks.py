@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from races import Crawl, ended, watched
+from support.races import Crawl, ended, watched
 
 from scrapy_itemgraph import AddTag, CreateItem, Expire, SetTTL, task
 from scrapy_itemgraph.exceptions import ConfigurationError

@@ -11,13 +11,13 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import flights
 import pytest
 import sqlalchemy as sa
 from benchmarks.filled import ONE, Filled, add_crawl, fill
 from conftest import new_database
-from plans import BATCH, BUDGETS, EXPLAINED, check, explaining, touched
-from races import Crawl, ended
+from support import flights
+from support.plans import BATCH, BUDGETS, EXPLAINED, check, explaining, touched
+from support.races import Crawl, ended
 
 from scrapy_itemgraph.model.limits import SlotFeedback, SlotTerms, Terms, Use
 from scrapy_itemgraph.model.operations import (

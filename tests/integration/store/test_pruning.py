@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import graphs
-import oracle
 import pytest
 import sqlalchemy as sa
-from graphs import Crawl
+from support import graphs, oracle
+from support.graphs import Crawl
 
 from scrapy_itemgraph import CreateItem
 from scrapy_itemgraph.store import pruning

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from plans import explaining, touched
-from races import Crawl
+from support.plans import explaining, touched
+from support.races import Crawl
 
 from scrapy_itemgraph.model.cookies import MAX_KEY_BYTES, Cookie
 from scrapy_itemgraph.postgres import engine as engines

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import graphs
 import pytest
+from support import graphs
 
 from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.model.work import Outcome

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import web_servers
 from conftest import new_database
+from support import web_servers
 
 from scrapy_itemgraph.postgres import engine as engines
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import sqlalchemy as sa
-    from web_servers import Server
+    from support.web_servers import Server
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
-from web_servers import crawl_of, encoded
+from support.web_servers import crawl_of, encoded
 
 API = "/api/v1/crawls/books"
 JOURNAL = """

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-import web_servers
 from conftest import new_database
+from support import web_servers
 
 from scrapy_itemgraph import AttachBlob, CreateItem
 from scrapy_itemgraph.graph import ItemGraph
@@ -16,7 +16,7 @@ from scrapy_itemgraph.graph import ItemGraph
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from web_servers import Server
+    from support.web_servers import Server
 
 SIZE = 3_000_000
 CONTENT = random.Random(1).randbytes(SIZE)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import raw_clients
-import web_servers
-from raw_clients import FORM, head
+from support import raw_clients, web_servers
+from support.raw_clients import FORM, head
 
 NAMES = ["PAGE:1", "PAGE:12", "PAGE:123"]
 DELETE = "/crawls/books/delete"

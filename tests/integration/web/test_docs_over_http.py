@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import web_servers
-from graphs import Crawl
+from support import web_servers
+from support.graphs import Crawl
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "http.md"
 EXAMPLE = re.compile(r"^```sh\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)

@@ -9,10 +9,9 @@ from contextlib import ExitStack, closing, suppress
 
 import psutil
 import pytest
-import raw_clients
-import web_servers
 from conftest import new_database
-from raw_clients import FORM, head
+from support import raw_clients, web_servers
+from support.raw_clients import FORM, head
 
 from scrapy_itemgraph.web.connections import SAID_EVERY
 

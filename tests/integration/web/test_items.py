@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from web_servers import encoded
+from support.web_servers import encoded
 
 DONE = "/items/" + encoded("URL:https://a.example/1?x=y")
 API = "/api/v1/crawls/books"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from graphs import Crawl
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from web_servers import asked
+from support.graphs import Crawl
+from support.web_servers import asked
 
 from scrapy_itemgraph.web.app import create_app
 from scrapy_itemgraph.web.graphs import Graphs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from graphs import Crawl
-from web_servers import asked
+from support.graphs import Crawl
+from support.web_servers import asked
 
 from scrapy_itemgraph.web import access
 from scrapy_itemgraph.web.app import create_app

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 import schemathesis
-import web_servers
 from conftest import new_database
-from graphs import Crawl
 from hypothesis import strategies
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -23,6 +21,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from support import web_servers
+from support.graphs import Crawl
 
 from scrapy_itemgraph.postgres import engine as engines
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from schemathesis import Case
-    from web_servers import Server
+    from support.web_servers import Server
 
 EXAMPLES = int(os.environ.get("ITEMGRAPH_TEST_REQUESTS", "3"))  # of each operation and mode
 CHECKS = [

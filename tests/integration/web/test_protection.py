@@ -6,7 +6,7 @@ import socket
 from urllib.parse import urlsplit
 
 import pytest
-import raw_clients
+from support import raw_clients
 
 ADD = "/items/add"
 ITEM = {"data": {}}

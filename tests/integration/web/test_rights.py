@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import pytest
-import web_servers
 from conftest import new_database
+from support import web_servers
 
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.roles import RoleKind
@@ -18,7 +18,7 @@ from scrapy_itemgraph.postgres import urls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from web_servers import Server
+    from support.web_servers import Server
 
 C = "/api/v1/crawls/books"
 OURS = {"sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded"}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-import web_servers
 from conftest import new_database
-from projects import until
+from support import web_servers
+from support.projects import until
 
 from scrapy_itemgraph import SetTTL
 from scrapy_itemgraph.model.roles import RoleKind

@@ -11,11 +11,10 @@ import threading
 import time
 
 import httpx
-import proxies
 import pytest
-import web_servers
-from graphs import Crawl
-from web_servers import SCRAPY, serving
+from support import proxies, web_servers
+from support.graphs import Crawl
+from support.web_servers import SCRAPY, serving
 
 PATIENCE = 120.0  # seconds
 

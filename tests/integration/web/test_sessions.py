@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-import web_servers
 from conftest import new_database
-from graphs import Crawl
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from web_servers import asked
+from support import web_servers
+from support.graphs import Crawl
+from support.web_servers import asked
 
 from scrapy_itemgraph.model.roles import RoleKind
 from scrapy_itemgraph.store.admin import access_tokens as stored_tokens

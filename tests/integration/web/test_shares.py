@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from graphs import Crawl
-from web_servers import asked
+from support.graphs import Crawl
+from support.web_servers import asked
 
 from scrapy_itemgraph.graph.parts.database import Database
 from scrapy_itemgraph.web import graphs as web_graphs

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-import web_servers
 from conftest import new_database
+from support import web_servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from web_servers import Server
+    from support.web_servers import Server
 
 PAGE = {"accept": "text/html"}
 REMEMBERED = 2.0  # seconds

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import graphs
 import pytest
-from races import claimed
+from support import graphs
+from support.races import claimed
 
 from scrapy_itemgraph import CreateItem, Expire, StoreResult, UpdateData
 from scrapy_itemgraph.graph import ItemGraph, WorkerGraph

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
-from proxies import proxy
+from support.proxies import proxy
 
 from scrapy_itemgraph.connections import transactions, worker_watchdog
 from scrapy_itemgraph.connections.transactions import Transactions

@@ -6,10 +6,10 @@ import asyncio
 from ipaddress import ip_address
 
 import pytest
-from inner_crawls import Spider
 from scrapy import Request
 from scrapy.resolver import CachingThreadedResolver, dnscache
 from scrapy.utils.defer import deferred_f_from_coro_f
+from support.inner_crawls import Spider
 
 from scrapy_itemgraph import CreateItem, UpdateData, task
 from scrapy_itemgraph.worker.downloads import egress

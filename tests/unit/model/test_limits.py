@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 
-import graphs
 import pytest
+from support import graphs
 
 from scrapy_itemgraph import RateLimit
 from scrapy_itemgraph.graph import startup_report

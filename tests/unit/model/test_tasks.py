@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import graphs
 import pytest
+from support import graphs
 
 from scrapy_itemgraph import RateLimit, task
 from scrapy_itemgraph.exceptions import TaskDefinitionError

@@ -17,7 +17,6 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import attrs
-import hostile_classes
 import pytest
 import scrapy
 from hypothesis import given
@@ -25,6 +24,7 @@ from hypothesis import strategies as st
 from scrapy.http import HtmlResponse
 from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
+from support import hostile_classes
 
 from scrapy_itemgraph import AddTag
 from scrapy_itemgraph.exceptions import (

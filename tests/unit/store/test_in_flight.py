@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parts import a_claim
+from support.parts import a_claim
 
 from scrapy_itemgraph.model.limits import SlotTerms, Terms
 from scrapy_itemgraph.model.work import InFlight

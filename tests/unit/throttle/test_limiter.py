@@ -12,7 +12,7 @@ from scrapy_itemgraph.throttle.limiter import Limiter
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 
 if TYPE_CHECKING:
-    from clocks import Clock
+    from support.clocks import Clock
 
 HOST = "a.example"
 NUMBER = 7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from parts import Parts
+from support.parts import Parts
 
 from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.model.work import Outcome

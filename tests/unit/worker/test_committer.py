@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from parts import Parts, running, turns
+from support.parts import Parts, running, turns
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.model.operations import CreateItem

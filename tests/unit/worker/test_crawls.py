@@ -8,10 +8,10 @@ import weakref
 from dataclasses import replace
 
 import pytest
-from parts import a_claim
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector
+from support.parts import a_claim
 
 from scrapy_itemgraph.connections.session import News
 from scrapy_itemgraph.model import slots

@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 import pytest
-from parts import URL, Parts, running, turns
-from parts import Spider as Plain
 from scrapy import Request
+from support.parts import URL, Parts, running, turns
+from support.parts import Spider as Plain
 
 from scrapy_itemgraph.exceptions import SessionExpired
 from scrapy_itemgraph.model.tallies import Tallies

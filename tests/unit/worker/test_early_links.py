@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from parts import URL, Parts, running
 from scrapy import FormRequest, Request
 from scrapy.http import Response
 from scrapy.settings import Settings
 from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.spidermiddlewares.referer import NoReferrerPolicy, RefererMiddleware
 from scrapy.utils.request import fingerprint
+from support.parts import URL, Parts, running
 
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
 from scrapy_itemgraph.worker.spider.request_ids import plain_fingerprint

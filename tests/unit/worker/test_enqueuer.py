@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from parts import URL, Parts, running, turns
 from scrapy import Request, signals
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
+from support.parts import URL, Parts, running, turns
 
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Applied, Note, Outcome, RedirectAnswer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from parts import a_claim
 from scrapy import Request
+from support.parts import a_claim
 
 from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.model.operations import AllowFailure, UpdateData

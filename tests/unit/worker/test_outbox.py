@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from parts import a_claim
+from support.parts import a_claim
 
 from scrapy_itemgraph.model.operations import AddTag, Changeset
 from scrapy_itemgraph.model.work import Outcome

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from parts import a_claim
+from support.parts import a_claim
 
 from scrapy_itemgraph.model.work import InFlight
 from scrapy_itemgraph.worker.executions.execution import Execution

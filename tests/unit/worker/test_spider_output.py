@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from parts import URL, Parts, a_claim, running
 from scrapy import Request, Spider
 from scrapy.exceptions import CloseSpider, IgnoreRequest
+from support.parts import URL, Parts, a_claim, running
 from twisted.internet.error import ConnectionRefusedError as RefusedConnectionError
 from twisted.python.failure import Failure
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parts import Parts, a_claim
+from support.parts import Parts, a_claim
 
 from scrapy_itemgraph.worker.spider.waiting_requests import LONG, WaitingRequests
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from graphs import Crawl
+from support.graphs import Crawl
 
 
 @pytest.fixture

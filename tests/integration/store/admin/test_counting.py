@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sa
 from conftest import new_database
-from graphs import Crawl
+from support.graphs import Crawl
 
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.counts import Estimate

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
-from commands_run import Ran
-from graphs import SLOT
-from limits_set import HOUR, a_limit, declare, film_crawl, hold, shown
 from scrapy import cmdline
 from scrapy.settings import Settings
+from support.commands_run import Ran
+from support.graphs import SLOT
+from support.limits_set import HOUR, a_limit, declare, film_crawl, hold, shown
 
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
-from graphs import LEASE, SLOT, Crawl
-from limits_set import HOUR, a_limit, declare, film_crawl, hold, shown, used
+from support.graphs import LEASE, SLOT, Crawl
+from support.limits_set import HOUR, a_limit, declare, film_crawl, hold, shown, used
 
 from scrapy_itemgraph.model import limits
 from scrapy_itemgraph.model.limits import SlotFeedback, Terms, Use

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
-from graphs import SLOT, Crawl
-from limits_set import HOUR, a_limit, declare, film_crawl, hold, shown, used
+from support.graphs import SLOT, Crawl
+from support.limits_set import HOUR, a_limit, declare, film_crawl, hold, shown, used
 
 from scrapy_itemgraph import RateLimit
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from graphs import Crawl
+from support.graphs import Crawl
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from admissions import BATCH, FREE, SECOND, Worker, fill, held_by, hold, host, hosts_of, number_of
-from graphs import committed, spider
+from support.admissions import (
+    BATCH,
+    FREE,
+    SECOND,
+    Worker,
+    fill,
+    held_by,
+    hold,
+    host,
+    hosts_of,
+    number_of,
+)
+from support.graphs import committed, spider
 
 from scrapy_itemgraph.model import limits, tasks
 from scrapy_itemgraph.model.limits import MANY, Terms

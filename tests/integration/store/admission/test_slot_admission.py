@@ -5,10 +5,21 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import races
 import sqlalchemy as sa
-from admissions import BATCH, FREE, SECOND, Worker, fill, held_by, hold, host, hosts_of, number_of
-from graphs import Crawl
+from support import races
+from support.admissions import (
+    BATCH,
+    FREE,
+    SECOND,
+    Worker,
+    fill,
+    held_by,
+    hold,
+    host,
+    hosts_of,
+    number_of,
+)
+from support.graphs import Crawl
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-from limits_held import HELD, later, limit, lose_sign_of
+from support.limits_held import HELD, later, limit, lose_sign_of
 
 from scrapy_itemgraph.model.limits import Grant, Terms, Use
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.registry import workers
 
 if TYPE_CHECKING:
-    from graphs import Crawl
+    from support.graphs import Crawl
 
 pytestmark = pytest.mark.server
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sqlalchemy as sa
-from limits_held import WHOLE, ask, claim, held, limit, look
+from support.limits_held import WHOLE, ask, claim, held, limit, look
 
 from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.store import slots as stored_slots

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import sqlalchemy as sa
-from graphs import LEASE
-from limits_held import (
+from support.graphs import LEASE
+from support.limits_held import (
     GAP,
     WHOLE,
     ask,

@@ -6,7 +6,7 @@ import dataclasses
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from limits_held import GAP, WHOLE, ask, asking, give_up, held, is_about, later, limit, look
+from support.limits_held import GAP, WHOLE, ask, asking, give_up, held, is_about, later, limit, look
 
 from scrapy_itemgraph.model.limits import Terms
 from scrapy_itemgraph.store.limits import holdings

@@ -5,9 +5,9 @@ from __future__ import annotations
 from concurrent.futures import as_completed
 
 import pytest
-import races
 import sqlalchemy as sa
-from limits_held import GAP, WHOLE, held, later, limit
+from support import races
+from support.limits_held import GAP, WHOLE, held, later, limit
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model import limits

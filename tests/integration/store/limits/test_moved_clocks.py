@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-import graphs
-import moved_clocks
 import pytest
-from limits_held import GAP, ask, give_up, held, is_about, later, limit, look
+from support import graphs, moved_clocks
+from support.limits_held import GAP, ask, give_up, held, is_about, later, limit, look
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Terms
 from scrapy_itemgraph.store.registry import workers

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from raced_books import Books
-from races import Crawl
+from support.raced_books import Books
+from support.races import Crawl
 
 
 @pytest.fixture

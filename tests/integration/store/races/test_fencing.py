@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-import servers
 import sqlalchemy as sa
-from raced_books import Books, book, count_up, work_on
-from races import Crawl, actors, ended
+from support import servers
+from support.raced_books import Books, book, count_up, work_on
+from support.races import Crawl, actors, ended
 
 from scrapy_itemgraph.connections import locks
 from scrapy_itemgraph.model.operations import (

@@ -6,8 +6,8 @@ import builtins
 
 import pytest
 import sqlalchemy as sa
-from raced_books import book
-from races import actors
+from support.raced_books import book
+from support.races import actors
 
 from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.changesets.batch_names import MovedNamesError

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import pytest
 import sqlalchemy as sa
-from raced_books import Books, book, count_up, work_on
-from races import Crawl, actors, ended
+from support.raced_books import Books, book, count_up, work_on
+from support.races import Crawl, actors, ended
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model.operations import (

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import oracle
 import pytest
-from raced_books import book
+from support import oracle
+from support.raced_books import book
 
 from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.work import Outcome
 
 if TYPE_CHECKING:
-    from races import Crawl
+    from support.races import Crawl
 
 pytestmark = pytest.mark.server
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import graphs
-import oracle
 import pytest
+from support import graphs, oracle
 
 
 @pytest.fixture

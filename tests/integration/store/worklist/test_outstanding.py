@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import graphs
-import oracle
 import pytest
-from worklists import claimed
+from support import graphs, oracle
+from support.worklists import claimed
 
 from scrapy_itemgraph import AddTag, CreateItem, Expire, RemoveTag, UpdateData
 from scrapy_itemgraph.model.work import Outcome

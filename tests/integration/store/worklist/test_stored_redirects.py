@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from races import Crawl, ended, watched
+from support.races import Crawl, ended, watched
 
 from scrapy_itemgraph import CreateAlias, CreateItem, DeleteItem, Expire, MergeItem, task
 from scrapy_itemgraph.model.work import Redirect, RedirectAnswer

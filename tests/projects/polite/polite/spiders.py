@@ -7,8 +7,8 @@ import os
 import time
 from urllib.parse import urlsplit
 
-import polite_site
 import scrapy
+from support import polite_site
 
 from scrapy_itemgraph import CreateItem, UpdateData, task
 

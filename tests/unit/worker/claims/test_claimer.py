@@ -7,7 +7,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from parts import URL, Parts, a_claim, running, turns
+from support.parts import URL, Parts, a_claim, running, turns
 
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.limits import SlotTerms

@@ -9,10 +9,10 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from parts import a_claim
 from scrapy import Request
 from scrapy.http import Response
 from scrapy.settings import Settings
+from support.parts import a_claim
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.model import tasks

@@ -12,7 +12,7 @@ from scrapy_itemgraph.throttle.limiter import Limiter
 from scrapy_itemgraph.worker.downloads.send_times import Send, Sends
 
 if TYPE_CHECKING:
-    from clocks import Clock
+    from support.clocks import Clock
 
 GAP = 0.2
 

@@ -1,0 +1,1 @@
+"""What tests of all kinds stand on: servers, sites, projects, clocks, races, the oracle."""
