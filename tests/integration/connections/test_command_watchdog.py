@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 import sqlalchemy as sa
-from proxies import proxy
 from sqlalchemy.exc import DBAPIError
+from support.proxies import proxy
 
 from scrapy_itemgraph.connections.command_watchdog import Patience
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError

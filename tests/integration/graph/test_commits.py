@@ -7,10 +7,10 @@ import uuid
 from dataclasses import replace
 from datetime import timedelta
 
-import graphs
 import pytest
 from conftest import new_database
 from sqlalchemy.exc import DBAPIError
+from support import graphs
 
 from scrapy_itemgraph import AttachBlob, CreateItem, DeleteItem, UpdateData
 from scrapy_itemgraph.connections.identity import Identity
