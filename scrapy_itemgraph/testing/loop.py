@@ -35,7 +35,8 @@ def run(coroutine: Callable[[], Coroutine[Any, Any, T]], settings: BaseSettings,
     `settings` say whether there is to be a reactor, and which loop. `limit` is how many seconds it
     has given itself; an ItemGraphError says that it keeps the loop from turning for longer.
     """
-    future = asyncio.run_coroutine_threadsafe(coroutine(), _running(settings))
+    loop = _running(settings)
+    future = asyncio.run_coroutine_threadsafe(coroutine(), loop)
     try:
         return future.result(limit + _TO_END)
     except concurrent.futures.TimeoutError:
