@@ -32,8 +32,10 @@ MOST_OF_ERROR = 1000  # characters of an error sentence that are kept
 
 LOCK_CRAWL = text("SELECT run FROM crawls WHERE id = :crawl FOR NO KEY UPDATE")
 
+# Whoever joins a run has its row, and so has whoever leaves it: one of the two sees the other.
 CURRENT = text("""
     SELECT number, started_at, is_finished FROM runs WHERE crawl_id = :crawl AND number = :run
+    FOR NO KEY UPDATE
 """)
 
 OTHERS_LIVE = text(f"""
@@ -248,7 +250,7 @@ def leave(
     The run ends for now with its last worker. A later start goes on with it.
     """
     here = {"crawl": crawl_id, "run": number}
-    connection.execute(LOCK_CRAWL, {"crawl": crawl_id})
+    connection.execute(CURRENT, here)
     connection.execute(LEAVE, {**here, "reason": reason})
     if error is not None:
         connection.execute(NOTE_ERROR, {**here, "error": one_line(error)[:MOST_OF_ERROR]})

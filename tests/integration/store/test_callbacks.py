@@ -336,6 +336,32 @@ def test_a_start_after_the_end_begins_a_run(crawl):
     assert second > first
 
 
+def leave(connection: Any, crawl: Crawl, run: int, worker: int) -> None:
+    """Let a worker end in good order, and leave its run."""
+    workers.stop(connection, worker, "shutdown")
+    runs.leave(connection, crawl.id, run, reason="shutdown", error=None)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_run_that_one_leaves_as_another_joins_goes_on(crawl, pair, is_first):
+    """Whichever comes first: the run has not ended, for a worker of it lives."""
+    met(crawl, "parse")
+    run, worker = joined(crawl)
+    crawl.seed(request("A"))
+    one, other = pair
+    acts = [(leave, crawl, run, worker), (join, crawl)]
+    first, second = acts if is_first else acts[::-1]
+
+    one.run(*first)
+    answer = other.start(*second)
+    other.until_blocked()
+    one.commit()
+    answer.result()
+    other.commit()
+
+    assert crawl.rows("SELECT number, ended_at, reason FROM runs") == [(run, None, None)]
+
+
 def test_a_start_while_work_is_left_goes_on_with_the_run(crawl):
     """A crawl that was stopped or killed before its end is the same run."""
     met(crawl, "parse")
