@@ -34,7 +34,7 @@ MOST_ALONE = 3
 
 
 class Orphan(NamedTuple):
-    """A claim of a worker that died, or else stalled; `was_handed` tells that its engine had it."""
+    """A claim of a worker that died, or else stalled, and whether it was in flight."""
 
     item_id: int
     task_id: int
@@ -49,13 +49,13 @@ class Orphan(NamedTuple):
     has_died: bool
     version: str
     task: str
-    was_handed: bool
+    was_in_flight: bool
 
     @property
     def is_fatal(self) -> bool:
         """Whether the worker was the last of several that ran it alone."""
         before = self.alone_deaths if self.has_died else self.alone_stalls
-        return self.was_handed and self.is_suspect and before + 1 >= MOST_ALONE
+        return self.was_in_flight and self.is_suspect and before + 1 >= MOST_ALONE
 
     @property
     def attempt(self) -> attempts.Attempt:
@@ -87,7 +87,7 @@ ORPHANS = text("""
             SELECT FROM handed h
             CROSS JOIN LATERAL unnest(h.items, h.tasks) AS had(item_id, task_id)
             WHERE h.worker_id = lost.id
-                AND had.item_id = w.item_id AND had.task_id = w.task_id) AS was_handed
+                AND had.item_id = w.item_id AND had.task_id = w.task_id) AS was_in_flight
     FROM unnest(CAST(:workers AS int[]), CAST(:died AS bool[])) AS lost(id, has_died)
     JOIN work w ON w.worker_id = lost.id AND w.token IS NOT NULL
     JOIN tasks t ON t.id = w.task_id
@@ -184,8 +184,8 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
         connection.execute(claims.DROP, _pairs(fatal))
     if freed:
         charged = {
-            "deaths": [int(one.was_handed and one.has_died) for one in freed],
-            "stalls": [int(one.was_handed and not one.has_died) for one in freed],
+            "deaths": [int(one.was_in_flight and one.has_died) for one in freed],
+            "stalls": [int(one.was_in_flight and not one.has_died) for one in freed],
         }
         connection.execute(FREE_ORPHANS, {**_pairs(freed), **charged})
     given_up: list[GivenUp] = []
