@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
@@ -61,15 +61,15 @@ _SETTINGS: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Options:
     """What a run takes beside what is run."""
 
     pages: SavedPages
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    pipelines: bool = False
-    timeout: float = 60.0
+    arguments: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    pipelines: bool
+    timeout: float
 
 
 def run_task(
@@ -115,17 +115,8 @@ def run_task(
         StoreResult(of_task, id=made.id, task=name) for name, of_task in (metadata or {}).items()
     ]
     wanted = TaskRun(task=task, item=made.id, given=check_given([made, *stored, *given]))
-    return _run(
-        spider,
-        wanted,
-        _Options(
-            pages=saved,
-            arguments=arguments or {},
-            settings=settings or {},
-            pipelines=pipelines,
-            timeout=timeout,
-        ),
-    )
+    options = _Options(saved, arguments or {}, settings or {}, pipelines, timeout)
+    return _run(spider, wanted, options)
 
 
 def run_callback(
@@ -162,17 +153,8 @@ def run_callback(
     elif url is not None or meta is not None or cb_kwargs is not None:
         raise ConfigurationError("give request=, or url=, meta= and cb_kwargs=, not both")
     wanted = CallbackRun(callback=callback, request=request, given=check_given(given))
-    return _run(
-        spider,
-        wanted,
-        _Options(
-            pages=saved,
-            arguments=arguments or {},
-            settings=settings or {},
-            pipelines=pipelines,
-            timeout=timeout,
-        ),
-    )
+    options = _Options(saved, arguments or {}, settings or {}, pipelines, timeout)
+    return _run(spider, wanted, options)
 
 
 def _task(spider: type[Spider], name: str) -> Task:

@@ -8,10 +8,20 @@ from datetime import timedelta
 import pytest
 from support import graphs
 
-from scrapy_itemgraph import DeleteItem, Expire, MergeItem, RenameItem, SetTTL, UpdateData
-from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph import (
+    CreateItem,
+    DeleteItem,
+    Expire,
+    MergeItem,
+    RenameItem,
+    SetTTL,
+    StoreResult,
+    UpdateData,
+)
+from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import simulated_changes
 from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.simulations import SimulationPlan
 from scrapy_itemgraph.model.work import Outcome
 
@@ -42,17 +52,22 @@ def undone(crawl, found):
     assert rows(crawl) == before
 
 
-def simulate(crawl, name, *operations, declared=DECLARED, **fields):
-    """Simulate that the task `parse` of an item ends with operations."""
-    code = simulated_changes.Code(
-        crawl=crawl.name,
+def code_of(crawl, declared=DECLARED, name=None):
+    """Return what a start of the crawl's spider would register, by default in that crawl."""
+    return simulated_changes.Code(
+        crawl=name or crawl.name,
         spider=crawl.spider,
         tasks=tasks.discover(graphs.spider(**declared)),
         default_ttl=None,
-        of_callback=None,
+        of_callback=lambda callback: tasks.of_callback(callback, {}),
         limits_of=lambda _: (),
         of_all=(),
     )
+
+
+def simulate(crawl, name, *operations, declared=DECLARED, **fields):
+    """Simulate that the task `parse` of an item ends with operations."""
+    code = code_of(crawl, declared)
     plan = SimulationPlan(task="parse", item=name)
     found = []
     with undone(crawl, found):
@@ -143,3 +158,45 @@ def test_an_item_that_does_not_exist_is_told_with_the_near_miss(crawl):
 
     with pytest.raises(NotFoundError, match="did you mean 'SHELF:1'"):
         simulate(crawl, "SHELF:2")
+
+
+def test_what_is_given_is_there_before_and_needs_a_new_crawl(crawl):
+    """Items and results are made in a crawl of their own, with the tasks of the code."""
+    given = graphs.changeset(
+        None, CreateItem("A", ["page"]), StoreResult({"n": 1}, id="A", task="price")
+    ).operations
+    plan = SimulationPlan(task="parse", item="A", given=given)
+    code, found = code_of(crawl, name="new"), []
+
+    simulated_changes.lay(crawl.connection, plan, code)
+    with undone(crawl, found):
+        simulated_changes.look(crawl.connection, plan, code)
+
+    assert found[0].claim.item.tags == {"page": None}
+    assert crawl.rows("SELECT metadata FROM results")[0].metadata == {"n": 1}
+    with pytest.raises(OperationError, match="the crawl 'new' exists"):
+        simulated_changes.lay(crawl.connection, plan, code)
+
+
+def test_what_cannot_be_given_is_told(crawl):
+    """An operation that cannot be carried out is named, as it is anywhere."""
+    given = graphs.changeset(None, StoreResult({}, id="A", task="price")).operations
+    plan = SimulationPlan(task="parse", item="A", given=given)
+
+    with pytest.raises(OperationError, match="there is no item 'A'"):
+        simulated_changes.lay(crawl.connection, plan, code_of(crawl, name="new"))
+
+
+def test_a_plain_callback_is_registered_and_claimed(crawl):
+    """Its task is that of a crawl, and so is the item that stores its request."""
+    data = {"url": "https://a.example/", "request": {"callback": "parse_author"}}
+    made = EnqueueRequest(id="REQ:1", tags=("callback:parse_author",), data=data)
+    plan = SimulationPlan(task="parse_author", item="REQ:1", given=(made,))
+    code, found = code_of(crawl, name="new"), []
+
+    simulated_changes.lay(crawl.connection, plan, code)
+    with undone(crawl, found):
+        simulated_changes.look(crawl.connection, plan, code)
+
+    assert (found[0].claim.task, found[0].claim.slot) == ("parse_author", "a.example")
+    assert found[0].callbacks == {"parse_author"}
