@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.changesets import (
-    blob_operations,  # noqa: F401 - its functions are known by their operations
-    enqueueing,  # noqa: F401 - likewise
+    enqueueing,  # noqa: F401 - its functions are known by their operations
     item_operations,
     result_operations,
 )

@@ -1,4 +1,4 @@
-"""What each operation on items and names does to a draft: one function a class, named like it."""
+"""What each operation on items, names and blobs does to a draft: one function a class."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy_itemgraph.changesets.state import (
     TOMBSTONE,
+    Blob,
     Draft,
     Handled,
     Item,
@@ -428,3 +429,29 @@ def _raised(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"
+
+
+@applies(ops.AttachBlob)
+def attach_blob(run: ChangesetRun, operation: ops.AttachBlob) -> None:
+    """Attach content to an item; what it had under the name is replaced."""
+    item = run.item(operation.id)
+    number = operation.content.number
+    if number is None:
+        raise OperationError("its content is in no store yet")
+    run.update(item)
+    state = run.draft.state
+    state.attached += 1  # a microsecond apart, so that the order within a transaction shows
+    moment = state.now + timedelta(microseconds=state.attached)
+    label = "replaced" if operation.name in item.blobs else "attached"
+    item.set_blob(operation.name, Blob(number, operation.mime, moment))
+    run.note(operation, label, item, operation.name)
+
+
+@applies(ops.DetachBlob)
+def detach_blob(run: ChangesetRun, operation: ops.DetachBlob) -> None:
+    """Take a blob from an item."""
+    item = run.item(operation.id)
+    run.update(item)
+    label = "detached" if operation.name in item.blobs else "unknown"
+    item.drop_blob(operation.name)
+    run.note(operation, label, item, operation.name)

@@ -19,13 +19,12 @@ from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.postgres import errors, loaders, urls
 from scrapy_itemgraph.postgres.async_engine import AsyncEngine
 from scrapy_itemgraph.postgres.programs import NEWEST, OLDEST
-from scrapy_itemgraph.postgres.server_clock import ServerClock
+from scrapy_itemgraph.postgres.server_clock import CLOCK, ServerClock
 from scrapy_itemgraph.tools import logs
 
 logger = logs.logger(__name__)
 
 POOL_SIZE = 2  # one claims while the other commits
-LEASES_RENEWED = 300.0  # seconds in which each worker that lives renews its lease
 POOL_WAIT = 10  # seconds that a thread waits for a connection of a pool
 
 APPLICATION = "scrapy-itemgraph"
@@ -72,7 +71,6 @@ QUIET_WAIT = 3  # and those of them after which it says so
 START_PAUSE = 0.2
 ANNOUNCE = sa.text("SELECT set_config('application_name', :name, true)")
 
-CLOCK = "itemgraph_clock"  # the server's, as all connections of an engine have seen it
 PROCESS = "itemgraph_process"  # the server's, behind a connection; a pooler tells another one
 # Which server and database a transaction is on: when that was started, and where a table is stored.
 SERVER = "itemgraph_server"
@@ -226,19 +224,6 @@ def _set_up_transaction(connection: sa.Connection, idle: float = 0.0, lock: floa
     row = connection.exec_driver_sql(begin).one()
     connection.info[CLOCK].note(row.told, asked, time.monotonic())
     connection.info[PROCESS], connection.info[SERVER] = row[0], row.server
-
-
-def since_jump(connection: sa.Connection) -> float:
-    """Return how many seconds ago the server's clock was seen to jump ahead; infinite for never."""
-    clock: ServerClock = connection.info[CLOCK]
-    return clock.since_jump(time.monotonic())
-
-
-def untrusted(connection: sa.Connection) -> float:
-    """Return by how many seconds leases may seem to be over that are not."""
-    clock: ServerClock = connection.info[CLOCK]
-    is_over = clock.since_jump(time.monotonic()) > LEASES_RENEWED
-    return 0.0 if is_over else clock.ahead
 
 
 def _leave_standby(context: sa.engine.ExceptionContext) -> None:

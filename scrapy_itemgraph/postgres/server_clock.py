@@ -7,7 +7,15 @@ and this process's must have gone on alike.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+CLOCK = "itemgraph_clock"  # the server's, as all connections of an engine have seen it
+LEASES_RENEWED = 300.0  # seconds in which each process that lives renews its lease
 
 # What is not taken for a jump, in seconds: clocks are adjusted slowly all the time.
 _TOLERANCE = 0.02
@@ -35,3 +43,16 @@ class ServerClock:
     def since_jump(self, now: float) -> float:
         """Return how long ago the server's clock was seen to jump ahead; infinite for never."""
         return now - self.jumped_at
+
+
+def since_jump(connection: sa.Connection) -> float:
+    """Return how many seconds ago the server's clock was seen to jump ahead; infinite for never."""
+    clock: ServerClock = connection.info[CLOCK]
+    return clock.since_jump(time.monotonic())
+
+
+def untrusted(connection: sa.Connection) -> float:
+    """Return by how many seconds leases may seem to be over that are not."""
+    clock: ServerClock = connection.info[CLOCK]
+    is_over = clock.since_jump(time.monotonic()) > LEASES_RENEWED
+    return 0.0 if is_over else clock.ahead

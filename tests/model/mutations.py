@@ -274,7 +274,7 @@ MUTATIONS = (
     ),
     Mutation(
         "blobs of one transaction are attached at one moment",
-        "changesets/blob_operations.py",
+        "changesets/item_operations.py",
         "moment = state.now + timedelta(microseconds=state.attached)",
         "moment = state.now + timedelta()",
     ),

@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.limits import Grant
 from scrapy_itemgraph.model.rates import LONGEST_GAP
-from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.postgres import server_clock
 from scrapy_itemgraph.store import queues, sql_conditions
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.limits import allocation
@@ -208,7 +208,8 @@ def acquire(
     wanted = {use.limit_id: use for use in uses}
     locked = _locked(connection, LOCK_FREE_LIMITS, wanted)
     free: dict[int, Grant] = {}
-    if engine.since_jump(connection) > LONGEST_GAP:  # else it does not tell how long ago a start is
+    # Soon after a jump the server's clock does not tell how long ago a request started.
+    if server_clock.since_jump(connection) > LONGEST_GAP:
         free = _take_free(connection, worker_id, locked, learns=learns)
     rest = [use for use in locked if use.limit_id not in free]
     return free | _decide(connection, worker_id, rest, learns=learns)
@@ -359,9 +360,9 @@ def _states(
     given = {
         "limits": limit_ids,
         "worker": worker_id,
-        "untrusted": engine.untrusted(connection),
+        "untrusted": server_clock.untrusted(connection),
     }
-    passed = engine.since_jump(connection)
+    passed = server_clock.since_jump(connection)
     for row in connection.execute(STATES, given):
         limit = states.get(row.id)
         if limit is None:

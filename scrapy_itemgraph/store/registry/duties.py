@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.postgres import engine, server_clock
 from scrapy_itemgraph.store import pruning, queues
 from scrapy_itemgraph.store.registry import item_sweeps, runs, workers
 from scrapy_itemgraph.store.sql_conditions import IS_SURELY_DEAD
@@ -181,13 +181,13 @@ def attend(connection: Connection, done: Round) -> bool:
     """
     engine.hot_path(connection)
     done.processes = connection.execute(PROCESSES).scalar_one()
-    asked = {"untrusted": engine.untrusted(connection), "limit": _MOST_CRAWLS}
+    asked = {"untrusted": server_clock.untrusted(connection), "limit": _MOST_CRAWLS}
     crawls = list(connection.execute(UNATTENDED, asked).scalars())
     return any(_attend(connection, crawl_id, done) for crawl_id in crawls)
 
 
 def _attend(connection: Connection, crawl_id: int, done: Round) -> bool:
-    here = {"crawl": crawl_id, "untrusted": engine.untrusted(connection)}
+    here = {"crawl": crawl_id, "untrusted": server_clock.untrusted(connection)}
     if not connection.execute(TRY_ATTEND, here).scalar_one():
         return False
     until = connection.execute(STILL_UNATTENDED, here).scalar()

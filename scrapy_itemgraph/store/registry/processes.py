@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.postgres import server_clock
 from scrapy_itemgraph.store.columns import columns, typed
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_SURELY_DEAD, LOCK_IS_FREE
 from scrapy_itemgraph.tools import memory
@@ -159,7 +159,7 @@ def lost(connection: Connection, crawl_id: int, own: int = 0) -> list[LostProces
 
     Their rows are locked. `own` is the process that asks, which is not among them.
     """
-    given = {"crawl": crawl_id, "own": own, "untrusted": engine.untrusted(connection)}
+    given = {"crawl": crawl_id, "own": own, "untrusted": server_clock.untrusted(connection)}
     return typed(connection.execute(LOST, given), LostProcess)
 
 

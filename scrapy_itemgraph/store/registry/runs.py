@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.work import Remaining
-from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.postgres import engine, server_clock
 from scrapy_itemgraph.store.registry.crawls import HAS_WORK
 from scrapy_itemgraph.store.sql_conditions import (
     IS_DEAD,
@@ -220,7 +220,7 @@ def settle(connection: Connection, crawl_id: int) -> bool:
 
 
 def _settle(connection: Connection, crawl_id: int, number: int) -> bool:
-    here = {"crawl": crawl_id, "run": number, "untrusted": engine.untrusted(connection)}
+    here = {"crawl": crawl_id, "run": number, "untrusted": server_clock.untrusted(connection)}
     return connection.execute(SETTLE, here).rowcount > 0
 
 
