@@ -73,8 +73,8 @@ test-reactor: $(READY) compiled ## what Scrapy calls, on the asyncio reactor, in
 	$(BIN)/python -m pytest -q -p twisted --reactor=asyncio tests/reactor
 
 test-edge: $(READY) $(READY214) compiled ## what we take for granted of Scrapy, on 2.14 and without a reactor
-	$(VENV214)/bin/python -m pytest -q $(PARALLEL) tests/acceptance/test_scrapy_assumptions.py
-	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance/test_scrapy_assumptions.py
+	$(VENV214)/bin/python -m pytest -q $(PARALLEL) tests/acceptance/crawling/test_scrapy_assumptions.py
+	ITEMGRAPH_TEST_REACTORLESS=1 $(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance/crawling/test_scrapy_assumptions.py
 
 test-edges: $(READY) $(READY214) compiled ## what differs: Scrapy 2.14 with SQLAlchemy 2.0, no reactor, PostgreSQL 15
 	$(VENV214)/bin/python -m pytest -q $(PARALLEL) -m edge
@@ -94,7 +94,7 @@ test-user: $(READY) compiled ## the acceptance tests alone, as CI runs them as a
 	$(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance
 
 test-companions: $(READYCOMPANIONS) ## beside other extensions for Scrapy; scrapy-playwright if chromium is installed
-	$(VENVCOMPANIONS)/bin/python -m pytest -q tests/acceptance/test_companions.py
+	$(VENVCOMPANIONS)/bin/python -m pytest -q tests/acceptance/crawling/test_companions.py
 
 test-matrix: ## each Python, PostgreSQL and Scrapy that the README names (hours); MATRIX="postgres16 scrapy2.15" runs some
 	$(PYTHON) tests/matrix/run.py $(MATRIX)
@@ -113,11 +113,11 @@ model: $(READY) ## thousands of random histories on a plain-Python model and Pos
 chaos: $(READY) compiled ## faults of 21 kinds, and slow tests of crashes (CHAOS="--faults 1000 --seed 7 --at-once 3"; slow)
 	$(BIN)/python -u tests/chaos/drive.py $(or $(CHAOS),--faults 100)
 	ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
-		tests/acceptance/test_deaths.py tests/acceptance/test_manuals.py \
-		tests/acceptance/test_crawl_spider.py tests/acceptance/test_scrapyd.py \
-		tests/acceptance/test_runs.py tests/acceptance/test_politeness.py \
-		tests/acceptance/test_kept_feeds.py tests/acceptance/test_standby.py \
-		tests/acceptance/test_blobs.py
+		tests/acceptance/failing/test_deaths.py tests/acceptance/crawling/test_manuals.py \
+		tests/acceptance/crawling/test_crawl_spider.py tests/acceptance/commands/test_scrapyd.py \
+		tests/acceptance/crawling/test_runs.py tests/acceptance/hosts/test_politeness.py \
+		tests/acceptance/exports/test_kept_feeds.py tests/acceptance/servers/test_standby.py \
+		tests/acceptance/exports/test_blobs.py
 
 soak: $(READY) compiled ## an hour of faults on one crawl, and what grows meanwhile (SOAK="--minutes 20 --picture docs/soak.svg")
 	$(BIN)/python -u tests/chaos/soak.py $(SOAK)

@@ -1,7 +1,7 @@
 """What Scrapy keeps to itself and we need: its private names, and methods whose place we take.
 
 They stand here alone, a function for each, with the versions of Scrapy that it was tried with.
-`tests/acceptance/test_scrapy_assumptions.py` tries each on a real crawl.
+`tests/acceptance/crawling/test_scrapy_assumptions.py` tries each on a real crawl.
 """
 
 from __future__ import annotations

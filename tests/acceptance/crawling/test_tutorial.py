@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TUTORIAL, re.MULTILINE | re.DOTALL)
 SETTINGS, *SPIDERS = BLOCKS
