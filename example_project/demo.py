@@ -136,7 +136,7 @@ def crawl(site, run):
 @contextmanager
 def open_graph():
     from scrapy_itemgraph import ItemGraph  # noqa: PLC0415 (so that a missing install is reported)
-    from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer  # noqa: PLC0415
+    from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer  # noqa: PLC0415
 
     server = EmbeddedServer.start(DATA_DIR)
     try:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets import (
-    enqueueing,  # noqa: F401 - its functions are known by their operations
-    item_operations,
-    result_operations,
-)
 from scrapy_itemgraph.changesets.batch_names import MovedNamesError
+from scrapy_itemgraph.changesets.effects import (
+    items,
+    requests,  # noqa: F401 - its functions are known by their operations
+    results,
+)
 from scrapy_itemgraph.changesets.flush import flush, tell_freed
 from scrapy_itemgraph.changesets.load import load, read_tasks, send_tasks
 from scrapy_itemgraph.changesets.state import Draft, Found, Moved, Result, State
@@ -35,7 +35,7 @@ from scrapy_itemgraph.postgres.event_loop import (
     yield_after,
     yield_to_loop,
 )
-from scrapy_itemgraph.store import attempts, commit_tokens, failures, queues, scraped_items
+from scrapy_itemgraph.store import attempts, failures, lost_answers, queues, scraped_items
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.worklist import claims, refresh
 from scrapy_itemgraph.tools.async_tools import Turns
@@ -172,7 +172,7 @@ def _recorded(
         if c.claim is not None and c.claim.token not in ours
     }
     done = attempts.recorded(connection, [claim for claim, _ in lost.values()], crawl_id)
-    for token in commit_tokens.noted(connection, list(lost)):
+    for token in lost_answers.noted(connection, list(lost)):
         claim, outcome = lost[token]
         done[_pair(claim)] = outcome
     return done
@@ -256,23 +256,17 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
         if item is None or item.is_deleted:
             return _Ending(None)
     draft = Draft(state)
-    run = item_operations.ChangesetRun(
-        draft=draft, claim=claim, current=claim.item_id if claim else None
-    )
+    run = items.ChangesetRun(draft=draft, claim=claim, current=claim.item_id if claim else None)
     ending = _Ending(changeset.outcome, changeset.error)
-    is_expired = claim is not None and result_operations.is_expired_since(
-        state.items[claim.item_id], claim
-    )
+    is_expired = claim is not None and results.is_expired_since(state.items[claim.item_id], claim)
     try:
         if _applies(changeset):
             _carry_out(connection, changeset.operations, run, ending)
             if changeset.outcome is Outcome.REFUSED:
-                result_operations.leave_own(run)
+                results.leave_own(run)
             else:
                 is_failed = changeset.outcome is Outcome.FAILED
-                result_operations.end_own(
-                    run, is_failed=is_failed, is_held=is_failed and not is_expired
-                )
+                results.end_own(run, is_failed=is_failed, is_held=is_failed and not is_expired)
         draft.keep()
         yield_after(connection, len(run.notes))
         ending.notes = tuple(run.notes)
@@ -292,7 +286,7 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
 def _carry_out(
     connection: Connection,
     operations: Sequence[Operation],
-    run: item_operations.ChangesetRun,
+    run: items.ChangesetRun,
     ending: _Ending,
 ) -> None:
     """Carry out operations, and let the event loop turn meanwhile."""
@@ -334,11 +328,11 @@ def _keep_requests(
 ) -> None:
     """Let the requests of a plain callback go on although an operation of it cannot be."""
     draft = Draft(state)
-    run = item_operations.ChangesetRun(draft=draft, claim=claim, current=claim.item_id)
+    run = items.ChangesetRun(draft=draft, claim=claim, current=claim.item_id)
     for operation in gradually(connection, changeset.operations, CHUNK):
         if isinstance(operation, EnqueueRequest):
             run.apply(operation)
-    result_operations.end_own(run, is_failed=True, is_held=is_held)
+    results.end_own(run, is_failed=True, is_held=is_held)
     draft.keep()
     ending.notes = tuple(run.notes)
 
@@ -407,7 +401,7 @@ def _record(
         )
     failures.write(connection, failed)
     attempts.record(connection, ended)
-    commit_tokens.note(connection, unnamed)
+    lost_answers.note(connection, unnamed)
 
 
 def _attempt(

@@ -13,7 +13,7 @@ from sqlalchemy import event
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.postgres import backend_activity, errors, migrate, urls
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 from scrapy_itemgraph.store.registry import processes
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import psycopg
     from sqlalchemy import Connection, Engine
 
-    from scrapy_itemgraph.connections.command_watchdog import Patience
+    from scrapy_itemgraph.connections.patience import Patience
 
 
 _SOON = 5  # seconds after which a server that says nothing is taken to be away

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import psycopg
 import sqlalchemy as sa
 
-from scrapy_itemgraph.connections.worker_watchdog import Attempt
+from scrapy_itemgraph.connections.awaited_answers import Attempt
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.postgres import backend_activity, engine, errors, sessions, urls
 from scrapy_itemgraph.tools import logs
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
-    from scrapy_itemgraph.connections.worker_watchdog import WorkerWatchdog
+    from scrapy_itemgraph.connections.awaited_answers import WorkerWatchdog
 
 logger = logs.logger(__name__)
 

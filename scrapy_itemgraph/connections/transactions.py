@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.changesets import apply
-from scrapy_itemgraph.connections.worker_watchdog import WorkerWatchdog
+from scrapy_itemgraph.connections.awaited_answers import WorkerWatchdog
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors, pipelining

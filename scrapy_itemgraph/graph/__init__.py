@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.connections.command_watchdog import Patience
+from scrapy_itemgraph.connections.patience import Patience
 from scrapy_itemgraph.graph.simulation_graph import SimulationGraph
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-    from scrapy_itemgraph.connections.command_watchdog import Patience
+    from scrapy_itemgraph.connections.patience import Patience
     from scrapy_itemgraph.graph.prepared import Prepared
     from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
     from scrapy_itemgraph.model.work import Note

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from scrapy_itemgraph.exceptions import DatabaseError
-from scrapy_itemgraph.store.registry import crawls, lost_commits
+from scrapy_itemgraph.store.registry import crawls, restored_database
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class WorkerRecovery:
         if self.memory is not None:
             known = self.memory.limits()
             self.memory.renumber(
-                await run(lambda c: lost_commits.numbers_of_limits(c, known), hot=True)
+                await run(lambda c: restored_database.numbers_of_limits(c, known), hot=True)
             )
         self._commits.forget_names()  # what was under way on the server before may have learned
         self._found = _Found()
@@ -139,24 +139,24 @@ class WorkerRecovery:
         """Give back claims that nobody works on, and find out whether commits are missing."""
         found, worker_id = self._found, self._process.identity.id
         crawl_id = self._transactions.crawl_id
-        if not lost_commits.is_crawl(connection, crawl_id, self._crawl):
+        if not restored_database.is_crawl(connection, crawl_id, self._crawl):
             raise DatabaseError(
                 f"The database went back to before the crawl {self._crawl} was there. Start the "
                 "crawl again"
             )
         crawls.share_crawl(connection, crawl_id)
         witness = self._commits.witness
-        if witness is not None and not lost_commits.has_ended(connection, witness, crawl_id):
+        if witness is not None and not restored_database.has_ended(connection, witness, crawl_id):
             found.is_back = True
         since = self._process.identity.started_at
-        own = lost_commits.hold_own_worker(connection, worker_id, since)
+        own = restored_database.hold_own_worker(connection, worker_id, since)
         found.has_worker = own is not None
         if own is None or not own.lives:
             return
         if self._runs.is_start_told and not own.has_started:
             found.is_back, found.has_start = True, False
         if in_hand is not None:
-            found.is_back |= lost_commits.release_others(connection, worker_id, in_hand) > 0
+            found.is_back |= restored_database.release_others(connection, worker_id, in_hand) > 0
 
     def _say(self, found: _Found) -> None:
         if not found.is_back:

@@ -17,7 +17,7 @@ from scrapy_itemgraph.contents.transfer import WorkerContents
 from scrapy_itemgraph.graph import startup_report
 from scrapy_itemgraph.model.crawl_arguments import CrawlStart
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 from scrapy_itemgraph.store.registry import workers
 
 if TYPE_CHECKING:

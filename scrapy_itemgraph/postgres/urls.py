@@ -7,7 +7,7 @@ import re
 import sqlalchemy as sa
 
 from scrapy_itemgraph import exceptions
-from scrapy_itemgraph.postgres import server_sharing
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer, serving
 from scrapy_itemgraph.tools import url_secrets
 
 DRIVER = "postgresql+psycopg"
@@ -47,10 +47,10 @@ def location(url: sa.URL, *, is_embedded: bool) -> str:
     return url_secrets.shown(plain.render_as_string(hide_password=True))
 
 
-def embedded_server(url: sa.URL) -> server_sharing.EmbeddedServer | None:
+def embedded_server(url: sa.URL) -> EmbeddedServer | None:
     """Return the embedded server that this process started or joined at a URL."""
     host = url.query.get("host")
-    return server_sharing.serving(host) if isinstance(host, str) else None
+    return serving(host) if isinstance(host, str) else None
 
 
 def normalised(url: str | sa.URL) -> sa.URL:

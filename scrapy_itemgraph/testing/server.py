@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.throttle.limiter_set import Limiters
-    from scrapy_itemgraph.worker.downloads.download_gate import Gate
+    from scrapy_itemgraph.worker.downloads.delay_gate import Gate
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.downloads.site_feedback import SiteFeedback
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions

@@ -21,8 +21,8 @@ from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.content_writer import ContentWriter
 from scrapy_itemgraph.worker.crawl_end import CrawlEnd
 from scrapy_itemgraph.worker.database_memory import DatabaseMemory
+from scrapy_itemgraph.worker.downloads.delay_gate import Gate
 from scrapy_itemgraph.worker.downloads.download_events import DownloadEvents
-from scrapy_itemgraph.worker.downloads.download_gate import Gate
 from scrapy_itemgraph.worker.downloads.downloader_slots import AutoThrottle, DownloaderSlots
 from scrapy_itemgraph.worker.downloads.egress import Egress
 from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.cookie_and_state_sync import SessionSync
     from scrapy_itemgraph.worker.spider.request_ids import RequestIds
-    from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 _USUAL_BATCH = 25  # requests in hand that have not started, where work goes slowly
 

@@ -28,9 +28,9 @@ from scrapy_itemgraph.worker.spider import (
     start_checks,
 )
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+from scrapy_itemgraph.worker.spider.cookie_and_state_sync import SessionSync
 from scrapy_itemgraph.worker.spider.cookies import State
 from scrapy_itemgraph.worker.spider.engine_hooks import EngineHooks
-from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 from scrapy_itemgraph.worker.wiring import Base, Inputs
 
 if TYPE_CHECKING:

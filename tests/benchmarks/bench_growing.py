@@ -37,7 +37,7 @@ from support import servers
 from support.bouncers import bouncer
 
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

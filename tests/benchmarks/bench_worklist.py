@@ -34,7 +34,7 @@ import runs
 from conftest import new_database
 from support import servers
 
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 
 BASELINE = "pgqueuer"
 

@@ -23,7 +23,7 @@ from support.proxies import Proxy, proxy
 from chaos import hosts, spiders
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate, programs
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

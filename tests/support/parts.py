@@ -19,18 +19,18 @@ from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.work import Applied, Claim, CommitResult
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.throttle.limiter_set import Limiters
-from scrapy_itemgraph.worker.downloads.download_gate import Gate
+from scrapy_itemgraph.worker.downloads.delay_gate import Gate
 from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
 from scrapy_itemgraph.worker.executions.execution import leg_of
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+from scrapy_itemgraph.worker.spider.cookie_and_state_sync import SessionSync
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
 from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
-from scrapy_itemgraph.worker.spider.session_sync import SessionSync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

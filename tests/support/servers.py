@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 from scrapy_itemgraph.postgres.urls import normalise_url
 
 if TYPE_CHECKING:

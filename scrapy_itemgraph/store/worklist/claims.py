@@ -17,7 +17,7 @@ from scrapy_itemgraph.store.queues import wake
 from scrapy_itemgraph.store.sql_conditions import IS_STOPPED
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.store.worklist.admission import Admission
-from scrapy_itemgraph.store.worklist.queue_search import OpenKind, WorkSearch
+from scrapy_itemgraph.store.worklist.pick_work import OpenKind, WorkSearch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

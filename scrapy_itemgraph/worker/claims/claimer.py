@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.claims.hand_out import HandOut
     from scrapy_itemgraph.worker.claims.run_end import RunEnd
     from scrapy_itemgraph.worker.claims.suspects import Suspects
-    from scrapy_itemgraph.worker.downloads.download_gate import Gate
+    from scrapy_itemgraph.worker.downloads.delay_gate import Gate
     from scrapy_itemgraph.worker.downloads.downloader_slots import DownloaderSlots
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.outbox import Outbox

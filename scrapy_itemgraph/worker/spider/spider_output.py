@@ -23,7 +23,7 @@ from scrapy_itemgraph.exceptions import (
 from scrapy_itemgraph.model.operations import CreateItem, Operation
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools.async_tools import Turns
-from scrapy_itemgraph.worker.downloads.download_gate import PostponedError
+from scrapy_itemgraph.worker.downloads.delay_gate import PostponedError
 from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker.executions.execution import Execution, Leg, current_leg, request_legs
 from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_itemgraph.model.work import ErrorRecord
-    from scrapy_itemgraph.worker.downloads.download_gate import Gate
+    from scrapy_itemgraph.worker.downloads.delay_gate import Gate
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.spider.descriptors import Descriptors
     from scrapy_itemgraph.worker.spider.early_links import EarlyLinks

@@ -14,7 +14,7 @@ from conftest import new_database
 from support import manuals, scrapyds, servers
 from support.projects import PACKAGE, Project
 
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

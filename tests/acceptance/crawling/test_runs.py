@@ -14,7 +14,7 @@ import pytest
 from support import servers, sites
 from support.projects import Project, kill, until
 
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 
 WORKER_LOCKS = (
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 'processes'::regclass "

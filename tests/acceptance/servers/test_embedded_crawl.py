@@ -16,7 +16,7 @@ import psutil
 import pytest
 from support.projects import Project, until
 
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

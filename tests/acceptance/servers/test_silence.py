@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 # What waits in SQLAlchemy's pool would be an error after half a second, and we ask what the server
 # does after two, so that the tests need not take a minute each.
 SPIDER = """
-from scrapy_itemgraph.connections import worker_watchdog
+from scrapy_itemgraph.connections import awaited_answers
 from sqlalchemy.pool import QueuePool
 
 QueuePool.__init__.__defaults__ = (5, 10, 0.5, False)
-worker_watchdog.LOOK_AFTER, worker_watchdog.LOOK_EVERY = 2, 0.5
+awaited_answers.LOOK_AFTER, awaited_answers.LOOK_EVERY = 2, 0.5
 
 
 class S(scrapy.Spider):
@@ -180,9 +180,9 @@ def test_an_interrupt_ends_a_crawl_that_waits(silenced, network, site):
 # Commands
 
 IMPATIENT = """
-from scrapy_itemgraph.connections import command_watchdog
+from scrapy_itemgraph.connections import patience
 
-command_watchdog.NOTE_AFTER, command_watchdog.GIVE_UP_AFTER = {note}, {end}
+patience.NOTE_AFTER, patience.GIVE_UP_AFTER = {note}, {end}
 """
 
 

@@ -13,7 +13,7 @@ from conftest import new_database
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 from support.proxies import proxy
 
-from scrapy_itemgraph.connections.command_watchdog import Patience
+from scrapy_itemgraph.connections.patience import Patience
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.postgres import engine as engines
 

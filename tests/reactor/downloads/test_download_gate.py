@@ -13,7 +13,7 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_itemgraph.model.limits import Grant, Terms
 from scrapy_itemgraph.throttle.limiter_set import Limiters
-from scrapy_itemgraph.worker.downloads.download_gate import Gate, PostponedError
+from scrapy_itemgraph.worker.downloads.delay_gate import Gate, PostponedError
 
 GAP = 0.1
 HOST = "127.0.0.1"

@@ -18,7 +18,7 @@ from scrapy_itemgraph.model.operations import (
 )
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres.server_sharing import EmbeddedServer
+from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 from scrapy_itemgraph.store import sql_conditions
 from scrapy_itemgraph.store.registry import processes, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims

@@ -23,7 +23,7 @@ from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
-from scrapy_itemgraph.store.worklist import queue_search, refresh
+from scrapy_itemgraph.store.worklist import pick_work, refresh
 from scrapy_itemgraph.store.worklist.admission import Admission
 
 pytestmark = pytest.mark.server
@@ -159,7 +159,7 @@ def test_an_item_that_a_task_wants_for_itself_is_claimed_once(  # noqa: PLR0917
     one, other = pair
     workers = crawl.worker(), crawl.worker()
     if not cured:
-        monkeypatch.setattr(queue_search, "FREE_ITEMS", UNLOCKED_ITEMS)
+        monkeypatch.setattr(pick_work, "FREE_ITEMS", UNLOCKED_ITEMS)
 
     (claim,) = one.run(crawl.claim, workers[0], tasks=crawl.only(one_task))
     got = other.run(crawl.claim, workers[1], tasks=crawl.only(other_task))

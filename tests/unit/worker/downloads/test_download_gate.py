@@ -19,7 +19,7 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.limits import Grant, Terms
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.throttle.limiter_set import Limiters
-from scrapy_itemgraph.worker.downloads.download_gate import Gate, PostponedError
+from scrapy_itemgraph.worker.downloads.delay_gate import Gate, PostponedError
 from scrapy_itemgraph.worker.downloads.downloader_slots import DownloaderSlots
 from scrapy_itemgraph.worker.executions.execution import Execution, leg_of
 
