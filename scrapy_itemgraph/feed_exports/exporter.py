@@ -10,7 +10,7 @@ from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
 from scrapy.extensions import feedexport
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.feed_exports import line_files
+from scrapy_itemgraph.feed_exports import torn_lines
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.url_secrets import without_login
 from scrapy_itemgraph.worker import scrapy_internals
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
 
-    from scrapy_itemgraph.feed_exports.line_files import Mended
+    from scrapy_itemgraph.feed_exports.torn_lines import Mended
     from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
     from scrapy_itemgraph.settings import Settings
 
@@ -197,13 +197,13 @@ def appended_to(slot: FeedSlot) -> Path | None:
 def mended(slot: FeedSlot, path: Path) -> Mended:
     """End a line that a process did not come to the end of; there need be no file."""
     if not path.exists():
-        return line_files.Mended()
+        return torn_lines.Mended()
     given = slot.feed_options["item_export_kwargs"]
     encoding = slot.feed_options["encoding"]
     if not is_csv(slot):
-        return line_files.mend_json(path, encoding)
+        return torn_lines.mend_json(path, encoding)
     dialect = {name: given[name] for name in _DIALECT & given.keys()}
-    return line_files.mend_csv(path, encoding, dialect=dialect)
+    return torn_lines.mend_csv(path, encoding, dialect=dialect)
 
 
 def adopt(slot: FeedSlot, path: Path, mended: Mended) -> None:

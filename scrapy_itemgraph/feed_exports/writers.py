@@ -17,8 +17,9 @@ from scrapy.extensions import feedexport
 
 from scrapy_itemgraph.feed_exports import line_files, scraped
 from scrapy_itemgraph.feed_exports.exporter import adopt, has_lines, mended
-from scrapy_itemgraph.feed_exports.line_files import Mended, Place
+from scrapy_itemgraph.feed_exports.line_files import Place
 from scrapy_itemgraph.feed_exports.storages import FileFeedStorage, Lines
+from scrapy_itemgraph.feed_exports.torn_lines import Mended
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.url_secrets import without_login
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.graph import startup_report
 from scrapy_itemgraph.store import tallies
-from scrapy_itemgraph.store.registry import duties, runs, workers
+from scrapy_itemgraph.store.registry import dead_processes, duties, runs
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.tools import logs
 
@@ -66,7 +66,7 @@ class WorkerUpkeep:
     async def take_over(self) -> int:
         """Free what the crawl's dead and stalled workers had; return how many claims that were."""
         taken = await self._call(
-            workers.take_over, self._crawl_id, self._own.id, hot=True, share=True
+            dead_processes.take_over, self._crawl_id, self._own.id, hot=True, share=True
         )
         return self._see_taken_over(taken)
 

@@ -1,6 +1,6 @@
 """Start times: when the next request may start, so that requests leave a gap apart.
 
-Nothing waits here: that is in `worker.downloads.download_gate`. All times are those of
+Nothing waits here: that is in `worker.downloads.delay_gate`. All times are those of
 `time.monotonic`, in seconds. No I/O here.
 """
 

@@ -19,8 +19,8 @@ from alembic import command
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from scrapy_itemgraph.postgres import embedded_server, migrate  # noqa: E402
 from scrapy_itemgraph.postgres import engine as engines  # noqa: E402
-from scrapy_itemgraph.postgres import migrate, server_sharing  # noqa: E402
 
 # What Alembic writes and a reader does not need.
 TIDY = (
@@ -40,7 +40,7 @@ def draft(revision: str, message: str) -> Path:
         path.unlink()
     with tempfile.TemporaryDirectory(prefix="itemgraph-") as directory:
         Path(directory).chmod(0o711)  # for PostgreSQL's account, where we are root
-        server = server_sharing.EmbeddedServer.start(Path(directory) / "server")
+        server = embedded_server.EmbeddedServer.start(Path(directory) / "server")
         engine = engines.sync_engine(server.url)
         with engine.connect() as connection:
             config = migrate.config(connection)

@@ -193,7 +193,7 @@ MUTATIONS = (
     ),
     Mutation(
         "all results of an item expire with one",
-        "store/worklist/timers.py",
+        "store/worklist/expired_results.py",
         "WHERE r.item_id = due.id AND r.due_at <= :until",
         "WHERE r.item_id = due.id",
     ),

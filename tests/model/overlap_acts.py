@@ -17,7 +17,7 @@ from scrapy_itemgraph.model.work import Redirect
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
-from scrapy_itemgraph.store.registry import crawls, item_sweeps, workers
+from scrapy_itemgraph.store.registry import crawls, dead_processes, item_sweeps
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
 
@@ -151,7 +151,7 @@ def take_over(both: Both) -> Act:
 
     def stored(connection: sa.Connection) -> int:
         engine.hot_path(connection)
-        return workers.take_over(connection, both.ours.id, both.ours.worker).claims
+        return dead_processes.take_over(connection, both.ours.id, both.ours.worker).claims
 
     def modelled(model: Crawl, freed: int) -> None:
         had = [work.worker for work in model.work.values() if work.worker in both.dead]

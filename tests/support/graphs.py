@@ -16,10 +16,10 @@ from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import failures, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_changes, outstanding, status
-from scrapy_itemgraph.store.registry import crawls, item_sweeps, workers
+from scrapy_itemgraph.store.registry import crawls, dead_processes, item_sweeps, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
-from scrapy_itemgraph.store.worklist import refresh, timers
+from scrapy_itemgraph.store.worklist import expired_results, refresh, timers
 from support import flights, oracle
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class Crawl:
     def take_over(self, worker: int | None = None) -> int:
         """Free the claims of workers that died."""
         with committed(self.connection):
-            return workers.take_over(self.connection, self.id, worker or self.worker).claims
+            return dead_processes.take_over(self.connection, self.id, worker or self.worker).claims
 
     def die(self, claims: int = 1000, *, alone: bool = False) -> int:
         """Let a new worker claim and die; return how many claims were taken over."""
@@ -275,7 +275,7 @@ class Crawl:
             while timers.stage_timers(self.connection, self.id):
                 pass
             until = self.connection.scalar(engine.NOW)
-            while timers.stage_results(self.connection, self.id, until):
+            while expired_results.stage_results(self.connection, self.id, until):
                 pass
 
     # What the graph holds

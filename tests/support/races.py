@@ -20,7 +20,7 @@ from scrapy_itemgraph.model import tasks as task_options
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.work import ClaimBudget, Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store.registry import crawls, item_sweeps, workers
+from scrapy_itemgraph.store.registry import crawls, dead_processes, item_sweeps, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims
 from support import flights, oracle
@@ -261,7 +261,7 @@ class Crawl:
         """Free the claims of dead workers in the caller's transaction."""
         engines.hot_path(connection)
         crawls.share_crawl(connection, self.id)
-        return workers.take_over(connection, self.id, worker).claims
+        return dead_processes.take_over(connection, self.id, worker).claims
 
     def taken_over(self) -> int:
         """Free the claims of dead workers and commit."""

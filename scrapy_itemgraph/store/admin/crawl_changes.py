@@ -10,7 +10,7 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.items import item_ids
-from scrapy_itemgraph.store.registry import processes
+from scrapy_itemgraph.store.registry import dead_processes
 from scrapy_itemgraph.store.registry.crawls import own_crawl
 from scrapy_itemgraph.store.registry.item_sweeps import open_sweep
 from scrapy_itemgraph.store.sql_conditions import NEXT_DUE
@@ -155,7 +155,7 @@ def age(connection: Connection, crawl_id: int, period: timedelta) -> None:
 
 def refuse_workers(connection: Connection, crawl_id: int) -> None:
     """Refuse what cannot be done while a worker of the crawl lives; the error names it."""
-    dead = {one.id for one in processes.lost(connection, crawl_id)}
+    dead = {one.id for one in dead_processes.lost(connection, crawl_id)}
     for row in connection.execute(status.WORKERS, {"crawl": crawl_id}):
         if row.id not in dead:
             raise OperationError(

@@ -17,9 +17,9 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.postgres import engine, server_clock
 from scrapy_itemgraph.store import pruning, queues
-from scrapy_itemgraph.store.registry import item_sweeps, runs, workers
+from scrapy_itemgraph.store.registry import dead_processes, item_sweeps, runs
 from scrapy_itemgraph.store.sql_conditions import IS_SURELY_DEAD
-from scrapy_itemgraph.store.worklist import timers
+from scrapy_itemgraph.store.worklist import expired_results, timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -131,7 +131,7 @@ class Duty:
 
 
 def _take_over(connection: Connection, done: Round) -> bool:
-    done.taken_over = workers.take_over(connection, done.crawl_id, done.worker_id)
+    done.taken_over = dead_processes.take_over(connection, done.crawl_id, done.worker_id)
     return bool(done.taken_over.claims)
 
 
@@ -143,7 +143,7 @@ def _stage_timers(connection: Connection, done: Round) -> bool:
 
 def _stage_results(connection: Connection, done: Round) -> bool:
     until: datetime = done.until or connection.execute(engine.NOW).scalar_one()
-    done.due = timers.stage_results(connection, done.crawl_id, until)
+    done.due = expired_results.stage_results(connection, done.crawl_id, until)
     return bool(done.due)
 
 

@@ -1,7 +1,7 @@
 """Processes: who works with this database, and who of them lives.
 
 A process shows that it lives by a lock, which the server frees when the process dies, and by a
-lease that it renews. What dead workers leave behind is taken over in `workers`.
+lease that it renews. How a death is found out is in `dead_processes`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.postgres import server_clock
-from scrapy_itemgraph.store.columns import columns, typed
-from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_SURELY_DEAD, LOCK_IS_FREE
+from scrapy_itemgraph.store.columns import typed
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 from scrapy_itemgraph.tools import memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection, TextClause
@@ -38,13 +36,6 @@ class LivingProcess(NamedTuple):
     host: str
 
 
-class LostProcess(NamedTuple):
-    """A process that lives no more; not `has_died`: its lease is over, and it holds its lock."""
-
-    id: int
-    has_died: bool
-
-
 REGISTER = text("""
     INSERT INTO processes (kind, crawl_id, host, process_id, code, memory, lease_until)
     VALUES (:kind, :crawl, :host, :process, :code, :memory,
@@ -64,26 +55,6 @@ RENEW = text("""
 STOP = text("""
     UPDATE processes SET stopped_at = clock_timestamp(), reason = :reason
     WHERE id = :process AND stopped_at IS NULL
-""")
-
-# Of a crawl's workers, and of the processes that work on no crawl of their own. The numbers are
-# looked up first, so that two indexed searches suffice.
-LOST = text(f"""
-    SELECT p.id, {LOCK_IS_FREE} AS has_died FROM processes p
-    WHERE p.id = ANY (ARRAY(
-            SELECT x.id FROM processes x WHERE x.crawl_id = :crawl AND x.stopped_at IS NULL
-            UNION ALL
-            SELECT x.id FROM processes x WHERE x.crawl_id IS NULL AND x.stopped_at IS NULL))
-        AND p.stopped_at IS NULL AND p.id <> :own AND {IS_SURELY_DEAD}
-    FOR NO KEY UPDATE OF p SKIP LOCKED
-""")  # noqa: S608 - our own conditions
-
-BURY = text("""
-    UPDATE processes p
-    SET stopped_at = clock_timestamp(),
-        reason = CASE WHEN lost.has_died THEN 'died' ELSE 'stalled' END
-    FROM unnest(CAST(:processes AS int[]), CAST(:died AS bool[])) AS lost(id, has_died)
-    WHERE p.id = lost.id
 """)
 
 LIVING = f"""
@@ -152,17 +123,3 @@ def _of_any_version(connection: Connection, statement: str) -> TextClause:
     if connection.scalar(HAS_PROCESSES):
         return text(statement)
     return text(statement.replace("processes", "workers").replace("p.kind", "'worker' AS kind"))
-
-
-def lost(connection: Connection, crawl_id: int, own: int = 0) -> list[LostProcess]:
-    """Return a crawl's dead and stalled workers, and all such processes of other kinds.
-
-    Their rows are locked. `own` is the process that asks, which is not among them.
-    """
-    given = {"crawl": crawl_id, "own": own, "untrusted": server_clock.untrusted(connection)}
-    return typed(connection.execute(LOST, given), LostProcess)
-
-
-def bury(connection: Connection, gone: Sequence[LostProcess]) -> None:
-    """Note of processes that are locked that they died or stalled."""
-    connection.execute(BURY, columns(gone, processes="id", died="has_died"))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, repr=False)
 class DownloadEvents:
-    """Answers `download_gate: Gate` for the executions and requests of this worker."""
+    """Answers `delay_gate: Gate` for the executions and requests of this worker."""
 
     graph: WorkerGraph
     active: ActiveExecutions

@@ -52,7 +52,7 @@ from scrapy_itemgraph.store.admin import (
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.registry import crawls, duties, item_sweeps, runs, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
-from scrapy_itemgraph.store.worklist import timers
+from scrapy_itemgraph.store.worklist import expired_results, timers
 from scrapy_itemgraph.store.worklist.admission import Admission
 
 if TYPE_CHECKING:
@@ -529,7 +529,7 @@ def test_looking_for_what_fell_due_touches_few_rows(million, step):
 
     with explaining(step) as explained:
         assert timers.stage_timers(step, million.id) == 0
-        assert timers.stage_results(step, million.id, datetime.now(UTC)) == 0
+        assert expired_results.stage_results(step, million.id, datetime.now(UTC)) == 0
 
     check(explained)
 
@@ -545,7 +545,7 @@ def test_staging_what_fell_due_touches_few_rows(million, step):
 
     with explaining(step) as explained:
         assert timers.stage_timers(step, million.id) == BATCH
-        assert timers.stage_results(step, million.id, datetime.now(UTC)) == BATCH
+        assert expired_results.stage_results(step, million.id, datetime.now(UTC)) == BATCH
 
     check(explained)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_itemgraph.feed_exports import line_files
+from scrapy_itemgraph.feed_exports import line_files, torn_lines
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_json_lines_end_with_a_whole_line(path, before, after):
     """A line that is whole is ended, a part of one is taken off."""
     path.write_bytes(before)
 
-    mended = line_files.mend_json(path)
+    mended = torn_lines.mend_json(path)
 
     assert path.read_bytes() == after
     assert mended.removed == max(0, len(before) - len(after))
@@ -53,7 +53,7 @@ def test_a_table_ends_with_a_whole_row(path, before, after):
     """A row that may be whole is ended; one with too few fields or an open quote is taken off."""
     path.write_bytes(before)
 
-    mended = line_files.mend_csv(path, dialect={})
+    mended = torn_lines.mend_csv(path, dialect={})
 
     assert path.read_bytes() == after
     assert mended.header == (("a", "b") if after else None)
@@ -64,10 +64,10 @@ def test_a_table_of_another_dialect_or_encoding_is_only_ended(path):
     path.write_bytes(b"a;'b'\n1;'2")
     dialect = {"delimiter": ";", "quotechar": "'"}
 
-    assert line_files.mend_csv(path, dialect=dialect).header == ("a", "b")
+    assert torn_lines.mend_csv(path, dialect=dialect).header == ("a", "b")
     assert path.read_bytes() == b"a;'b'\n1;'2\n"
     path.write_bytes("a,b\n1,2".encode("utf-16"))
-    assert line_files.mend_csv(path, "utf-16", dialect={}).header == ("a", "b")
+    assert torn_lines.mend_csv(path, "utf-16", dialect={}).header == ("a", "b")
     assert path.read_bytes().decode("utf-16") == "a,b\n1,2\n"
 
 
@@ -75,7 +75,7 @@ def test_json_lines_of_an_encoding_of_wide_characters_are_left(path):
     """In UTF-16 a byte is no sign of a line's end."""
     path.write_bytes('{"a'.encode("utf-16"))
 
-    assert line_files.mend_json(path, "utf-16") == line_files.Mended()
+    assert torn_lines.mend_json(path, "utf-16") == torn_lines.Mended()
 
 
 def test_what_comes_after_a_place_is_cut(path):

@@ -9,7 +9,7 @@ from support import graphs, moved_clocks
 from support.limits_held import GAP, ask, give_up, held, is_about, later, limit, look
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Terms
-from scrapy_itemgraph.store.registry import workers
+from scrapy_itemgraph.store.registry import dead_processes, workers
 
 pytestmark = pytest.mark.server
 
@@ -67,7 +67,7 @@ def test_a_worker_that_lives_is_not_dead_because_the_clock_jumped_ahead(two):
     assert two.do(1, look).units == 0
     with two.engines[1].begin() as connection:
         assert held(connection) == {(two.limit, two.workers[0]): 1}
-        assert workers.take_over(connection, two.crawl_id, two.workers[1]).workers == 2
+        assert dead_processes.take_over(connection, two.crawl_id, two.workers[1]).workers == 2
     assert two.do(0, ask).units == 1
 
 

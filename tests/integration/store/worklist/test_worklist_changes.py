@@ -16,7 +16,7 @@ from scrapy_itemgraph.store import in_flight
 from scrapy_itemgraph.store.admin import crawl_changes, outstanding
 from scrapy_itemgraph.store.registry import item_sweeps
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
-from scrapy_itemgraph.store.worklist import claims, timers
+from scrapy_itemgraph.store.worklist import claims, expired_results
 
 DEATHS = "SELECT i.name AS item, w.deaths FROM work w JOIN items i ON i.id = w.item_id"
 PARSE = {"parse": {"tags": ["page"]}}
@@ -158,7 +158,7 @@ def test_sweeps_and_staging_go_a_hundred_items_at_a_time(crawl):
     crawl.sweep()
     crawl.commit(*(graphs.changeset(claim) for claim in crawl.claim()))
     until = crawl.connection.scalar(engine.NOW) + timedelta(hours=2)
-    staged = [timers.stage_results(crawl.connection, crawl.id, until) for _ in range(2)]
+    staged = [expired_results.stage_results(crawl.connection, crawl.id, until) for _ in range(2)]
 
     assert swept == 100
     assert staged == [100, 1]
