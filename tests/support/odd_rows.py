@@ -230,7 +230,7 @@ def crawl(project: Project, urls: list[str]) -> dict[str, dict[str, Any]]:
         names = project.directory / "urls.json"
         names.write_text(json.dumps(left))
         run = project.finish(
-            project.start_python(__file__, str(names), PYTHONPATH=str(Path(__file__).parent)), 3600
+            project.start_python(__file__, str(names), PYTHONPATH=str(Path(__file__).parents[1])), 3600
         )
         found = dict(map(json.loads, run.output.splitlines()))
         assert found, run.log

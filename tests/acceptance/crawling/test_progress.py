@@ -63,5 +63,5 @@ def test_a_run_deletes_what_nobody_needs(project):
     run = project.finish(process)
 
     assert run.code == 0, run.log
-    assert "Pruned 1000 commit_tokens, 1 workers" in run.log
+    assert "Pruned 1000 commit_tokens, 1 processes" in run.log
     assert project.rows("SELECT count(*) FROM workers") == [(1,)]
