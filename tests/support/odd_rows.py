@@ -229,9 +229,9 @@ def crawl(project: Project, urls: list[str]) -> dict[str, dict[str, Any]]:
     while left := [url for url in urls if url not in ended]:
         names = project.directory / "urls.json"
         names.write_text(json.dumps(left))
-        run = project.finish(
-            project.start_python(__file__, str(names), PYTHONPATH=str(Path(__file__).parents[1])), 3600
-        )
+        tests = str(Path(__file__).parents[1])
+        process = project.start_python(__file__, str(names), PYTHONPATH=tests)
+        run = project.finish(process, 3600)
         found = dict(map(json.loads, run.output.splitlines()))
         assert found, run.log
         ended |= found
