@@ -160,6 +160,11 @@ def _named(where: str) -> Iterator[None]:
         raise TaskDefinitionError(f"{where}: {error}") from None
 
 
+def is_name(name: str) -> bool:
+    """Tell whether a task can have a name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def callback_tag(name: str) -> str:
     """Return the tag that calls for the task of a plain callback.
 

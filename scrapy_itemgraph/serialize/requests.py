@@ -161,7 +161,7 @@ def load(stored: Mapping[str, Any], spider: Spider) -> Request:
 
 def callback_name(request: Request, spider: Spider) -> str:
     """Return the name of the spider's method that gets the response of a request."""
-    return "parse" if request.callback is None else _name_of(request.callback, spider, "callback")
+    return "parse" if request.callback is None else name_of(request.callback, spider, "callback")
 
 
 def _dump(request: Request, spider: Spider) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _dump(request: Request, spider: Spider) -> dict[str, Any]:
     for role in ("callback", "errback"):
         method = getattr(request, role)
         if method is not None:
-            stored[role] = _name_of(method, spider, role)
+            stored[role] = name_of(method, spider, role)
     if request.headers:
         stored["headers"] = _stored_headers(request)
     if request.body:
@@ -381,8 +381,8 @@ def _assign(request: Request, given: dict[str, Any]) -> None:
 # Callbacks and their names
 
 
-def _name_of(callback: Any, spider: Spider, role: str) -> str:
-    """Return the name by which a spider has a method."""
+def name_of(callback: Any, spider: Spider, role: str) -> str:
+    """Return the name by which a spider has a method, or raise an UnstorableError."""
     name: str | None = getattr(callback, "__name__", None)
     if name and isinstance(callback, MethodType):
         if has_method(spider, name) and getattr(spider, name) == callback:

@@ -207,6 +207,18 @@ def rules_of(spider: Spider | type[Spider]) -> Sequence[Rule]:
     return rules
 
 
+RULES_CALLBACK = "_callback"
+"""The name of the method that calls the rules' callbacks: `CrawlSpider._callback`, 2.14 to 2.19."""
+
+
+def is_of_rules(spider: Spider, callback: Any) -> bool:
+    """Tell whether a callback is the method that calls the rules' callbacks, overridden or not."""
+    if not isinstance(spider, CrawlSpider):
+        return False
+    own: Any = getattr(spider, RULES_CALLBACK, None)
+    return own is not None and bool(callback == own)
+
+
 def is_rules_callback(function: Any) -> bool:
     """Tell whether a function calls the rules' callbacks: `CrawlSpider._callback`, 2.14 to 2.19."""
     return function is CrawlSpider._callback

@@ -30,6 +30,7 @@ from scrapy_itemgraph.worker.spider import (
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookie_and_state_sync import SessionSync
 from scrapy_itemgraph.worker.spider.cookies import State
+from scrapy_itemgraph.worker.spider.crawl_rules import CrawlRules
 from scrapy_itemgraph.worker.spider.engine_hooks import EngineHooks
 from scrapy_itemgraph.worker.wiring import Base, Inputs
 
@@ -202,7 +203,9 @@ class Worker:
         self.tasks = tasks.discover(type(self.spider))
         for name, options in self.settings.results.callbacks.items():
             tasks.of_callback(name, options)
-        methods.warn_of_no_callbacks(self.settings.results.callbacks, self.spider)
+        rules = CrawlRules(self.spider)
+        methods.warn_of_no_callbacks(self.settings.results.callbacks, self.spider, rules.names)
+        self.settings = rules.with_options(self.settings)
         start_checks.warn_of_options_of_tasks(self.settings, self.tasks)
         start_checks.warn_of_cached_pages(self.crawler.settings, self.settings, self.tasks)
         kept_state.warn_of_kept_state(self.spider)
@@ -221,7 +224,7 @@ class Worker:
             "spider": spider.name,
             "tasks": self.tasks,
             "has_callback": callbacks.has,
-            "callback_names": methods.callback_names(type(spider)),
+            "callback_names": [*methods.callback_names(type(spider)), *callbacks.rules.names],
             "job": getattr(spider, "_job", None),
             "code": code_versions.of_spider(type(spider)),
             "source_of": callbacks.source_of,

@@ -70,7 +70,7 @@ class HandOut:
         try:
             execution.limits = self.graph.limits.of_claim(claim)
             if task.is_callback:
-                request = request_builder.stored_request(self.spider, claim)
+                request = request_builder.stored_request(self.spider, claim, self.callbacks.rules)
             else:
                 execution.item = ItemContext.claimed(
                     claim, self.graph.reads, keep_logs=self.keep_logs

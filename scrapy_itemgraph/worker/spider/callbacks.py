@@ -13,6 +13,7 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.spider import methods
+from scrapy_itemgraph.worker.spider.crawl_rules import CrawlRules
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -31,10 +32,21 @@ class CallbackTasks:
     declared: Mapping[str, Task]  # the spider's own, by name
     options: Mapping[str, Mapping[str, Any]]  # ITEMGRAPH_CALLBACKS
     _unregistered: dict[str, Task] = field(default_factory=dict)
+    rules: CrawlRules = field(init=False)
     _sources: Mapping[str, UUID] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._sources = methods.sources_of(self.spider)
+        self.rules = CrawlRules(self.spider)
+        self._sources = methods.sources_of(self.spider, self.rules.callbacks())
+
+    def name_of(self, request: Request) -> str:
+        """Return the name of the callback that gets the response of a request, or of its rule's.
+
+        Raises:
+            UnstorableError: it is no method of the spider.
+
+        """
+        return self.rules.name_of(request) or requests.callback_name(request, self.spider)
 
     def task_of(self, name: str) -> Task:
         """Return the task of a plain callback."""
@@ -42,7 +54,8 @@ class CallbackTasks:
 
     def has(self, name: str) -> bool:
         """Tell whether the spider has the callback of a task that any worker registered."""
-        return requests.has_method(self.spider, name.removeprefix(tasks.SET_ASIDE))
+        method = name.removeprefix(tasks.SET_ASIDE)
+        return method in self.rules.names or requests.has_method(self.spider, method)
 
     def source_of(self, name: str) -> UUID | None:
         """Return a digest of the code of a task or plain callback, as far as there is one."""

@@ -13,12 +13,15 @@ from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from uuid import UUID
 
     from scrapy import Request
 
 logger = logs.logger(__name__)
+
+FOLLOW = "follow"
+"""The name of a `CrawlSpider`'s rules without a callback."""
 
 
 def errback_names(request: Request, errback: Any, spider: Spider) -> set[str]:
@@ -48,6 +51,10 @@ def source_of(spider: Spider | type[Spider], method: str) -> UUID | None:
             functions = [rule.callback for rule in scrapy_internals.rules_of(spider)]
         elif method == "parse":
             functions = [getattr(spider, "parse_start_url", None)]
+    return _digest(functions)
+
+
+def _digest(functions: Iterable[Any]) -> UUID | None:
     own = [
         function
         for function in functions
@@ -57,15 +64,17 @@ def source_of(spider: Spider | type[Spider], method: str) -> UUID | None:
     return code_digests.digest(own)
 
 
-def sources_of(spider: Spider) -> dict[str, UUID]:
+def sources_of(spider: Spider, rules: Mapping[str, Any]) -> dict[str, UUID]:
     """Return the digests of all methods that the spider's own code has, by name.
 
-    To be called before the files of the code may have changed: the source is read from them.
+    `rules` are the callbacks of its rules, of which some may be no methods. To be called
+    before the files of the code may have changed: the source is read from them.
     """
     own = type(spider)
     names = (name for name in dir(own) if not name.startswith("__"))
     routines = [name for name in names if inspect.isroutine(inspect.getattr_static(own, name))]
-    found = {name: source_of(spider, name) for name in routines}
+    found = {name: _digest([callback]) for name, callback in rules.items()}
+    found |= {name: source_of(spider, name) for name in routines}
     return {name: source for name, source in found.items() if source is not None}
 
 
@@ -75,10 +84,15 @@ def callback_names(spider_class: type) -> list[str]:
     return [one for one in public if inspect.isroutine(inspect.getattr_static(spider_class, one))]
 
 
-def warn_of_no_callbacks(names: Iterable[str], spider: Spider) -> None:
-    """Log each name of `ITEMGRAPH_CALLBACKS` that is a method of no spider that is loaded."""
-    own = callback_names(type(spider))
+def warn_of_no_callbacks(names: Iterable[str], spider: Spider, rules: Collection[str]) -> None:
+    """Log each name of `ITEMGRAPH_CALLBACKS` that is a method of no spider that is loaded.
+
+    `rules` are the names of the spider's rules; those of others' are not known.
+    """
+    own = [*callback_names(type(spider)), *rules]
     loaded = list(_subclasses(Spider))
+    if any(issubclass(one, CrawlSpider) and one is not CrawlSpider for one in loaded):
+        own.append(FOLLOW)
     for name in names:
         if name not in own and not any(hasattr(one, name) for one in loaded):
             logger.warning(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.worker.executions.context import ItemContext
+    from scrapy_itemgraph.worker.spider.crawl_rules import CrawlRules
 
 
 def build_request(spider: Spider, task: Task, item: ItemContext) -> Request:
@@ -46,7 +47,7 @@ def build_request(spider: Spider, task: Task, item: ItemContext) -> Request:
     return request
 
 
-def stored_request(spider: Spider, claim: Claim) -> Request:
+def stored_request(spider: Spider, claim: Claim, rules: CrawlRules) -> Request:
     """Return the request of a claim, as it was yielded, or where redirects and retries took it.
 
     It is an ItemGraphError if the spider has no such callback any more, or the data was changed,
@@ -60,6 +61,7 @@ def stored_request(spider: Spider, claim: Claim) -> Request:
             f"{claim.task} needs"
         )
     request = requests.load({"url": data.get("url"), **stored}, spider)
+    rules.lead(request, claim.task)
     if claim.item.is_from_outside:
         _check_outside(request, is_as_given=claim.request is None)
     if callbacks.task_of(request.callback) is not None:

@@ -77,7 +77,7 @@ class RequestOperations:
 
     def _first(self, request: Request, identity: Identity) -> EnqueueRequest:
         data = request_builder.request_data(request, self.spider)
-        name = requests.callback_name(request, self.spider)
+        name = self.callbacks.name_of(request)
         task = self.callbacks.meet(name, self.graph.callbacks.names)
         return EnqueueRequest(
             id=identity.name,
@@ -90,7 +90,7 @@ class RequestOperations:
     def again_in(self, request: Request) -> int | None:
         """Return the run in which a link has to be fetched; None where any will do."""
         try:
-            return self._again(request, requests.callback_name(request, self.spider))
+            return self._again(request, self.callbacks.name_of(request))
         except UnstorableError:  # it is carried in memory, and has no item
             return None
 

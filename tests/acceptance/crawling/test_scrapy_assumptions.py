@@ -415,6 +415,10 @@ def test_requests_of_rules_have_one_callback_and_one_errback():
     (found,) = asyncio.run(collect_asyncgen(scrapy_internals.default_callback(rules)(page)))
 
     assert scrapy_internals.is_rules_callback(found.callback.__func__)
+    assert found.callback.__name__ == scrapy_internals.RULES_CALLBACK
+    assert scrapy_internals.is_of_rules(rules, found.callback)
+    assert not scrapy_internals.is_of_rules(rules, rules.page)
+    assert not scrapy_internals.is_of_rules(Spider("plain"), Spider("plain").parse)
     assert scrapy_internals.is_rules_errback(found.errback.__func__)
     (rule,) = scrapy_internals.rules_of(rules)
     assert (rule.callback, rule.errback) == (rules.page, rules.missed)
