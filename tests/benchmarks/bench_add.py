@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psycopg
 from benchmarks.end_to_end import backends

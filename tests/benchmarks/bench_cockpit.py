@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.end_to_end import served
 from benchmarks.end_to_end.backends import Postgres, postgres

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 
 if __name__ in {"__main__", "__mp_main__"}:
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.filled import ONE, Pages, fill, settle
 from support.races import Crawl, ended

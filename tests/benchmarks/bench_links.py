@@ -26,7 +26,6 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conftest import new_database
 from support import servers, sites

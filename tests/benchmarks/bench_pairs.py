@@ -1,8 +1,9 @@
 """The CPU that a page costs in two checkouts of the package, in interleaved pairs, beside A/A.
 
 A checkout is named by its folder, as `git worktree add` makes one. Each crawl is a drop-in spider's
-or a task's on a database of its own; CPU is that of the crawl's process, from `spider_opened` to
-`spider_closed`. The first folder is run twice in each round: what its two runs differ by is noise.
+or a task's on a database of its own. CPU is that of the crawl's process and of the server's
+processes, from `spider_opened` to `spider_closed`. The first folder is run twice in each round: the
+difference between its two runs is noise.
 """
 
 from __future__ import annotations
@@ -15,22 +16,31 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.end_to_end import backends
 from conftest import new_database
 from support import servers, sites
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# What measures the CPU of a server, as a module of its own that a crawl imports.
+CONTEST = Path(__file__).parent / "end_to_end" / "project"
 
 CRAWL = """
 import json, sys, time
 import scrapy
+from contest import cost
 from scrapy import signals
 from scrapy.crawler import CrawlerProcess
 from scrapy_itemgraph import CreateItem, task
 
 SITE, PAGES, KIND, URL = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+SERVER = int(sys.argv[5])
 
 
 class Drop(scrapy.Spider):
@@ -45,11 +55,15 @@ class Drop(scrapy.Spider):
         return spider
 
     def began(self):
-        self.cpu = time.process_time()
+        self.spent = self.cpu()
 
     def ended(self):
         pages = self.crawler.stats.get_value("response_received_count")
-        print(json.dumps({"cpu": time.process_time() - self.cpu, "pages": pages}))
+        spent = [now - before for now, before in zip(self.cpu(), self.spent)]
+        print(json.dumps({"crawl": spent[0], "server": spent[1], "pages": pages}))
+
+    def cpu(self):
+        return time.process_time(), cost.spent_by(SERVER)
 
     def links(self, response):
         number = int(response.url.rpartition("/")[2])
@@ -85,14 +99,27 @@ process.start()
 """
 
 
-def crawl(folder: Path, server: str, site: str, pages: int, kind: str) -> float:
-    """Crawl once with the code of a folder; return microseconds of CPU a page."""
-    with new_database(server) as url, tempfile.TemporaryDirectory() as here:
+class Spent(NamedTuple):
+    """Microseconds of CPU a page, of the crawl's process and of the server's processes."""
+
+    crawl: float
+    server: float
+
+    @property
+    def total(self) -> float:
+        """Both."""
+        return self.crawl + self.server
+
+
+def crawl(folder: Path, server: backends.Postgres, site: str, pages: int, kind: str) -> Spent:
+    """Crawl once with the code of a folder."""
+    with new_database(server.url) as url, tempfile.TemporaryDirectory() as here:
         (Path(here) / "crawl.py").write_text(CRAWL)
+        given = [site, str(pages), kind, url, str(server.pid)]
         run = subprocess.run(
-            [sys.executable, "-W", "ignore", "crawl.py", site, str(pages), kind, url],
+            [sys.executable, "-W", "ignore", "crawl.py", *given],
             cwd=here,
-            env={**os.environ, "PYTHONPATH": str(folder)},
+            env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{CONTEST}"},
             capture_output=True,
             text=True,
             check=True,
@@ -100,7 +127,7 @@ def crawl(folder: Path, server: str, site: str, pages: int, kind: str) -> float:
     found = json.loads(run.stdout.splitlines()[-1])
     if found["pages"] != pages:
         raise RuntimeError(f"{found['pages']} pages of {pages}: {run.stderr}")
-    return found["cpu"] / pages * 1e6
+    return Spent(found["crawl"] / pages * 1e6, found["server"] / pages * 1e6)
 
 
 def main() -> None:
@@ -112,20 +139,34 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=2500)
     parser.add_argument("--kinds", default="drop-in,task")
     given = parser.parse_args()
-    with servers.server() as server, sites.site() as site:
+    with (
+        servers.open_directory() as directory,
+        backends.postgres(directory) as server,
+        sites.site() as site,
+    ):
         for kind in given.kinds.split(","):
-            ratios: dict[str, list[float]] = {"A/A": [], "after/before": []}
+            rounds = []
             for _ in range(given.pairs):
                 before, after, again = (
                     crawl(folder.resolve(), server, site.url, given.pages, kind)
                     for folder in (given.before, given.after, given.before)
                 )
-                ratios["A/A"].append(again / before)
-                ratios["after/before"].append(after / statistics.mean([before, again]))
-                print(f"{kind}: {before:.0f} {after:.0f} {again:.0f} µs a page", flush=True)
-            for name, found in ratios.items():
-                low, middle, high = statistics.quantiles(found, n=4)
-                print(f"{kind}: {name} {middle:.3f} (quartiles {low:.3f} to {high:.3f})")
+                rounds.append((before, after, again))
+                said = "  ".join(f"{one.crawl:.0f}+{one.server:.0f}" for one in rounds[-1])
+                print(f"{kind}: {said} µs a page, crawl + server", flush=True)
+            for part in ("crawl", "server", "total"):
+                tell(f"{kind}, {part}", [tuple(getattr(one, part) for one in r) for r in rounds])
+
+
+def tell(what: str, rounds: Sequence[tuple[float, ...]]) -> None:
+    """Print the medians and quartiles of the ratios of (before, after, before again)."""
+    ratios = {
+        "A/A": [again / before for before, _, again in rounds],
+        "after/before": [after / ((before + again) / 2) for before, after, again in rounds],
+    }
+    for name, found in ratios.items():
+        low, middle, high = statistics.quantiles(found, n=4)
+        print(f"{what}: {name} {middle:.3f} (quartiles {low:.3f} to {high:.3f})", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.bench_hot_path import Bench
 from benchmarks.filled import BIG_TABLES, ONE, Filled, fill, settle

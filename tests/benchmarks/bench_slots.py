@@ -18,7 +18,6 @@ import sqlalchemy as sa
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.races import Crawl
 

@@ -23,7 +23,6 @@ from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import made_pages
 from benchmarks.end_to_end import backends

@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import sqlalchemy as sa
 from conftest import new_database

@@ -16,7 +16,7 @@ from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import blobs, failures, items
-from scrapy_itemgraph.store.registry import crawls, dead_processes, item_sweeps, workers
+from scrapy_itemgraph.store.registry import crawls, dead_processes, item_sweeps
 from scrapy_itemgraph.store.worklist import claims, refresh, stored_redirects
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ MOMENTS = {
     "it files anew": claims.REFILE,
     "it looks for items to sweep": item_sweeps.SWEPT_ITEMS,
     "it looks for the dead": dead_processes.LOST,
-    "it looks for orphans": workers.ORPHANS,
+    "it looks for orphans": dead_processes.ORPHANS,
     "it adds work": refresh.INSERT_WORK,
     "it withdraws work": refresh.WITHDRAW,
 }
