@@ -14,9 +14,9 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.changesets.effects import (
-    items,
-    requests,  # noqa: F401 - its functions are known by their operations
-    results,
+    item_operations,
+    request_operations,  # noqa: F401 - its functions are known by their operations
+    result_operations,
 )
 from scrapy_itemgraph.changesets.flush import flush, tell_freed
 from scrapy_itemgraph.changesets.load import load, read_tasks, send_tasks
@@ -35,7 +35,7 @@ from scrapy_itemgraph.postgres.event_loop import (
     yield_after,
     yield_to_loop,
 )
-from scrapy_itemgraph.store import attempts, failures, lost_answers, queues, scraped_items
+from scrapy_itemgraph.store import attempts, failures, lost_commit_answers, queues, scraped_items
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.worklist import claims, refresh
 from scrapy_itemgraph.tools.async_tools import Turns
@@ -172,7 +172,7 @@ def _recorded(
         if c.claim is not None and c.claim.token not in ours
     }
     done = attempts.recorded(connection, [claim for claim, _ in lost.values()], crawl_id)
-    for token in lost_answers.noted(connection, list(lost)):
+    for token in lost_commit_answers.noted(connection, list(lost)):
         claim, outcome = lost[token]
         done[_pair(claim)] = outcome
     return done
@@ -256,17 +256,22 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
         if item is None or item.is_deleted:
             return _Ending(None)
     draft = Draft(state)
-    run = items.ChangesetRun(draft=draft, claim=claim, current=claim.item_id if claim else None)
+    current = claim.item_id if claim else None
+    run = item_operations.ChangesetRun(draft=draft, claim=claim, current=current)
     ending = _Ending(changeset.outcome, changeset.error)
-    is_expired = claim is not None and results.is_expired_since(state.items[claim.item_id], claim)
+    is_expired = claim is not None and result_operations.is_expired_since(
+        state.items[claim.item_id], claim
+    )
     try:
         if _applies(changeset):
             _carry_out(connection, changeset.operations, run, ending)
             if changeset.outcome is Outcome.REFUSED:
-                results.leave_own(run)
+                result_operations.leave_own(run)
             else:
                 is_failed = changeset.outcome is Outcome.FAILED
-                results.end_own(run, is_failed=is_failed, is_held=is_failed and not is_expired)
+                result_operations.end_own(
+                    run, is_failed=is_failed, is_held=is_failed and not is_expired
+                )
         draft.keep()
         yield_after(connection, len(run.notes))
         ending.notes = tuple(run.notes)
@@ -286,7 +291,7 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
 def _carry_out(
     connection: Connection,
     operations: Sequence[Operation],
-    run: items.ChangesetRun,
+    run: item_operations.ChangesetRun,
     ending: _Ending,
 ) -> None:
     """Carry out operations, and let the event loop turn meanwhile."""
@@ -328,11 +333,11 @@ def _keep_requests(
 ) -> None:
     """Let the requests of a plain callback go on although an operation of it cannot be."""
     draft = Draft(state)
-    run = items.ChangesetRun(draft=draft, claim=claim, current=claim.item_id)
+    run = item_operations.ChangesetRun(draft=draft, claim=claim, current=claim.item_id)
     for operation in gradually(connection, changeset.operations, CHUNK):
         if isinstance(operation, EnqueueRequest):
             run.apply(operation)
-    results.end_own(run, is_failed=True, is_held=is_held)
+    result_operations.end_own(run, is_failed=True, is_held=is_held)
     draft.keep()
     ending.notes = tuple(run.notes)
 
@@ -401,7 +406,7 @@ def _record(
         )
     failures.write(connection, failed)
     attempts.record(connection, ended)
-    lost_answers.note(connection, unnamed)
+    lost_commit_answers.note(connection, unnamed)
 
 
 def _attempt(

@@ -18,7 +18,7 @@ from scrapy_itemgraph.model.operations import Changeset, attachments
 from scrapy_itemgraph.model.work import Applied, CommitResult, ErrorRecord, Outcome
 from scrapy_itemgraph.store import cookies as stored_cookies
 from scrapy_itemgraph.store import in_flight as stored_flights
-from scrapy_itemgraph.store import lost_answers, spider_state
+from scrapy_itemgraph.store import lost_commit_answers, spider_state
 from scrapy_itemgraph.store.blobs import ContentsGoneError
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.tools import logs
@@ -189,7 +189,7 @@ class Commits:
             nonlocal freed, taken
             taken = self._taken
             crawl = crawls.share_crawl(connection, crawl_id)
-            if has_unfenced and not lost_answers.take(connection, token):
+            if has_unfenced and not lost_commit_answers.take(connection, token):
                 return apply.answered(connection, changesets, crawl_id)
             applied = apply.apply(
                 connection,

@@ -1,7 +1,8 @@
 """The embedded PostgreSQL: started when needed, stopped by the last process that uses it.
 
 `holders.lock` in the cluster's directory is shared by every process that uses the server; whoever
-gets it alone may stop the server. As long as one has its hold, a server that dies is started again.
+gets it alone may stop the server. As long as one has its hold, `server_restarts` starts a server
+that dies again.
 """
 
 from __future__ import annotations
@@ -9,16 +10,14 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-import threading
-import time
 import weakref
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
-from scrapy_itemgraph import exceptions
 from scrapy_itemgraph.postgres.cluster import Cluster
+from scrapy_itemgraph.postgres.server_restarts import ServerRestarts
 from scrapy_itemgraph.tools import locks, logs
 
 if TYPE_CHECKING:
@@ -26,16 +25,11 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
-LOOK_EVERY = 0.5  # seconds, for whether the server lives
-TRY_AGAIN_AFTER = 5  # where it did not start
-SAY_AGAIN_AFTER = 600  # where it still does not
-
 
 class EmbeddedServer:
     """This process's hold on the PostgreSQL server of a data directory.
 
     `alone_since` is set when nobody else had one at the start: whoever worked before is dead.
-    While we hold it a thread of its own looks whether the server lives, and starts it again.
     """
 
     def __init__(self, cluster: Cluster, hold: int) -> None:
@@ -43,10 +37,7 @@ class EmbeddedServer:
         self._hold: int | None = hold
         self.url = ""  # where the database is, over a Unix socket
         self.alone_since: datetime | None = None
-        self._is_closing = threading.Event()
-        self._watcher = threading.Thread(
-            target=self._watch, name="itemgraph-postgresql", daemon=True
-        )
+        self._restarts = ServerRestarts(cluster)
         _servers.add(self)
         atexit.register(self.close)
 
@@ -67,7 +58,7 @@ class EmbeddedServer:
             fcntl.flock(hold, fcntl.LOCK_SH)
             postmaster, _ = cluster.ensure_running()
             server.url = postmaster.url
-            server._watcher.start()
+            server._restarts.begin()
         except BaseException:
             server.close()
             raise
@@ -79,10 +70,8 @@ class EmbeddedServer:
         if hold is None:
             return
         atexit.unregister(self.close)
-        self._is_closing.set()
         try:
-            if self._watcher.is_alive():  # it may be starting what we are about to stop
-                self._watcher.join()
+            self._restarts.end()  # it may be starting what we are about to stop
             # This drops our shared lock even if it fails, so of several leaving at once the last
             # succeeds. Who starts meanwhile waits for the shared lock until we have stopped.
             fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,39 +86,6 @@ class EmbeddedServer:
             )
         finally:
             locks.release(hold)
-
-    def _watch(self) -> None:
-        """Start the server again whenever it has died, until we give it up."""
-        pause, quiet_until = LOOK_EVERY, 0.0
-        while not self._is_closing.wait(pause):
-            pause = LOOK_EVERY
-            is_quiet = time.monotonic() < quiet_until
-            try:
-                if not self.cluster.is_dead:
-                    continue
-                self._recover(quietly=is_quiet)
-                quiet_until = 0.0
-            except (exceptions.EmbeddedServerError, OSError) as error:
-                pause = TRY_AGAIN_AFTER
-                if not is_quiet:
-                    quiet_until = time.monotonic() + SAY_AGAIN_AFTER
-                    logger.error(  # noqa: TRY400 - the message says it all
-                        "The embedded PostgreSQL is tried again every %d s: %s",
-                        TRY_AGAIN_AFTER,
-                        error,
-                        extra={"action": "embedded_failed"},
-                    )
-
-    def _recover(self, *, quietly: bool) -> None:
-        began = time.monotonic()
-        _, is_ours = self.cluster.ensure_running(again=True, quietly=quietly)
-        if is_ours:
-            logger.info(
-                "The embedded PostgreSQL in %s answers again; recovery took %.1f s",
-                self.cluster.directory,
-                time.monotonic() - began,
-                extra={"action": "embedded_recovered"},
-            )
 
     def forget(self) -> None:
         """Have no hold any more, in a forked child; the parent's stands."""

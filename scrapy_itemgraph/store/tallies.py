@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store import lost_answers
+from scrapy_itemgraph.store import lost_commit_answers
 from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def add(connection: Connection, crawl_id: int, told: Tallies) -> bool:
 
     Return False if it was added before, or there is nothing to add.
     """
-    if not told or not lost_answers.take(connection, told.token):
+    if not told or not lost_commit_answers.take(connection, told.token):
         return False
     if told.of_tasks:
         names = ("done", "retried", "failed", "refused", "items", "seconds")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.outbox import Entry, Outbox
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
-    from scrapy_itemgraph.worker.spider.cookie_and_state_sync import SessionSync
+    from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 
 logger = logs.logger(__name__)

@@ -37,10 +37,10 @@ from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
-from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
 from scrapy_itemgraph.worker.spider.logins import Logins
 from scrapy_itemgraph.worker.spider.redirects import Redirects
 from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
+from scrapy_itemgraph.worker.spider.retry_policy import RetryPolicy
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
 from scrapy_itemgraph.worker.spider.waiting_requests import WaitingRequests
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
-    from scrapy_itemgraph.worker.spider.cookie_and_state_sync import SessionSync
+    from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
     from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 
 _USUAL_BATCH = 25  # requests in hand that have not started, where work goes slowly
@@ -309,7 +309,7 @@ def _outputs(given: Inputs, queues: _Queues) -> _Outputs:
         active=queues.active,
         gate=queues.gate,
         checks=checks,
-        failures=FailurePolicy(crawler.settings, max_retry_after=settings.limits.max_retry_after),
+        failures=RetryPolicy(crawler.settings, max_retry_after=settings.limits.max_retry_after),
         sockets=Descriptors(),
         enqueuer=enqueuer,
         early_links=EarlyLinks(

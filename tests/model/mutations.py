@@ -206,32 +206,32 @@ MUTATIONS = (
     # How executions end
     Mutation(
         "a result has the version in force, not the one claimed",
-        "changesets/effects/results.py",
+        "changesets/effects/result_operations.py",
         "    result.version = version\n",
         "    result.version = task.version\n",
     ),
     Mutation(
         "an expiry by somebody else is forgotten at the commit",
-        "changesets/effects/results.py",
+        "changesets/effects/result_operations.py",
         "elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:",
         "elif run.own_expired:",
     ),
     Mutation(
         "a failure holds what somebody expired meanwhile",
-        "changesets/effects/results.py",
+        "changesets/effects/result_operations.py",
         "return result is not None and result.invalidated_at not in {None, claim.invalidated_at}",
         "return False",
     ),
     # Merges
     Mutation(
         "a merge takes the tag values of the item that goes",
-        "changesets/effects/items.py",
+        "changesets/effects/item_operations.py",
         "        if tag not in into.tags:\n            into.set_tag(tag, value)",
         "        into.set_tag(tag, value)",
     ),
     Mutation(
         "a merge lets what was updated be deleted",
-        "changesets/effects/items.py",
+        "changesets/effects/item_operations.py",
         "    if gone.id in run.updated:\n        run.updated.add(into.id)\n",
         "",
     ),
@@ -243,13 +243,13 @@ MUTATIONS = (
     ),
     Mutation(
         "a merge leaves the failures of a result that is replaced open",
-        "changesets/effects/items.py",
+        "changesets/effects/item_operations.py",
         "            effects.failures.append(Handled((into.id, task_id)))\n",
         "            pass\n",
     ),
     Mutation(
         "a merge does not take failures along",
-        "changesets/effects/items.py",
+        "changesets/effects/item_operations.py",
         "        effects.failures.append(Moved((gone.id, task_id), into.id))\n",
         "",
     ),
@@ -274,7 +274,7 @@ MUTATIONS = (
     ),
     Mutation(
         "blobs of one transaction are attached at one moment",
-        "changesets/effects/items.py",
+        "changesets/effects/item_operations.py",
         "moment = state.now + timedelta(microseconds=state.attached)",
         "moment = state.now + timedelta()",
     ),

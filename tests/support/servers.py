@@ -258,8 +258,7 @@ def embedded_postgres() -> Iterator[str]:
 def unwatched(directory: Path) -> Iterator[EmbeddedServer]:
     """Run our embedded server so that nobody starts it again: for a crawl, somebody else's."""
     server = EmbeddedServer.start(directory)
-    server._is_closing.set()
-    server._watcher.join()
+    server._restarts.end()
     try:
         yield server
     finally:

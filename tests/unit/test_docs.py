@@ -197,7 +197,7 @@ def test_every_stat_has_a_line():
 
 def test_every_label_in_the_log_is_explained():
     """A label that an operation notes is in the table of labels."""
-    modules = ("effects/items", "effects/results")
+    modules = ("effects/item_operations", "effects/result_operations")
     appliers = "".join((ROOT / f"scrapy_itemgraph/changesets/{m}.py").read_text() for m in modules)
     labels = set(re.findall(r'run\.note\(operation, "([\w ]+)"', appliers))
 

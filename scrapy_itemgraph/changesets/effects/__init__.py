@@ -1,4 +1,4 @@
 """The effect of each operation on a draft, by what it changes; `apply` alone calls them.
 
-`items` has the decorator that names the class of operations to which a function belongs.
+`item_operations` has the decorator that names the class of operations that a function carries out.
 """

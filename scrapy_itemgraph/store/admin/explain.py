@@ -16,7 +16,7 @@ from scrapy_itemgraph.store.admin import counting, run_lists, task_counts
 from scrapy_itemgraph.store.admin.limit_names import limit_name
 from scrapy_itemgraph.store.admin.status import STATE
 from scrapy_itemgraph.store.columns import typed
-from scrapy_itemgraph.store.limits.allocation import STORED_TERMS, StoredTerms
+from scrapy_itemgraph.store.limits.sharing import STORED_TERMS, StoredTerms
 from scrapy_itemgraph.store.sql_conditions import seconds_since, seconds_until
 from scrapy_itemgraph.tools import wording
 

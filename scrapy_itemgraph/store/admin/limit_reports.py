@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.store.admin import counting
 from scrapy_itemgraph.store.admin.limit_names import limit_name
-from scrapy_itemgraph.store.limits.allocation import STORED_TERMS, StoredTerms
+from scrapy_itemgraph.store.limits.sharing import STORED_TERMS, StoredTerms
 from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS
 
 if TYPE_CHECKING:

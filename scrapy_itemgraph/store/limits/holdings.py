@@ -17,8 +17,8 @@ from scrapy_itemgraph.model.rates import LONGEST_GAP
 from scrapy_itemgraph.postgres import server_clock
 from scrapy_itemgraph.store import queues, sql_conditions
 from scrapy_itemgraph.store.columns import columns
-from scrapy_itemgraph.store.limits import allocation
-from scrapy_itemgraph.store.limits.allocation import Holding, StoredLimit
+from scrapy_itemgraph.store.limits import sharing
+from scrapy_itemgraph.store.limits.sharing import Holding, StoredLimit
 from scrapy_itemgraph.store.notify import TELL
 from scrapy_itemgraph.store.slots import LOCK_LIMITS, intern_slots, lock_limits
 from scrapy_itemgraph.store.sql_conditions import IS_SURELY_DEAD, seconds_since, seconds_until
@@ -73,7 +73,7 @@ TAKE_FREE = text("""
 
 # Locked limits and who has them; read after the lock, in a statement of its own.
 STATES = text(f"""
-    SELECT {allocation.STORED_TERMS}, l.throttle, l.latency,
+    SELECT {sharing.STORED_TERMS}, l.throttle, l.latency,
         {seconds_until("l.blocked_until")} AS blocked_in, {seconds_since("l.last_at")} AS last_ago,
         h.worker_id, h.units, h.is_exclusive,
         {seconds_since("h.since")} AS age, {seconds_since("h.asked_at")} AS asked_ago,
@@ -282,7 +282,7 @@ def outlive(connection: Connection, workers: Sequence[int]) -> None:
     """Let what dead workers had become free when the requests they left have ended."""
     rows = connection.execute(OF_WORKERS, {"workers": list(workers)})
     left = [
-        (limit_id, worker_id, allocation.outlived(units, gaps, latency))
+        (limit_id, worker_id, sharing.outlived(units, gaps, latency))
         for limit_id, worker_id, units, latency, *gaps in rows
     ]
     _outlive(connection, left)
@@ -302,7 +302,7 @@ def _take_free(
     uses = [use for use in uses if use.wants]
     if not uses:
         return {}
-    units = {use.limit_id: allocation.undivided(use) for use in uses}
+    units = {use.limit_id: sharing.undivided(use) for use in uses}
     given = {
         "worker": worker_id,
         "limits": list(units),
@@ -317,7 +317,7 @@ def _take_free(
             name=row.name,
             in_force=use.declared,
             units=units[use.limit_id],
-            throttle=allocation.learned(row.throttle) if learns else None,
+            throttle=sharing.learned(row.throttle) if learns else None,
         )
         for use in uses
         if (row := taken.get(use.limit_id)) is not None
@@ -335,10 +335,10 @@ def _decide(
     _note(connection, [use for use in uses if use.last_ago is not None])
     if later := [one.id for one in states.values() if (one.last_ago or 0.0) < 0]:
         connection.execute(FORGET_FUTURE, {"limits": later})
-    others = {one: allocation.others_of(states[one], worker_id) for one in locked}
+    others = {one: sharing.others_of(states[one], worker_id) for one in locked}
     _clear(connection, [states[one] for one in locked])
     decisions = {
-        use.limit_id: allocation.decide(
+        use.limit_id: sharing.decide(
             use, states[use.limit_id], others[use.limit_id], worker_id, learns=learns
         )
         for use in uses
@@ -408,15 +408,15 @@ def _outlive(connection: Connection, left: Sequence[tuple[int, int, float]]) -> 
 def _write(
     connection: Connection,
     worker_id: int,
-    decisions: Mapping[int, allocation.Decision],
+    decisions: Mapping[int, sharing.Decision],
     states: Mapping[int, StoredLimit],
 ) -> None:
     before = {one: states[one].holdings.get(worker_id) for one in decisions}
-    held = [one for one, decision in decisions.items() if allocation.differs(decision, before[one])]
+    held = [one for one, decision in decisions.items() if sharing.differs(decision, before[one])]
     kept = [
         decision.grant
         for one, decision in decisions.items()
-        if decision.grant.units and allocation.is_news(decision.grant, states[one])
+        if decision.grant.units and sharing.is_news(decision.grant, states[one])
     ]
     if held or kept:
         given = {
@@ -428,7 +428,7 @@ def _write(
                 exclusive="is_exclusive",
                 asks="asks",
             ),
-            "forgotten": allocation.FORGOTTEN,
+            "forgotten": sharing.FORGOTTEN,
             **columns(kept, kept="limit_id", **_IN_FORCE),
         }
         connection.execute(HOLD, given)
@@ -451,8 +451,8 @@ def _let_go(connection: Connection, worker_id: int, limits: Sequence[int]) -> No
 
 def _tell(
     connection: Connection,
-    decisions: Mapping[int, allocation.Decision],
-    others: Mapping[int, allocation.Others],
+    decisions: Mapping[int, sharing.Decision],
+    others: Mapping[int, sharing.Others],
     states: Mapping[int, StoredLimit],
     worker_id: int,
 ) -> None:

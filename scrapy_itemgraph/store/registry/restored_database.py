@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store import attempts, lost_answers
+from scrapy_itemgraph.store import attempts, lost_commit_answers
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.worklist import claims
 
@@ -81,7 +81,7 @@ def has_ended(connection: Connection, claim: Claim, crawl_id: int) -> bool:
     """Tell whether the end of a claim is on record."""
     if attempts.recorded(connection, [claim], crawl_id):
         return True
-    return bool(lost_answers.noted(connection, [claim.token]))
+    return bool(lost_commit_answers.noted(connection, [claim.token]))
 
 
 def numbers_of_limits(

@@ -25,7 +25,7 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.downloads.delay_gate import PostponedError
 from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
-from scrapy_itemgraph.worker.executions.execution import Execution, Leg, current_leg, request_legs
+from scrapy_itemgraph.worker.executions.execution import Leg, current_leg, request_legs
 from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses
 from scrapy_itemgraph.worker.spider.request_operations import start_requests
 from scrapy_itemgraph.worker.spider.shared_values import SharedValues
@@ -41,11 +41,12 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.work import ErrorRecord
     from scrapy_itemgraph.worker.downloads.delay_gate import Gate
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
+    from scrapy_itemgraph.worker.executions.execution import Execution
     from scrapy_itemgraph.worker.spider.descriptors import Descriptors
     from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
-    from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
     from scrapy_itemgraph.worker.spider.logins import Logins
+    from scrapy_itemgraph.worker.spider.retry_policy import RetryPolicy
 from scrapy_itemgraph.worker.spider.validation import Checks
 
 _NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")
@@ -60,7 +61,7 @@ class SpiderOutput:
     active: ActiveExecutions
     gate: Gate
     checks: Checks
-    failures: FailurePolicy
+    failures: RetryPolicy
     sockets: Descriptors
     enqueuer: Enqueuer
     early_links: EarlyLinks

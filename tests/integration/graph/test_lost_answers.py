@@ -23,7 +23,7 @@ from scrapy_itemgraph.model.operations import (
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.settings import Settings
-from scrapy_itemgraph.store import attempts, lost_answers
+from scrapy_itemgraph.store import attempts, lost_commit_answers
 
 pytestmark = pytest.mark.server
 
@@ -154,7 +154,7 @@ def test_a_claim_whose_answer_was_lost_is_not_lost(engine, tmp_path):
 def test_what_no_claim_fences_is_done_once_too(engine, tmp_path, monkeypatch, cut, cured):
     """Asked again, a commit of start() or of seeds that went through is known by its token."""
     if not cured:
-        monkeypatch.setattr(lost_answers, "take", lambda *_: True)
+        monkeypatch.setattr(lost_commit_answers, "take", lambda *_: True)
 
     async def run():
         async with cut_off(engine, tmp_path) as (graph, cutter):

@@ -36,7 +36,7 @@ from scrapy_itemgraph.model.operations import (
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store import failures, in_flight, lost_answers
+from scrapy_itemgraph.store import failures, in_flight, lost_commit_answers
 from scrapy_itemgraph.store import queues as slot_queues
 from scrapy_itemgraph.store.admin import (
     activity,
@@ -399,8 +399,8 @@ def test_what_frames_claims_and_commits_touches_few_rows(million, step):
         claims = million.claim(step, worker, BATCH)
         in_flight.write(step, worker, [(claim.item_id, claim.task_id) for claim in claims])
         freed = crawls.share_crawl(step, million.id)
-        assert lost_answers.take(step, uuid.uuid4())
-        lost_answers.note(step, [claim.token for claim in claims[5:]])
+        assert lost_commit_answers.take(step, uuid.uuid4())
+        lost_commit_answers.note(step, [claim.token for claim in claims[5:]])
         assert stored_claims.release(step, claims[:5], worker) == 5
 
     check(explained)

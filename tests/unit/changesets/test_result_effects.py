@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from scrapy_itemgraph import Expire, SetTTL, StoreResult, UpdateMetadata
-from scrapy_itemgraph.changesets.effects import results
-from scrapy_itemgraph.changesets.effects.items import ChangesetRun
+from scrapy_itemgraph.changesets.effects import result_operations
+from scrapy_itemgraph.changesets.effects.item_operations import ChangesetRun
 from scrapy_itemgraph.changesets.state import Draft, Handled, Item, Result, State, TaskRow
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
@@ -96,7 +96,7 @@ def test_own_metadata_is_of_a_result_that_is_still_to_come():
     made = result(run)
     assert (made.metadata, made.is_pending, made.completed_at) == ({"n": 2}, True, None)
     assert labels(run) == ["[metadata] A parse"]
-    results.end_own(run, is_failed=False, is_held=False)
+    result_operations.end_own(run, is_failed=False, is_held=False)
     assert (result(run).metadata, result(run).is_pending) == ({"n": 2}, False)
 
 
@@ -245,7 +245,7 @@ def test_an_executions_own_time_to_live_waits_for_its_result():
 
     run.apply(SetTTL("2h"))
     assert result(run).expires_at == BEFORE + DAY
-    results.end_own(run, is_failed=False, is_held=False)
+    result_operations.end_own(run, is_failed=False, is_held=False)
 
     assert result(run).expires_at == NOW + 2 * HOUR
     assert result(run).ttl_overridden
@@ -258,7 +258,7 @@ def test_a_success_completes_the_pair_under_the_version_that_was_claimed():
     """A newer version in force finds it stale; metadata that nobody yielded stays."""
     run = a_run(claim=a_claim(), parse=a_result())
 
-    results.end_own(run, is_failed=False, is_held=False)
+    result_operations.end_own(run, is_failed=False, is_held=False)
 
     done = result(run)
     assert (done.version, done.completed_at, done.metadata) == ("1", NOW, {"n": 1})
@@ -271,7 +271,7 @@ def test_a_failure_holds_the_pair_unless_it_was_expired_meanwhile():
     for is_held in (True, False):
         run = a_run(claim=a_claim(), parse=a_result())
 
-        results.end_own(run, is_failed=True, is_held=is_held)
+        result_operations.end_own(run, is_failed=True, is_held=is_held)
 
         assert (result(run).is_successful, result(run).is_held) == (False, is_held)
 
@@ -282,7 +282,7 @@ def test_a_page_of_a_plain_callback_that_failed_is_stale_once_it_is_handled():
     run = a_run(claim=a_claim(), parse=a_result())
     run.draft.state.tasks["parse"] = task
 
-    results.end_own(run, is_failed=True, is_held=True)
+    result_operations.end_own(run, is_failed=True, is_held=True)
 
     assert result(run).invalidated_at == NOW
 
@@ -293,7 +293,7 @@ def test_an_execution_that_expired_itself_runs_once_more():
         run = a_run(claim=a_claim(), **before)
         run.apply(Expire())
 
-        results.end_own(run, is_failed=False, is_held=False)
+        result_operations.end_own(run, is_failed=False, is_held=False)
 
         assert (result(run).completed_at, result(run).invalidated_at) == (NOW, NOW)
 
@@ -305,8 +305,8 @@ def test_an_expiry_after_the_claim_outlives_it_and_the_one_that_it_answers_does_
     run = a_run(claim=claim, parse=a_result(invalidated_at=now))
     is_later = now not in {None, answers}
 
-    assert results.is_expired_since(run.draft.item(ITEM), claim) == is_later
-    results.end_own(run, is_failed=False, is_held=False)
+    assert result_operations.is_expired_since(run.draft.item(ITEM), claim) == is_later
+    result_operations.end_own(run, is_failed=False, is_held=False)
 
     assert result(run).invalidated_at == (now if is_later else None)
 
@@ -316,7 +316,7 @@ def test_an_execution_that_ends_without_a_result_leaves_the_one_before():
     run = a_run(claim=a_claim())
     run.apply(UpdateMetadata({"n": 2}))
 
-    results.leave_own(run)
+    result_operations.leave_own(run)
 
     assert (result(run).is_pending, result(run).completed_at) == (False, None)
 
@@ -327,7 +327,7 @@ def test_an_execution_of_an_item_that_is_gone_completes_nothing():
     deleted.draft.item(ITEM).is_deleted = True
 
     for run in (deleted, outside):
-        results.end_own(run, is_failed=False, is_held=False)
-        results.leave_own(run)
+        result_operations.end_own(run, is_failed=False, is_held=False)
+        result_operations.leave_own(run)
 
         assert run.draft.effects.failures == []

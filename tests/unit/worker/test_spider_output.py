@@ -19,15 +19,17 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import UpdateData
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import async_tools
-from scrapy_itemgraph.worker.executions.execution import Execution, Leg, request_legs
+from scrapy_itemgraph.worker.executions.execution import Leg, request_legs
 from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
-from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
+from scrapy_itemgraph.worker.spider.retry_policy import RetryPolicy
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from scrapy_itemgraph.worker.executions.execution import Execution
 
 CHANGE = UpdateData({"title": "a title"})
 ITEM = {"name": "one"}
@@ -80,7 +82,7 @@ class Scrape:
             parts.active,
             gate=parts.gate,
             checks=Checks(declared, {"parse_plain"}),
-            failures=FailurePolicy(parts.crawler.settings, max_retry_after=timedelta(hours=1)),
+            failures=RetryPolicy(parts.crawler.settings, max_retry_after=timedelta(hours=1)),
             sockets=Descriptors(),
             enqueuer=self.neighbour,
             early_links=EarlyLinks(

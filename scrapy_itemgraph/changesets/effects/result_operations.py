@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.changesets.effects.items import applies, merged
+from scrapy_itemgraph.changesets.effects.item_operations import applies, merged
 from scrapy_itemgraph.changesets.state import Handled, Result
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model import periods
 
 if TYPE_CHECKING:
-    from scrapy_itemgraph.changesets.effects.items import ChangesetRun
+    from scrapy_itemgraph.changesets.effects.item_operations import ChangesetRun
     from scrapy_itemgraph.changesets.state import Item, TaskRow
     from scrapy_itemgraph.model.work import Claim
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from scrapy_itemgraph.changesets.effects.items import ChangesetRun, applies, create, set_data
+from scrapy_itemgraph.changesets.effects.item_operations import (
+    ChangesetRun,
+    applies,
+    create,
+    set_data,
+)
 from scrapy_itemgraph.changesets.state import Handled, Item, Result
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.tasks import callback_tag

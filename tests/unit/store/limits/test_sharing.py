@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from scrapy_itemgraph.model.limits import LOOKAHEAD, Terms, Use
-from scrapy_itemgraph.store.limits import allocation
-from scrapy_itemgraph.store.limits.allocation import Holding, StoredLimit
+from scrapy_itemgraph.store.limits import sharing
+from scrapy_itemgraph.store.limits.sharing import Holding, StoredLimit
 
 ME, OTHER, THIRD = 1, 2, 3
 AT_ONCE = Terms(concurrency=4)
@@ -42,8 +42,8 @@ def limit(*holdings, kind="slot", **fields):
 def decide(stored, terms=AT_ONCE, worker=ME, *, learns=True, **fields):
     """Decide what a worker gets that wants as much as it may have."""
     use = Use(limit_id=7, declared=terms, **{"wants": 10, **fields})
-    others = allocation.others_of(stored, worker)
-    return allocation.decide(use, stored, others, worker, learns=learns)
+    others = sharing.others_of(stored, worker)
+    return sharing.decide(use, stored, others, worker, learns=learns)
 
 
 def units(stored, terms=AT_ONCE, worker=ME, **fields):
@@ -164,7 +164,7 @@ def test_the_longest_waiting_goes_first():
 
 def test_who_has_not_asked_again_waits_no_more():
     """One that asked 3.5 seconds ago last is gone, or wants it no longer."""
-    stored = limit(holding(OTHER, 0, age=9.0, asked_ago=allocation.FORGOTTEN))
+    stored = limit(holding(OTHER, 0, age=9.0, asked_ago=sharing.FORGOTTEN))
 
     assert units(stored, ONE_BY_ONE) == 1
     assert units(limit(holding(OTHER, 0, age=9.0, asked_ago=3.4)), ONE_BY_ONE) == 0
@@ -277,7 +277,7 @@ def test_a_slot_is_never_kept_looser_than_declared(
     """What a person set or robots.txt asks for makes a slot stricter, and nothing laxer."""
     stored = limit(set_gap=set_gap, set_concurrency=set_concurrency, crawl_delay=crawl_delay)
 
-    terms = allocation.in_force(Terms(gap=gap, concurrency=concurrency), stored, learns=True)
+    terms = sharing.in_force(Terms(gap=gap, concurrency=concurrency), stored, learns=True)
 
     assert terms.gap >= gap
     assert concurrency is None or terms.concurrency <= concurrency
@@ -287,17 +287,17 @@ def test_what_a_person_set_replaces_what_a_task_declares():
     """Of limits that are no slots: also where it is laxer."""
     stored = limit(kind="task", set_gap=0.5, set_concurrency=9, crawl_delay=30.0)
 
-    assert allocation.in_force(ONE_BY_ONE, stored, learns=True) == Terms(gap=0.5, concurrency=9)
+    assert sharing.in_force(ONE_BY_ONE, stored, learns=True) == Terms(gap=0.5, concurrency=9)
 
 
 def test_a_person_has_the_last_word_over_robots_txt():
     """A delay that was set counts in the place of a Crawl-delay, which counts if it is learned."""
     asked = limit(crawl_delay=30.0)
 
-    assert allocation.in_force(ONE_BY_ONE, asked, learns=True).gap == 30.0
-    assert allocation.in_force(ONE_BY_ONE, asked, learns=False).gap == 2.0
+    assert sharing.in_force(ONE_BY_ONE, asked, learns=True).gap == 30.0
+    assert sharing.in_force(ONE_BY_ONE, asked, learns=False).gap == 2.0
     both = replace(asked, set_gap=5.0)
-    assert allocation.in_force(ONE_BY_ONE, both, learns=True).gap == 5.0
+    assert sharing.in_force(ONE_BY_ONE, both, learns=True).gap == 5.0
 
 
 def test_numbers_that_cannot_be_kept_are_as_none():
@@ -322,7 +322,7 @@ def test_what_a_dead_worker_had_is_free_when_its_requests_have_ended(gap, latenc
 
     assert stored.outlived(dead.units) == seconds
     assert units(stored) == 0
-    assert allocation.others_of(stored, ME).free_in == seconds
+    assert sharing.others_of(stored, ME).free_in == seconds
 
 
 def test_the_dead_do_not_hold_others_off_for_longer_than_they_could():
@@ -330,7 +330,7 @@ def test_the_dead_do_not_hold_others_off_for_longer_than_they_could():
     late = holding(OTHER, 4, free_in=900.0)
     over = holding(OTHER, 4, free_in=0.0)
 
-    assert allocation.others_of(limit(late), ME).free_in == 2.0
+    assert sharing.others_of(limit(late), ME).free_in == 2.0
     assert limit(late).is_to_outlive(late)
     assert not limit(late).is_to_outlive(late._replace(free_in=2.0))
     assert units(limit(over)) == 4
@@ -354,18 +354,18 @@ def test_a_row_is_written_where_something_changed():
     mine = holding(ME, 4)
     same = decide(limit(mine))
 
-    assert not allocation.differs(same, mine)
-    assert allocation.differs(same, None)
-    assert allocation.differs(same, mine._replace(units=3))
-    assert allocation.differs(same, mine._replace(free_in=1.0))
+    assert not sharing.differs(same, mine)
+    assert sharing.differs(same, None)
+    assert sharing.differs(same, mine._replace(units=3))
+    assert sharing.differs(same, mine._replace(free_in=1.0))
     waiting = decide(limit(holding(OTHER, 4)))
-    assert allocation.differs(waiting, holding(ME, 0))
+    assert sharing.differs(waiting, holding(ME, 0))
 
 
 def test_terms_are_news_where_they_are_stored_otherwise():
     """The next holder keeps a limit as its last one declared it."""
     grant = decide(limit(), Terms(concurrency=4, delay=0.0)).grant
 
-    assert allocation.is_news(grant, limit())
-    assert allocation.is_news(grant, limit(concurrency=4, gap=2.0))
-    assert not allocation.is_news(grant, limit(concurrency=4, gap=0.0, delay=0.0))
+    assert sharing.is_news(grant, limit())
+    assert sharing.is_news(grant, limit(concurrency=4, gap=2.0))
+    assert not sharing.is_news(grant, limit(concurrency=4, gap=0.0, delay=0.0))

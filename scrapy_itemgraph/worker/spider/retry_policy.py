@@ -32,7 +32,7 @@ class Verdict:
     delay: timedelta | None = None
 
 
-class FailurePolicy:
+class RetryPolicy:
     """Tells errors that are retried from refusals and failures, as the project's settings say."""
 
     def __init__(self, settings: BaseSettings, *, max_retry_after: timedelta) -> None:

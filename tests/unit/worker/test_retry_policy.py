@@ -13,7 +13,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.worker.spider.failure_policy import FailurePolicy
+from scrapy_itemgraph.worker.spider.retry_policy import RetryPolicy
 
 TASK = replace(tasks.of_callback("parse", {}), max_attempts=3)
 
@@ -36,7 +36,7 @@ def http_error(status: int, **headers: str) -> HttpError:
 )
 def test_an_error_means_what_the_projects_retry_settings_say(error, attempt, outcome, kind):
     """Errors of RETRY_HTTP_CODES are tried again while attempts are left; refusals never are."""
-    policy = FailurePolicy(Settings(), max_retry_after=timedelta(hours=1))
+    policy = RetryPolicy(Settings(), max_retry_after=timedelta(hours=1))
 
     verdict = policy.judge(error, TASK, attempt)
 
@@ -45,7 +45,7 @@ def test_an_error_means_what_the_projects_retry_settings_say(error, attempt, out
 
 def test_a_sites_retry_after_is_the_delay_up_to_the_longest():
     """The delay is what the site asks for, at most ITEMGRAPH_MAX_RETRY_AFTER."""
-    policy = FailurePolicy(Settings(), max_retry_after=timedelta(seconds=90))
+    policy = RetryPolicy(Settings(), max_retry_after=timedelta(seconds=90))
 
     delays = [
         policy.judge(http_error(503, Retry_After=seconds), TASK, 1).delay
@@ -59,7 +59,7 @@ def test_without_a_task_or_with_retries_switched_off_nothing_is_tried_again():
     """Follow-ups of no claim, and projects with RETRY_ENABLED = False, have no other attempt."""
     longest = timedelta(hours=1)
     on, off = (
-        FailurePolicy(Settings({"RETRY_ENABLED": one}), max_retry_after=longest)
+        RetryPolicy(Settings({"RETRY_ENABLED": one}), max_retry_after=longest)
         for one in (True, False)
     )
 
