@@ -96,6 +96,6 @@ def claim(crawl, worker, terms=WHOLE, limit=25):
     return claims.claim(crawl.connection, **given)
 
 
-def is_about(seconds):
-    """Compare durations that the database measured."""
-    return pytest.approx(seconds, abs=SLACK)
+def is_about(seconds, between=0.0):
+    """Compare durations that the database measured, at most so many seconds after each other."""
+    return pytest.approx(seconds, abs=SLACK + between)
