@@ -52,9 +52,9 @@ class ItemGraphPipeline:
     def process_item(self, item: Any) -> Any:
         """Take the item's operations, and what is kept of it; the item goes on unchanged."""
         rule = next((self._rules[c] for c in type(item).__mro__ if c in self._rules), None)
+        leg = current_leg.get()
+        execution = None if leg is None or leg.execution.ended.is_set() else leg.execution
         if rule is not None or self._keep_items:
-            leg = current_leg.get()
-            execution = None if leg is None or leg.execution.ended.is_set() else leg.execution
             where = execution.where if execution else f"spider {self._worker.spider.name}"
             given = () if rule is None else rule.operations(item)
             changes = [self._worker.parts.checks.checked(one, execution, where) for one in given]
@@ -66,6 +66,8 @@ class ItemGraphPipeline:
                     execution.count_output()
                     execution.add(change)
                 execution.scraped += scraped
+        if execution is not None:
+            execution.items_scraped += 1
         self._worker.base.tallies.scraped += 1
         return item
 

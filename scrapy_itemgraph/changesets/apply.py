@@ -415,7 +415,13 @@ def _attempt(
     """Return the record of a claim that ended with a changeset, on the item that survived it."""
     outcome = ending.outcome or changeset.outcome
     return attempts.Attempt.of(
-        claim, outcome, worker_id, error=ending.error, item_id=item.id, log=changeset.log
+        claim,
+        outcome,
+        worker_id,
+        error=ending.error,
+        item_id=item.id,
+        log=changeset.log,
+        scraped=changeset.items_scraped,
     )
 
 

@@ -24,6 +24,7 @@ from scrapy_itemgraph.commands import (
     export,
     failures,
     helping,
+    item_lists,
     items,
     limits,
     parsing,
@@ -50,6 +51,7 @@ __all__ = ["COMMANDS", "GROUPS", "ItemGraphCommand"]
 _SECTIONS = (
     databases,
     items,
+    item_lists,
     blobs,
     worklist,
     failures,

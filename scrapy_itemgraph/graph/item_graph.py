@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -33,18 +34,19 @@ from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.settings import blob_store
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.admin import crawl_changes, explain, outstanding, status
+from scrapy_itemgraph.store.admin import crawl_changes, explain, item_pages, outstanding, status
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
 
     from sqlalchemy import Connection, Engine
 
     from scrapy_itemgraph.connections.patience import Patience
     from scrapy_itemgraph.graph.prepared import Prepared
-    from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
+    from scrapy_itemgraph.model.snapshots import ItemSnapshot, ListedItem, ResultSnapshot
     from scrapy_itemgraph.model.work import Note
 
 
@@ -285,15 +287,38 @@ class ItemGraph:
         """Return an item by its id or an alias; None when there is none."""
         return self._transactions.of_crawl(stored_items.named, name)
 
-    def items(self) -> Iterator[ItemSnapshot]:
-        """Go through all items, a thousand at a time, in the order in which they were made."""
-        after = 0
-        while numbers := self._transactions.of_crawl(
-            stored_items.item_ids, after=after, limit=crawl_changes.STEP
-        ):
-            found = self._transactions.call(partial(stored_items.snapshots, item_ids=numbers))
-            yield from (found[number] for number in numbers if number in found)
-            after = numbers[-1]
+    def items(
+        self,
+        *,
+        tag: str | None = None,
+        state: str | None = None,
+        since: datetime | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[ListedItem]:
+        """Go through items in the order in which they were made, a thousand at a time.
+
+        With `state` a task of theirs is "never run", "fresh", "stale" or "held"; with `since` they
+        were made or changed, or a task of theirs completed, from then on. `after` is the id of the
+        item behind which to begin; `limit` is how many there are at most.
+
+        Raises:
+            OperationError: there is no such state.
+            NotFoundError: there is no item `after`.
+
+        """
+        wanted = item_pages.Wanted(tag, state, since)
+        reached = None if after is None else self._transactions.of_item(after, _number)
+        left = sys.maxsize if limit is None else limit
+        while left > 0:
+            page = self._transactions.of_crawl(
+                item_pages.page, wanted, after=reached, limit=min(left, crawl_changes.STEP)
+            )
+            yield from page.rows
+            left -= len(page.rows)
+            reached = page.after
+            if reached is None:
+                return
 
     def results(self, name: str) -> list[ResultSnapshot]:
         """Return what each task of an item produced, and those that have not run yet.
@@ -337,3 +362,7 @@ class ItemGraph:
     def status(self) -> dict[str, Any]:
         """Return the crawl's numbers."""
         return {"crawl": self.crawl, **self._transactions.of_crawl(status.status)}
+
+
+def _number(_: Connection, __: int, item: int) -> int:
+    return item

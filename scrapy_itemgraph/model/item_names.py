@@ -19,6 +19,11 @@ def hex_key(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
+def is_request(name: str) -> bool:
+    """Tell whether a name is that of a request: a page that was fetched without a task."""
+    return name.startswith(_REQUEST_NAMES)
+
+
 def page_of(data: Any) -> tuple[str | None, str | None]:
     """Return the URL in an item's data, and the method when the item is a request's."""
     if not isinstance(data, dict):
@@ -30,12 +35,12 @@ def page_of(data: Any) -> tuple[str | None, str | None]:
 
 def label(name: str, data: Any) -> str:
     """Return what people read for an item: its id, or for a request's its URL, as `page` has it."""
-    return label_of(name, *page_of(data)) if name.startswith(_REQUEST_NAMES) else name
+    return label_of(name, *page_of(data)) if is_request(name) else name
 
 
 def label_of(name: str, url: str | None, method: str | None) -> str:
     """Return the same of what `page_of` returns."""
-    is_of_request = method is not None and name.startswith(_REQUEST_NAMES)
+    is_of_request = method is not None and is_request(name)
     return (page(url, method) if is_of_request else None) or name
 
 

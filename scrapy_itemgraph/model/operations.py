@@ -275,6 +275,7 @@ class Changeset:
     operations of an execution that failed or was refused. `scraped` is kept where the operations
     are carried out. `is_of_callback` says that it ran a plain callback. `log` is what it logged,
     which is kept however it ended. `attached` is what of its operations has content to be stored.
+    `items_scraped` counts its scraped items, whether they are kept or not.
     """
 
     operations: tuple[Operation, ...]
@@ -287,6 +288,7 @@ class Changeset:
     is_of_callback: bool = False
     log: Sequence[LogLine] = ()
     attached: tuple[AttachBlob, ...] = ()
+    items_scraped: int = 0
 
 
 def tag_values(tags: Tags) -> dict[str, Any]:

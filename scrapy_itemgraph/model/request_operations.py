@@ -11,6 +11,7 @@ from scrapy_itemgraph.model.operations import CreateItem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+OF_REQUESTS = frozenset({"url", "request", "download_slot"})  # keys of a request item's data
 WHENEVER = 2**31 - 1  # `again` for what is fetched again whenever it is yielded
 _TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False)
 _URL = '{"url": '  # how the data of a request begins

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 MARK = "__itemgraph_task__"
+_CALLBACK = "callback:"  # how the tag of a plain callback begins
 SET_ASIDE = "callback."
 CALLBACK_OPTIONS = (
     "version",
@@ -170,7 +171,12 @@ def callback_tag(name: str) -> str:
 
     Beside a `@task` of the same name the callback's own task has another one, `callback.parse`.
     """
-    return f"callback:{name.removeprefix(SET_ASIDE)}"
+    return f"{_CALLBACK}{name.removeprefix(SET_ASIDE)}"
+
+
+def is_callback_tag(tag: str) -> bool:
+    """Tell whether a tag calls for a plain callback."""
+    return tag.startswith(_CALLBACK)
 
 
 def of_named_callback(name: str, callbacks: Mapping[str, Mapping[str, Any]]) -> Task:

@@ -34,6 +34,21 @@ RECORD_ATTEMPTS = text("""
             started_at)
 """)
 
+# The same, of executions some of which scraped items.
+RECORD_WITH_SCRAPED = text("""
+    INSERT INTO attempts
+        (item_id, task_id, worker_id, token, task_version, number, outcome, error, log, started_at,
+        scraped)
+    SELECT item_id, task_id, worker_id, token, task_version, number, outcome,
+        CAST(error AS json), CAST(log AS json), started_at, nullif(scraped, 0)
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:workers AS int[]),
+        CAST(:tokens AS uuid[]), CAST(:versions AS text[]), CAST(:numbers AS int[]),
+        CAST(:outcomes AS text[]), CAST(:errors AS text[]), CAST(:logs AS text[]),
+        CAST(:started AS timestamptz[]), CAST(:scraped AS int[]))
+        AS ended(item_id, task_id, worker_id, token, task_version, number, outcome, error, log,
+            started_at, scraped)
+""")
+
 # Claims whose end is on record, on their own item or on the one that it went into: asked when the
 # answer to a commit was lost.
 RECORDED = text("""
@@ -74,6 +89,7 @@ class Attempt:
     started_at: datetime
     error: ErrorRecord | None = None
     log: Sequence[LogLine] = ()
+    scraped: int = 0  # items
 
     @classmethod
     def of(
@@ -85,6 +101,7 @@ class Attempt:
         error: ErrorRecord | None = None,
         item_id: int | None = None,
         log: Sequence[LogLine] = (),
+        scraped: int = 0,
     ) -> Attempt:
         """Return the record of a claim; `item_id` is given where the claim's own item is gone."""
         return cls(
@@ -98,6 +115,7 @@ class Attempt:
             started_at=claim.claimed_at,
             error=error,
             log=log,
+            scraped=scraped,
         )
 
 
@@ -118,7 +136,11 @@ def record(connection: Connection, ended: Sequence[Attempt]) -> None:
     given["outcomes"] = [str(one.outcome) for one in ended]
     given["errors"] = [one.error and one.error.as_json(with_snippet=False) for one in ended]
     given["logs"] = [attempt_logs.as_json(one.log) for one in ended]
-    connection.execute(RECORD_ATTEMPTS, given)
+    if any(one.scraped for one in ended):
+        given["scraped"] = [one.scraped for one in ended]
+        connection.execute(RECORD_WITH_SCRAPED, given)
+    else:
+        connection.execute(RECORD_ATTEMPTS, given)
     connection.execute(PRUNE_ATTEMPTS, given)
 
 

@@ -17,6 +17,7 @@ from scrapy_itemgraph.model import attempt_logs, blobs, feed_exports, snapshots,
 from scrapy_itemgraph.store import failures
 from scrapy_itemgraph.store.admin import (
     activity,
+    done_lists,
     failure_groups,
     item_search,
     limit_reports,
@@ -92,10 +93,23 @@ class Result(BaseModel):
 
 @of_record(snapshots.ItemSnapshot)
 class Listed(BaseModel):
-    """An item in a list."""
+    """An item."""
 
     created_at: datetime
     updated_at: datetime
+
+
+@of_record(snapshots.ListedItem)
+class ListedItem(BaseModel):
+    """An item in a list, with the states and metadata of its tasks, by their names."""
+
+    created_at: datetime
+    updated_at: datetime
+
+
+@of_record(done_lists.Done)
+class Done(BaseModel):
+    """An execution that ended well, and how many items it scraped."""
 
 
 @of_record(blobs.BlobSnapshot)

@@ -19,6 +19,7 @@ AfterNumber = Annotated[
     int, Query(ge=0, lt=_INT64, description="what the page before has as `next`")
 ]
 OfTask = Annotated[str | None, Query(min_length=1, description="of this task alone")]
+OfTag = Annotated[str | None, Query(min_length=1, description="that have this tag")]
 PathText = Annotated[str, Path(min_length=1)]
 
 _REFUSALS = {

@@ -332,6 +332,7 @@ def changeset(
     allow_failure: bool = False,
     log: Sequence[LogLine] = (),
     is_of_callback: bool = False,
+    items_scraped: int = 0,
 ) -> Changeset:
     """Make a changeset of checked operations; a failure has an error."""
     if error is None and outcome in {Outcome.FAILED, Outcome.REFUSED, Outcome.RETRY}:
@@ -345,6 +346,7 @@ def changeset(
         allow_failure=allow_failure,
         log=log,
         is_of_callback=is_of_callback,
+        items_scraped=items_scraped,
     )
 
 

@@ -9,10 +9,8 @@ from scrapy_itemgraph.changesets.effects.item_operations import (
     set_data,
 )
 from scrapy_itemgraph.changesets.state import Handled, Item, Result
-from scrapy_itemgraph.model.request_operations import EnqueueRequest
-from scrapy_itemgraph.model.tasks import callback_tag
-
-_OF_REQUESTS = ("url", "request", "download_slot")
+from scrapy_itemgraph.model.request_operations import OF_REQUESTS, EnqueueRequest
+from scrapy_itemgraph.model.tasks import callback_tag, is_callback_tag
 
 
 @applies(EnqueueRequest)
@@ -58,7 +56,7 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest
 
 def _take_request(run: ChangesetRun, item: Item, operation: EnqueueRequest) -> None:
     """Give an item its request as it is now; what others put beside the old one stays."""
-    others = {key: value for key, value in item.data.items() if key not in _OF_REQUESTS}
+    others = {key: value for key, value in item.data.items() if key not in OF_REQUESTS}
     set_data(run, item, {**operation.data, **others})
 
 
@@ -66,7 +64,7 @@ def _take_callback(run: ChangesetRun, item: Item, operation: EnqueueRequest, aga
     """Give an item of an earlier run the callback that its request has by now."""
     if not item.results or any(result.run >= again for result in item.results.values()):
         return False
-    for tag in [tag for tag in item.tags if tag.startswith(callback_tag(""))]:
+    for tag in list(filter(is_callback_tag, item.tags)):
         item.drop_tag(tag)
     for tag in operation.tags:
         item.set_tag(tag, None)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import item_search, neighbours, status, work_pages
+from scrapy_itemgraph.store.admin import (
+    done_lists,
+    item_pages,
+    item_search,
+    neighbours,
+    status,
+    work_pages,
+)
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
-    from scrapy_itemgraph.model.snapshots import ItemSnapshot
 
 _MOST_OF_URL = 10
 
@@ -82,12 +90,52 @@ class Lookup:
             name, lambda connection, _, item_id: status.attempts(connection, item_id, limit=limit)
         )
 
-    def items(self, after: int = 0, limit: int = 100) -> list[tuple[int, ItemSnapshot]]:
-        """Return the next items in the order in which they were made, each with its number."""
+    def items(
+        self,
+        *,
+        tag: str | None = None,
+        state: str | None = None,
+        since: datetime | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> item_pages.ItemPage:
+        """Return a page of items in the order in which they were made, or the newest first.
 
-        def read(connection: Connection, crawl_id: int) -> list[tuple[int, ItemSnapshot]]:
-            numbers = stored_items.item_ids(connection, crawl_id, after=after, limit=limit)
-            found = stored_items.snapshots(connection, numbers)
-            return [(number, found[number]) for number in numbers if number in found]
+        With `state` a task of theirs is "never run", "fresh", "stale" or "held"; with `since` they
+        were made or changed, or a task of theirs completed, from then on. With either a page ends
+        after 20,000 items that were looked at. `after` is that of the page before.
 
-        return self._transactions.of_crawl(read)
+        Raises:
+            OperationError: there is no such state.
+
+        """
+        return self._transactions.of_crawl(
+            item_pages.page,
+            item_pages.Wanted(tag, state, since),
+            after=after,
+            limit=limit,
+            newest_first=newest_first,
+        )
+
+    def done(
+        self,
+        task: str | None = None,
+        *,
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[done_lists.Done]:
+        """Return executions that ended well, the latest first, each with how many items it scraped.
+
+        `before` is the number of the last one that was shown. They are looked for among the last
+        50,000 attempts of the database.
+
+        Raises:
+            NotFoundError: there is no such task.
+
+        """
+        read = partial(done_lists.done, since=since, before=before, limit=limit)
+        if task is None:
+            return self._transactions.of_crawl(read, None)
+        return self._transactions.of_task(task, read)

@@ -172,6 +172,7 @@ attempts = Table(
     ),
     moment("started_at"),
     moment("ended_at", now=True),
+    Column("scraped", Integer, comment="how many items it scraped; null: none"),
     Index("attempts_item_id_task_id_id_idx", "item_id", "task_id", "id"),
 )
 

@@ -95,7 +95,8 @@ _RESULT = _object(
 )
 _ATTEMPT = _object(
     """'task', t.name, 'token', a.token, 'version', a.task_version, 'number', a.number,
-    'outcome', a.outcome, 'started_at', a.started_at, 'ended_at', a.ended_at""",
+    'outcome', a.outcome, 'started_at', a.started_at, 'ended_at', a.ended_at,
+    'scraped', a.scraped""",
     error="a.error",
     log="a.log",
 )

@@ -9,14 +9,16 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import item_names, operations
+from scrapy_itemgraph.model import documents, item_names, operations
+from scrapy_itemgraph.model.snapshots import PairState
 from scrapy_itemgraph.web import bodies, contents, models
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer, page
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.parameters import REFUSALS, AfterNumber, Limit, PathText
+from scrapy_itemgraph.web.parameters import REFUSALS, AfterNumber, Limit, OfTag, OfTask, PathText
 
 router = APIRouter()
+
 
 ItemId = Annotated[
     str,
@@ -28,13 +30,44 @@ ItemId = Annotated[
 Attempts = Annotated[int, Query(ge=0, le=1000, description="of the last attempts, at most")]
 
 
-@router.get("/items", response_model=models.Page[models.Listed])
+@router.get("/items", response_model=models.Page[models.ListedItem])
 def list_items(
-    graph: CrawlGraph, _: Reader, after: AfterNumber = 0, limit: Limit = 100
+    graph: CrawlGraph,
+    _: Reader,
+    tag: OfTag = None,
+    state: Annotated[PairState | None, Query(description="of a task of theirs")] = None,
+    since: Annotated[
+        bodies.Moment | None,
+        Query(description="made or changed, or with a task that completed, from then on"),
+    ] = None,
+    after: AfterNumber = 0,
+    limit: Limit = 100,
 ) -> Response:
-    """List items, in the order in which they were made."""
-    rows = graph.lookup.items(after, limit)
-    return answer(page(rows, limit, lambda row: row[0], lambda row: asdict(row[1])))
+    """List items, in the order in which they were made.
+
+    By `state` and `since` 20,000 items are looked at for a page: it may have fewer rows than
+    `limit`, or none, and still a `next`.
+    """
+    found = graph.lookup.items(tag=tag, state=state, since=since, after=after, limit=limit)
+    following = None if found.after is None else str(found.after)
+    return answer({"rows": documents.of(found.rows), "next": following})
+
+
+@router.get("/done", response_model=models.Page[models.Done])
+def list_done(
+    graph: CrawlGraph,
+    _: Reader,
+    task: OfTask = None,
+    since: Annotated[bodies.Moment | None, Query(description="from then on")] = None,
+    after: AfterNumber = 0,
+    limit: Limit = 100,
+) -> Response:
+    """List what was done last: pages and tasks of items, with how many items each scraped.
+
+    It is looked for among the last 50,000 attempts of the database.
+    """
+    rows = graph.lookup.done(task, since=since, before=after or None, limit=limit)
+    return answer(page(rows, limit, lambda row: row.number))
 
 
 @router.post("/items/add", status_code=201, response_model=models.Added, responses={200: {}})

@@ -12,6 +12,7 @@ from scrapy_itemgraph.web.pages import (
     blobs,
     crawls,
     failures,
+    item_lists,
     items,
     limits,
     live,
@@ -24,6 +25,6 @@ from scrapy_itemgraph.web.pages import (
 )
 
 router = APIRouter(include_in_schema=False)
-_WORK = (worklist, failures, items, blobs, simulations)
+_WORK = (worklist, failures, item_lists, items, blobs, simulations)
 for subject in (crawls, *_WORK, tasks, limits, runs, workers, search, live):
     router.include_router(subject.router)

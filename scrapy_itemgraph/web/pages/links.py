@@ -24,9 +24,12 @@ def page_link(value: Any) -> str | None:
 
 
 def query(**given: Any) -> str:
-    """Return a query string of what is not empty, with its question mark."""
-    kept = {name: value for name, value in given.items() if value not in {None, "", False}}
-    return f"?{urlencode(kept)}" if kept else ""
+    """Return a query string of what is not empty, with its question mark.
+
+    A list is given again and again, by each of its values.
+    """
+    kept = {name: value for name, value in given.items() if value not in (None, "", False, [])}
+    return f"?{urlencode(kept, doseq=True)}" if kept else ""
 
 
 def of_crawl(crawl: str, page: str = "overview", **given: Any) -> str:

@@ -178,7 +178,8 @@ class Execution:
     running: set[Leg] = field(default_factory=set)
     item: Any = None
     operations: list[Operation] = field(default_factory=list)
-    scraped: list[Scraped] = field(default_factory=list)
+    scraped: list[Scraped] = field(default_factory=list)  # those that are kept
+    items_scraped: int = 0
     error: ErrorRecord | None = None
     outcome: Outcome = Outcome.OK
     delay: timedelta | None = None
@@ -322,6 +323,7 @@ class Execution:
             is_of_callback=not self.is_of_task,
             scraped=() if self.is_doomed else tuple(self.scraped),
             log=() if self.item is None else self.item.kept_log(),
+            items_scraped=self.items_scraped,
             attached=() if self.is_doomed else tuple(self.attached),
         )
 

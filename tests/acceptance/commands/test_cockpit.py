@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytest.importorskip("playwright", reason="playwright is not installed")
 from playwright.sync_api import Browser, Page, expect
 
-TABS = ("Overview", "Worklist", "Failures", "Tasks", "Slots", "Workers", "Search")
+TABS = ("Overview", "Worklist", "Failures", "Items", "Tasks", "Slots", "Workers", "Search")
 PATIENCE = 30_000  # milliseconds
 BROKEN = "harbour-beans-500-g"  # whose price is a sentence on the first day
 EVIL = """<script>window.owned=1</script><img src=x onerror="window.owned=1">"'"""
@@ -147,6 +147,26 @@ def test_an_item_shows_what_is_known_of_it(page) -> None:
     expect(page.get_by_role("link", name="CATEGORY:tea").first).to_be_visible()
     expect(page.locator("details.result")).to_have_count(4)
     expect(page.get_by_role("row", name="parse_product")).to_contain_text("ok")
+
+
+def test_columns_of_items_are_chosen_and_stay(page) -> None:
+    """Columns that are ticked stand in the address, and stay from page to page of the list."""
+    page.goto("/crawls/shop/items")
+    page.get_by_label("Tag").fill("product")
+    page.get_by_text("Columns").click()
+    for box in page.get_by_role("checkbox").all():
+        box.set_checked(box.get_attribute("value") in {"name", "price"})
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("th.data")).to_have_text(["name", "price"])
+    expect(page.locator("tbody tr")).to_have_count(50)
+    first = page.locator("tbody th").first.inner_text()
+    page.get_by_role("link", name="Further items").click()
+    expect(page.locator("tbody th").first).not_to_have_text(first)
+
+    expect(page.locator("th.data")).to_have_text(["name", "price"])
+    expect(page.get_by_label("Tag")).to_have_value("product")
+    page.get_by_role("link", name="What was done last").click()
+    expect(page.get_by_role("columnheader", name="items scraped")).to_be_visible()
 
 
 def test_a_failure_is_understood_handled_and_seen_to_succeed(page, shop, crawled, tmp_path) -> None:
@@ -471,7 +491,7 @@ def test_axe_finds_nothing(browser, address, shop, scheme) -> None:
     page = context.new_page()
     tabs = [f"/crawls/shop/{tab.lower()}" for tab in TABS]
     items = [f"/crawls/shop/item?id={quote(name)}" for name in ("SKU:T1001", failing)]
-    others = ("explain?id=SKU:T1001", "simulate?id=SKU:T1001&task=parse_product")
+    others = ("done", "explain?id=SKU:T1001", "simulate?id=SKU:T1001&task=parse_product")
     rest = [f"/crawls/shop/{path}" for path in (*others, f"failures/group?group={group}")]
     found = []
     for number, path in enumerate(["/", *tabs, *items, *rest, "/crawls/none/overview"]):

@@ -34,7 +34,7 @@ def test_people_see_an_item_whose_data_is_no_object(odd):
         assert graph.explain("A")[0].task == "parse"
         assert [one.item for one in graph.lookup.search("A").items] == ["A"]
         assert [one.id for one in graph.items()] == ["A"]
-        assert len(graph.lookup.items()) == 1
+        assert len(graph.lookup.items().rows) == 1
         assert graph.lookup.neighbours("A")
         assert graph.worklist()
         assert graph.lookup.work()

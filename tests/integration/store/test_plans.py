@@ -41,8 +41,10 @@ from scrapy_itemgraph.store import queues as slot_queues
 from scrapy_itemgraph.store.admin import (
     activity,
     counting,
+    done_lists,
     explain,
     failure_groups,
+    item_pages,
     neighbours,
     outstanding,
     overview,
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 THOUSAND, MANY, MILLION = 1_000, 20_000, 1_000_000
 # Slots that another worker has, with their queues.
 TAKEN = 5_000
+LONG_AGO, LATER = datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 RAN: set[str] = set()
 COUNTED = 1_000  # rows of a group that reports count one by one here
 REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
@@ -83,6 +86,27 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     ),
     "neighbours": lambda step, crawl: neighbours.neighbours(
         step, crawl.id, crawl.item_at(0.3), limit=9
+    ),
+    **{
+        f"items: {name}": lambda step, crawl, wanted=wanted, back=back: item_pages.page(
+            step, crawl.id, item_pages.Wanted(**wanted), limit=100, newest_first=back
+        )
+        for back in (True, False)
+        for name, wanted in {
+            f"all {'back' if back else 'on'}": {},
+            f"of a tag {'back' if back else 'on'}": {"tag": "page"},
+            f"held {'back' if back else 'on'}": {"state": "held"},
+            f"held of a tag {'back' if back else 'on'}": {"state": "held", "tag": "page"},
+            f"never run since {'back' if back else 'on'}": {
+                "state": "never run",
+                "since": LONG_AGO,
+            },
+            f"of no state {'back' if back else 'on'}": {"state": "stale"},
+            f"of no moment {'back' if back else 'on'}": {"since": LATER, "tag": "page"},
+        }.items()
+    },
+    "what was done last": lambda step, crawl: done_lists.done(
+        step, crawl.id, None, since=LONG_AGO, before=None, limit=100
     ),
     "workers": lambda step, crawl: activity.workers(step, crawl.id, stopped=9),
     "minutes": lambda step, crawl: activity.minutes(step, crawl.id, timedelta(hours=1)),
@@ -466,7 +490,7 @@ def test_a_commit_of_every_kind_touches_few_rows(million, step):
 
     outcomes = [Outcome.FAILED, Outcome.RETRY, Outcome.RELEASED]
     changesets = [
-        ended(claim, *operations(n))
+        ended(claim, *operations(n), items_scraped=n)
         if n < BATCH - 3
         else ended(claim, outcome=outcomes[n % 3], delay=timedelta(seconds=10))
         for n, claim in enumerate(claims)
@@ -602,6 +626,7 @@ def test_a_report_reads_few_rows(million, step, monkeypatch, report):
     """
     monkeypatch.setattr(counting, "MOST", COUNTED)
     monkeypatch.setattr(counting, "PAGES", 5)
+    monkeypatch.setattr(item_pages, "MOST_LOOKED_AT", COUNTED)
 
     with explaining(step, is_prepared=False) as explained:
         REPORTS[report](step, million)

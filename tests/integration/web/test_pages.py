@@ -32,6 +32,8 @@ GETS = {
     "item.json": ("id",),
     "blob": ("id", "name"),
     "search": ("q", "by"),
+    "items": ("tag", "state", "since", "column", "after"),
+    "done": ("task", "after"),
     "simulate": ("id", "task"),
 }
 GOOD = {"id": "NEW", "slot": "a.example", "limit": "a.example", "for": "1h", "rate": "1/s"}
