@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
@@ -353,7 +353,7 @@ def alike(connection: Connection, made: Mapping[int, New]) -> Iterable[list[int]
 
 
 def _describe(error: OperationError, claim: Claim | None, spider: str | None) -> ErrorRecord:
-    where = {} if claim is None else {"task": claim.task, "item": claim.item.id}
+    where: dict[str, Any] = {} if claim is None else {"task": claim.task, "item": claim.item.id}
     return replace(ErrorRecord.of(error), spider=spider, **where)
 
 

@@ -1,72 +1,226 @@
-"""Failures: what failed, and having it run again."""
+"""Failures: what failed, one by one or in groups, and having it run again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 
-from scrapy_itemgraph.commands import code_on_disk, parsing, printing
+from scrapy_itemgraph.commands import code_on_disk, failure_lines, parsing, printing
 from scrapy_itemgraph.commands.arguments import CATEGORY, LIMIT, OF_TASK
 from scrapy_itemgraph.commands.command import Argument, command
-from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.model import documents
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy_itemgraph.commands.call import Call
+    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.model.failure_filters import FailureFilters
+    from scrapy_itemgraph.store.open_failures import FailurePage
 
-_FAILURES: printing.Columns = {
-    "FAILURE": lambda row: str(row.id),
-    "TASK": "task",
-    "OCCURRED": "occurred_at",
-    "KIND": lambda row: "refused" if row.is_refusal else "",
-    "ITEM": lambda row: item_names.label_of(row.item, row.url, row.method),
-}
 _HIDDEN = {"item_id", "task_id"}
+_COUNTED = 100_000
+_SORTS = ("last", "first", "count", "task", "type")
 
-
-@command(OF_TASK, LIMIT, CATEGORY)
-def failures(call: Call) -> None:
-    """List the failures that nobody has handled, the oldest first, with what was logged.
-
-    With --json each has its whole error, traceback included, and all that was logged unless
-    --category is given.
-    """
-    categories = call.given.category
-    with call.graph() as graph:
-        rows = graph.failures.list(call.given.task, call.given.limit)
-    shown = [{k: v for k, v in row._asdict().items() if k not in _HIDDEN} for row in rows]
-    if categories:
-        for one in shown:
-            one["log"] = printing.shown(one["log"], categories)
-    table = printing.table_of_errors(rows, _FAILURES, categories)
-    call.write(shown, printing.first(rows, table, call.given.limit, "no failure is open"))
+_GROUP = Argument("--group", metavar="N", type=parsing.count, help="those that are like number N")
+_ERROR = Argument(
+    "--error", metavar="TEXT", help='whose type or message has it: "http 404", ValueError'
+)
+_SINCE = Argument(
+    "--since",
+    metavar="MOMENT",
+    type=parsing.moment,
+    help="from then on: 2026-11-21T10:00Z, or a period up to now such as 2h",
+)
+_NUMBERS = Argument("failure", nargs="*", type=parsing.count, help="their numbers")
 
 
 @command(
-    Argument("failure", nargs="?", type=parsing.count, help="its number"),
-    Argument("--task", help="all of this task"),
+    Argument("failure", nargs="?", type=parsing.count, help="its number: show all of this one"),
+    OF_TASK,
+    _GROUP,
+    _ERROR,
+    _SINCE,
+    Argument("--groups", action="store_true", help="a line for those that are alike"),
+    Argument(
+        "--sort",
+        choices=_SORTS,
+        default="last",
+        help="groups by their last failure, first failure, count, task or type",
+    ),
+    Argument("--newest", action="store_true", help="the newest first; so it is with --since"),
+    LIMIT,
+    Argument("--after", metavar="N", type=parsing.count, default=0, help="go on behind number N"),
+    CATEGORY,
+)
+def failures(call: Call) -> None:
+    """List the failures that nobody has handled, a line each, the oldest first; or show one.
+
+    FAILURE is a number of the list: it is shown with its traceback, the page that it saw, what was
+    logged, and the next commands. With --json each failure has all of that.
+    """
+    given = call.given
+    chosen = (given.task, given.group, given.error, given.since) != (None,) * 4
+    if given.failure is not None and (chosen or given.groups):
+        raise UsageError("give a failure's number, or options that choose some; not both")
+    with _graph(call, given.failure or given.group) as graph:
+        if given.failure is not None:
+            _show(call, graph)
+        elif given.groups:
+            _list_groups(call, graph)
+        else:
+            _list(call, graph, otherwise="no such failure is open" if chosen else None)
+
+
+def _show(call: Call, graph: ItemGraph) -> None:
+    found = graph.failures.get(call.given.failure)
+    further = found._asdict()
+    document = {**_document(call, further.pop("failure")), **further}
+    call.write(document, failure_lines.details(found, call.given.category, call.crawl))
+
+
+def _list(call: Call, graph: ItemGraph, otherwise: str | None) -> None:
+    given = call.given
+    is_newest = given.newest or given.since is not None
+    found = graph.failures.page(
+        given.limit, after=given.after, newest_first=is_newest, **_filters(call, graph)
+    )
+    lines = failure_lines.table(found.rows, graph.database.now())
+    nothing = otherwise or "no failure is open"
+    shown = printing.first(found.rows, lines, given.limit, nothing)
+    call.write([_document(call, row) for row in found.rows], shown)
+    _say_what_follows(call, found)
+
+
+def _say_what_follows(call: Call, found: FailurePage) -> None:
+    if found.is_cut:
+        call.note(
+            f"scrapy itemgraph: these are of the open failures up to number {found.next}; "
+            f"--after {found.next} looks further"
+        )
+    elif found.rows:
+        one = found.rows[0].id
+        _hint(
+            call,
+            f"scrapy itemgraph failures {one} shows one, --groups those that are alike; "
+            f"scrapy itemgraph handle {one} lets it run again",
+        )
+
+
+def _hint(call: Call, line: str) -> None:
+    """Say what comes next where a person reads."""
+    if sys.stdout.isatty() and not call.as_json:
+        call.note(line)
+
+
+def _list_groups(call: Call, graph: ItemGraph) -> None:
+    given = call.given
+    groups = graph.failures.groups(given.limit, sort=given.sort, **_filters(call, graph))
+    document = [{**documents.of(one), "example": _document(call, one.example)} for one in groups]
+    lines = failure_lines.groups(groups, graph.database.now())
+    call.write(document, printing.first(groups, lines, given.limit, "no failure is open"))
+    if groups:
+        number = groups[0].example.id
+        _hint(
+            call,
+            f"scrapy itemgraph failures {number} shows an example, failures --group {number} all "
+            f"of a group; scrapy itemgraph handle --group {number} lets them run again",
+        )
+
+
+def _document(call: Call, row: Any) -> dict[str, Any]:
+    found = {k: v for k, v in row._asdict().items() if k not in _HIDDEN}
+    if call.given.category:
+        found["log"] = printing.shown(found["log"], call.given.category)
+    return found
+
+
+@contextmanager
+def _graph(call: Call, number: int | None) -> Iterator[ItemGraph]:
+    """Open the graph of the crawl that is meant, else of the one that has a failure."""
+    with call.graph() as graph:
+        if call.named_crawl is None and number is not None:
+            graph = graph.of(graph.failures.crawl_of(number))  # noqa: PLW2901
+        yield graph
+
+
+def _filters(call: Call, graph: ItemGraph) -> FailureFilters:
+    """Return which failures the options choose."""
+    given = call.given
+    since = given.since
+    if isinstance(since, timedelta):
+        since = graph.database.now() - since
+    return {
+        "task": given.task,
+        "group": None if given.group is None else graph.failures.get(given.group).group,
+        "text": given.error,
+        "occurred_since": since,
+    }
+
+
+@command(
+    _NUMBERS,
+    _GROUP,
+    Argument("--task", help="of this task or callback"),
+    _ERROR,
+    _SINCE,
     Argument("--all", action="store_true", help="all of the crawl"),
+    Argument("--dry-run", action="store_true", help="say how many they are, and change nothing"),
     Argument("--no-retry", action="store_true", help="do not run it again: it stays held"),
     Argument("--any-code", action="store_true", help="also by workers of older code"),
 )
 def handle(call: Call) -> None:
-    """Mark failures as handled: one, a task's, or all.
+    """Mark failures as handled: some numbers, or those that the options choose together, or all.
 
     What failed runs again, unless --no-retry is given. A worker that runs other code of the task
     than is here takes none of its work until it is restarted, unless --any-code is given.
     """
     given = call.given
-    if (given.failure is not None) + (given.task is not None) + given.all != 1:
-        raise UsageError("give one of FAILURE, --task TASK and --all")
-    retry = not given.no_retry
-    source_of = None
-    if not given.any_code:
-        source_of = code_on_disk.sources(call.scrapy_settings, call.note)
-    with call.graph() as graph:
-        older = []
-        if retry:
-            older = graph.failures.leave_to_newer(source_of, failure=given.failure, task=given.task)
-        handled = graph.failures.handle(given.failure, task=given.task, retry=retry)
+    numbers = given.failure
+    with _graph(call, numbers[0] if numbers else given.group) as graph:
+        which = _chosen(call, graph)
+        if given.dry_run:
+            _say_how_many(call, graph, which)
+        else:
+            _handle(call, graph, which)
+
+
+def _chosen(call: Call, graph: ItemGraph) -> FailureFilters:
+    given = call.given
+    chosen = [given.group, given.task, given.error, given.since]
+    ways = bool(given.failure) + any(one is not None for one in chosen) + given.all
+    if not ways:
+        raise UsageError(
+            "say which: FAILURE numbers, --group N, --task TASK, --error TEXT, --since MOMENT, "
+            "or --all"
+        )
+    if ways > 1:
+        raise UsageError("give FAILURE numbers, or options that choose failures, or --all")
+    return {"failures": given.failure} if given.failure else _filters(call, graph)
+
+
+def _say_how_many(call: Call, graph: ItemGraph, which: FailureFilters) -> None:
+    count = graph.failures.count(_COUNTED, **which)
+    more = " or more" if count == _COUNTED else ""
+    document = {"handled": 0, "would_handle": count, "retry": not call.given.no_retry}
+    call.write(document, [f"would handle {count:,}{more}; nothing was changed"])
+
+
+def _handle(call: Call, graph: ItemGraph, which: FailureFilters) -> None:
+    retry = not call.given.no_retry
+    older = []
+    if retry:
+        source_of = None
+        if not call.given.any_code:
+            source_of = code_on_disk.sources(call.scrapy_settings, call.note)
+        older = graph.failures.leave_to_newer(source_of, **which)
+    with call.progress("handle", "pairs") as progress:
+        handled = graph.failures.handle(retry=retry, reached=progress.reach, **which)
     then = "they may run again" if retry else "they stay held"
     document = {"handled": handled, "retry": retry, "left_by": [one._asdict() for one in older]}
     lines = [f"{handled:,} handled{f'; {then}' if handled else ''}"]
@@ -76,3 +230,23 @@ def handle(call: Call) -> None:
         for one in older
     ]
     call.write(document, map(printing.clean, lines))
+
+
+@command(_NUMBERS)
+def unhandle(call: Call) -> None:
+    """Undo `handle`: the failures are open again, and what failed is held.
+
+    What has run since, or runs now, is left as it is.
+    """
+    numbers = call.given.failure
+    if not numbers:
+        raise UsageError("say which failures, by their numbers")
+    with _graph(call, numbers[0]) as graph:
+        opened = graph.failures.unhandle(failures=numbers)
+    if not opened:
+        raise NotFoundError(
+            f"nothing was undone: {', '.join(map(str, numbers))} was not handled by a person, "
+            "or has run since, or runs"
+        )
+    are = "failure is" if opened == 1 else "failures are"
+    call.write({"undone": opened}, [f"{opened:,} {are} open again; what failed is held"])

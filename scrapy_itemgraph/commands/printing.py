@@ -25,6 +25,7 @@ Columns: TypeAlias = "Mapping[str, str | Callable[[Any], Any]]"
 
 GAP = "  "
 _LEAST = 8
+_BEGIN = 30  # columns, in which the beginning of an error tells it from others
 _ENOUGH = 60  # columns, in which the ends of a URL tell it from others
 _CUT = "..."
 _INDENT = "    "
@@ -32,6 +33,7 @@ _MOST_LINES = 3
 _BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
 BOLD, ADDED, REMOVED, CHANGED = _BOLD, _GREEN, _RED, _YELLOW
 _EVERY = "*"  # category
+_CUT_AT_END = {"ERROR"}  # what is said first is what tells it
 _COLOURED_HEADS = {"STATE", "NOW", "OUTCOME", "KIND"}
 _COLOURS = {
     **dict.fromkeys(("fresh", "ok", "may run now"), _GREEN),
@@ -126,20 +128,21 @@ def fields(pairs: Iterable[tuple[str, Any]]) -> Iterator[str]:
         yield f"{name:<{longest}}{GAP}{value}"
 
 
-def table(rows: Iterable[Any], columns: Columns) -> Iterator[str]:
+def table(rows: Iterable[Any], columns: Columns, *, in_lines: bool = False) -> Iterator[str]:
     """Write rows under their heads, numbers to the right, as wide as the terminal.
 
     Columns that are empty in every row are left out. Where it is too wide, the widest column has
-    lines of its own, above what else is in its row, and what is still too wide is cut.
+    lines of its own, above what else is in its row, and what is still too wide is cut. Rows
+    `in_lines` have one line each: all wide columns are cut.
     """
     rows = list(rows)
     every = [_Column(head, [_value(row, of) for row in rows]) for head, of in columns.items()]
     shown = [one for one in every if any(one.texts[1:])]
     room = width()
-    tall = _too_wide(shown, room)
+    tall = None if in_lines else _too_wide(shown, room)
     if tall is not None:
         shown.remove(tall)
-    widths = _fit([one.width for one in shown], room - 2 if room and tall else room)
+    widths = _fit(shown, room - 2 if room and tall else room)
     for number in range(len(rows) + 1):
         padded = [one.cell(number, wide) for one, wide in zip(shown, widths, strict=True)]
         line = GAP.join(padded).rstrip()
@@ -194,12 +197,13 @@ class _Column:
         self.width = max(map(_width, self.texts))
         self._is_right = all(isinstance(cell, int) or cell in {None, ""} for cell in cells)
         self._is_state = head in _COLOURED_HEADS
+        self.has_begin = head in _CUT_AT_END
 
     def cell(self, number: int, room: int) -> str:
         """Return the text of a row (0: the head) in so many columns, in its colour."""
         text = self.texts[number]
         if _width(text) > room:
-            text = _cut(text, room)
+            text = _cut(text, room, start=room - len(_CUT) if self.has_begin else None)
         pad = " " * (room - _width(text))
         padded = pad + text if self._is_right else text + pad
         return coloured(padded) if self._is_state and number else padded
@@ -271,14 +275,19 @@ def _text(value: Any) -> str:
     return f"{counts.shown(value)}{more}" if isinstance(value, int) else clean(value)
 
 
-def _fit(widths: list[int], room: int | None) -> list[int]:
-    """Narrow the widest columns until all fit."""
+def _fit(columns: Sequence[_Column], room: int | None) -> list[int]:
+    """Narrow the widest columns until all fit: first those of which the beginning is enough."""
+    widths = [one.width for one in columns]
     if room is None:
         return widths
     spare = room - len(GAP) * (len(widths) - 1)
+
+    def how_wide(number: int) -> tuple[bool, int]:
+        is_spare = columns[number].has_begin and widths[number] > _BEGIN
+        return is_spare, widths[number]
+
     while sum(widths) > spare and max(widths) > _LEAST:
-        widest = widths.index(max(widths))
-        widths[widest] -= 1
+        widths[max(range(len(widths)), key=how_wide)] -= 1
     return widths
 
 

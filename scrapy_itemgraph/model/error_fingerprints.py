@@ -20,7 +20,7 @@ def of_error(task_id: int, error: ErrorRecord | None) -> uuid.UUID:
 
     The item, URLs, long hexadecimal numbers and digits in the message do not count.
     """
-    parts = () if error is None else (error.type, error.place or "", _general(error))
+    parts = () if error is None else (error.type, error.place or "", shape(error))
     text = "\0".join((str(task_id), *parts))
     return uuid.UUID(bytes=hashlib.sha256(text.encode(errors="replace")).digest()[:16])
 
@@ -34,7 +34,7 @@ def of_stored(task_id: int, error: str) -> uuid.UUID:
     return of_error(task_id, ErrorRecord.read(texts))
 
 
-def _general(error: ErrorRecord) -> str:
+def shape(error: ErrorRecord) -> str:
     """Return the beginning of a message without what differs from item to item."""
     message = error.message[: 4 * _MOST]
     if error.item:

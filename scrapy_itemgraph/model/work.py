@@ -45,6 +45,7 @@ class ErrorRecord:
     item: str | None = None
     place: str | None = None  # the function of the project in which it was raised
     snippet: str | None = None  # the beginning of the response that its callback was given
+    status: int | None = None  # of that response, in HTTP
 
     @classmethod
     def of(cls, error: Exception) -> ErrorRecord:

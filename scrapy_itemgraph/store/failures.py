@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import error_fingerprints
-from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.columns import columns, typed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime
-    from uuid import UUID
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.model.failure_filters import FailureFilter
     from scrapy_itemgraph.model.work import ErrorRecord, Pair
-
-MAX_ID = 2**63 - 1
 
 # The columns by which people know an item `i` that is a request: its URL and method.
 PAGE = """
@@ -72,57 +69,21 @@ REPOINT = text("""
     WHERE f.item_id = moved.item_id AND f.task_id = moved.task_id
 """)
 
-# Open failures, the oldest first: of one number, of a task, or of all the crawl's tasks. Each task
-# has its failures and its refusals in this order in an index, and the first of each are compared.
-# Compared as rows: where one task has all failures, equal tasks and an order by number would let
-# the planner look for another's by going through all numbers.
-OPEN = text(f"""
-    SELECT f.id, f.item_id, f.task_id, f.task, i.name AS item, {PAGE}, f.is_refusal, f.error,
-        f.occurred_at, CAST('[]' AS json) AS log
-    FROM (
-        SELECT f.*, t.name AS task FROM tasks t
-        CROSS JOIN (VALUES (false), (true)) AS kind(is_refusal)
-        CROSS JOIN LATERAL (
-            SELECT f.* FROM failures f
-            WHERE f.handled_at IS NULL
-                AND (f.task_id, f.is_refusal, f.id) >= (t.id, kind.is_refusal, :first)
-                AND (f.task_id, f.is_refusal, f.id) <= (t.id, kind.is_refusal, :last)
-            ORDER BY f.task_id, f.is_refusal, f.id
-            LIMIT :limit) AS f
-        WHERE t.crawl_id = :crawl
-            AND (CAST(:task AS text) IS NULL OR t.name = :task)
-        ORDER BY f.id
-        LIMIT :limit) f
-    JOIN items i ON i.id = f.item_id
-    ORDER BY f.id
-""")  # noqa: S608 - our own columns
-
-# Open failures that are alike, the oldest first.
-OF_GROUP = text(f"""
-    SELECT f.id, f.item_id, f.task_id, t.name AS task, i.name AS item, {PAGE}, f.is_refusal,
-        f.error, f.occurred_at, CAST('[]' AS json) AS log
-    FROM (
-        SELECT f.* FROM failures f
-        WHERE f.handled_at IS NULL
-            AND (f.fingerprint, f.id) >= (CAST(:group AS uuid), :first)
-            AND (f.fingerprint, f.id) <= (CAST(:group AS uuid), :last)
-        ORDER BY f.fingerprint, f.id LIMIT :limit) AS f
-    JOIN tasks t ON t.id = f.task_id AND t.crawl_id = :crawl
-        AND (CAST(:task AS text) IS NULL OR t.name = :task)
-    JOIN items i ON i.id = f.item_id
-    ORDER BY f.id
-""")  # noqa: S608 - our own columns
-
-NEWEST = text("SELECT coalesce(max(id), 0) FROM failures")
+# What a filter asks of a failure `f` beside its number, task and group.
+IS_MEANT = """
+        (CAST(:since AS timestamptz) IS NULL OR f.occurred_at >= :since)
+        AND (CAST(:type AS text) IS NULL OR f.error->>'type' = :type)
+        AND (CAST(:text AS text) IS NULL OR position(lower(:text)
+            IN lower(concat_ws(': ', f.error->>'type', f.error->>'message'))) > 0)"""
 
 # Failures that a person handled since a moment, while of their pairs nothing ran since, and nobody
 # stored a result or expired it: that is a later word. A successful result came with a merge.
-UNDOABLE = text("""
-    SELECT f.id, f.item_id, f.task_id FROM failures f JOIN tasks t ON t.id = f.task_id
-    WHERE f.handled_at >= :since AND f.handled_by = :by AND t.crawl_id = :crawl
+_UNDOABLE = f"""
+    SELECT f.id, f.item_id, f.task_id FROM {{found}} JOIN tasks t ON t.id = f.task_id
+    WHERE f.handled_at >= :handled_since AND f.handled_by = :by AND t.crawl_id = :crawl
         AND (CAST(:task AS text) IS NULL OR t.name = :task)
-        AND (CAST(:failure AS bigint) IS NULL OR f.id = :failure)
         AND (CAST(:group AS uuid) IS NULL OR f.fingerprint = :group)
+        AND {IS_MEANT}
         AND NOT EXISTS (
             SELECT FROM attempts a
             WHERE a.item_id = f.item_id AND a.task_id = f.task_id AND a.ended_at > f.handled_at
@@ -136,7 +97,13 @@ UNDOABLE = text("""
             SELECT FROM work w
             WHERE w.item_id = f.item_id AND w.task_id = f.task_id AND w.token IS NOT NULL)
     ORDER BY f.id LIMIT :limit
-""")
+"""  # noqa: S608 - our own condition
+UNDOABLE = text(_UNDOABLE.format(found="failures f"))
+UNDOABLE_OF_NUMBERS = text(
+    _UNDOABLE.format(
+        found="unnest(CAST(:failures AS bigint[])) AS given(id) JOIN failures f ON f.id = given.id"
+    )
+)
 
 REOPEN = text("""
     UPDATE failures SET handled_at = NULL, handled_by = NULL
@@ -244,64 +211,47 @@ def unhold(connection: Connection, pairs: Collection[Pair]) -> None:
         connection.execute(UNHOLD, columns(pairs, items=0, tasks=1))
 
 
-def opened(
-    connection: Connection,
-    crawl_id: int,
-    *,
-    task: str | None = None,
-    failure: int | None = None,
-    group: UUID | None = None,
-    after: int = 0,
-    last: int = MAX_ID,
-    limit: int = 1000,
-) -> list[OpenFailure]:
-    """Return open failures, the oldest first: one, a task's, a group's.
-
-    They come `after` a number, up to the `last`.
-    """
-    engine.hot_path(connection)
-    first, last = (after + 1, last) if failure is None else (failure, failure)
-    given = {"crawl": crawl_id, "task": task, "first": first, "last": last, "limit": limit}
-    if group is not None:
-        return typed(connection.execute(OF_GROUP, {**given, "group": group}), OpenFailure)
-    return typed(connection.execute(OPEN, given), OpenFailure)
-
-
-def newest(connection: Connection) -> int:
-    """Return the number of the failure that was recorded last, of any crawl; 0: there is none."""
-    number: int = connection.execute(NEWEST).scalar_one()
-    return number
-
-
-class HandledFailure(NamedTuple):
-    """A failure that was handled, and the pair that it is of."""
+class PairOfFailure(NamedTuple):
+    """A failure's number, and the pair that it is of."""
 
     id: int
     item_id: int
     task_id: int
 
 
+def conditions(which: FailureFilter) -> dict[str, Any]:
+    """Return what a filter asks beside numbers and an order: the values of `IS_MEANT` with it."""
+    return {
+        "task": which.task,
+        "group": which.group,
+        "since": which.occurred_since,
+        "type": which.type,
+        "text": which.text,
+    }
+
+
 def undoable(
     connection: Connection,
     crawl_id: int,
     since: datetime,
+    which: FailureFilter,
     *,
     by: str,
-    task: str | None = None,
-    failure: int | None = None,
-    group: UUID | None = None,
     limit: int = 1000,
-) -> list[HandledFailure]:
+) -> list[PairOfFailure]:
     """Return failures that somebody handled since a moment.
 
     Those are left out of whose pair something ran since, or runs.
     """
-    given = {"crawl": crawl_id, "since": since, "by": by, "task": task, "failure": failure}
-    rows = connection.execute(UNDOABLE, {**given, "group": group, "limit": limit})
-    return typed(rows, HandledFailure)
+    given = {"crawl": crawl_id, "handled_since": since, "by": by, "limit": limit}
+    given |= conditions(which)
+    if which.failures is None:
+        return typed(connection.execute(UNDOABLE, given), PairOfFailure)
+    given["failures"] = list(which.failures)
+    return typed(connection.execute(UNDOABLE_OF_NUMBERS, given), PairOfFailure)
 
 
-def reopen(connection: Connection, found: Sequence[HandledFailure]) -> None:
+def reopen(connection: Connection, found: Sequence[PairOfFailure]) -> None:
     """Open these failures again, and hold their pairs."""
     if found:
         connection.execute(REOPEN, columns(found, failures="id"))

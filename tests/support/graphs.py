@@ -10,10 +10,11 @@ import sqlalchemy as sa
 
 from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.model import operations, tasks
+from scrapy_itemgraph.model.failure_filters import FailureFilter
 from scrapy_itemgraph.model.operations import Changeset, CreateItem
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import failures, queues
+from scrapy_itemgraph.store import failures, open_failures, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_changes, outstanding, status
 from scrapy_itemgraph.store.registry import crawls, dead_processes, item_sweeps, workers
@@ -241,7 +242,7 @@ class Crawl:
     def handle(self, task: str | None = None, *, retry: bool = True) -> int:
         """Handle open failures, as the door for people does; return how many."""
         with committed(self.connection):
-            found = failures.opened(self.connection, self.id, task=task)
+            found = self.open_failures(task)
             pairs = sorted({(row.item_id, row.task_id) for row in found})
             locked = stored_items.lock_items(self.connection, [item for item, _ in pairs])
             failures.supersede(self.connection, pairs, by="a person")
@@ -308,7 +309,13 @@ class Crawl:
 
     def failures(self, task: str | None = None) -> list[str]:
         """Return the items of open failures, the oldest first."""
-        return [row.item for row in failures.opened(self.connection, self.id, task=task)]
+        numbers = [one.id for one in self.open_failures(task)]
+        return [row.item for row in open_failures.rows(self.connection, numbers)]
+
+    def open_failures(self, task: str | None = None) -> list[failures.PairOfFailure]:
+        """Return open failures and their pairs, the oldest first."""
+        which = FailureFilter(task=task)
+        return open_failures.look(self.connection, self.id, which).found
 
     def attempts(self, name: str = "A") -> list[str]:
         """Return how the attempts at an item ended, the oldest first."""

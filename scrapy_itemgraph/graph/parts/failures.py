@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import builtins
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
-from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.store import failures, queues
+from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.model.failure_filters import FailureFilter, FailureFilters
+from scrapy_itemgraph.store import failures, open_failures, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_changes, failure_groups
 from scrapy_itemgraph.store.registry import code_changes, crawls
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from sqlalchemy import Connection
@@ -21,82 +25,176 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
 
 HANDLED_BY = "a person"
+_EVER = datetime.min.replace(tzinfo=UTC)
+
+_List: TypeAlias = builtins.list  # a method of this name hides it
 
 
 class Failures:
-    """Lists open failures, handles them, and undoes that."""
+    """Lists open failures, handles them, and undoes that.
+
+    Which are meant is said by the fields of `FailureFilter`, as keywords: `failures`, `task`,
+    `group`, `type`, `text` and `occurred_since`; without any, all of the crawl.
+    """
 
     def __init__(self, transactions: CrawlTransactions) -> None:
         self._transactions = transactions
 
-    def groups(self, limit: int = 100) -> list[failure_groups.FailureGroup]:
-        """Return open failures in groups of those that are alike, the latest first."""
-        return self._transactions.of_crawl(failure_groups.groups, limit=limit)
+    def list(
+        self,
+        limit: int = 1000,
+        *,
+        after: int = 0,
+        newest_first: bool = False,
+        **filters: Unpack[FailureFilters],
+    ) -> _List[failures.OpenFailure]:
+        """Return open failures, the oldest first or the newest, with what their attempts logged.
+
+        `after` is the number of the last one that is known. It looks until there are enough.
+        """
+        found: _List[failures.OpenFailure] = []
+        following: int | None = after
+        while following is not None and len(found) < limit:
+            one = self.page(
+                limit - len(found), after=following, newest_first=newest_first, **filters
+            )
+            found += one.rows
+            following = one.next
+        return found
+
+    def page(
+        self,
+        limit: int = 100,
+        *,
+        after: int = 0,
+        newest_first: bool = False,
+        **filters: Unpack[FailureFilters],
+    ) -> open_failures.FailurePage:
+        """Return the same, found in a bounded time: `rows`, the `next` number, and `is_cut`.
+
+        Of a type, a text or a time, 5,000 failures are looked at. With `is_cut` the search went no
+        further than `next`, though there was room for more.
+        """
+        which = FailureFilter(**filters)
+        read = partial(
+            open_failures.page, which=which, after=after, limit=limit, newest_first=newest_first
+        )
+        return self._transactions.of_known(which.task, read)
+
+    def groups(
+        self, limit: int = 100, *, sort: str = "last", **filters: Unpack[FailureFilters]
+    ) -> _List[failure_groups.FailureGroup]:
+        """Return open failures in groups of those that are alike, sorted.
+
+        By `last`, the latest failure, or by `first`, `count`, `task` or `type`. A text is looked
+        for in each group's example, its last failure.
+
+        Raises:
+            OperationError: `sort` is none of these.
+
+        """
+        if sort not in failure_groups.ORDERS:
+            known = ", ".join(failure_groups.ORDERS)
+            raise OperationError(f"groups are sorted by one of {known}; not by {sort!r:.40}")
+        which = FailureFilter(**filters)
+        read = partial(failure_groups.groups, which=which, sort=sort, limit=limit)
+        return self._transactions.of_known(which.task, read)
+
+    def get(self, failure: int) -> open_failures.FailureDetails:
+        """Return a failure of this number with all that is known of it, open or handled.
+
+        Raises:
+            NotFoundError: there is none in the crawl; it was handled a month ago, perhaps.
+
+        """
+        found = self._transactions.of_crawl(open_failures.details, failure)
+        if found is None:
+            raise NotFoundError(f"there is no failure {failure} in {self._transactions.crawl!r}")
+        return found
+
+    def crawl_of(self, failure: int) -> str | None:
+        """Return the name of the crawl whose failure has this number; None: there is none."""
+        return self._transactions.call(partial(open_failures.crawl_of, failure=failure))
+
+    def count(self, most: int = 100_000, **filters: Unpack[FailureFilters]) -> int:
+        """Return how many pairs of item and task open failures are of; `most` at most."""
+        which = FailureFilter(**filters)
+        self._check_open(which)
+        pairs: set[tuple[int, int]] = set()
+        for found in self._steps(which):
+            pairs |= {(one.item_id, one.task_id) for one in found}
+            if len(pairs) >= most:
+                break
+        return min(len(pairs), most)
 
     def handle(
         self,
         failure: int | None = None,
         *,
-        task: str | None = None,
-        group: UUID | None = None,
         retry: bool = True,
+        reached: Callable[[int], None] | None = None,
+        **filters: Unpack[FailureFilters],
     ) -> int:
-        """Mark failures as handled: one, a task's, a group's, or all; return how many pairs.
+        """Mark failures as handled, by default all of the crawl; return how many pairs.
 
         Their pairs may run again; with `retry=False` they stay held. A failure that happens during
-        the call is not handled.
+        the call is not handled. `reached(pairs)` is called after each transaction.
 
         Raises:
-            NotFoundError: there is no open failure of this number, or no such task.
+            NotFoundError: there is no open failure of a number that is given, or no such task;
+                then nothing is handled.
 
         """
-        last = self._transactions.call(failures.newest)
+        which = _which(failure, filters)
+        self._check_open(which)
+        last = self._transactions.call(open_failures.newest)
+        handled = 0
+        following: int | None = 0
+        while following is not None:
+            step = partial(_handle, which=which, after=following, last=last, retry=retry)
+            count, following = self._transactions.of_known(which.task, step)
+            handled += count
+            if reached is not None:
+                reached(handled)
+        return handled
 
-        def handle(connection: Connection, crawl_id: int) -> int:
-            crawls.share_crawl(connection, crawl_id)
-            found = failures.opened(
-                connection,
-                crawl_id,
-                task=task,
-                failure=failure,
-                group=group,
-                last=last,
-                limit=crawl_changes.STEP,
-            )
-            pairs = sorted({(row.item_id, row.task_id) for row in found})
-            locked = stored_items.lock_items(connection, [item for item, _ in pairs])
-            failures.supersede(connection, pairs, by=HANDLED_BY)
-            if retry:
-                failures.unhold(connection, pairs)
-                refresh.refresh(connection, locked)
-                queues.wake_crawl(connection, crawl_id)
-            return len(pairs)
+    def unhandle(
+        self,
+        since: datetime | None = None,
+        *,
+        failure: int | None = None,
+        **filters: Unpack[FailureFilters],
+    ) -> int:
+        """Undo what `handle` did since a moment of the database's clock; return how many failures.
 
+        Without `since` at any time. The failures are open again, and their pairs held. Pairs that
+        have run since, or run now, or were stored or expired by an operation, are left as they are.
+        """
+        which = _which(failure, filters)
+        step = partial(_unhandle, since=since or _EVER, which=which)
         total = 0
-        while count := self._transactions.of_known(task, handle):
+        while count := self._transactions.of_known(which.task, step):
             total += count
-        if failure is not None and not total:
-            raise NotFoundError(f"there is no open failure {failure}")
         return total
 
     def leave_to_newer(
         self,
         source_of: Callable[[str, str], UUID | None] | None,
-        *,
-        failure: int | None = None,
-        task: str | None = None,
-    ) -> list[code_changes.OlderWorker]:
+        **filters: Unpack[FailureFilters],
+    ) -> _List[code_changes.OlderWorker]:
         """Let only workers of the newest code claim work of tasks that have open failures.
 
         `source_of(spider, task)` returns the digest of the newest code of a task, None if it is not
         known: nothing changes for such a task. Without `source_of` every worker may claim the work
         again. Return the workers of older code; they claim none of it until they are restarted.
         """
+        which = FailureFilter(**filters)
+        tasks = self._concerned(which)
 
-        def failed(connection: Connection, crawl_id: int) -> list[code_changes.FailedTask]:
-            return code_changes.failed_tasks(connection, crawl_id, task=task, failure=failure)
+        def failed(connection: Connection, crawl_id: int) -> _List[code_changes.FailedTask]:
+            return code_changes.failed_tasks(connection, crawl_id, task=which.task, tasks=tasks)
 
-        found = self._transactions.of_known(task, failed)
+        found = self._transactions.of_known(which.task, failed)
         if source_of is None:
             self._transactions.call(lambda connection: code_changes.leave_none(connection, found))
             return []
@@ -104,64 +202,84 @@ class Failures:
         known = {number: source for number, source in sources.items() if source is not None}
         return self._transactions.call(lambda connection: code_changes.leave(connection, known))
 
-    def unhandle(
-        self,
-        since: datetime,
-        *,
-        failure: int | None = None,
-        task: str | None = None,
-        group: UUID | None = None,
-    ) -> int:
-        """Undo what `handle` did since a moment of the database's clock; return how many failures.
-
-        The failures are open again, and their pairs held. Pairs that have run since, or run now,
-        or were stored or expired by an operation, are left as they are.
-        """
-
-        def undoable(connection: Connection, crawl_id: int) -> list[failures.HandledFailure]:
-            return failures.undoable(
-                connection,
-                crawl_id,
-                since,
-                by=HANDLED_BY,
-                task=task,
-                failure=failure,
-                group=group,
-                limit=crawl_changes.STEP,
+    def _steps(self, which: FailureFilter) -> Iterator[_List[failures.PairOfFailure]]:
+        """Go through the open failures that are meant, a step in a transaction."""
+        following: int | None = 0
+        while following is not None:
+            read = partial(
+                open_failures.look, which=which, after=following, limit=crawl_changes.STEP
             )
+            found, following = self._transactions.of_known(which.task, read)
+            yield found
 
-        def unhandle(connection: Connection, crawl_id: int) -> int:
-            crawls.share_crawl(connection, crawl_id)
-            found = undoable(connection, crawl_id)
-            locked = set(stored_items.lock_items(connection, [one.item_id for one in found]))
-            still = undoable(connection, crawl_id)
-            reopened = [one for one in still if one.item_id in locked]
-            failures.reopen(connection, reopened)
-            refresh.refresh(connection, locked)
-            return len(reopened)
+    def _concerned(self, which: FailureFilter) -> _List[int] | None:
+        """Return the numbers of the tasks whose failures are meant; None: by their task alone."""
+        if which == FailureFilter(task=which.task):
+            return None
+        tasks: set[int] = set()
+        for found in self._steps(which):
+            tasks |= {one.task_id for one in found}
+            if tasks and which.group is not None:  # a group is of one task
+                break
+        return sorted(tasks)
 
-        total = 0
-        while count := self._transactions.of_known(task, unhandle):
-            total += count
-        return total
+    def _check_open(self, which: FailureFilter) -> None:
+        if which.failures is None:
+            return
+        given = sorted(set(which.failures))
+        read = partial(open_failures.meant, which=FailureFilter(), numbers=given)
+        found = {one.id for one in self._transactions.of_crawl(read)}
+        lacking = [str(one) for one in given if one not in found]
+        if lacking:
+            are = "is no open failure" if len(lacking) == 1 else "are no open failures"
+            raise NotFoundError(f"there {are} {', '.join(lacking)}")
 
-    def list(
-        self,
-        task: str | None = None,
-        limit: int = 1000,
-        *,
-        group: UUID | None = None,
-        after: int = 0,
-    ) -> list[failures.OpenFailure]:
-        """Return open failures, the oldest first, with what their attempts logged.
 
-        `group` is one of `groups()`; `after` the number of the last one that is known.
-        """
+def _which(failure: int | None, filters: FailureFilters) -> FailureFilter:
+    which = FailureFilter(**filters)
+    return which if failure is None else replace(which, failures=(failure,))
 
-        def failed(connection: Connection, crawl_id: int) -> list[failures.OpenFailure]:
-            found = failures.opened(
-                connection, crawl_id, task=task, group=group, after=after, limit=limit
-            )
-            return failures.logged(connection, found)
 
-        return self._transactions.of_known(task, failed)
+def _handle(
+    connection: Connection,
+    crawl_id: int,
+    *,
+    which: FailureFilter,
+    after: int,
+    last: int,
+    retry: bool,
+) -> tuple[int, int | None]:
+    """Handle a step of failures after a number; return how many pairs, and where to go on."""
+    crawls.share_crawl(connection, crawl_id)
+    found, following = open_failures.look(
+        connection, crawl_id, which, after=after, last=last, limit=crawl_changes.STEP
+    )
+    pairs = sorted({(row.item_id, row.task_id) for row in found})
+    locked = stored_items.lock_items(connection, [item for item, _ in pairs])
+    failures.supersede(connection, pairs, by=HANDLED_BY)
+    if retry:
+        failures.unhold(connection, pairs)
+        refresh.refresh(connection, locked)
+        queues.wake_crawl(connection, crawl_id)
+    return len(pairs), following
+
+
+def _unhandle(
+    connection: Connection, crawl_id: int, *, since: datetime, which: FailureFilter
+) -> int:
+    """Open a step of handled failures again; return how many."""
+    crawls.share_crawl(connection, crawl_id)
+    undoable = partial(
+        failures.undoable,
+        connection,
+        crawl_id,
+        since,
+        which,
+        by=HANDLED_BY,
+        limit=crawl_changes.STEP,
+    )
+    locked = set(stored_items.lock_items(connection, [one.item_id for one in undoable()]))
+    reopened = [one for one in undoable() if one.item_id in locked]
+    failures.reopen(connection, reopened)
+    refresh.refresh(connection, locked)
+    return len(reopened)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from sqlalchemy import text
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.model import counts
-from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.model.failure_filters import EVERY, FailureFilter
+from scrapy_itemgraph.store import failures, open_failures
 from scrapy_itemgraph.store.admin import counting
 from scrapy_itemgraph.store.admin.counting import Counted, Groups
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
     from uuid import UUID
 
@@ -32,7 +32,7 @@ _HEADS = f"""(
                 WHERE f.handled_at IS NULL AND f.fingerprint > h.fingerprint
                 ORDER BY f.fingerprint, f.id LIMIT 1)
             FROM heads h WHERE h.fingerprint IS NOT NULL)
-        SELECT h.fingerprint, first.task_id, first.is_refusal,
+        SELECT h.fingerprint, first.task_id, first.is_refusal, first.error->>'type' AS type,
             first.occurred_at AS first_at, last.id AS last_id, last.occurred_at AS last_at
         FROM (SELECT * FROM heads LIMIT {MOST_LOOKED_AT}) AS h
         CROSS JOIN LATERAL (
@@ -42,12 +42,12 @@ _HEADS = f"""(
         CROSS JOIN LATERAL (
             SELECT f.* FROM failures f
             WHERE f.handled_at IS NULL
-                AND (f.fingerprint, f.id) <= (h.fingerprint, {failures.MAX_ID})
+                AND (f.fingerprint, f.id) <= (h.fingerprint, {open_failures.MAX_ID})
             ORDER BY f.fingerprint DESC, f.id DESC LIMIT 1) AS last
     ) t"""  # noqa: S608 - our own number
 
 GROUPS = Groups(
-    columns="""t.fingerprint, k.name AS task, t.is_refusal,
+    columns="""t.fingerprint, k.name AS task, t.is_refusal, t.type,
         t.first_at, t.last_id, t.last_at""",
     source=f"{_HEADS} JOIN tasks k ON k.id = t.task_id",
     where="k.crawl_id = :crawl",
@@ -65,14 +65,13 @@ GROUPS = Groups(
     },
 )
 
-EXAMPLES = text(f"""
-    SELECT f.id, f.item_id, f.task_id, t.name AS task, i.name AS item, {failures.PAGE},
-        f.is_refusal, f.error, f.occurred_at, CAST('[]' AS json) AS log
-    FROM unnest(CAST(:failures AS bigint[])) AS wanted(id)
-    JOIN failures f ON f.id = wanted.id
-    JOIN tasks t ON t.id = f.task_id
-    JOIN items i ON i.id = f.item_id
-""")  # noqa: S608 - our own columns
+ORDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "last": lambda row: -row["last_id"],
+    "first": lambda row: (row["first_at"], -row["last_id"]),
+    "count": lambda row: (-int(row["count"]), -row["last_id"]),
+    "task": lambda row: (row["task"], -row["last_id"]),
+    "type": lambda row: (row["type"] or "", -row["last_id"]),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +91,28 @@ class FailureGroup:
     example: failures.OpenFailure
 
 
-def groups(connection: Connection, crawl_id: int, *, limit: int) -> list[FailureGroup]:
-    """Return groups of open failures, those with the latest failure first."""
-    rows = counting.count(connection, GROUPS, crawl=crawl_id)[:limit]
-    numbers = [row["last_id"] for row in rows]
-    found = connection.execute(EXAMPLES, {"failures": numbers})
-    examples = {one.id: one for one in map(failures.OpenFailure._make, found)}
-    examples = {one.id: one for one in failures.logged(connection, list(examples.values()))}
+def groups(
+    connection: Connection,
+    crawl_id: int,
+    which: FailureFilter = EVERY,
+    *,
+    sort: str = "last",
+    limit: int,
+) -> list[FailureGroup]:
+    """Return groups of open failures in one of the `ORDERS`: by default the latest failure first.
+
+    A text is looked for in the group's example, and a group with a failure since a moment has it.
+    """
+    rows = [
+        row
+        for row in counting.count(connection, GROUPS, crawl=crawl_id)
+        if which.group in {None, row["fingerprint"]}
+        and which.task in {None, row["task"]}
+        and which.type in {None, row["type"]}
+    ]
+    rows = sorted(_meant(connection, crawl_id, which, rows), key=ORDERS[sort])[:limit]
+    found = open_failures.rows(connection, [row["last_id"] for row in rows])
+    examples = {one.id: one for one in failures.logged(connection, found)}
     return [
         FailureGroup(
             group=row["fingerprint"],
@@ -113,3 +127,15 @@ def groups(connection: Connection, crawl_id: int, *, limit: int) -> list[Failure
         for row in rows
         if row["last_id"] in examples
     ]
+
+
+def _meant(
+    connection: Connection, crawl_id: int, which: FailureFilter, rows: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the groups whose last failure is meant, as far as a text or a time says so."""
+    if not which.is_search:
+        return rows
+    numbers = [row["last_id"] for row in rows]
+    found = open_failures.meant(connection, crawl_id, which, numbers)
+    kept = {one.id for one in found}
+    return [row for row in rows if row["last_id"] in kept]

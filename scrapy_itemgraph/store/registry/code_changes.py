@@ -43,13 +43,14 @@ SAVE_SOURCES = text("""
     UPDATE workers SET sources = CAST(:sources AS json) WHERE id = :worker
 """)
 
-# Tasks with open failures: of one number, of a task, or of all; then also those that are left.
+# Tasks with open failures: of a name, of some numbers, or all; then also those that are left.
 FAILED_TASKS = text("""
     SELECT t.id, t.name, t.spider FROM tasks t
     WHERE t.crawl_id = :crawl AND (CAST(:task AS text) IS NULL OR t.name = :task)
-        AND (CAST(:failure AS bigint) IS NULL AND t.left_by <> '{}'
-            OR EXISTS (SELECT FROM failures f WHERE f.task_id = t.id AND f.handled_at IS NULL
-                AND (CAST(:failure AS bigint) IS NULL OR f.id = :failure)))
+        AND (CAST(:tasks AS int[]) IS NULL AND t.left_by <> '{}'
+            OR (CAST(:tasks AS int[]) IS NULL OR t.id = ANY (CAST(:tasks AS int[])))
+                AND EXISTS (
+                    SELECT FROM failures f WHERE f.task_id = t.id AND f.handled_at IS NULL))
     ORDER BY t.name
 """)
 
@@ -124,10 +125,10 @@ def save_sources(connection: Connection, worker_id: int, sources: Mapping[str, u
 
 
 def failed_tasks(
-    connection: Connection, crawl_id: int, *, task: str | None, failure: int | None
+    connection: Connection, crawl_id: int, *, task: str | None, tasks: Sequence[int] | None
 ) -> list[FailedTask]:
-    """Return the tasks that have open failures: of one number, of a task, or of all the crawl."""
-    given = {"crawl": crawl_id, "task": task, "failure": failure}
+    """Return the tasks that have open failures: of a name, of some numbers, or of all the crawl."""
+    given = {"crawl": crawl_id, "task": task, "tasks": tasks}
     return typed(connection.execute(FAILED_TASKS, given), FailedTask)
 
 

@@ -47,7 +47,7 @@ def failures(
 def _failures(
     graph: ItemGraph, task: str | None, after: int, limit: int, group: UUID | None = None
 ) -> Any:
-    found = graph.failures.list(task, limit, group=group, after=after)
+    found = graph.failures.list(limit, task=task, group=group, after=after)
     return page(found, limit, lambda row: row.id, _failure)
 
 

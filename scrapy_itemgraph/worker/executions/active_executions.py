@@ -123,12 +123,15 @@ class ActiveExecutions:
         kind: str | None = None,
         url: str = "",
         snippet: str | None = None,
+        status: int | None = None,
     ) -> ErrorRecord:
         """Return an error as it is recorded with the execution's attempt."""
         where = {"spider": self.spider}
         if execution.claim is not None:
             where |= {"task": execution.claim.task, "item": execution.claim.item.id}
-        return error_records.describe(error, where, kind=kind, url=url, snippet=snippet)
+        return error_records.describe(
+            error, where, kind=kind, url=url, snippet=snippet, status=status
+        )
 
     def fail(
         self,
@@ -138,9 +141,12 @@ class ActiveExecutions:
         kind: str | None = None,
         url: str = "",
         snippet: str | None = None,
+        status: int | None = None,
     ) -> None:
         """End an execution as a failure, with the record of its error."""
-        execution.fail(self.error_of(execution, error, kind=kind, url=url, snippet=snippet))
+        execution.fail(
+            self.error_of(execution, error, kind=kind, url=url, snippet=snippet, status=status)
+        )
 
     def unbegun(self) -> Counter[Limiter]:
         """Count the requests in hand that have not started, by what they keep to."""

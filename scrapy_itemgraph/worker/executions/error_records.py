@@ -6,7 +6,7 @@ import os
 import sysconfig
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.model.work import ErrorRecord
 
@@ -33,13 +33,17 @@ def type_name(error: BaseException) -> str:
 
 def describe(
     error: BaseException,
-    where: Mapping[str, str],
+    where: Mapping[str, Any],
     *,
     kind: str | None = None,
     url: str = "",
     snippet: str | None = None,
+    status: int | None = None,
 ) -> ErrorRecord:
-    """Return an error as it is recorded with a failed attempt; `where` has what else is known."""
+    """Return an error as it is recorded with a failed attempt; `where` has what else is known.
+
+    `snippet` and `status`, of HTTP, are of the response at which it was raised.
+    """
     frames = ""
     if kind is None:
         frames = "".join(traceback.format_exception(error, limit=-10))[-_MAX_TRACEBACK:]
@@ -50,6 +54,7 @@ def describe(
         url=_clean(url),
         place=_place(error) if kind is None else None,
         snippet=None if snippet is None else _clean(snippet),
+        status=status,
         **where,
     )
 

@@ -179,7 +179,8 @@ class SpiderOutput:
             self.logins.expired(leg, error)
         elif execution.error is None:
             snippet = responses.snippet(response, self.most_of_snippet)
-            self.active.fail(execution, error, url=_url(leg), snippet=snippet)
+            status = None if response is None else response.status
+            self.active.fail(execution, error, url=_url(leg), snippet=snippet, status=status)
 
     def _take(self, leg: Leg, output: Any, *, is_owner: bool, callback: Any) -> Any:
         execution = leg.execution
@@ -252,7 +253,12 @@ class SpiderOutput:
         response = reason.response if isinstance(reason, HttpError) else None
         snippet = responses.snippet(response, self.most_of_snippet)
         error = self.active.error_of(
-            execution, reason, kind=verdict.kind, url=_url(leg), snippet=snippet
+            execution,
+            reason,
+            kind=verdict.kind,
+            url=_url(leg),
+            snippet=snippet,
+            status=None if response is None else response.status,
         )
         if verdict.outcome is Outcome.RETRY:
             assert verdict.delay is not None

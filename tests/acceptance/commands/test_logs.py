@@ -51,7 +51,8 @@ def test_logs_of_executions_are_kept(project):
         ("RETRIED", "retry", "try 1", None, None, 1),
         ("RETRIED", "ok", "try 2", "price", "a\u2400b", 2),
     ]
-    assert "s [info] try 1" in project.scrapy("itemgraph", "failures").output
+    ((number,),) = project.rows("SELECT id FROM failures")
+    assert "s [info] try 1" in project.scrapy("itemgraph", "failures", str(number)).output
 
 
 def test_keep_logs_0_keeps_none(project):

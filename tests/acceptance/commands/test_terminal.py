@@ -95,14 +95,19 @@ def test_requests_are_shown_by_their_urls(project, site, command):
 def test_long_errors_keep_their_end(project, command):
     """Of an error that is too long to show or to keep the middle is left out, not the cause."""
     ran = project.write(SHOP).crawl()
-    table = command("failures")
-    shown = command("show", f"{project.site_url}/page/1")
+    listed = command("failures")
     (kept, *_) = document(command, "failures")
+    one = command("failures", str(kept["id"]))
+    shown = command("show", f"{project.site_url}/page/1")
 
-    for said in (ran.log, table, shown, kept["error"]["message"]):
+    for said in (ran.log, one, shown, kept["error"]["message"]):
         assert "the page said: lorem" in said
         assert "and the price is missing" in said
     assert len(kept["error"]["message"]) < 2100
-    errors = [line for line in table.splitlines() if line.startswith("    ")]
-    assert len(errors) == 3 * 4
+    _, _, attempts = shown.partition("OUTCOME")
+    errors = [line for line in attempts.splitlines() if line.startswith("    ")]
+    assert len(errors) == 3
     assert all(len(line) <= 100 for line in errors)
+    _, *lines = listed.splitlines()
+    assert len(lines) == 4
+    assert all(len(line) <= 100 and "ValueError: the page said" in line for line in lines)

@@ -7,8 +7,9 @@ from support import graphs
 
 from scrapy_itemgraph import MergeItem, RenameItem
 from scrapy_itemgraph.model.attempt_logs import LogLine
+from scrapy_itemgraph.model.failure_filters import EVERY
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.store import open_failures
 from scrapy_itemgraph.store.admin import status
 
 
@@ -40,7 +41,7 @@ def test_the_log_of_an_execution_whose_operation_fails_is_kept(crawl):
 
     (attempt, *_) = status.attempts(crawl.connection, crawl.item_id("A"), limit=10)
     assert (attempt.outcome, attempt.log) == ("failed", [line._asdict()])
-    (failure,) = failures.logged(crawl.connection, failures.opened(crawl.connection, crawl.id))
+    (failure,) = open_failures.page(crawl.connection, crawl.id, EVERY).rows
     assert failure.log == attempt.log
 
 
@@ -59,5 +60,5 @@ def test_the_log_of_a_failure_goes_with_a_merge(crawl):
 
     crawl.do(MergeItem(id="A", into="B"))
 
-    (failure,) = failures.logged(crawl.connection, failures.opened(crawl.connection, crawl.id))
+    (failure,) = open_failures.page(crawl.connection, crawl.id, EVERY).rows
     assert (failure.item, failure.log) == ("B", [line._asdict()])

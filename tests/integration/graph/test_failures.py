@@ -10,7 +10,7 @@ from scrapy_itemgraph import CreateItem, Expire, MergeItem, StoreResult
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
-from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.store import open_failures
 from scrapy_itemgraph.store.admin import counting, crawl_changes
 
 pytestmark = pytest.mark.server
@@ -169,7 +169,7 @@ def test_what_fails_while_failures_are_handled_is_left(graph, monkeypatch, is_of
     """A page that fails again while a step after the first one runs is not handled unseen."""
     monkeypatch.setattr(crawl_changes, "STEP", 1)
     group = graph.failures.groups()[-1].group if is_of_group else None
-    opened, steps = failures.opened, []
+    look, steps = open_failures.look, []
 
     def and_one_fails_again(connection, *args, **kwargs):
         steps.append(kwargs)
@@ -177,12 +177,12 @@ def test_what_fails_while_failures_are_handled_is_left(graph, monkeypatch, is_of
             crawl = graphs.Crawl(connection)
             crawl.register(**TASKS)
             crawl.end(crawl.claimed("P0"), outcome=Outcome.FAILED, error=error("no price in row 0"))
-        return opened(connection, *args, **kwargs)
+        return look(connection, *args, **kwargs)
 
-    monkeypatch.setattr(failures, "opened", and_one_fails_again)
+    monkeypatch.setattr(open_failures, "look", and_one_fails_again)
 
     assert graph.failures.handle(group=group) == (4 if is_of_group else 7)
-    monkeypatch.setattr(failures, "opened", opened)
+    monkeypatch.setattr(open_failures, "look", look)
     left = [(one.item, one.task) for one in graph.failures.list()]
     assert left[-1] == ("P0", "parse")
     assert len(left) == (4 if is_of_group else 1)

@@ -19,6 +19,7 @@ from support import flights
 from support.plans import BATCH, BUDGETS, EXPLAINED, check, explaining, touched
 from support.races import Crawl, ended
 
+from scrapy_itemgraph.model.failure_filters import EVERY, FailureFilter
 from scrapy_itemgraph.model.limits import SlotFeedback, SlotTerms, Terms, Use
 from scrapy_itemgraph.model.operations import (
     AddTag,
@@ -36,7 +37,7 @@ from scrapy_itemgraph.model.operations import (
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store import failures, in_flight, lost_commit_answers
+from scrapy_itemgraph.store import in_flight, lost_commit_answers, open_failures
 from scrapy_itemgraph.store import queues as slot_queues
 from scrapy_itemgraph.store.admin import (
     activity,
@@ -73,15 +74,34 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     "worklist of a task": lambda step, crawl: outstanding.worklist(
         step, crawl.id, task="later", limit=100
     ),
-    "failures": lambda step, crawl: failures.opened(step, crawl.id, limit=100),
-    "the newest failure": lambda step, crawl: failures.newest(step),
+    "failures": lambda step, crawl: open_failures.page(step, crawl.id, EVERY, limit=100),
+    "the newest failures": lambda step, crawl: open_failures.page(
+        step, crawl.id, EVERY, limit=100, newest_first=True
+    ),
+    "failures by a text that none has": lambda step, crawl: open_failures.page(
+        step, crawl.id, FailureFilter(text="no such error"), limit=100
+    ),
+    "failures of the last hour, the newest first": lambda step, crawl: open_failures.page(
+        step,
+        crawl.id,
+        FailureFilter(occurred_since=datetime.now(UTC) - timedelta(hours=1)),
+        limit=100,
+        newest_first=True,
+    ),
+    "the newest failure": lambda step, crawl: open_failures.newest(step),
+    "one failure": lambda step, crawl: open_failures.details(
+        step, crawl.id, step.scalar(sa.text("SELECT max(id) FROM failures"))
+    ),
     "explain": lambda step, crawl: explain.explain(step, crawl.id, crawl.item_at(0.3)),
     "overview": lambda step, crawl: overview.overview(step, name=None, after="", limit=9),
     "groups of failures": lambda step, crawl: failure_groups.groups(step, crawl.id, limit=9),
-    "failures of a group": lambda step, crawl: failures.opened(
+    "groups of failures by a text": lambda step, crawl: failure_groups.groups(
+        step, crawl.id, FailureFilter(text="error"), sort="count", limit=9
+    ),
+    "failures of a group": lambda step, crawl: open_failures.page(
         step,
         crawl.id,
-        group=step.scalar(sa.text("SELECT fingerprint FROM failures LIMIT 1")),
+        FailureFilter(group=step.scalar(sa.text("SELECT fingerprint FROM failures LIMIT 1"))),
         limit=100,
     ),
     "neighbours": lambda step, crawl: neighbours.neighbours(
@@ -627,6 +647,7 @@ def test_a_report_reads_few_rows(million, step, monkeypatch, report):
     monkeypatch.setattr(counting, "MOST", COUNTED)
     monkeypatch.setattr(counting, "PAGES", 5)
     monkeypatch.setattr(item_pages, "MOST_LOOKED_AT", COUNTED)
+    monkeypatch.setattr(open_failures, "LOOKED_AT", COUNTED)
 
     with explaining(step, is_prepared=False) as explained:
         REPORTS[report](step, million)

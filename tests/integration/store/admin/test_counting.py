@@ -13,9 +13,10 @@ from support.graphs import Crawl
 
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.counts import Estimate
+from scrapy_itemgraph.model.failure_filters import FailureFilter
 from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.store import open_failures
 from scrapy_itemgraph.store.admin import counting, explain, outstanding, status
 from scrapy_itemgraph.store.registry import item_sweeps
 
@@ -226,11 +227,22 @@ def test_open_failures_are_the_oldest_of_all_tasks(crowd, limit, task):
     """)
     expected = [row.id for row in expected if task in {None, row.name}]
 
-    found = failures.opened(crowd.connection, crowd.id, task=task, limit=limit)
+    def read(**order):
+        which = FailureFilter(task=task)
+        return open_failures.page(crowd.connection, crowd.id, which, limit=limit, **order)
 
-    assert [row.id for row in found] == expected[:limit]
-    one = failures.opened(crowd.connection, crowd.id, failure=expected[-1])
-    assert [row.id for row in one] == expected[-1:]
+    first, newest = read(), read(newest_first=True)
+
+    assert [row.id for row in first.rows] == expected[:limit]
+    assert [row.id for row in newest.rows] == expected[::-1][:limit]
+    assert not first.is_cut
+    if limit < len(expected):
+        assert read(after=first.next).rows[0].id == expected[limit]
+        assert read(after=newest.next, newest_first=True).rows[0].id == expected[-limit - 1]
+    one = FailureFilter(failures=[expected[-1]])
+    assert [row.id for row in open_failures.page(crowd.connection, crowd.id, one).rows] == [
+        expected[-1]
+    ]
 
 
 def test_a_run_counts_as_status_does(crowd, monkeypatch):
