@@ -25,7 +25,7 @@ from scrapy_itemgraph.scheduler import Scheduler
 from scrapy_itemgraph.settings import read_project, warn_of_unknown
 from scrapy_itemgraph.spidermiddlewares import (
     ItemGraphSpiderMiddleware,
-    LastSpiderMiddleware,
+    EventLoopSpiderMiddleware,
     PreviewSpiderMiddleware,
     show_operations,
 )
@@ -52,7 +52,7 @@ _LAST = 100_000
 _COMPONENTS: tuple[tuple[str, type, int], ...] = (
     ("DOWNLOADER_MIDDLEWARES", ItemGraphDownloaderMiddleware, _FIRST),
     ("SPIDER_MIDDLEWARES", ItemGraphSpiderMiddleware, _FIRST),
-    ("SPIDER_MIDDLEWARES", LastSpiderMiddleware, _LAST),
+    ("SPIDER_MIDDLEWARES", EventLoopSpiderMiddleware, _LAST),
     ("ITEM_PIPELINES", ItemGraphPipeline, _LAST),
     ("EXTENSIONS", ItemGraphExtension, _FIRST),
 )

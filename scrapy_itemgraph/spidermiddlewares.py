@@ -134,7 +134,7 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
         return None
 
 
-class LastSpiderMiddleware(WorkerComponent):
+class EventLoopSpiderMiddleware(WorkerComponent):
     """The one next to the spider: the loop turns while a callback yields."""
 
     # Older ones take a plain generator without a loop, and have others look once more at an error
