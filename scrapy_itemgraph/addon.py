@@ -24,8 +24,8 @@ from scrapy_itemgraph.pipelines import ItemGraphPipeline, read_rules
 from scrapy_itemgraph.scheduler import Scheduler
 from scrapy_itemgraph.settings import read_project, warn_of_unknown
 from scrapy_itemgraph.spidermiddlewares import (
-    ItemGraphSpiderMiddleware,
     EventLoopSpiderMiddleware,
+    ItemGraphSpiderMiddleware,
     PreviewSpiderMiddleware,
     show_operations,
 )
