@@ -18,7 +18,7 @@ from scrapy_itemgraph.model.feed_exports import Scraped
 from scrapy_itemgraph.model.operations import CreateItem, Operation, UpdateData
 from scrapy_itemgraph.serialize import json_values
 from scrapy_itemgraph.worker import worker as workers
-from scrapy_itemgraph.worker.executions.execution import current_leg
+from scrapy_itemgraph.worker.executions.execution import current_leg, task_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,7 @@ class ItemGraphPipeline:
                 execution.scraped += scraped
         if execution is not None:
             execution.items_scraped += 1
-        self._worker.base.tallies.scraped += 1
+        self._worker.base.tallies.of_task(task_of(leg)).scraped += 1
         return item
 
 

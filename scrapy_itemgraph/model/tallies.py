@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from scrapy_itemgraph.model.work import Outcome
 
-NO_TASK = 0  # the number that stands for seeds and `start()`
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NO_TASK = 0  # the number that stands for what is of no task: seeds, `start()`, robots.txt
+NO_ANSWER = "none"  # what stands for the HTTP status of a request that was not answered
 
 _COUNTED = {
     Outcome.OK: "done",
@@ -20,32 +25,42 @@ _COUNTED = {
 
 @dataclass(slots=True)
 class TaskTally:
-    """How executions of one task ended, the items that they made, and the seconds they took."""
+    """How executions of one task ended, what they made and requested, and the seconds they took.
+
+    `items` are those of the graph, `scraped` came through the item pipelines. `statuses` counts
+    requests by their HTTP status, `bytes` adds up the bodies of the answers as they were sent.
+    """
 
     done: int = 0
     retried: int = 0
     failed: int = 0
     refused: int = 0
+    gone: int = 0
     items: int = 0
+    scraped: int = 0
+    bytes: int = 0
     seconds: float = 0.0
+    statuses: Counter[str] = field(default_factory=Counter)
+
+
+# The numbers of a tally that are added up; what is counted by status is apart.
+ADDED = tuple(one.name for one in fields(TaskTally) if one.name != "statuses")
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Tallies:
     """What one worker did: by the number of a task, and starts by the kind and name of a limit.
 
-    `scraped` counts scraped items that came through the item pipelines. What is taken to be told
-    has a `token`, by which the database knows it should it be told again.
+    What is taken to be told has a `token`, by which the database knows it should it be told again.
     """
 
     of_tasks: dict[int, TaskTally] = field(default_factory=dict)
     starts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    scraped: int = 0
     token: UUID = field(default_factory=uuid4)
     _taken: Tallies | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.of_tasks or self.starts or self.scraped)
+        return bool(self.of_tasks or self.starts)
 
     def ended(
         self, task_id: int, outcome: Outcome | None, *, seconds: float = 0.0, items: int = 0
@@ -54,19 +69,30 @@ class Tallies:
         name = None if outcome is None else _COUNTED.get(outcome)
         if name is None:
             return
-        tally = self.of_tasks.get(task_id)
-        if tally is None:
-            tally = self.of_tasks[task_id] = TaskTally()
+        tally = self.of_task(task_id)
         if task_id != NO_TASK:
             setattr(tally, name, getattr(tally, name) + 1)
         tally.items += items
         tally.seconds += seconds
 
+    def answered(self, task_id: int, status: str, size: int = 0) -> None:
+        """Count a request by the HTTP status and the bytes of its answer, or by `NO_ANSWER`."""
+        tally = self.of_task(task_id)
+        tally.statuses[status] += 1
+        tally.bytes += size
+
+    def of_task(self, task_id: int) -> TaskTally:
+        """Return what is counted of a task."""
+        tally = self.of_tasks.get(task_id)
+        if tally is None:
+            tally = self.of_tasks[task_id] = TaskTally()
+        return tally
+
     def take(self) -> Tallies:
         """Return what was counted, and begin anew; the same again until it `was_told`."""
         if self._taken is None:
-            self._taken = Tallies(self.of_tasks, self.starts, self.scraped)
-            self.of_tasks, self.starts, self.scraped = {}, Counter(), 0
+            self._taken = Tallies(self.of_tasks, self.starts)
+            self.of_tasks, self.starts = {}, Counter()
         return self._taken
 
     def was_told(self) -> None:
@@ -78,3 +104,13 @@ class Tallies:
         before = self.take()
         self.was_told()
         return [before, self.take()]
+
+
+def added_up(tasks: Iterable[TaskTally]) -> TaskTally:
+    """Return what tasks did together."""
+    whole = TaskTally()
+    for one in tasks:
+        for name in ADDED:
+            setattr(whole, name, getattr(whole, name) + getattr(one, name))
+        whole.statuses += one.statuses
+    return whole

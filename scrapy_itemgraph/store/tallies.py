@@ -1,41 +1,77 @@
-"""Tallies: what workers did, added up by the minute, by the clock of the database.
+"""Tallies: what workers did, added up by the minute, by the clock of the database, and in all.
 
 Workers share these rows, so they are written last in a transaction, and in their order.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model.tallies import ADDED
 from scrapy_itemgraph.store import lost_commit_answers
 from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.tallies import Tallies
 
 LARGEST = 2**62  # what can still be added to; a row may hold more
 
+_OF_MINUTES = ("done", "retried", "failed", "refused", "gone", "items", "scraped", "seconds")
+_OF_TOTALS = ("done", "retried", "failed", "refused", "gone", "items", "scraped", "bytes")
+
+
+def _more(table: str, names: Iterable[str]) -> str:
+    """Return what adds the numbers of a row to those that a table has."""
+    return ", ".join(
+        f"{name} = {table}.{name} + excluded.{name}"
+        if name == "seconds"
+        else f"{name} = least({table}.{name}, {LARGEST}) + excluded.{name}"
+        for name in names
+    )
+
+
+def more_statuses(before: str, told: str) -> str:
+    """Return, in SQL, two counts of requests by their HTTP status as one; each is JSON."""
+    return f"""(
+            SELECT coalesce(json_object_agg(status, requests ORDER BY status), '{{}}')
+            FROM (
+                SELECT key AS status, least(sum(CAST(value AS numeric)), {LARGEST}) AS requests
+                FROM (SELECT * FROM json_each_text({before})
+                    UNION ALL SELECT * FROM json_each_text({told})) AS one
+                GROUP BY key) AS summed)"""  # noqa: S608 - our own text
+
+
+# What was told, a row for each task.
+_TOLD = """unnest(CAST(:tasks AS int[]), CAST(:done AS bigint[]), CAST(:retried AS bigint[]),
+        CAST(:failed AS bigint[]), CAST(:refused AS bigint[]), CAST(:gone AS bigint[]),
+        CAST(:items AS bigint[]), CAST(:scraped AS bigint[]), CAST(:bytes AS bigint[]),
+        CAST(:seconds AS float8[]), CAST(:statuses AS text[]))
+        AS told(task_id, done, retried, failed, refused, gone, items, scraped, bytes, seconds,
+            statuses)"""
+
 ADD_OF_TASKS = text(f"""
-    INSERT INTO task_minutes AS m
-        (crawl_id, minute, task_id, done, retried, failed, refused, items, seconds)
-    SELECT :crawl, date_trunc('minute', clock_timestamp()), task_id,
-        done, retried, failed, refused, items, seconds
-    FROM unnest(CAST(:tasks AS int[]), CAST(:done AS bigint[]), CAST(:retried AS bigint[]),
-        CAST(:failed AS bigint[]), CAST(:refused AS bigint[]), CAST(:items AS bigint[]),
-        CAST(:seconds AS float8[]))
-        AS told(task_id, done, retried, failed, refused, items, seconds)
+    INSERT INTO task_minutes AS m (crawl_id, minute, task_id, {", ".join(_OF_MINUTES)})
+    SELECT :crawl, date_trunc('minute', clock_timestamp()), task_id, {", ".join(_OF_MINUTES)}
+    FROM {_TOLD}
     ORDER BY task_id
-    ON CONFLICT (crawl_id, minute, task_id) DO UPDATE SET
-        done = least(m.done, {LARGEST}) + excluded.done,
-        retried = least(m.retried, {LARGEST}) + excluded.retried,
-        failed = least(m.failed, {LARGEST}) + excluded.failed,
-        refused = least(m.refused, {LARGEST}) + excluded.refused,
-        items = least(m.items, {LARGEST}) + excluded.items, seconds = m.seconds + excluded.seconds
-""")  # noqa: S608 - our own number
+    ON CONFLICT (crawl_id, minute, task_id) DO UPDATE SET {_more("m", _OF_MINUTES)}
+""")  # noqa: S608 - our own text
+
+ADD_TO_TOTALS = text(f"""
+    INSERT INTO totals AS t (crawl_id, task_id, {", ".join(_OF_TOTALS)}, statuses)
+    SELECT :crawl, task_id, {", ".join(_OF_TOTALS)}, CAST(statuses AS json)
+    FROM {_TOLD}
+    ORDER BY task_id
+    ON CONFLICT (crawl_id, task_id) DO UPDATE SET {_more("t", _OF_TOTALS)},
+        statuses = {more_statuses("t.statuses", "excluded.statuses")}
+""")  # noqa: S608 - our own text
 
 ADD_OF_LIMITS = text(f"""
     INSERT INTO limit_minutes AS m (limit_id, minute, requests)
@@ -50,16 +86,21 @@ ADD_OF_LIMITS = text(f"""
 
 
 def add(connection: Connection, crawl_id: int, told: Tallies) -> bool:
-    """Add what a worker did to this minute's numbers, once; limits not known are left out.
+    """Add what a worker did to the numbers of this minute and to those in all, once.
+
+    Limits that are not known are left out.
 
     Return False if it was added before, or there is nothing to add.
     """
     if not told or not lost_commit_answers.take(connection, told.token):
         return False
     if told.of_tasks:
-        names = ("done", "retried", "failed", "refused", "items", "seconds")
-        given = columns(list(told.of_tasks.values()), **{name: name for name in names})
-        connection.execute(ADD_OF_TASKS, {"crawl": crawl_id, "tasks": list(told.of_tasks), **given})
+        tasks = list(told.of_tasks.values())
+        given: dict[str, Any] = {**columns(tasks, **{name: name for name in ADDED})}
+        given |= {"crawl": crawl_id, "tasks": list(told.of_tasks)}
+        given["statuses"] = [json.dumps(one.statuses) for one in tasks]
+        connection.execute(ADD_OF_TASKS, given)
+        connection.execute(ADD_TO_TOTALS, given)
     if told.starts:
         connection.execute(
             ADD_OF_LIMITS,

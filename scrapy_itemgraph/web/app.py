@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from scrapy_itemgraph.web import api, health, login, models, pages, problems
+from scrapy_itemgraph.web import api, health, login, metrics, models, pages, problems
 from scrapy_itemgraph.web.access import Access, Reader
 from scrapy_itemgraph.web.pages import routes
 from scrapy_itemgraph.web.protection import Headed, Protection
@@ -92,7 +92,7 @@ def create_app(
     app.state.streams = Streams()
     app.state.simulations = None if simulate is None else Simulations(simulate, stopping)
     app.state.searches = Searches()
-    app.state.numbers = health.Numbers(graphs)
+    app.state.numbers = metrics.Numbers(graphs)
     app.state.health = health.Health(graphs)
     problems.handle(app)
     app.add_exception_handler(HTTPException, _unknown)

@@ -3,107 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
 
-from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError
+from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.documents import answer
 from scrapy_itemgraph.web.parameters import REFUSALS
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from prometheus_client import Metric
-
     from scrapy_itemgraph.web.graphs import Graphs
+    from scrapy_itemgraph.web.metrics import Numbers
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-REMEMBERED = 5.0  # seconds that numbers are given out without being counted again
-SHARE = 0.1  # of the time is spent counting, at most
-MOST_CRAWLS, MOST_TASKS = 100, 200  # of which there are numbers: labels are bounded
 PATIENCE = 5.0  # seconds that the database has to answer
 HEALTH_REMEMBERED = 1.0  # seconds that all who ask get the same answer
 
 router = APIRouter(tags=["monitoring"], responses=REFUSALS)
-
-_OF_TASKS = {
-    "waiting": "Work that could be claimed",
-    "delayed": "Work that waits for a later time",
-    "claimed": "Work that workers have",
-    "completed": "Results",
-    "fresh": "Results that are fresh",
-    "due": "Results whose time is over, and which no run has taken up",
-    "held": "Pairs that do not run until somebody handles them",
-    "failures": "Failures that nobody has handled",
-    "refusals": "Refusals that nobody has handled",
-}
-
-
-class Numbers:
-    """Collects the numbers of all crawls; those of the last seconds are given out again."""
-
-    def __init__(self, graphs: Graphs) -> None:
-        self._graphs = graphs
-        self._lock = threading.Lock()
-        self._text = b""
-        self._due_at = 0.0
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-
-    def text(self) -> bytes:
-        """Return the numbers in Prometheus's words."""
-        if not self._lock.acquire(timeout=0 if self._text else PATIENCE):
-            if not self._text:
-                raise Problem(503, "the database does not answer", RETRY_AFTER)
-            return self._text  # somebody counts just now
-        try:
-            began = time.monotonic()
-            if began >= self._due_at:
-                self._text = generate_latest(self._registry)
-                took = time.monotonic() - began
-                self._due_at = time.monotonic() + max(REMEMBERED, took / SHARE)
-            return self._text
-        finally:
-            self._lock.release()
-
-    def describe(self) -> list[Metric]:
-        """Return nothing: what there is, is known when it is counted."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """Count, as `status` does."""
-        items = GaugeMetricFamily("itemgraph_items", "Items", labels=["crawl"])
-        workers = GaugeMetricFamily("itemgraph_workers", "Workers", labels=["crawl"])
-        claims = GaugeMetricFamily("itemgraph_worker_claims", "Claims", labels=["crawl"])
-        tasks = {
-            name: GaugeMetricFamily(f"itemgraph_{name}", said, labels=["crawl", "task"])
-            for name, said in _OF_TASKS.items()
-        }
-        for crawl in self._graphs.served.crawls.names()[:MOST_CRAWLS]:
-            found = self._status(crawl)
-            if found is None:
-                continue
-            items.add_metric([crawl], found["items"])
-            workers.add_metric([crawl], len(found["workers"]))
-            claims.add_metric([crawl], sum(one["claims"] for one in found["workers"]))
-            for task in found["tasks"][:MOST_TASKS]:
-                for name, family in tasks.items():
-                    family.add_metric([crawl, task["name"]], task[name])
-        yield from (items, workers, claims, *tasks.values())
-
-    def _status(self, crawl: str) -> dict[str, Any] | None:
-        try:
-            return self._graphs.of(crawl).status()
-        except NotFoundError:  # it has just been deleted
-            return None
 
 
 class Health:

@@ -26,6 +26,7 @@ from scrapy_itemgraph.store.admin import (
     overview,
     run_lists,
     status,
+    totals,
     work_pages,
 )
 
@@ -274,6 +275,11 @@ class Crawl(BaseModel):
 @of_record(activity.TaskMinute)
 class TaskMinute(BaseModel):
     """What executions of a task did in a minute, and how many seconds they took together."""
+
+
+@of_record(totals.TaskTotals)
+class TaskTotals(BaseModel):
+    """All that was done of a task, its requests by HTTP status, and the bytes of the answers."""
 
 
 @of_record(activity.LimitMinute)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.store.admin import activity, status
+from scrapy_itemgraph.store.admin import activity, status, totals
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
@@ -15,7 +15,7 @@ _AN_HOUR = timedelta(hours=1)
 
 
 class Activity:
-    """Lists what workers did lately, the workers, and other long work."""
+    """Lists what workers did, lately and in all, the workers, and other long work."""
 
     def __init__(self, transactions: CrawlTransactions) -> None:
         self._transactions = transactions
@@ -23,6 +23,10 @@ class Activity:
     def minutes(self, period: timedelta = _AN_HOUR) -> list[activity.TaskMinute]:
         """Return what executions of each task did in each minute of a period up to now."""
         return self._transactions.of_crawl(activity.minutes, period)
+
+    def totals(self) -> list[totals.TaskTotals]:
+        """Return all that was done of each task of the crawl since it began, or was restarted."""
+        return self._transactions.of_crawl(totals.totals)
 
     def requests(self, period: timedelta = _AN_HOUR) -> list[activity.LimitMinute]:
         """Return how many requests started under each limit in each minute, of all crawls."""

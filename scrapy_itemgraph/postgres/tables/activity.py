@@ -1,12 +1,14 @@
-"""What was done in each minute of the last day: by task, and by limit; for people to look at."""
+"""What was done: in each minute of the last day, and in all; for people to look at."""
 
 from __future__ import annotations
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Column,
     DateTime,
     Double,
+    ForeignKey,
     Index,
     Integer,
     PrimaryKeyConstraint,
@@ -24,7 +26,7 @@ task_minutes = Table(
     Column("task_id", Integer, nullable=False, comment="0: seeds and start(), which are of none"),
     *(
         Column(name, BigInteger, nullable=False, server_default=text("0"))
-        for name in ("done", "retried", "failed", "refused", "items")
+        for name in ("done", "retried", "failed", "refused", "gone", "items", "scraped")
     ),
     Column(
         "seconds",
@@ -35,6 +37,27 @@ task_minutes = Table(
     ),
     PrimaryKeyConstraint("crawl_id", "minute", "task_id"),
     Index("task_minutes_minute_idx", "minute"),
+)
+
+
+# Small and kept: a row of each crawl and task, of all that its workers told.
+totals = Table(
+    "totals",
+    metadata,
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("task_id", Integer, nullable=False, comment="0: what is of no task"),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=text("0"))
+        for name in ("done", "retried", "failed", "refused", "gone", "items", "scraped", "bytes")
+    ),
+    Column(
+        "statuses",
+        JSON,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="how many requests by their HTTP status; none: they were not answered",
+    ),
+    PrimaryKeyConstraint("crawl_id", "task_id"),
 )
 
 

@@ -92,7 +92,14 @@ runs = Table(
     Column("error", Text, comment="of the last of its workers that ended by an error"),
     *(
         Column(name, BigInteger, nullable=False, server_default=text("0"))
-        for name in ("pages", "items", "failures")
+        for name in ("pages", "items", "failures", "retried", "refused", "gone", "bytes")
+    ),
+    Column(
+        "statuses",
+        JSON,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="how many requests by their HTTP status; none: they were not answered",
     ),
     PrimaryKeyConstraint("crawl_id", "number"),
     sayable("started_at", "ended_at"),

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 MINUTES = text("""
-    SELECT m.minute, t.name AS task, m.done, m.retried, m.failed, m.refused, m.items, m.seconds
+    SELECT m.minute, t.name AS task, m.done, m.retried, m.failed, m.refused, m.items, m.seconds,
+        m.gone, m.scraped
     FROM task_minutes m LEFT JOIN tasks t ON t.id = m.task_id
     WHERE m.crawl_id = :crawl AND m.minute > clock_timestamp() - CAST(:period AS interval)
     ORDER BY m.minute, t.name
@@ -56,8 +57,8 @@ MOST_MINUTES = 20_000
 class TaskMinute(NamedTuple):
     """What executions of a task did in a minute; `task` is None of seeds and `start()`.
 
-    `done`, `retried`, `failed` and `refused` count executions by their end, `items` what they made;
-    `seconds` is how long they took together.
+    `done`, `retried`, `failed`, `refused` and `gone` count executions by their end, `items` what
+    they made, `scraped` scraped items; `seconds` is how long they took together.
     """
 
     minute: datetime
@@ -68,6 +69,8 @@ class TaskMinute(NamedTuple):
     refused: int
     items: int
     seconds: float
+    gone: int
+    scraped: int
 
 
 class LimitMinute(NamedTuple):

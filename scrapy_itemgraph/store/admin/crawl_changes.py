@@ -55,6 +55,7 @@ OF_CRAWL = {
     "keys of the state": "spider_state WHERE crawl_id = :crawl",
     "logins": "logins WHERE crawl_id = :crawl",
     "runs": "runs WHERE crawl_id = :crawl",
+    "totals": "totals WHERE crawl_id = :crawl",
     "callbacks": "tasks WHERE crawl_id = :crawl AND is_callback",
 }
 

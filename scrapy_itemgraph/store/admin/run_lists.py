@@ -24,7 +24,8 @@ RUNS = text(f"""
         CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.ended_at, alive.seen_at) END
             AS ended_at,
         CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.reason, 'died') END AS reason,
-        r.error, r.spider, r.worker_id AS worker, r.job, alive.workers, r.pages, r.items, r.failures
+        r.error, r.spider, r.worker_id AS worker, r.job, alive.workers,
+        r.pages, r.items, r.failures, r.retried, r.refused, r.gone, r.statuses, r.bytes
     FROM crawls c JOIN runs r ON r.crawl_id = c.id
     CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE NOT {IS_DEAD}) AS workers, max(p.seen_at) AS seen_at
@@ -42,7 +43,9 @@ class RunLine(NamedTuple):
     later start goes on with it. `reason` is "finished", or why its last worker ended; `error` is
     the sentence of the last of its workers that ended by an error. `spider`, `worker` and `job` are
     those of the worker that began it; `workers` counts those that run now. `pages` are executions
-    that ended well, `items` scraped items, `failures` executions that failed.
+    that ended well, `items` scraped items, `failures` executions that failed; `retried`, `refused`
+    and `gone` count executions as well. `statuses` counts requests by their HTTP status, "none"
+    those that were not answered; `bytes` are those of the answers' bodies as they were sent.
     """
 
     number: int
@@ -58,6 +61,11 @@ class RunLine(NamedTuple):
     pages: int
     items: int
     failures: int
+    retried: int
+    refused: int
+    gone: int
+    statuses: dict[str, int]
+    bytes: int
 
     def __str__(self) -> str:
         moment = self.ended_at or self.started_at

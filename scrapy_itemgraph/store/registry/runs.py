@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model.tallies import added_up
 from scrapy_itemgraph.model.work import Remaining
 from scrapy_itemgraph.postgres import engine, server_clock
 from scrapy_itemgraph.store.registry.crawls import HAS_WORK
@@ -17,6 +19,7 @@ from scrapy_itemgraph.store.sql_conditions import (
     LOCK_IS_FREE,
     seconds_until,
 )
+from scrapy_itemgraph.store.tallies import LARGEST, more_statuses
 from scrapy_itemgraph.tools.wording import one_line
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.tallies import Tallies
 
-LARGEST = 2**62  # what can still be added to; a row may hold more
 MOST_OF_ERROR = 1000  # characters of an error sentence that are kept
 
 LOCK_CRAWL = text("SELECT run FROM crawls WHERE id = :crawl FOR NO KEY UPDATE")
@@ -56,7 +58,8 @@ BEGIN = text("""
     INSERT INTO runs AS r (crawl_id, number, started_at) SELECT :crawl, run, now() FROM crawl
     ON CONFLICT (crawl_id, number) DO UPDATE SET
         started_at = excluded.started_at, ended_at = NULL, is_finished = false, reason = NULL,
-        error = NULL, pages = 0, items = 0, failures = 0
+        error = NULL, pages = 0, items = 0, failures = 0, retried = 0, refused = 0, gone = 0,
+        bytes = 0, statuses = '{}'
     RETURNING number, started_at
 """)
 
@@ -129,9 +132,17 @@ LEAVE = text(f"""
 
 NOTE_ERROR = text("UPDATE runs SET error = :error WHERE crawl_id = :crawl AND number = :run")
 
+# What a run counts, each with its name in a tally.
+_COUNTED = {
+    "pages": "done",
+    "items": "scraped",
+    "failures": "failed",
+    **{name: name for name in ("retried", "refused", "gone", "bytes")},
+}
+_COUNT_MORE = ", ".join(f"{name} = least({name}, {LARGEST}) + :{name}" for name in _COUNTED)
 COUNT = text(f"""
-    UPDATE runs SET pages = least(pages, {LARGEST}) + :pages,
-        items = least(items, {LARGEST}) + :items, failures = least(failures, {LARGEST}) + :failures
+    UPDATE runs SET {_COUNT_MORE},
+        statuses = {more_statuses("statuses", "CAST(:statuses AS json)")}
     WHERE crawl_id = :crawl AND number = :run
 """)  # noqa: S608 - our own number
 
@@ -258,14 +269,11 @@ def leave(
 
 def count(connection: Connection, crawl_id: int, number: int, told: Sequence[Tallies]) -> None:
     """Add what a worker did to a run's counts: last in a transaction, for workers share the row."""
-    tasks = [one for some in told for one in some.of_tasks.values()]
-    given = {
-        "pages": sum(one.done for one in tasks),
-        "items": sum(some.scraped for some in told),
-        "failures": sum(one.failed for one in tasks),
-    }
-    if any(given.values()):
-        connection.execute(COUNT, {"crawl": crawl_id, "run": number, **given})
+    whole = added_up(one for some in told for one in some.of_tasks.values())
+    given = {name: getattr(whole, counted) for name, counted in _COUNTED.items()}
+    if any(given.values()) or whole.statuses:
+        given |= {"crawl": crawl_id, "run": number, "statuses": json.dumps(whole.statuses)}
+        connection.execute(COUNT, given)
 
 
 def remaining(

@@ -97,6 +97,12 @@ def list_minutes(graph: CrawlGraph, _: Reader, minutes: Period = 60) -> Response
     return answer(graph.activity.minutes(timedelta(minutes=minutes)))
 
 
+@router.get("/totals", response_model=list[models.TaskTotals])
+def list_totals(graph: CrawlGraph, _: Reader) -> Response:
+    """List all that was done of each task since the crawl began, or was restarted."""
+    return answer(graph.activity.totals())
+
+
 @router.get("/search", response_model=models.Found)
 async def search(
     request: Request,

@@ -91,6 +91,9 @@ class Events(Protocol):
     def started(self, lane: Lane) -> None:
         """Take note that a request of a lane starts."""
 
+    def unanswered(self, request: Request) -> None:
+        """Take note that a request got no answer."""
+
     def answered(self, request: Request, response: Response, lane: Lane) -> Limiter | None:
         """Take note of a response to a request of a lane; return a slot that it blocks for long."""
 
@@ -160,6 +163,9 @@ class Gate:
         token = current_send.set(send)
         try:
             response: Response = await download(request)
+        except Exception:
+            self._events.unanswered(request)
+            raise
         finally:
             current_send.reset(token)
             self._end(lane, began)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.model.tallies import NO_ANSWER
 from scrapy_itemgraph.worker.downloads.site_feedback import SHORT_BLOCK
-from scrapy_itemgraph.worker.executions.execution import leg_of
+from scrapy_itemgraph.worker.executions.execution import leg_of, task_of
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -65,8 +66,14 @@ class DownloadEvents:
         for limiter in lane:
             self.tallies.starts[limiter.key] += 1
 
+    def unanswered(self, request: Request) -> None:
+        """Count a request that got no answer."""
+        self.tallies.answered(task_of(leg_of(request)), NO_ANSWER)
+
     def answered(self, request: Request, response: Response, lane: Lane) -> Limiter | None:
-        """Learn from a response; return its slot if that is blocked for long."""
+        """Count a response, and learn from it; return its slot if that is blocked for long."""
+        task = task_of(leg_of(request))
+        self.tallies.answered(task, str(response.status), len(response.body))
         block = self.feedback.answered(request, response, lane)
         if block is None or block.blocked_for is None:
             return None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import TooManyOperationsError
 from scrapy_itemgraph.model.operations import AllowFailure, AttachBlob, Changeset, Operation
+from scrapy_itemgraph.model.tallies import NO_TASK
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.tools.notes import Notes
 
@@ -361,3 +362,9 @@ def leg_of(request: Any) -> Leg | None:
     """Return the leg of a request that the engine has."""
     leg = request_legs.get(request)
     return leg if leg is not None and leg.request is request else None
+
+
+def task_of(leg: Leg | None) -> int:
+    """Return the number of the task that a request is of; `NO_TASK` where it is of none."""
+    claim = None if leg is None else leg.execution.claim
+    return NO_TASK if claim is None else claim.task_id

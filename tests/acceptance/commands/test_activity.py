@@ -36,12 +36,19 @@ def test_what_was_done_can_be_looked_at(project):
             graph.activity.workers(),
             graph.activity.requests(),
         )
-        failures = graph.failures.list()
+        failures, in_all = graph.failures.list(), graph.activity.totals()
+        (run,) = graph.crawls.runs()
     of_task = [one for one in minutes if one.task == "parse"]
     ends = [sum(one[at] for one in of_task) for at in (2, 3, 4, 5, 6)]
     assert ends == [2, 1, 3, 0, 2]
     assert sum(one.seconds for one in of_task) > 0
-    assert [one.items for one in minutes if one.task is None] == [5]
+    assert sum(one.items for one in minutes if one.task is None) == 5
+    of_none, totals = in_all
+    assert of_none.items == 5
+    assert (totals.task, *totals[1:6]) == ("parse", 2, 1, 3, 0, 0)
+    assert totals.statuses == run.statuses == {"200": 4, "404": 1, "503": 1}
+    assert 0 < totals.bytes == run.bytes
+    assert (run.pages, run.retried, run.failures) == (2, 1, 3)
     assert sum(one.requests for one in requests if one.name == "127.0.0.1") == 6
     assert (worker.reason, worker.is_dead, worker.claims) == ("finished", False, 0)
     assert worker.memory > 10_000_000

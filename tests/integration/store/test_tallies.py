@@ -7,10 +7,11 @@ from datetime import timedelta
 import pytest
 from support import graphs
 
-from scrapy_itemgraph.model.tallies import Tallies
+from scrapy_itemgraph.model.tallies import NO_ANSWER, NO_TASK, Tallies
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.store import tallies
-from scrapy_itemgraph.store.admin import activity
+from scrapy_itemgraph.store.admin import activity, run_lists, totals
+from scrapy_itemgraph.store.registry import runs
 
 pytestmark = pytest.mark.server
 
@@ -51,6 +52,29 @@ def test_workers_add_to_the_same_numbers(connection):
     assert sum(one.requests for one in started) == 6
 
 
+def test_all_that_was_done_is_kept_by_task_and_for_the_run(connection):
+    """Totals grow with each worker's tallies, requests by status and bytes among them."""
+    crawl = graphs.Crawl.of(connection)
+    (number,) = crawl.registration.tasks
+    for size in (100, 20):
+        told = Tallies()
+        told.ended(number, Outcome.OK, items=2)
+        told.of_task(number).scraped += 3
+        told.answered(number, "200", size)
+        told.answered(NO_TASK, NO_ANSWER)
+        tallies.add(connection, crawl.id, told)
+        runs.count(connection, crawl.id, runs.join(connection, crawl.id).number, [told])
+
+    of_none, of_task = totals.totals(connection, crawl.id)
+    assert of_none.task is None
+    assert of_none.statuses == {NO_ANSWER: 2}
+    assert (of_task.done, of_task.items, of_task.scraped, of_task.bytes) == (2, 4, 6, 120)
+    assert of_task.statuses == {"200": 2}
+    (run,) = run_lists.runs(connection, crawl.id)
+    assert (run.pages, run.items, run.bytes) == (2, 6, 120)
+    assert run.statuses == {"200": 2, NO_ANSWER: 2}
+
+
 def test_numbers_at_their_end_can_be_added_to(connection):
     """What somebody wrote into a row ends neither a commit nor a worker's farewell."""
     crawl = graphs.Crawl.of(connection)
@@ -58,6 +82,7 @@ def test_numbers_at_their_end_can_be_added_to(connection):
     connection.exec_driver_sql("INSERT INTO limits (kind, name) VALUES ('slot', 'a.example')")
     for _ in range(2):
         connection.exec_driver_sql("UPDATE task_minutes SET done = 9223372036854775807")
+        connection.exec_driver_sql("UPDATE totals SET done = 9223372036854775807")
         connection.exec_driver_sql("UPDATE limit_minutes SET requests = 9223372036854775807")
         told = Tallies()
         told.ended(number, Outcome.OK)

@@ -200,12 +200,47 @@ def test_the_journal_is_paged(web, filled, engine_of):
     assert web.get(f"{API}/journal?item_class=other")["rows"] == []
 
 
-def test_health_and_metrics(web):
-    """/healthz tells that the database answers, and /metrics counts by crawl and task."""
+TOTALS = """
+    INSERT INTO totals (crawl_id, task_id, done, gone, scraped, bytes, statuses)
+    SELECT crawl_id, id, 7, 1, 9, 1234, '{"200": 7, "404": 1, "298": 3, "299": 2, "none": 4}'
+    FROM tasks WHERE name = 'parse'
+"""
+A_RUN = """
+    INSERT INTO runs (crawl_id, number, started_at, ended_at, is_finished, reason)
+    SELECT id, run, to_timestamp(1700000000), to_timestamp(1700000060), true, 'finished' FROM crawls
+"""
+
+
+def test_health_and_metrics(web, filled, engine_of):
+    """/healthz tells that the database answers, and /metrics counts by crawl and task.
+
+    Counters come from the totals, statuses that HTTP does not know are one; a run's end has its
+    time and reason.
+    """
+    with engine_of(filled).begin() as connection:
+        connection.exec_driver_sql(TOTALS)
+        connection.exec_driver_sql(A_RUN)
+
     assert web.get("/healthz") == {"status": "ok"}
     metrics = web.ask("GET", "/metrics")
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert 'itemgraph_completed{crawl="books",task="parse"} 1.0' in metrics.text
+    of_task = 'crawl="books",{}task="parse"'
+    for name, label, number in (
+        ("completed", "", 1),
+        ("pages_total", 'outcome="done",', 7),
+        ("pages_total", 'outcome="gone",', 1),
+        ("items_scraped_total", "", 9),
+        ("response_bytes_total", "", 1234),
+    ):
+        assert f"itemgraph_{name}{{{of_task.format(label)}}} {number}.0" in metrics.text
+    for status, number in (("200", 7), ("404", 1), ("other", 5), ("none", 4)):
+        labels = f'crawl="books",status="{status}",task="parse"'
+        assert f"itemgraph_requests_total{{{labels}}} {number}.0" in metrics.text
+    assert 'itemgraph_last_run_end_timestamp_seconds{crawl="books"} 1.70000006e+09' in metrics.text
+    info = 'itemgraph_last_run_info{crawl="books",reason="finished",state="finished"} 1.0'
+    assert info in metrics.text
+    (totals,) = web.get(f"{API}/totals")
+    assert (totals["task"], totals["done"], totals["statuses"]["404"]) == ("parse", 7, 1)
 
 
 def test_what_is_not_there_is_said_so(web):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from scrapy_itemgraph.model.tallies import NO_TASK, Tallies, TaskTally
+from collections import Counter
+
+from scrapy_itemgraph.model.tallies import NO_ANSWER, NO_TASK, Tallies, TaskTally, added_up
 from scrapy_itemgraph.model.work import Outcome
 
 
@@ -22,6 +24,19 @@ def test_executions_are_counted_by_task_and_end():
         2: TaskTally(failed=1, refused=1),
         NO_TASK: TaskTally(items=4),
     }
+
+
+def test_requests_are_counted_by_status():
+    """A task has its requests by HTTP status, those without an answer too, and the bytes."""
+    tallies = Tallies()
+    tallies.answered(1, "200", 70)
+    tallies.answered(1, "200", 30)
+    tallies.answered(1, NO_ANSWER)
+    tallies.answered(NO_TASK, "404", 5)
+
+    assert tallies.of_tasks[1] == TaskTally(bytes=100, statuses=Counter({"200": 2, NO_ANSWER: 1}))
+    whole = added_up(tallies.of_tasks.values())
+    assert whole == TaskTally(bytes=105, statuses=Counter({"200": 2, NO_ANSWER: 1, "404": 1}))
 
 
 def test_taking_begins_anew():
