@@ -31,7 +31,10 @@ _COLUMNS = 3  # of data, where none is asked for
 _ITEMS: printing.Columns = {
     "ITEM": lambda row: item_names.label_of(row.id, row.url, row.method),
     "TAGS": lambda row: ", ".join(tag for tag in row.tags if not tasks.is_callback_tag(tag)),
-    "STATE": lambda row: ", ".join(f"{task} {state}" for task, state in row.states.items()),
+    "STATE": lambda row: ", ".join(
+        f"{names[0] if len(names) == 1 else len(names)} {state}"
+        for state, names in item_columns.tasks_by_state(row.states).items()
+    ),
     "COMPLETED": "completed_at",
 }
 

@@ -9,7 +9,7 @@ from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.request_operations import OF_REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
 
@@ -44,6 +44,14 @@ def usual(items: Iterable[ItemSnapshot], most: int) -> list[str]:
 def known(items: Iterable[ItemSnapshot]) -> list[str]:
     """Return all columns of their data, in the order in which they come."""
     return list(dict.fromkeys(name for item in items for name in data_of(item)))
+
+
+def tasks_by_state(states: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of an item's tasks by their state."""
+    found: dict[str, list[str]] = {}
+    for task, state in states.items():
+        found.setdefault(state, []).append(task)
+    return found
 
 
 def cells(item: ItemSnapshot, columns: Sequence[str]) -> list[Any]:

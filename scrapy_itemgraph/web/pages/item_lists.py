@@ -42,6 +42,7 @@ class Row:
     item: ListedItem
     label: str
     tags: Mapping[str, Any]
+    states: Mapping[str, Sequence[str]]  # names of its tasks, by state
     cells: Sequence[str]
 
 
@@ -51,6 +52,7 @@ def _row(item: ListedItem, columns: Sequence[str]) -> Row:
         item,
         item_names.label_of(item.id, item.url, item.method),
         {tag: value for tag, value in item.tags.items() if not tasks.is_callback_tag(tag)},
+        item_columns.tasks_by_state(item.states),
         [_text(value) for value in cells],
     )
 
