@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.outbox import Entry, Outbox
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
-    from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
+    from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 
 logger = logs.logger(__name__)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.throttle.limiter_set import Limiters
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.outbox import Outbox
-    from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
+    from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
     from scrapy_itemgraph.worker.spider_start import SpiderStart
 
 

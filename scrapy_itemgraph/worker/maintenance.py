@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Leg
-    from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
+    from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 
 logger = logs.logger(__name__)
 

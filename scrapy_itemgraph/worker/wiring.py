@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
-    from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
     from scrapy_itemgraph.worker.spider.request_ids import RequestIds
+    from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 
 _USUAL_BATCH = 25  # requests in hand that have not started, where work goes slowly
 

@@ -28,10 +28,10 @@ from scrapy_itemgraph.worker.spider import (
     start_checks,
 )
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
-from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
 from scrapy_itemgraph.worker.spider.cookies import State
 from scrapy_itemgraph.worker.spider.crawl_rules import CrawlRules
 from scrapy_itemgraph.worker.spider.engine_hooks import EngineHooks
+from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 from scrapy_itemgraph.worker.wiring import Base, Inputs
 
 if TYPE_CHECKING:

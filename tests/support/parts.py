@@ -26,11 +26,11 @@ from scrapy_itemgraph.worker.executions.execution import leg_of
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
-from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
 from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
+from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

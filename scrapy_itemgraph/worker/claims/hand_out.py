@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
-    from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
+    from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)

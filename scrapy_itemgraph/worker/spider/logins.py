@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
-    from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
+    from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 
 logger = logs.logger(__name__)
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Leg
-    from scrapy_itemgraph.worker.spider.cookie_sync import SessionSync
     from scrapy_itemgraph.worker.spider.duplicates import Duplicates
     from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
+    from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 
 
 @dataclass(slots=True, eq=False, repr=False)
