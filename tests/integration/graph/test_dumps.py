@@ -65,7 +65,7 @@ def fill(connection):
         with_failures,
         "UPDATE work SET deaths = 2, alone_deaths = 1 WHERE item_id = (SELECT max(id) FROM items)",
         'UPDATE work SET request = \'{"url": "http://c.example/2"}\' WHERE tries > 0',
-        'UPDATE attempts SET log = \'[{"message": "hm"}]\' WHERE id = 1',
+        'UPDATE attempts SET log = \'[{"message": "hm"}]\', scraped = 2 WHERE id = 1',
         "INSERT INTO spider_state (crawl_id, key, value) VALUES (1, '\"n\"', '[1, 2]')",
         "INSERT INTO spider_state (crawl_id, key) VALUES (1, '\"gone\"')",
         JOURNAL,
@@ -127,6 +127,7 @@ def test_a_round_trip_gives_the_same_graph(filled, engine, server_url, template,
         loaded.dispose()
 
     assert again[1:] == [line.replace(CLAIMED, "") for line in dumped[1:]]
+    assert any('"scraped":2' in line for line in again)
     assert counts == {"items": 5, "failures": 3, "scraped": 2}
     assert {json.loads(line).get("kind") for line in dumped[1:]} == {
         *("crawl", "task", "state", "sweep", "item", "taken", "failure", "scraped", "end")
