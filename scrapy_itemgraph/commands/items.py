@@ -250,15 +250,38 @@ def _operation(where: str, line: bytes) -> operations.Operation:
     return operations.checked(read, where)
 
 
-@command(ID, OF_TASK)
+@command(
+    Argument("id", nargs="?", help=ID_HELP),
+    Argument("--task", help="of this task or callback alone"),
+    Argument("--tag", metavar="NAME", help="of the items with this tag"),
+    Argument("--all", action="store_true", help="all of the crawl"),
+)
 def expire(call: Call) -> None:
-    """Make an item's results stale, so that its tasks run again.
+    """Make results stale, so that tasks run again: an item's, a task's, a tag's, or all.
 
-    A task that a failure holds back may run again, too.
+    A task that a failure holds back may run again, too. Without ID it goes through the items in
+    transactions of two thousand.
     """
+    given = call.given
+    if given.id is None:
+        _expire_many(call)
+        return
+    if given.tag is not None or given.all:
+        raise UsageError("give ID, with --task or without; or --task, --tag or --all, and no ID")
     name = item_id(call)
     with call.graph() as graph:
         _write_results(call, graph.expire(name, call.given.task))
+
+
+def _expire_many(call: Call) -> None:
+    given = call.given
+    if given.all == (given.task is not None or given.tag is not None):
+        raise UsageError("say which: ID, --task TASK, --tag NAME, or --all")
+    with call.graph() as graph, call.progress("expire", "results") as progress:
+        expired = graph.tasks.expire(given.task, tag=given.tag, reached=progress.reach)
+    document = {"task": given.task, "tag": given.tag, "expired": expired}
+    are = "result is" if expired == 1 else "results are"
+    call.write(document, [f"{expired:,} {are} stale"])
 
 
 @command(

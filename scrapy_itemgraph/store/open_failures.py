@@ -69,11 +69,12 @@ OLDEST_OF_GROUP = text(_OF_GROUP.format(order="ASC"))
 NEWEST_OF_GROUP = text(_OF_GROUP.format(order="DESC"))
 
 # Those of some numbers that are open, of the crawl, and meant; in the order of the numbers.
+# Each failure and task is looked up by its number: OFFSET 0 keeps other indexes out.
 MEANT = text(f"""
     SELECT f.id, f.item_id, f.task_id
     FROM unnest(CAST(:failures AS bigint[])) WITH ORDINALITY AS looked(id, place)
-    JOIN failures f ON f.id = looked.id
-    JOIN tasks t ON t.id = f.task_id
+    CROSS JOIN LATERAL (SELECT * FROM failures f WHERE f.id = looked.id OFFSET 0) AS f
+    CROSS JOIN LATERAL (SELECT * FROM tasks t WHERE t.id = f.task_id OFFSET 0) AS t
     WHERE f.handled_at IS NULL AND t.crawl_id = :crawl
         AND (CAST(:task AS text) IS NULL OR t.name = :task)
         AND (CAST(:group AS uuid) IS NULL OR f.fingerprint = :group)

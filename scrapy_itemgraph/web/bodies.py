@@ -33,6 +33,7 @@ Moment = Annotated[datetime, BeforeValidator(_read_moment), AfterValidator(_in_u
 GivenUuid = Annotated[UUID, Field(strict=False)]
 GivenMoment = Annotated[Moment, Field(strict=False)]
 Id = Annotated[str, Field(min_length=1, max_length=8192)]
+Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Tag = Annotated[str, Field(min_length=1, max_length=1000)]
 Period = Annotated[
     str | float, Field(description='seconds, or a period such as "6h" or "1d12h"', examples=["6h"])
@@ -83,21 +84,31 @@ class Handling(Given):
     retry: bool = Field(default=True, description="false: they stay held")
 
 
-class HandlingOfMany(Handling):
-    """Which failures are handled: of a task, of a group, or all of the crawl."""
+class ChosenFailures(Given):
+    """Which failures are meant; several hold together."""
 
+    failures: list[Annotated[int, Field(ge=1, lt=INT64)]] | None = Field(
+        None, min_length=1, max_length=1000, description="their numbers"
+    )
     task: Id | None = None
     group: GivenUuid | None = None
+    type: Text | None = Field(None, description="the error's type, exactly")
+    text: Text | None = Field(None, description='part of "TYPE: MESSAGE", in capitals or not')
+
+
+class HandlingOfMany(ChosenFailures, Handling):
+    """Which failures are handled: those that are chosen, or all of the crawl."""
+
+    since: GivenMoment | None = Field(None, description="that occurred since then")
     all: bool = False
 
 
-class Undoing(Given):
-    """What is undone: the handling since a moment, of a failure, a task, a group, or all."""
+class Undoing(ChosenFailures):
+    """What is undone: the handling since a moment, of those that are chosen, or all."""
 
     since: GivenMoment
     failure: int | None = Field(None, ge=1, lt=INT64)
-    task: Id | None = None
-    group: GivenUuid | None = None
+    occurred_since: GivenMoment | None = None
 
 
 class NewNice(Given):

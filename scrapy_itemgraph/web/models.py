@@ -184,6 +184,17 @@ class Failure(BaseModel):
     log: list[LogLine]
 
 
+class FailureDetails(Failure):
+    """A failure, open or handled, with all that is known of it; `attempt` is from 1."""
+
+    spider: str
+    is_callback: bool
+    group: UUID
+    attempt: int | None
+    handled_at: datetime | None
+    handled_by: str | None
+
+
 @of_record(failure_groups.FailureGroup)
 class FailureGroup(BaseModel):
     """Open failures of a task that are alike, and the last one of them."""

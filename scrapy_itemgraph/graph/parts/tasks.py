@@ -5,15 +5,25 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.store.admin import crawl_changes, status
+from scrapy_itemgraph.changesets import apply
+from scrapy_itemgraph.graph.prepared import prepare
+from scrapy_itemgraph.model import operations
+from scrapy_itemgraph.model.work import Outcome
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store.admin import crawl_changes, expirable, status
+from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Connection
+
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
 
 
 class Tasks:
-    """Shows tasks, stops and resumes their work, and recomputes when their results expire."""
+    """Shows tasks, stops and resumes their work, and expires their results."""
 
     def __init__(self, transactions: CrawlTransactions) -> None:
         self._transactions = transactions
@@ -34,6 +44,48 @@ class Tasks:
         """
         return self._transactions.of_task(task, crawl_changes.recompute_ttl)
 
+    def expire(
+        self,
+        task: str | None = None,
+        *,
+        tag: str | None = None,
+        reached: Callable[[int], None] | None = None,
+    ) -> int:
+        """Make results stale, as `Expire` does: of a task, of items with a tag, or of the crawl.
+
+        Return how many results. It goes through the items, some thousand in a transaction, and
+        calls `reached(results)` after each: what is made meanwhile may be left out.
+
+        Raises:
+            NotFoundError: there is no such task.
+
+        """
+        expired = 0
+        following: int | None = 0
+        while following is not None:
+            step = partial(_expire, task=task, tag=tag, after=following)
+            found = self._transactions.of_known(task, step)
+            expired, following = expired + found.results, found.next
+            if reached is not None:
+                reached(expired)
+        return expired
+
     def list(self) -> list[status.TaskState]:
         """Return every task with what is done, waiting and failed of it."""
         return self._transactions.of_crawl(status.tasks)
+
+
+def _expire(
+    connection: Connection, crawl_id: int, *, task: str | None, tag: str | None, after: int
+) -> expirable.Expirable:
+    """Expire what the next items have; return what that was, and where to go on."""
+    engine.hot_path(connection)
+    crawl = crawls.share_crawl(connection, crawl_id)
+    found = expirable.look(connection, crawl_id, task=task, tag=tag, after=after)
+    if found.names:
+        given = prepare([operations.Expire(id=name, task=task) for name in found.names])
+        changeset = operations.Changeset(operations=given.operations, outcome=Outcome.OK)
+        (applied,) = apply.apply(connection, [changeset], crawl=crawl, worker_id=None)
+        if applied.error is not None:  # one of them was deleted since: look again
+            raise apply.MovedNamesError(applied.error.message)
+    return found

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from support.commands_run import DAY, STORED_ERROR, TASKS
 
 from scrapy_itemgraph.model.operations import RenameItem, SetTTL, UpdateMetadata
+from scrapy_itemgraph.store.admin import expirable
 
 
 def test_show(scrapy, crawl):
@@ -187,6 +188,45 @@ def test_apply_a_missing_file(scrapy):
 
     assert ran.code == 1
     assert ran.err == "scrapy itemgraph: nowhere.jsonl cannot be read: No such file or directory\n"
+
+
+def test_expire_many(scrapy, crawl, monkeypatch):
+    """Results of a task, of a tag, or of all go stale, in transactions of a few items (SRAP-23)."""
+    monkeypatch.setattr(expirable, "STEP", 2)
+    crawl.register(**TASKS, callbacks={"parse_author": {}})
+    for number in range(5):
+        crawl.done(f"I{number}", tags=["page", "odd"] if number % 2 else ["page"])
+    crawl.done("I0", task="reviews")
+    crawl.failed("BAD")
+    crawl.work("NEVER")
+
+    reviews = scrapy("expire", "--task", "reviews")
+    odd = scrapy("expire", "--task", "parse", "--tag", "odd", "--json")
+    states = {name: crawl.state(name) for name in ("I0", "I1", "BAD")}
+    none = scrapy("expire", "--task", "parse_author")
+    every = scrapy("expire", "--all")
+
+    assert reviews.out == "1 result is stale\n"
+    assert odd.document == {"task": "parse", "tag": "odd", "expired": 2}
+    assert states == {"I0": "fresh", "I1": "stale", "BAD": "held"}
+    assert none.out == "0 results are stale\n"
+    assert every.out == "7 results are stale\n"
+    assert scrapy("failures").out == "no failure is open\n"
+    assert {crawl.state(f"I{number}") for number in range(5)} == {"stale"}
+    assert crawl.state("BAD") == "never run"
+    for wrong in (["expire"], ["expire", "I0", "--all"], ["expire", "--all", "--task", "parse"]):
+        assert scrapy(*wrong).code == 2
+    assert scrapy("expire", "--task", "parze").code == 1
+
+
+def test_what_runs_while_its_task_is_expired_runs_again(scrapy, crawl):
+    """A claim that stands stores its result, and the page is outstanding once more (SRAP-50)."""
+    claim = crawl.claimed("A")
+
+    scrapy("expire", "--task", "parse")
+    crawl.end(claim)
+
+    assert crawl.state("A") == "stale"
 
 
 def test_expire(scrapy, crawl):

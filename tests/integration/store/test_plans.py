@@ -43,6 +43,7 @@ from scrapy_itemgraph.store.admin import (
     activity,
     counting,
     done_lists,
+    expirable,
     explain,
     failure_groups,
     item_pages,
@@ -87,6 +88,12 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
         FailureFilter(occurred_since=datetime.now(UTC) - timedelta(hours=1)),
         limit=100,
         newest_first=True,
+    ),
+    "items to be expired": lambda step, crawl: expirable.look(
+        step, crawl.id, task="parse", tag=None, after=crawl.item_at(0.3)
+    ),
+    "items with a tag to be expired": lambda step, crawl: expirable.look(
+        step, crawl.id, task="parse", tag="page", after=crawl.item_at(0.3)
     ),
     "the newest failure": lambda step, crawl: open_failures.newest(step),
     "one failure": lambda step, crawl: open_failures.details(

@@ -7,6 +7,8 @@ import base64
 import pytest
 from support.web_servers import crawl_of, encoded
 
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome
+
 API = "/api/v1/crawls/books"
 JOURNAL = """
     INSERT INTO journal (crawl_id, item_class, fields)
@@ -148,6 +150,46 @@ def test_failures_are_grouped_handled_and_opened_again(web, filled):
     undone = web.ask("POST", f"{api}/failures/unhandle", {"since": since, **of_group})
     assert undone.json() == {"undone": 3}
     assert web.ask("POST", f"{api}/failures/handle", {}).status_code == 422
+
+
+def test_failures_are_chosen_by_task_type_text_and_time(web, filled):
+    """What is given holds together, in lists, in groups, and in what is handled and undone."""
+    with crawl_of(filled, "choosing") as crawl:
+        crawl.register(parse={"tags": ["page"]})
+        for name, kind in (("A", "http 404"), ("B", "http 404"), ("C", "KeyError"), ("D", "Odd")):
+            error = ErrorRecord(type=kind, message=f"no {name}")
+            crawl.end(crawl.claimed(name), outcome=Outcome.FAILED, error=error)
+    api = "/api/v1/crawls/choosing"
+
+    def items(query):
+        return [one["item"] for one in web.get(f"{api}/failures?{query}")["rows"]]
+
+    assert items("type=http%20404") == ["A", "B"]
+    assert items("type=http") == []
+    assert items("text=HTTP&newest=true") == ["B", "A"]
+    assert items("since=2100-01-01T00:00Z") == []
+    assert items("task=parse&text=no%20c") == ["C"]
+    first = web.get(f"{api}/failures?newest=true&limit=1")
+    assert items(f"newest=true&limit=1&after={first['next']}") == ["C"]
+    groups = web.get(f"{api}/failure-groups?sort=count")
+    assert [one["count"] for one in groups] == [1, 1, 1, 1]
+    (found,) = web.get(f"{api}/failure-groups?type=KeyError")
+    one = web.get(f"{api}/failures/{found['example']['id']}")
+    assert (one["item"], one["spider"], one["attempt"]) == ("C", "shop", 1)
+    assert one["handled_at"] is None
+    assert web.ask("GET", f"{api}/failures/999999").status_code == 404
+    assert web.ask("GET", f"{api}/failure-groups?sort=size").status_code == 422
+
+    def handle(which):
+        return web.ask("POST", f"{api}/failures/handle", which)
+
+    assert handle({"type": "http 404", "text": "no b"}).json()["handled"] == 1
+    assert handle({"failures": [first["rows"][0]["id"], one["id"]]}).json()["handled"] == 2
+    assert handle({"failures": [one["id"]]}).status_code == 404
+    assert handle({"all": True, "text": "x"}).status_code == 422
+    undone = {"since": "2026-01-01T00:00Z", "failures": [one["id"]]}
+    assert web.ask("POST", f"{api}/failures/unhandle", undone).json() == {"undone": 1}
+    assert items("") == ["A", "C"]
 
 
 def test_crawls_are_seen_from_above(web):
