@@ -15,7 +15,7 @@ from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -70,9 +70,18 @@ class Tasks:
                 reached(expired)
         return expired
 
+    def tags(self) -> Mapping[str, Sequence[str]]:
+        """Return the tags that call for each task, by its name; nothing is counted for it."""
+        return self._transactions.of_crawl(_tags)
+
     def list(self) -> list[status.TaskState]:
         """Return every task with what is done, waiting and failed of it."""
         return self._transactions.of_crawl(status.tasks)
+
+
+def _tags(connection: Connection, crawl_id: int) -> dict[str, list[str]]:
+    known = stored_tasks.known_tasks(connection, crawl_id)
+    return {one.name: sorted(one.tags) for one in sorted(known, key=lambda one: one.name)}
 
 
 def _expire(

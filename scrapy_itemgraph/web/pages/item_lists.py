@@ -91,7 +91,7 @@ def items(
         visitor=visitor,
         crawl=graph.crawl,
         tab="items",
-        tag_names=_tags(graph),
+        tag_names=sorted({tag for tags in graph.tasks.tags().values() for tag in tags}),
         states=list(PairState),
         moments={name: label for name, (label, _) in _SINCE.items()},
         filters={"tag": tag, "state": state, "since": since},
@@ -112,11 +112,6 @@ def _moment(graph: ItemGraph, since: str) -> datetime | None:
         return None
     _, period = _SINCE[since]
     return graph.database.now() - period
-
-
-def _tags(graph: ItemGraph) -> list[str]:
-    """Return the tags that call for a task."""
-    return sorted({tag for task in graph.tasks.list() for tag in task.tags})
 
 
 def _command(crawl: str, *, column: Iterable[str], **filters: str) -> str:
@@ -147,7 +142,7 @@ def done(
         visitor=visitor,
         crawl=graph.crawl,
         tab="items",
-        task_names=[one.name for one in graph.tasks.list()],
+        task_names=list(graph.tasks.tags()),
         task=task,
         rows=[(row, item_names.label_of(row.item, row.url, row.method)) for row in rows],
         next_after=rows[-1].number if len(rows) == _SHOWN else None,

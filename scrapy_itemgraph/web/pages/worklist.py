@@ -46,7 +46,7 @@ def worklist(
         visitor=visitor,
         crawl=graph.crawl,
         tab="worklist",
-        task_names=[one.name for one in graph.tasks.list()],
+        task_names=list(graph.tasks.tags()),
         states=_STATES,
         filters={"task": task, "slot": slot, "state": state},
         is_first=not after,

@@ -163,3 +163,8 @@ def test_what_was_done_is_looked_for_among_the_last_attempts(graph, crawl, monke
     crawl.end(crawl.claimed("NEW"), outcome=Outcome.OK)
     crawl.connection.commit()
     assert [row.item for row in graph.lookup.done()] == ["NEW"]
+
+
+def test_the_tags_that_call_for_tasks_are_known_without_counting(graph):
+    """A page that lets people choose a tag or a task asks for these alone."""
+    assert graph.tasks.tags() == {"index": ["list"], "parse": ["page"]}
