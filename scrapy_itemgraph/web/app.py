@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from scrapy_itemgraph.web import api, health, login, metrics, models, pages, problems
 from scrapy_itemgraph.web.access import Access, Reader
+from scrapy_itemgraph.web.heads import Heads
 from scrapy_itemgraph.web.pages import routes
 from scrapy_itemgraph.web.protection import Headed, Protection
 from scrapy_itemgraph.web.raw_paths import RawPaths
@@ -80,6 +81,7 @@ def create_app(
         redirect_slashes=False,
         middleware=[
             Middleware(Protection, hosts=allowed_hosts, any_address=any_address),
+            Middleware(Heads),
             Middleware(Ending, stopping=stopping),
             Middleware(RawPaths),
             Middleware(Receiving, body_limit=body_limit),

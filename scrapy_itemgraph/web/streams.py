@@ -6,6 +6,8 @@ import asyncio
 import math
 import time
 from collections import Counter
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -18,7 +20,7 @@ from scrapy_itemgraph.web.documents import written
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Hashable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -47,11 +49,13 @@ class Streams:
         read: Callable[[], Any],
         *,
         event: str = "message",
+        since: datetime | None = None,
     ) -> StreamingResponse:
         """Return a stream of what `read` returns, sent at first and whenever it is another.
 
-        `read` runs in a thread; those with the same key share what one of them reads. While the
-        database is away the stream says `event: problem`, and goes on when it is back.
+        `read` runs in a thread; those with the same key share what one of them reads. What was read
+        before `since` is not sent: who asks knows better. While the database is away the stream
+        says `event: problem`, and goes on when it is back.
 
         Raises:
             Problem: there are too many streams, in all or of this visitor's token.
@@ -63,22 +67,30 @@ class Streams:
         if name is not None and self._open[name] >= MOST_OF_TOKEN:
             said = f"the token {name!r} has {MOST_OF_TOKEN} streams already; close one"
             raise Problem(503, said, RETRY_AFTER)
-        return _Stream(self._events(request, key, read, event), name, self._open)
+        told = partial(self._told, key, read, event, since)
+        return _Stream(self._events(request, told), name, self._open)
+
+    async def _told(
+        self, key: Hashable, read: Callable[[], Any], event: str, since: datetime | None
+    ) -> bytes:
+        """Return a message with what was read last; nothing where that is too old."""
+        began_at, found = await self._look(key, read)
+        return b"" if since is not None and began_at < since else _message(event, found)
 
     async def _events(
-        self, request: Request, key: Hashable, read: Callable[[], Any], event: str
+        self, request: Request, told: Callable[[], Awaitable[bytes]]
     ) -> AsyncIterator[bytes]:
         access: Access = request.app.state.access
         last, sent_at = b"", time.monotonic()
         while True:
             try:
                 await run_in_threadpool(access.visitor, request)
-                said = _message(event, await self._look(key, read))
+                said = await told()
             except Problem:
                 return
             except ItemGraphError as error:
                 said = _message("problem", written({"detail": str(error)}))
-            if said != last:
+            if said and said != last:
                 last, sent_at = said, time.monotonic()
                 yield said
             elif time.monotonic() - sent_at >= SIGN_OF_LIFE:
@@ -86,8 +98,8 @@ class Streams:
                 yield b": still here\n\n"
             await asyncio.sleep(EVERY)
 
-    async def _look(self, key: Hashable, read: Callable[[], Any]) -> bytes:
-        """Return what was read last, read anew where that is too long ago.
+    async def _look(self, key: Hashable, read: Callable[[], Any]) -> tuple[datetime, bytes]:
+        """Return when was read last, and what; it is read anew where that is too long ago.
 
         What takes long is read the less often, and never by two at once.
         """
@@ -99,7 +111,7 @@ class Streams:
             look = self._looks[key] = _Look()
             look.task = asyncio.create_task(look.read(read))
         assert look.task is not None
-        return await asyncio.shield(look.task)
+        return look.began_at, await asyncio.shield(look.task)
 
 
 class _Stream(StreamingResponse):
@@ -127,6 +139,7 @@ class _Look:
     """A look at the database, and when the next one is due: not before this one has ended."""
 
     def __init__(self) -> None:
+        self.began_at = datetime.now(UTC)
         self.due = math.inf
         self.task: asyncio.Task[bytes] | None = None
 

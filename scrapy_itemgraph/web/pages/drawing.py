@@ -19,6 +19,19 @@ _GAP_ACROSS = 78  # between layers; an edge's word stands there
 _GAP_DOWN = 16
 _MARGIN = 8
 _SWEEPS = 6  # of ordering the layers
+_FONT = 12  # pixels
+# Letters of about the same width, in parts of the font's size: of DejaVu Sans, bold, which is about
+# the widest that a browser shows where a page names none. All others are as wide as `_OTHER` says.
+_LETTERS = (
+    (" '/\\|,.:;-ijlIJf", 0.44),
+    ('()[]!tr_`"', 0.53),
+    ("ABCDEFGHKLNOPQRSTUVXYZ#+<=>^~&", 0.85),
+    ("mwMW@%\N{HORIZONTAL ELLIPSIS}", 1.11),
+)
+_OTHER = 0.72
+_FOREIGN = 0.95  # outside ASCII
+_WIDE = 1.05  # Chinese and alike
+_WIDTHS = {letter: width for letters, width in _LETTERS for letter in letters}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +118,11 @@ class Drawing:
     curves: list[Curve]
 
 
-def drawn(nodes: Sequence[Node], edges: Iterable[Edge]) -> Drawing:
-    """Lay a graph out. Edges between keys that have no node are left out, and so are loops."""
+def drawn(nodes: Sequence[Node], edges: Iterable[Edge], *, from_top: bool = False) -> Drawing:
+    """Lay a graph out. Edges between keys that have no node are left out, and so are loops.
+
+    Each layer stands in the middle, or begins at the top.
+    """
     keys = {node.key for node in nodes}
     kept = [e for e in edges if e.start in keys and e.end in keys and e.start != e.end]
     layers = _drawn_near(_layers(nodes, kept), kept)
@@ -125,7 +141,7 @@ def drawn(nodes: Sequence[Node], edges: Iterable[Edge]) -> Drawing:
         columns[place.layer].append(place)
     routes = [_route(places[edge.start], places[edge.end], columns) for edge in kept]
     _order(columns)
-    width, height = _stand(columns)
+    width, height = _stand(columns, 0.0 if from_top else 0.5)
     curves = [_curve(edge, route) for edge, route in zip(kept, routes, strict=True)]
     boxes = [Box(p.node, p.x, p.y, p.width, p.height) for p in places.values() if p.node]
     return Drawing(width, height, boxes, curves)
@@ -181,9 +197,13 @@ def _drawn_near(layers: dict[str, int], edges: Sequence[Edge]) -> dict[str, int]
 
 def _width(text: str, scale: float) -> float:
     """Return about how many pixels a text takes, rather too many."""
-    wide = sum(1 for char in text if unicodedata.east_asian_width(char) in "WF")
-    large = sum(1 for char in text if char.isupper() or char.isdecimal() or char in "mw_@%<>=~+")
-    return scale * (6.9 * len(text) + 1.6 * large + 6 * wide)
+    return scale * _FONT * sum(_letter_width(letter) for letter in text)
+
+
+def _letter_width(letter: str) -> float:
+    if unicodedata.east_asian_width(letter) in "WF":
+        return _WIDE
+    return _WIDTHS.get(letter, _OTHER if letter.isascii() else _FOREIGN)
 
 
 def _route(start: _Place, end: _Place, columns: list[list[_Place]]) -> list[_Place]:
@@ -218,14 +238,17 @@ def _order(columns: list[list[_Place]]) -> None:
             column.sort(key=mean)
 
 
-def _stand(columns: list[list[_Place]]) -> tuple[float, float]:
-    """Give every place its coordinates, each layer in the middle; return the drawing's size."""
+def _stand(columns: list[list[_Place]], share: float) -> tuple[float, float]:
+    """Give every place its coordinates; return the drawing's size.
+
+    `share` of the room that a layer leaves is above it.
+    """
     heights = [sum(p.height + _GAP_DOWN for p in column) - _GAP_DOWN for column in columns]
     tallest = max(heights, default=0.0)
     x = float(_MARGIN)
     for column, height in zip(columns, heights, strict=True):
         widest = max((place.width for place in column), default=0.0)
-        y = _MARGIN + (tallest - height) / 2
+        y = _MARGIN + (tallest - height) * share
         for place in column:
             place.x, place.y, place.room = x, y, widest
             if place.node is None:

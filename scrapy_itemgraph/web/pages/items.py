@@ -95,23 +95,23 @@ def _drawn(graph: ItemGraph, item: ItemSnapshot, root: str) -> drawing.Drawing:
         if maker is None or any(one.key == maker for one in nodes):
             break
         nodes.insert(0, node(maker))
-        edges.append(drawing.Edge(maker, child, "created"))
+        edges.append(drawing.Edge(maker, child))
         above = graph.get(maker)
         child, maker = maker, above.created_by if above else None
     for one in near.created:
         if all(one.item != known.key for known in nodes):
             nodes.append(node(one.item))
-        edges.append(drawing.Edge(item.id, one.item, "created"))
+        edges.append(drawing.Edge(item.id, one.item))
     if near.has_more:
         nodes.append(drawing.Node("", "… and more"))
-        edges.append(drawing.Edge(item.id, "", "created"))
+        edges.append(drawing.Edge(item.id, ""))
     others = [name for name in item.aliases if name != item.id]
     for name in others[:_MOST_ALIASES]:
         nodes.append(
             drawing.Node(f"alias {name}", short(name, _NAME), ("another name",), style="off")
         )
         edges.append(drawing.Edge(f"alias {name}", item.id, "means", "merged"))
-    return drawing.drawn(nodes, edges)
+    return drawing.drawn(nodes, edges, from_top=True)
 
 
 def _dependencies(graph: ItemGraph, states: Mapping[str, str], root: str) -> drawing.Drawing | None:

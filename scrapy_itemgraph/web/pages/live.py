@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
+from pydantic import AwareDatetime
 from starlette.responses import StreamingResponse
 
 from scrapy_itemgraph.model import counts
@@ -26,12 +27,18 @@ PARTS = ("state", "numbers", "plot", "tasks", "workers", "failures-badge")
 
 
 @router.get("/crawls/{crawl:segment}/live", name="live")
-async def live(request: Request, visitor: Reader, graph: CrawlGraph) -> StreamingResponse:
-    """Send what changes of a crawl, as long as somebody listens."""
+async def live(
+    request: Request, visitor: Reader, graph: CrawlGraph, since: AwareDatetime | None = None
+) -> StreamingResponse:
+    """Send what changes of a crawl, as long as somebody listens.
+
+    `since` is when the page was made that listens: what was seen before it is known to it.
+    """
     root: str = request.scope.get("root_path", "").rstrip("/")
     streams: Streams = request.app.state.streams
     key = ("cockpit", root, request.path_params["crawl"])
-    return streams.answer(request, visitor, key, partial(_seen, graph, root), event="parts")
+    read = partial(_seen, graph, root)
+    return streams.answer(request, visitor, key, read, event="parts", since=since)
 
 
 def _seen(graph: ItemGraph, root: str) -> dict[str, Any]:

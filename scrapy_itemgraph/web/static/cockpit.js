@@ -25,6 +25,13 @@
 
   one(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
+  // A drawing that is wider than its room begins at the item that the page is about.
+  for (const here of all(".drawing .node.here")) {
+    const room = here.closest(".drawing");
+    const [inner, outer] = [here.getBoundingClientRect(), room.getBoundingClientRect()];
+    room.scrollLeft += inner.left + inner.width / 2 - (outer.left + outer.width / 2);
+  }
+
   // Times grow older while a page is read.
   const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
   const period = (seconds) => {
@@ -67,9 +74,59 @@
     box.removeAttribute("aria-busy");
   }, true);
 
+  // What moves: parts of the page, sent by the server as they change.
+  const lost = one("#lost");
+  const say = (text) => {
+    if (!lost) return;
+    lost.hidden = !text;
+    one("p", lost).textContent = text;
+  };
+  const isRead = (part) => {
+    const selection = getSelection();
+    return part.contains(document.activeElement)
+      || (!selection.isCollapsed && selection.containsNode(part, true));
+  };
+  const live = window.EventSource && document.body.dataset.live;
+  const shown = {};
+  let source;
+  const listen = () => {
+    if (!live) return;
+    source?.close();
+    // What the server saw before this page was made is older than what stands here.
+    source = new EventSource(`${live}?since=${encodeURIComponent(document.body.dataset.now)}`);
+    source.addEventListener("parts", (event) => {
+      say("");
+      const seen = JSON.parse(event.data);
+      for (const [name, html] of Object.entries(seen.parts)) {
+        const part = one(`[data-part-live="${name}"]`);
+        if (part && shown[name] !== html && !isRead(part)) part.innerHTML = shown[name] = html;
+      }
+      for (const [name, stamp] of Object.entries(seen.stamps)) {
+        const note = one(`[data-news="${name}"]`);
+        if (note && note.dataset.stamp !== String(stamp)) note.hidden = false;
+      }
+    });
+    source.addEventListener("problem", (event) => {
+      say(`The database is away: ${JSON.parse(event.data).detail} What stands here is as it was; it goes on by itself.`);
+    });
+    source.onerror = () => {
+      say("The cockpit does not answer. What stands here is as it was; it goes on by itself when the cockpit is back.");
+      if (source.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
+    };
+  };
+  // A hidden tab asks for nothing.
+  const look = () => {
+    if (document.hidden) source?.close();
+    else if (!source || source.readyState === EventSource.CLOSED) listen();
+  };
+  document.addEventListener("visibilitychange", look);
+  addEventListener("pageshow", look);
+  look();
+
   // A form changes its own part of the page, so that what is open beside it stays open.
   document.addEventListener("submit", async (event) => {
     const form = event.target;
+    if (form.method === "post") source?.close(); // what we do ourselves is no news
     const selector = form.dataset.swap;
     if (!selector || event.defaultPrevented) return;
     event.preventDefault();
@@ -92,65 +149,20 @@
           else old?.remove();
         }
         one("#messages").replaceChildren(...messages.childNodes);
-        for (const note of all("[data-news]")) { // what we did ourselves is no news
+        for (const note of all("[data-news]")) {
           const fresh = one(`[data-news="${note.dataset.news}"]`, page);
           if (fresh) note.dataset.stamp = fresh.dataset.stamp;
         }
+        document.body.dataset.now = page.body.dataset.now;
       }
       button?.removeAttribute("aria-busy");
+      listen();
       one("#messages").scrollIntoView({ block: "nearest" });
     } catch {
       form.removeAttribute("data-swap");
       form.requestSubmit(button); // the browser's own way says what is wrong
     }
   });
-
-  // What moves: parts of the page, sent by the server as they change.
-  const lost = one("#lost");
-  const say = (text) => {
-    if (!lost) return;
-    lost.hidden = !text;
-    one("p", lost).textContent = text;
-  };
-  const isRead = (part) => {
-    const selection = getSelection();
-    return part.contains(document.activeElement)
-      || (!selection.isCollapsed && selection.containsNode(part, true));
-  };
-  const live = document.body.dataset.live;
-  if (live && window.EventSource) {
-    const shown = {};
-    let source;
-    const listen = () => {
-      source = new EventSource(live);
-      source.addEventListener("parts", (event) => {
-        say("");
-        const seen = JSON.parse(event.data);
-        for (const [name, html] of Object.entries(seen.parts)) {
-          const part = one(`[data-part-live="${name}"]`);
-          if (part && shown[name] !== html && !isRead(part)) part.innerHTML = shown[name] = html;
-        }
-        for (const [name, stamp] of Object.entries(seen.stamps)) {
-          const note = one(`[data-news="${name}"]`);
-          if (note && note.dataset.stamp !== String(stamp)) note.hidden = false;
-        }
-      });
-      source.addEventListener("problem", (event) => {
-        say(`The database is away: ${JSON.parse(event.data).detail} What stands here is as it was; it goes on by itself.`);
-      });
-      source.onerror = () => {
-        say("The cockpit does not answer. What stands here is as it was; it goes on by itself when the cockpit is back.");
-        if (source.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
-      };
-    };
-    // A hidden tab asks for nothing.
-    const look = () => {
-      if (document.hidden) source?.close();
-      else if (!source || source.readyState === EventSource.CLOSED) listen();
-    };
-    document.addEventListener("visibilitychange", look);
-    look();
-  }
 
   // Keys.
   const help = one("#keys");

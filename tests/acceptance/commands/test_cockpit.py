@@ -433,6 +433,66 @@ def test_what_is_read_stays_as_it_is(page, shop) -> None:
     expect(page.locator("article")).to_have_count(2)
 
 
+def test_what_one_did_oneself_is_no_news(page, shop) -> None:
+    """Handling one of two groups shows the other, and does not say that something is new.
+
+    Neither does an older look of the server at the crawl, which other tabs caused.
+    """
+    with ItemGraph.open(shop, "shop") as graph:
+        (failure,) = graph.failures.list()
+        graph.apply([CreateItem(id="X", tags=["product"], data={"url": "x:"})])
+    hold(shop, ["X"], failure, {**failure.error, "type": "KeyError"})
+    badge = page.locator("[data-part-live=failures-badge]")
+    page.goto("/crawls/shop/failures")
+    expect(badge).to_have_text("2")
+    group = page.locator("article", has_text="KeyError")
+    group.get_by_role("button", name="run again").click()
+    expect(page.locator("article")).to_have_count(1)
+
+    expect(badge).to_have_text("1", timeout=PATIENCE)
+    expect(page.get_by_text("There is something new")).to_be_hidden()
+
+
+def test_drawings_keep_to_their_boxes(page, shop) -> None:
+    """Texts stay in their boxes, boxes in the drawing; on a phone the item itself is in sight."""
+    names = [f"REQ:{'abcdef0123456789' * 3}{n}" for n in range(9)]
+    with ItemGraph.open(shop, "shop") as graph:
+        graph.apply([CreateItem(id=name) for name in names])
+        engine = engines.sync_engine(shop)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(
+                "UPDATE items SET created_by = 'SKU:T1001' WHERE name LIKE 'REQ:%%'"
+            )
+        engine.dispose()
+    for path in ("item?id=SKU:T1001", f"item?id={names[0]}", "tasks"):
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.goto(f"/crawls/shop/{path}")
+            assert page.evaluate(_OUTSIDE) == []
+            assert page.evaluate(_HIDDEN_ITEMS) == []
+
+
+# Texts of a drawing that stick out of their box, and boxes that stick out of it.
+_OUTSIDE = """() => {
+  const within = (a, b) => a.left >= b.left - 1 && a.right <= b.right + 1
+    && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
+  const rect = (one) => one.getBoundingClientRect();
+  const found = [];
+  for (const node of document.querySelectorAll("svg .node")) {
+    const box = rect(node.querySelector("rect"));
+    for (const text of node.querySelectorAll("text"))
+      if (!within(rect(text), box)) found.push(text.textContent);
+    if (!within(box, rect(node.closest("svg")))) found.push(node.textContent);
+  }
+  return found;
+}"""
+# The item that a page is about, where the visible part of its drawing does not show it.
+_HIDDEN_ITEMS = """() => [...document.querySelectorAll(".drawing .here")].filter((here) => {
+  const [a, b] = [here, here.closest(".drawing")].map((one) => one.getBoundingClientRect());
+  return (a.left + a.right) / 2 < b.left || (a.left + a.right) / 2 > b.right;
+}).map((here) => here.textContent)"""
+
+
 def test_a_worker_that_died_stands_out(page, shop) -> None:
     """A worker without a sign of life is told by a word and a mark, apart from those that ended."""
     page.goto("/crawls/shop/workers")

@@ -132,3 +132,31 @@ def test_an_item_whose_data_is_no_object_is_shown(web, filled, engine_of, data) 
     for path in ("/api/v1/crawls/books/items", "/api/v1/crawls/books/items/ODD/explain"):
         assert web.ask("GET", path).status_code in {200, 404}, path
     assert web.ask("DELETE", "/items/ODD").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/crawls/books/overview", "/crawls/books/item?id=NEW", "/crawls/books/nowhere"),
+        *("/crawls/books/live", "/api/v1/crawls", "/metrics", "/static/cockpit.css"),
+    ],
+)
+def test_head_is_answered_like_get_without_a_body(web, path) -> None:
+    """Status and headers are those of GET; a stream of events is over with them."""
+    asked = {"headers": {"accept": "text/html"}}
+    head = web.ask("HEAD", path, **asked)
+
+    assert head.content == b""
+    if path.endswith("/live"):
+        assert head.headers["content-type"].startswith("text/event-stream")
+        return
+    get = web.ask("GET", path, **asked)
+    assert head.status_code == get.status_code
+    varying = {"date", "content-length", "set-cookie"}
+    kept = [{k: v for k, v in one.headers.items() if k not in varying} for one in (head, get)]
+    assert kept[0] == kept[1]
+
+
+def test_head_changes_nothing(web) -> None:
+    """What only POST does is refused."""
+    assert web.ask("HEAD", "/crawls/books/handle").status_code == 405

@@ -49,12 +49,26 @@ def test_any_graph_is_drawn_without_boxes_over_boxes(edges) -> None:
             assert apart or one.y + one.height <= other.y or other.y + other.height <= one.y
 
 
-@pytest.mark.parametrize("title", ["WWWWWWWW", "0123456789", "漢字漢字", "iiii"])
+@pytest.mark.parametrize("title", ["WWWWWWWW", "0123456789", "漢字漢字", "abcdef", "…MM%"])
 def test_a_box_is_as_wide_as_its_title(title) -> None:
-    """Wide letters make a wider box than narrow ones."""
+    """Wide letters make a wider box than narrow ones, also in a broad bold font."""
     (box,) = drawn([Node("a", title)], []).boxes
+    (narrow,) = drawn([Node("a", "i" * len(title))], []).boxes
 
-    assert box.width >= 20 + 6.5 * len(title)
+    assert box.width >= 20 + 8 * len(title)
+    assert narrow.width < box.width
+
+
+def test_layers_begin_at_the_top_where_that_is_asked_for() -> None:
+    """A lone box beside many stands in their middle, or beside the first."""
+    nodes, edges = [Node(name, name) for name in "abcd"], [Edge("a", name) for name in "bcd"]
+    tops = [
+        [box.y for box in drawn(nodes, edges, from_top=from_top).boxes]
+        for from_top in (True, False)
+    ]
+
+    assert tops[0][0] == min(tops[0])
+    assert tops[1][0] > min(tops[1])
 
 
 def test_an_edge_to_nowhere_is_left_out() -> None:
