@@ -199,7 +199,7 @@ def _pair(claim: Claim) -> Pair:
 
 def _applies(changeset: Changeset) -> bool:
     """Whether the changeset's operations are carried out."""
-    return changeset.outcome is Outcome.OK or changeset.allow_failure
+    return changeset.outcome in {Outcome.OK, Outcome.GONE} or changeset.allow_failure
 
 
 def _end(connection: Connection, claims: Sequence[Claim]) -> set[UUID]:
@@ -269,9 +269,8 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
                 result_operations.leave_own(run)
             else:
                 is_failed = changeset.outcome is Outcome.FAILED
-                result_operations.end_own(
-                    run, is_failed=is_failed, is_held=is_failed and not is_expired
-                )
+                is_held = changeset.outcome is not Outcome.OK and not is_expired
+                result_operations.end_own(run, is_failed=is_failed, is_held=is_held)
         draft.keep()
         yield_after(connection, len(run.notes))
         ending.notes = tuple(run.notes)
@@ -283,7 +282,7 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
         if claim is not None and changeset.is_of_callback:
             _keep_requests(connection, state, changeset, claim, ending, is_held=not is_expired)
     ending.is_expired = is_expired
-    if claim is not None and ending.outcome is not Outcome.OK:
+    if claim is not None and ending.outcome not in {Outcome.OK, Outcome.GONE}:
         _hold(state, claim, ending)
     return ending
 

@@ -75,10 +75,20 @@ class Result:
             and not is_expired
         )
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is held because its page is no more: `store.sql_conditions: IS_GONE`."""
+        return self.is_held and self.is_successful
+
     def expire_at(self, moment: datetime | None, now: datetime, *, overridden: bool) -> None:
-        """Set when the result expires; if that is to come, it has still to be staged for it."""
+        """Set when the result expires; if that is to come, it has still to be staged for it.
+
+        What was gone until then is looked for again.
+        """
         self.expires_at = moment
         self.due_at = None if moment is None or moment <= now else moment
+        if moment is not None and moment <= now and self.is_gone:
+            self.is_held = False
         self.ttl_overridden = overridden
         self.is_changed = True
 

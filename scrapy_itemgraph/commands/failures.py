@@ -170,6 +170,7 @@ def _filters(call: Call, graph: ItemGraph) -> FailureFilters:
     _ERROR,
     _SINCE,
     Argument("--all", action="store_true", help="all of the crawl"),
+    Argument("--gone", action="store_true", help="pages that are gone, and no failures"),
     Argument("--dry-run", action="store_true", help="say how many they are, and change nothing"),
     Argument("--no-retry", action="store_true", help="do not run it again: it stays held"),
     Argument("--any-code", action="store_true", help="also by workers of older code"),
@@ -178,10 +179,14 @@ def handle(call: Call) -> None:
     """Mark failures as handled: some numbers, or those that the options choose together, or all.
 
     What failed runs again, unless --no-retry is given. A worker that runs other code of the task
-    than is here takes none of its work until it is restarted, unless --any-code is given.
+    than is here takes none of its work until it is restarted, unless --any-code is given. With
+    --gone pages are asked again of which the website said that they are no more.
     """
     given = call.given
     numbers = given.failure
+    if given.gone:
+        _handle_gone(call)
+        return
     with _graph(call, numbers[0] if numbers else given.group) as graph:
         which = _chosen(call, graph)
         if given.dry_run:
@@ -202,6 +207,17 @@ def _chosen(call: Call, graph: ItemGraph) -> FailureFilters:
     if ways > 1:
         raise UsageError("give FAILURE numbers, or options that choose failures, or --all")
     return {"failures": given.failure} if given.failure else _filters(call, graph)
+
+
+def _handle_gone(call: Call) -> None:
+    given = call.given
+    others = [given.failure, given.group, given.error, given.since, given.all, given.dry_run]
+    if any(others) or given.no_retry:
+        raise UsageError("--gone goes with --task alone; expire has one page asked again")
+    with call.graph() as graph:
+        freed = graph.failures.handle_gone(given.task)
+    document = {"handled": freed, "retry": True, "left_by": []}
+    call.write(document, [f"{freed:,} gone{'; they are asked again' if freed else ''}"])
 
 
 def _say_how_many(call: Call, graph: ItemGraph, which: FailureFilters) -> None:

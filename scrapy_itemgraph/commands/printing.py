@@ -37,7 +37,7 @@ _CUT_AT_END = {"ERROR"}  # what is said first is what tells it
 _COLOURED_HEADS = {"STATE", "NOW", "OUTCOME", "KIND"}
 _COLOURS = {
     **dict.fromkeys(("fresh", "ok", "may run now"), _GREEN),
-    **dict.fromkeys(("stale", "retry", "refused", "does not run now"), _YELLOW),
+    **dict.fromkeys(("stale", "retry", "refused", "gone", "does not run now"), _YELLOW),
     **dict.fromkeys(("held", "failed", "died", "stalled", "error"), _RED),
     "warn": _YELLOW,
 }

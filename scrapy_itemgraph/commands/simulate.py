@@ -87,7 +87,7 @@ def simulate(call: Call) -> int:
     run.start()
     document = run.document()
     call.write(document, simulation_lines.lines(document, run.simulation, call.given.category))
-    return 0 if document["outcome"] == Outcome.OK else _FAILED
+    return 0 if document["outcome"] in {Outcome.OK, Outcome.GONE} else _FAILED
 
 
 def _spider_class(call: Call) -> type[Spider]:

@@ -75,6 +75,8 @@ def _outcome(document: dict[str, Any]) -> Iterator[str]:
         yield f"    a crawl would try again in {seconds}"
     elif outcome == Outcome.RELEASED:
         yield from printing.paragraph(document["released_because"], indent=_BODY)
+    elif outcome == Outcome.GONE:
+        yield "    the pair would be held, and there would be no failure"
     elif outcome != Outcome.OK:
         is_kept = document["allow_failure"] and not document["dropped"]
         kept = "is kept (allow_failure)" if is_kept else "is not kept"

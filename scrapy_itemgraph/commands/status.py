@@ -25,6 +25,7 @@ _COUNTS: printing.Columns = {
     "HELD": "held",
     "FAILURES": "failures",
     "REFUSED": "refusals",
+    "GONE": "gone",
 }
 _WORKERS: printing.Columns = {
     "WORKER": lambda worker: str(worker["id"]),

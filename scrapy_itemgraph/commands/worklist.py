@@ -10,11 +10,14 @@ from scrapy_itemgraph.commands.arguments import ID, LIMIT, OF_TASK
 from scrapy_itemgraph.commands.call import item_id
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.store.admin.work_pages import WorkState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from scrapy_itemgraph.commands.call import Call
+    from scrapy_itemgraph.store.admin.outstanding import OutstandingWork
+    from scrapy_itemgraph.store.admin.work_pages import WorkRow
 
 _WORK: printing.Columns = {
     "ITEM": lambda row: item_names.label_of(row.item, row.url, row.method),
@@ -29,17 +32,30 @@ _WORK: printing.Columns = {
 }
 
 
-@command(OF_TASK, LIMIT)
+_GONE: printing.Columns = {name: _WORK[name] for name in ("ITEM", "TASK", "SLOT")}
+
+
+@command(
+    OF_TASK,
+    LIMIT,
+    Argument("--gone", action="store_true", help="pages that are gone, as their website says"),
+)
 def worklist(call: Call) -> None:
     """List outstanding work that nobody has claimed, in the order of its turn.
 
-    Work of disabled tasks and work that has to wait are in it; `explain` says why.
+    Work of disabled tasks and work that has to wait are in it; `explain` says why. With --gone it
+    lists what is not outstanding, because the page is gone.
     """
+    given = call.given
+    rows: Sequence[OutstandingWork | WorkRow]
     with call.graph() as graph:
-        rows = graph.worklist(call.given.task, call.given.limit)
-    lines = printing.first(
-        rows, printing.table(rows, _WORK), call.given.limit, "no work is outstanding"
-    )
+        if given.gone:
+            rows = graph.lookup.work(given.task, state=WorkState.GONE, limit=given.limit).rows
+        else:
+            rows = graph.worklist(given.task, given.limit)
+    table = printing.table(rows, _GONE if given.gone else _WORK)
+    none = "no page is gone" if given.gone else "no work is outstanding"
+    lines = printing.first(rows, table, given.limit, none)
     call.write([row._asdict() for row in rows], lines)
 
 

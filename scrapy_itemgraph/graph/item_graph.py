@@ -298,9 +298,9 @@ class ItemGraph:
     ) -> Iterator[ListedItem]:
         """Go through items in the order in which they were made, a thousand at a time.
 
-        With `state` a task of theirs is "never run", "fresh", "stale" or "held"; with `since` they
-        were made or changed, or a task of theirs completed, from then on. `after` is the id of the
-        item behind which to begin; `limit` is how many there are at most.
+        With `state` a task of theirs is "never run", "fresh", "stale", "held" or "gone"; with
+        `since` they were made or changed, or a task of theirs completed, from then on. `after` is
+        the id of the item behind which to begin; `limit` is how many there are at most.
 
         Raises:
             OperationError: there is no such state.

@@ -21,7 +21,7 @@ class EnqueueRequest(CreateItem):
     """Make a Request an item; the scheduler's own operation, whose values are storable already.
 
     If the item exists, its results of runs before the number `again` become stale, and it takes
-    `data`.
+    `data`; with `only_gone` those alone whose page was gone.
     A page may yield a great many of them, so each is small: the data is kept as JSON `text`.
     """
 
@@ -33,6 +33,7 @@ class EnqueueRequest(CreateItem):
         data: Mapping[str, Any],
         nice: int | None = None,
         again: int | None = None,
+        only_gone: bool = False,
     ) -> None:
         keep = object.__setattr__
         keep(self, "id", id)
@@ -42,6 +43,7 @@ class EnqueueRequest(CreateItem):
         keep(self, "shown", item_names.label(id, data))
         keep(self, "nice", nice)
         keep(self, "again", again)
+        keep(self, "only_gone", only_gone)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class EnqueueRequest(CreateItem):
         slot: str
         shown: str
         again: int | None
+        only_gone: bool
 
     def named(self) -> set[str]:
         """Return the item's name when it may be fetched again."""
@@ -84,4 +87,5 @@ class Pattern:
         keep(operation, "shown", item_names.label_of(name, url, self._method))
         keep(operation, "nice", first.nice)
         keep(operation, "again", first.again)
+        keep(operation, "only_gone", first.only_gone)
         return operation

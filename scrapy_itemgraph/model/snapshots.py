@@ -18,6 +18,7 @@ class PairState(StrEnum):
     FRESH = "fresh"
     STALE = "stale"
     HELD = "held"
+    GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

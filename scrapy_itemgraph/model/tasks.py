@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
 from scrapy_itemgraph.model import input_checks, periods, rates
+from scrapy_itemgraph.model.answers import read_answers
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.tools.wording import closest
 
@@ -30,6 +31,7 @@ CALLBACK_OPTIONS = (
     "concurrency",
     "exempt_global",
     "recovers",
+    "answers",
 )
 _NAME = re.compile(r"\w[\w.:-]{0,99}")
 _FIRST_DELAY = timedelta(seconds=10)
@@ -70,6 +72,7 @@ class Task:
     exclusive: Literal["pair", "item"] = "pair"
     retry_failed_on_version_bump: bool = False
     is_callback: bool = False
+    answers: Mapping[int, str] | None = None  # None: those of ITEMGRAPH_ANSWERS
 
     def __post_init__(self) -> None:
         _check(self)
@@ -105,6 +108,7 @@ def task(
     concurrency: int | None = None,
     exclusive: Literal["pair", "item"] = "pair",
     retry_failed_on_version_bump: bool = False,
+    answers: Mapping[int, str] | None = None,
 ) -> Callable[[F], F]:
     """Make a spider method a task for items with one of `tags`, or raise a TaskDefinitionError."""
     if undecorated is not None:
@@ -135,6 +139,7 @@ def task(
                 concurrency=concurrency,
                 exclusive=exclusive,
                 retry_failed_on_version_bump=retry_failed_on_version_bump,
+                answers=_answers(answers),
             )
         _mark(method, options)
         return method
@@ -212,6 +217,7 @@ def of_callback(name: str, options: Mapping[str, Any]) -> Task:
             rate_limit=_rate_limit(options.get("rate_limit")),
             concurrency=options.get("concurrency"),
             exempt_global=options.get("exempt_global", False),
+            answers=_answers(options.get("answers")),
             max_attempts=1,
             allow_failure=True,
             is_callback=True,
@@ -298,6 +304,10 @@ def _names(given: Iterable[str], what: str) -> tuple[str, ...]:
 
 def _ttl(given: Any) -> timedelta | Literal["never"] | None:
     return None if given is None else periods.parse_ttl(given) or "never"
+
+
+def _answers(given: Any) -> Mapping[int, str] | None:
+    return None if given is None else read_answers(given, "answers")
 
 
 def _backoff(given: Any) -> tuple[timedelta, ...]:

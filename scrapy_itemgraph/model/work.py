@@ -27,6 +27,7 @@ class Outcome(StrEnum):
     RETRY = "retry"
     FAILED = "failed"
     REFUSED = "refused"
+    GONE = "gone"
     RELEASED = "released"
     DIED = "died"
     STALLED = "stalled"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import InvalidIdError
 from scrapy_itemgraph.model import input_checks, periods
+from scrapy_itemgraph.model.answers import read_answers
 from scrapy_itemgraph.model.rates import RateLimit
 
 if TYPE_CHECKING:
@@ -115,6 +116,11 @@ def mapping(value: Any) -> dict[Any, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"write a dict, not {value!r}")
     return dict(value)
+
+
+def answers(value: Any) -> dict[int, str]:
+    """Read what HTTP statuses mean."""
+    return dict(read_answers(mapping(value), "it"))
 
 
 def listed(value: Any) -> list[Any]:

@@ -67,13 +67,14 @@ class Worklist:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """How long results are fresh, and what is said of plain callbacks and of tags."""
+    """How long results are fresh, what answers mean; and callbacks and tags."""
 
     default_ttl: timedelta | None = field(default=None, metadata=_by(readers.ttl))
     has_default_ttl: bool = False  # a default was given, be it "never"
     callbacks: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict, metadata=_by(readers.mapping)
     )
+    answers: Mapping[int, str] = field(default_factory=dict, metadata=_by(readers.answers))
     tag_renames: Mapping[str, str] = field(default_factory=dict, metadata=_by(readers.renames))
 
     @property
@@ -85,6 +86,11 @@ class Results:
         if self.has_default_ttl:
             return None
         return [name for name, options in self.callbacks.items() if options.get("ttl") is not None]
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether pages of plain callbacks may be gone."""
+        return bool(self.answers) or any(one.get("answers") for one in self.callbacks.values())
 
     def ttl_of(self, options: Mapping[str, Any]) -> timedelta | None:
         """Return the time to live that a plain callback's options give it; None: never, or none."""

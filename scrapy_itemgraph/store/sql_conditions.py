@@ -71,6 +71,12 @@ IS_STOPPED = f"""t.max_failures <= (
             SELECT count(*) FROM ({COUNTED_FAILURES}
                 LIMIT greatest(t.max_failures, 0)) AS counted)"""  # noqa: S608 - our own conditions
 
+# Whether a pair is held whose result `r` is no success: by a failure or refusal, or given up.
+IS_HELD = "r.is_held AND NOT r.is_successful"
+
+# Whether it is held because its page said that it is no more, which is no failure.
+IS_GONE = "r.is_held AND r.is_successful"
+
 # Whether a result `r` of a task `t` stands, complete and not held, but for its expiry.
 STANDS = """r.completed_at IS NOT NULL AND NOT r.is_held
                 AND r.task_version = t.version AND r.invalidated_at IS NULL"""

@@ -23,8 +23,8 @@ class Ran:
 
     `operations` and `requests` are what its callbacks yielded, in their order, as spider
     middlewares left it; `items` are scraped items, as item pipelines left them. `outcome` is
-    "ok", "failed", "refused", "retry" (in `retry_in`) or "released"; `error` says why. `log` has
-    the lines of `item.log`. `changes` are the items that a crawl's commit would change.
+    "ok", "failed", "refused", "gone", "retry" (in `retry_in`) or "released"; `error` says why.
+    `log` has the lines of `item.log`. `changes` are the items that a crawl's commit would change.
     """
 
     outcome: Outcome

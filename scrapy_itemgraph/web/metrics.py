@@ -36,6 +36,7 @@ _OF_TASKS = {
     "fresh": "Results that are fresh",
     "due": "Results whose time is over, and which no run has taken up",
     "held": "Pairs that do not run until somebody handles them",
+    "gone": "Pairs whose pages are no more, as their website says",
     "failures": "Failures that nobody has handled",
     "refusals": "Refusals that nobody has handled",
 }

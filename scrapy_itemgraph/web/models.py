@@ -172,7 +172,7 @@ class Work(BaseModel):
 
 @of_record(work_pages.WorkRow)
 class WorkRow(BaseModel):
-    """Work in a state: `ready`, `delayed`, `claimed` or `held`."""
+    """Work in a state: `ready`, `delayed`, `claimed`, `held` or `gone`."""
 
     state: str
 

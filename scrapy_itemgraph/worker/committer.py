@@ -39,6 +39,7 @@ _STATS = {
     Outcome.RETRY: "retried",
     Outcome.FAILED: "failed",
     Outcome.REFUSED: "refused",
+    Outcome.GONE: "gone",
     Outcome.RELEASED: "released",
     None: "lease_lost",
 }

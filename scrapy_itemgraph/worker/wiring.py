@@ -273,6 +273,7 @@ def _outputs(given: Inputs, queues: _Queues) -> _Outputs:
         given.identities,
         given.callbacks,
         settings.results.incremental_callbacks,
+        frees_gone=settings.results.has_answers,
     )
     redirects = Redirects(
         graph=graph,
@@ -309,7 +310,11 @@ def _outputs(given: Inputs, queues: _Queues) -> _Outputs:
         active=queues.active,
         gate=queues.gate,
         checks=checks,
-        failures=RetryPolicy(crawler.settings, max_retry_after=settings.limits.max_retry_after),
+        failures=RetryPolicy(
+            crawler.settings,
+            max_retry_after=settings.limits.max_retry_after,
+            answers=settings.results.answers,
+        ),
         sockets=Descriptors(),
         enqueuer=enqueuer,
         early_links=EarlyLinks(

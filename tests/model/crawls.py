@@ -143,7 +143,7 @@ class Crawl(ItemGraph):
         pair = None if end.token is None else self.claimed(end.token)
         if end.token is not None and pair is None:
             return Became(None)
-        if end.outcome in {"ok", "failed", "refused"}:
+        if end.outcome in {"ok", "gone", "failed", "refused"}:
             became = self._carried_out(end, pair)
         else:
             became = Became(end.outcome)
@@ -164,7 +164,7 @@ class Crawl(ItemGraph):
     def _carried_out(self, end: End, pair: Pair | None) -> Became:
         """Carry out what was yielded, or none of it; then comes the result (design 4)."""
         outcome, error = end.outcome, None
-        keeps = outcome == "ok" or end.allow_failure
+        keeps = outcome in {"ok", "gone"} or end.allow_failure
         run = Run(self)
         version = None
         if pair is not None:
@@ -188,8 +188,7 @@ class Crawl(ItemGraph):
             survivor = Pair(run.own, pair.task)
             if keeps and outcome != "refused":
                 self._complete(survivor, run, version)
-            if outcome != "ok":
-                self._fail(survivor, outcome, is_expired=is_expired)
+            self._hold(survivor, outcome, is_expired=is_expired)
             if keeps and outcome == "failed" and self.tasks[pair.task].is_callback:
                 self.items[run.own].results[pair.task].expired = self.tick  # stale, once handled
             self._note(run.own, pair, tries, outcome)
@@ -213,6 +212,15 @@ class Crawl(ItemGraph):
             result.expired = run.expired
         elif result.expired == run.answers:
             result.expired = None
+
+    def _hold(self, pair: Pair, outcome: str, *, is_expired: bool) -> None:
+        """Hold a pair whose execution did not end well."""
+        if outcome == "gone" and not is_expired:
+            result = self.items[pair.item].results[pair.task]
+            result.is_held = result.is_gone = True
+            result.expired = self.tick  # stale, once it is freed
+        elif outcome not in {"ok", "gone"}:
+            self._fail(pair, outcome, is_expired=is_expired)
 
     def _fail(self, pair: Pair, kind: str, *, is_expired: bool = False) -> None:
         """Hold a pair, unless somebody expired it meanwhile: that is the later word (SRAP-50).
@@ -301,7 +309,7 @@ class Crawl(ItemGraph):
             is_bumped = before is not None and before.version != task.version
             if is_bumped and task.retry_failed_on_version_bump:
                 for item in self.items.values():
-                    if name in item.results:
+                    if name in item.results and not item.results[name].is_gone:
                         item.results[name].let_run()
         self.tasks |= tasks
         self.registered = set(tasks)

@@ -66,12 +66,13 @@ class Result:
     run: int = 0  # of the crawl, in which it was completed or held last
     expired: int | None = None  # the tick of an `Expire`
     is_held: bool = False
+    is_gone: bool = False  # held, because its page is no more
     open: list[str] = field(default_factory=list)
     handled: list[Handled] = field(default_factory=list)
 
     def let_run(self) -> None:
         """Let it run again, whatever failed: that is the later word on its failures."""
-        self.is_held, self.open, self.handled = False, [], []
+        self.is_held, self.is_gone, self.open, self.handled = False, False, [], []
 
 
 class Attempt(NamedTuple):
@@ -189,7 +190,7 @@ class ItemGraph:
         """Return one word for a pair's state; held comes before the others."""
         result = self.items[pair.item].results.get(pair.task)
         if result is not None and result.is_held:
-            return "held"
+            return "gone" if result.is_gone else "held"
         if result is None or result.completed is None:
             return "never run"
         return "fresh" if self.is_fresh(pair) else "stale"
@@ -217,6 +218,7 @@ class ItemGraph:
 
     def settle(self) -> None:
         """Make work what is outstanding; who is claimed stays until the claim ends."""
+        self._look_for_the_gone()
         outstanding = self.outstanding()
         for pair, work in list(self.work.items()):
             if pair.item not in self.items or (work.token is None and pair not in outstanding):
@@ -224,6 +226,13 @@ class ItemGraph:
         for pair in outstanding - self.work.keys():
             since = (self.tick if self.swept_since is None else self.swept_since, self.tick)
             self.work[pair] = Work(since, self.items[pair.item].not_before)
+
+    def _look_for_the_gone(self) -> None:
+        """Let run again what was gone until now."""
+        results = [one for item in self.items.values() for one in item.results.values()]
+        for result in results:
+            if result.is_gone and result.expires is not None and result.expires <= self.now:
+                result.is_held = result.is_gone = False
 
     def nice(self, pair: Pair) -> int:
         """Return a pair's priority: the item's own, else the task's (MNB-4)."""

@@ -34,13 +34,13 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest
     if item is None or again is None:
         return False
     is_own = item.name == operation.id
-    if is_own and not set(operation.tags) & item.tags.keys():
+    if is_own and not operation.only_gone and not set(operation.tags) & item.tags.keys():
         return _take_callback(run, item, operation, again)
     old = {
         task_id: result
         for task_id, result in item.results.items()
         if _is_of_request(run, item, task_id, operation)
-        and (result.is_held or result.is_fresh(run.draft.state.task_numbered(task_id).version))
+        and _is_to_be_stale(run, task_id, result, operation)
         and result.run < again
         and not _is_stopped(run, task_id, result)
     }
@@ -52,6 +52,14 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest
     if old and is_own:
         _take_request(run, item, operation)
     return bool(old)
+
+
+def _is_to_be_stale(
+    run: ChangesetRun, task_id: int, result: Result, operation: EnqueueRequest
+) -> bool:
+    if operation.only_gone:
+        return result.is_gone
+    return result.is_held or result.is_fresh(run.draft.state.task_numbered(task_id).version)
 
 
 def _take_request(run: ChangesetRun, item: Item, operation: EnqueueRequest) -> None:

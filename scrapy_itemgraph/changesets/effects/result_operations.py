@@ -133,7 +133,10 @@ def leave_own(run: ChangesetRun) -> None:
 
 
 def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
-    """Complete the execution's own pair, on the item that survived it; none after a deletion."""
+    """Complete the execution's own pair, on the item that survived it; none after a deletion.
+
+    What is held and did not fail is gone.
+    """
     claim, item = run.claim, _own_item(run)
     if claim is None or item is None:
         return
@@ -144,7 +147,7 @@ def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
     result.is_successful = not is_failed
     if run.own_ttl is not None:
         _set_expiry(run, result, task, run.own_ttl)
-    if is_failed and task.is_callback:
-        result.invalidated_at = run.draft.state.moment  # to run again once it is handled
+    if (is_failed and task.is_callback) or (is_held and not is_failed):
+        result.invalidated_at = run.draft.state.moment  # to run again once it is freed
     elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:
         result.invalidated_at = invalidated_at or run.draft.state.moment

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model.failure_filters import FailureFilter, FailureFilters
-from scrapy_itemgraph.store import failures, open_failures, queues
+from scrapy_itemgraph.store import failures, gone_pages, open_failures, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_changes, failure_groups
 from scrapy_itemgraph.store.registry import code_changes, crawls
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
+    from scrapy_itemgraph.model.work import Pair
 
 HANDLED_BY = "a person"
 _EVER = datetime.min.replace(tzinfo=UTC)
@@ -176,6 +177,33 @@ class Failures:
         while count := self._transactions.of_known(which.task, step):
             total += count
         return total
+
+    def handle_gone(self, task: str | None = None) -> int:
+        """Have pages asked again that are gone: a task's, or all; return how many pairs.
+
+        Raises:
+            NotFoundError: there is no such task.
+
+        """
+        after: Pair = (0, 0)
+        freed = 0
+
+        def free(connection: Connection, crawl_id: int) -> bool:
+            nonlocal after, freed
+            crawls.share_crawl(connection, crawl_id)
+            pairs = gone_pages.found(
+                connection, crawl_id, task=task, after=after, limit=crawl_changes.STEP
+            )
+            locked = stored_items.lock_items(connection, sorted({item for item, _ in pairs}))
+            freed += gone_pages.free(connection, pairs)
+            refresh.refresh(connection, locked)
+            queues.wake_crawl(connection, crawl_id)
+            after = pairs[-1] if pairs else after
+            return bool(pairs)
+
+        while self._transactions.of_known(task, free):
+            pass
+        return freed
 
     def leave_to_newer(
         self,

@@ -40,7 +40,7 @@ class Lookup:
         after: str | None = None,
         limit: int = 100,
     ) -> work_pages.WorkPage:
-        """Return a page of work that is "ready", "delayed", "claimed" or "held".
+        """Return a page of work that is "ready", "delayed", "claimed", "held" or "gone".
 
         Without a state it is outstanding work that nobody has claimed, in the order of its turn.
         With `tag` that of items which have it, for tasks that it calls for, claimed and held work

@@ -136,7 +136,18 @@ results = Table(
             "AND (expires_at IS NOT NULL OR invalidated_at IS NOT NULL OR is_held)"
         ),
     ),
-    Index("results_held_idx", "task_id", "item_id", postgresql_where=text("is_held")),
+    Index(
+        "results_held_idx",
+        "task_id",
+        "item_id",
+        postgresql_where=text("is_held AND NOT is_successful"),
+    ),
+    Index(
+        "results_gone_idx",
+        "task_id",
+        "item_id",
+        postgresql_where=text("is_held AND is_successful"),
+    ),
 )
 
 

@@ -276,14 +276,37 @@ def _against_outstanding(row: _Facts, dependencies: list[_Facts]) -> Iterator[st
                 f"it is held by failure {row.failure_id}: {error}; "
                 f"scrapy itemgraph handle {row.failure_id}"
             )
+    elif row.state == "gone":
+        yield _of_gone(row)
     elif row.state == "fresh":
         yield _why(row)
+    yield from _against_dependencies(dependencies)
+
+
+def _against_dependencies(dependencies: list[_Facts]) -> Iterator[str]:
     for dependency in dependencies:
         if dependency.state == "held":
             yield f"it depends on {dependency.task!r}, which is held by a failure"
+        elif dependency.state == "gone":
+            yield f"it depends on {dependency.task!r}, whose page is gone"
         elif dependency.state != "fresh":
             why = _why(dependency)
             yield f"it depends on {dependency.task!r}, which is {dependency.state}: {why}"
+
+
+def _of_gone(row: _Facts) -> str:
+    """Say of a page that is no more since when, and until when it is left alone."""
+    assert row.completed_at is not None
+    since = wording.format_period((row.now - row.completed_at).total_seconds())
+    if row.expires_at is None:
+        until = "it is not asked again by itself"
+    else:
+        wait = (row.expires_at - row.now).total_seconds()
+        until = f"it is asked again {'now' if wait <= 0 else f'in {wording.format_period(wait)}'}"
+    return (
+        f"the website said {since} ago that its page is gone; {until}; scrapy itemgraph expire "
+        "has it asked at once"
+    )
 
 
 def _against_claiming(row: _Facts, open_failures: int) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Items a page at a time: of a tag, with a task in a state, made or done since a moment.
 
-An index has a crawl's items, those of a tag, and pairs that are held. All else is found by looking
-at items one by one: at so many a page, which then says where to go on.
+An index has a crawl's items, those of a tag, and pairs that are held or gone. All else is found by
+looking at items one by one: at so many a page, which then says where to go on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from scrapy_itemgraph.model.snapshots import ListedItem, PairState
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin.status import STATE
+from scrapy_itemgraph.store.sql_conditions import IS_GONE, IS_HELD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +51,14 @@ class ItemPage(NamedTuple):
     is_full: bool
 
 
+_HELD = """
+        SELECT r.item_id AS id FROM tasks t CROSS JOIN LATERAL (
+            SELECT r.item_id FROM results r
+            WHERE r.task_id = t.id AND {held} AND r.item_id {{sign}} :after
+            ORDER BY r.task_id {{way}}, r.item_id {{way}} LIMIT :most) AS r
+        WHERE t.crawl_id = :crawl
+        GROUP BY r.item_id ORDER BY r.item_id {{way}}"""
+
 _SOURCES = {
     "all": """
         SELECT i.id FROM items i WHERE i.crawl_id = :crawl AND i.id {sign} :after
@@ -58,13 +67,8 @@ _SOURCES = {
         SELECT g.item_id AS id FROM tags g
         WHERE g.crawl_id = :crawl AND g.tag_name = :tag AND g.item_id {sign} :after
         ORDER BY g.crawl_id {way}, g.tag_name {way}, g.item_id {way}""",
-    "held": """
-        SELECT r.item_id AS id FROM tasks t CROSS JOIN LATERAL (
-            SELECT r.item_id FROM results r
-            WHERE r.task_id = t.id AND r.is_held AND r.item_id {sign} :after
-            ORDER BY r.task_id {way}, r.item_id {way} LIMIT :most) AS r
-        WHERE t.crawl_id = :crawl
-        GROUP BY r.item_id ORDER BY r.item_id {way}""",
+    "held": _HELD.format(held=IS_HELD),
+    "gone": _HELD.format(held=IS_GONE),
 }
 
 # Scalars, and no EXISTS: PostgreSQL would hash the whole table for one of those behind an OR.
@@ -153,8 +157,8 @@ def page(
 
 
 def _source(wanted: Wanted) -> str:
-    if wanted.state == PairState.HELD:
-        return "held"
+    if wanted.state in {PairState.HELD, PairState.GONE}:
+        return wanted.state
     return "all" if wanted.tag is None else "tagged"
 
 

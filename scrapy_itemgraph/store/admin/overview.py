@@ -44,7 +44,8 @@ CRAWLS = text(f"""
 
 # The numbers of a crawl, each with that of a task which is added up.
 _TOTALS = {
-    name: name for name in ("fresh", "waiting", "claimed", "due", "failures", "refusals", "held")
+    name: name
+    for name in ("fresh", "waiting", "claimed", "due", "failures", "refusals", "held", "gone")
 } | {"later": "delayed"}
 
 
@@ -70,6 +71,7 @@ class TaskNumbers:
     fresh: int
     due: int
     held: int
+    gone: int
     failures: int
     refusals: int
     estimated: tuple[str, ...]
@@ -95,6 +97,7 @@ class CrawlOverview:
     failures: int
     refusals: int
     held: int
+    gone: int
     estimated: tuple[str, ...]
     done_last_minute: int
     failed_last_minute: int

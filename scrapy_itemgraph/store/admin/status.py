@@ -13,7 +13,7 @@ from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin import counting, progress_reports, run_lists, task_counts
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.failures import PAGE
-from scrapy_itemgraph.store.sql_conditions import is_stale
+from scrapy_itemgraph.store.sql_conditions import IS_GONE, is_stale
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ OF_URL = text(f"""
 
 # The state of a result `r`, which need not be there, of a task `t`.
 STATE = f"""CASE
+            WHEN {IS_GONE} THEN 'gone'
             WHEN r.is_held THEN 'held'
             WHEN r.completed_at IS NULL THEN 'never run'
             WHEN {is_stale()} THEN 'stale'
@@ -139,6 +140,7 @@ class TaskState(NamedTuple):
     fresh: int
     due: int
     held: int
+    gone: int
     failures: int
     refusals: int
     estimated: tuple[str, ...]
@@ -163,6 +165,7 @@ class Summary:
     failures: int
     lost: int
     refusals: int
+    gone: int
     next_due: datetime | None
     now: datetime
     sweeps: tuple[progress_reports.Sweep, ...] = ()
@@ -198,6 +201,7 @@ class Summary:
             "held because its workers died or stalled (likewise)": self.lost,
             "given up by handle --no-retry (scrapy itemgraph expire)": self.given_up,
             "refused by offsite, robots.txt or a middleware (likewise)": self.refusals,
+            "gone, by the website's answer (scrapy itemgraph worklist --gone)": self.gone,
         }
         found = [f"{counts.shown(number)} {why}" for why, number in left.items() if number > 0]
         lines.append("left: " + ("; ".join(found) if found else "nothing"))
@@ -260,7 +264,8 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
         stopped=total("waiting", (row for row in rows if row["is_stopped"])),
         blocked=blocked,
         later=total("delayed"),
-        **{name: total(name) for name in ("given_up", "claimed", "failures", "lost", "refusals")},
+        **{name: total(name) for name in ("given_up", "claimed", "failures", "lost")},
+        **{name: total(name) for name in ("refusals", "gone")},
         next_due=connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
         now=connection.execute(NOW).scalar_one(),
         sweeps=tuple(progress_reports.sweeps(connection, crawl_id)),

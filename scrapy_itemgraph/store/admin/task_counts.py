@@ -5,6 +5,8 @@ from __future__ import annotations
 from scrapy_itemgraph.store.admin.counting import Counted, Groups
 from scrapy_itemgraph.store.sql_conditions import (
     IS_CALLED_FOR,
+    IS_GONE,
+    IS_HELD,
     IS_LAPSED,
     IS_LASTING,
     IS_READY,
@@ -108,7 +110,8 @@ RESULTS = {
         condition=STANDS,
     ),
     "due": _results(f"{_OF_TASK} AND {_IS_DUE}", _IS_DUE, condition=STANDS),
-    "held": _results(f"{_OF_TASK} AND r.is_held", "r.is_held"),
+    "held": _results(f"{_OF_TASK} AND {IS_HELD}", IS_HELD),
+    "gone": _results(f"{_OF_TASK} AND {IS_GONE}", IS_GONE),
 }
 
 FAILURES = {
@@ -136,7 +139,7 @@ OVERVIEW = Groups(
     order="t.name",
     counted={
         **WORK,
-        **{name: RESULTS[name] for name in ("fresh", "due", "held")},
+        **{name: RESULTS[name] for name in ("fresh", "due", "held", "gone")},
         **FAILURES,
     },
 )
@@ -163,7 +166,7 @@ OF_SUMMARY = Groups(
     where="t.crawl_id = :crawl",
     counted={
         **WORK,
-        **{name: RESULTS[name] for name in ("fresh", "due")},
+        **{name: RESULTS[name] for name in ("fresh", "due", "gone")},
         **FAILURES,
         "blocked": _work(
             _ready(
@@ -175,8 +178,8 @@ OF_SUMMARY = Groups(
             f"{IS_READY} AND {_BLOCKED}",
         ),
         "given_up": _results(
-            f"{_OF_TASK} AND r.is_held",
-            "r.is_held",
+            f"{_OF_TASK} AND {IS_HELD}",
+            IS_HELD,
             condition="""NOT EXISTS (
                 SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
                     AND f.handled_at IS NULL)""",

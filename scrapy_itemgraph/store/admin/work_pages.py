@@ -12,6 +12,7 @@ from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin.outstanding import FIRST, MOST_LOOKED_AT, Place, in_turn
 from scrapy_itemgraph.store.failures import PAGE
+from scrapy_itemgraph.store.sql_conditions import IS_GONE, IS_HELD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ class WorkState(StrEnum):
     DELAYED = "delayed"
     CLAIMED = "claimed"
     HELD = "held"
+    GONE = "gone"
 
 
 _COLUMNS = f"""i.name AS item, {PAGE}, t.name AS task, w.is_stale, w.nice, w.tries, w.deaths,
@@ -55,14 +57,13 @@ CLAIMED = text(f"""
     ORDER BY w.item_id, w.task_id
 """)  # noqa: S608 - our own columns
 
-# Pairs that are held by a failure or refusal, or because somebody gave them up: no work at all.
-HELD = text(f"""
+_HELD = f"""
     SELECT i.name AS item, {PAGE}, t.name AS task, r.completed_at IS NOT NULL AS is_stale,
         coalesce(i.nice, t.nice) AS nice, s.name AS slot, r.item_id, r.task_id
     FROM (
         SELECT r.* FROM tasks t CROSS JOIN LATERAL (
             SELECT r.* FROM (
-                SELECT r.* FROM results r WHERE r.task_id = t.id AND r.is_held
+                SELECT r.* FROM results r WHERE r.task_id = t.id AND {{held}}
                     AND (r.task_id, r.item_id) > (:task_id, :item_id)
                 ORDER BY r.task_id, r.item_id
                 LIMIT CASE WHEN CAST(:slot AS int) IS NULL THEN :limit ELSE :most END) AS r
@@ -76,7 +77,15 @@ HELD = text(f"""
     JOIN items i ON i.id = r.item_id
     JOIN limits s ON s.id = coalesce(t.slot_id, i.slot_id)
     ORDER BY r.task_id, r.item_id
-""")  # noqa: S608
+"""  # noqa: S608
+
+# Pairs that are held by a failure or refusal, or because somebody gave them up: no work at all.
+HELD = text(_HELD.format(held=IS_HELD))
+
+# Pairs whose pages said that they are no more.
+GONE = text(_HELD.format(held=IS_GONE))
+
+_STATEMENTS = {WorkState.CLAIMED: CLAIMED, WorkState.HELD: HELD, WorkState.GONE: GONE}
 
 SLOT = text("SELECT id FROM limits WHERE kind = 'slot' AND name = :name")
 
@@ -136,7 +145,7 @@ def page(
         known = ", ".join(WorkState)
         raise OperationError(f"there is no state {state!r}; the states are {known}")
     slot_id = _slot_id(connection, slot)
-    if state in {WorkState.CLAIMED, WorkState.HELD}:
+    if state in _STATEMENTS:
         if tag is not None:
             raise OperationError(
                 f"work of a tag is listed while nobody has claimed it, and not {state}; "
@@ -153,7 +162,7 @@ def page(
             "task_id": last_task,
             "limit": limit + 1,
         }
-        statement = CLAIMED if state == WorkState.CLAIMED else HELD
+        statement = _STATEMENTS[WorkState(state)]
         found: Sequence[Any] = connection.execute(statement, given).all()
         rows = [_row(one, WorkState(state)) for one in found[:limit]]
         ends: list[tuple[Any, ...]] = [(one.item_id, one.task_id) for one in found]

@@ -9,6 +9,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.store import failures
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.registry.crawls import CRAWLS, OWN_ALL_CRAWLS, share_crawl
+from scrapy_itemgraph.store.sql_conditions import IS_HELD
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
@@ -46,16 +47,16 @@ SWEPT_ITEMS = text("""
 """)
 
 # Of items that no tag calls the task for any more, too: one may again.
-HELD_ITEMS = text("""
-    SELECT item_id FROM results WHERE task_id = :task AND is_held AND item_id > :after
-    ORDER BY item_id LIMIT :limit
-""")
+HELD_ITEMS = text(f"""
+    SELECT r.item_id FROM results r WHERE r.task_id = :task AND {IS_HELD} AND r.item_id > :after
+    ORDER BY r.item_id LIMIT :limit
+""")  # noqa: S608 - our own condition
 
-HELD_PAIRS = text("""
+HELD_PAIRS = text(f"""
     SELECT r.item_id, r.task_id FROM unnest(CAST(:items AS bigint[])) AS swept(id)
     JOIN results r ON r.item_id = swept.id AND r.task_id = :task
-    WHERE r.is_held
-""")
+    WHERE {IS_HELD}
+""")  # noqa: S608
 
 ADVANCE_SWEEP = text("""
     UPDATE sweeps SET after_item_id = :after, swept = least(swept, 4000000000000000000) + :count

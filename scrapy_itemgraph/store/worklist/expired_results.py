@@ -28,8 +28,9 @@ DUE_RESULTS = text("""
     LIMIT :limit
 """)
 
+# What was gone is looked for again; what failed stays held.
 STAGE_RESULTS = text("""
-    UPDATE results r SET due_at = NULL
+    UPDATE results r SET due_at = NULL, is_held = r.is_held AND NOT r.is_successful
     FROM unnest(CAST(:items AS bigint[])) AS due(id)
     WHERE r.item_id = due.id AND r.due_at <= :until
 """)

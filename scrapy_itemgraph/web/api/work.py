@@ -29,6 +29,7 @@ class WorkState(StrEnum):
     DELAYED = "delayed"
     CLAIMED = "claimed"
     HELD = "held"
+    GONE = "gone"
 
 
 AfterWork = Annotated[str, Query(description="what the `Link` of the page before has")]

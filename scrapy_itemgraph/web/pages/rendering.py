@@ -50,6 +50,7 @@ SIGNS = {
     "disabled": "warn",
     "sweeping": "warn",
     "held": "bad held",
+    "gone": "held",
     "failed": "bad",
     "died": "bad",
     "stalled": "bad",

@@ -85,6 +85,8 @@ def _drawn(tasks: Sequence[TaskState], root: str, crawl: str) -> drawing.Drawing
         lines = [f"{counts.shown(task.waiting)} waiting, {counts.shown(task.fresh)} fresh"]
         if task.failures or task.held:
             lines.append(f"✕ {many(task.failures, 'failure')}, {counts.shown(task.held)} held")
+        if task.gone:
+            lines.append(f"{counts.shown(task.gone)} gone")
         if not task.is_enabled:
             lines.append("▲ disabled")
         nodes.append(

@@ -22,6 +22,7 @@ _STATES = {
     "delayed": "not before a later time",
     "claimed": "claimed by a worker",
     "held": "held by a failure",
+    "gone": "gone, as the website says",
 }
 
 

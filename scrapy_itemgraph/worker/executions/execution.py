@@ -223,8 +223,9 @@ class Execution:
     @property
     def _keeps_outputs(self) -> bool:
         """Whether what it yielded is kept although it did not succeed."""
-        is_refused = self.outcome is Outcome.REFUSED and not self.is_of_task
-        return self.allow_failure and (self.outcome is Outcome.FAILED or is_refused)
+        if self.outcome in {Outcome.REFUSED, Outcome.GONE}:
+            return self.allow_failure and not self.is_of_task
+        return self.allow_failure and self.outcome is Outcome.FAILED
 
     @property
     def is_scraping(self) -> bool:
@@ -294,6 +295,10 @@ class Execution:
     def refuse(self, error: ErrorRecord) -> None:
         """End as refused: the project itself would not have the page."""
         self._settle(Outcome.REFUSED, error)
+
+    def gone(self, error: ErrorRecord) -> None:
+        """End as gone: by its answer the page is no more."""
+        self._settle(Outcome.GONE, error)
 
     def retry(self, error: ErrorRecord, delay: timedelta) -> None:
         """End this attempt and have another one after `delay`."""

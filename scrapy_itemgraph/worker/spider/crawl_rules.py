@@ -7,7 +7,7 @@ that of the rule's callback, `follow` where it has none, `lambda` where that has
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import ItemGraphError, UnstorableError
@@ -98,7 +98,7 @@ class CrawlRules:
         if of_all is None or not self.names:
             return settings
         callbacks = {**dict.fromkeys(self.names, of_all), **options}
-        return replace(settings, results=replace(settings.results, callbacks=callbacks))
+        return settings.but(callbacks=callbacks)
 
     def _check_number(self, request: Request) -> None:
         number, count = request.meta.get("rule"), len(self.names)

@@ -36,7 +36,8 @@ _NICE = 2**31 - 1
 class RequestOperations:
     """Makes the operations that store requests.
 
-    `incremental` are the callbacks whose pages a new run does not fetch again; None: all.
+    `incremental` are the callbacks whose pages a new run does not fetch again; None: all. With
+    `frees_gone` a new run asks pages of these again that were gone, where a page links to them.
     """
 
     graph: WorkerGraph
@@ -44,6 +45,7 @@ class RequestOperations:
     identities: RequestIds
     callbacks: CallbackTasks
     incremental: Collection[str] | None
+    frees_gone: bool = False
 
     def identify(self, request: Request, execution: Execution) -> Identity:
         """Return what a request is known by; a start page is fetched once in each run.
@@ -79,12 +81,15 @@ class RequestOperations:
         data = request_builder.request_data(request, self.spider)
         name = self.callbacks.name_of(request)
         task = self.callbacks.meet(name, self.graph.callbacks.names)
+        again = self._again(request, name) if identity.again is None else identity.again
+        only_gone = again is None and self.frees_gone and self.graph.run.number > 1
         return EnqueueRequest(
             id=identity.name,
             tags=(tasks.callback_tag(task),),
             data=data,
             nice=max(-_NICE, min(-request.priority, _NICE)),
-            again=self._again(request, name) if identity.again is None else identity.again,
+            again=self.graph.run.number if only_gone else again,
+            only_gone=only_gone,
         )
 
     def again_in(self, request: Request) -> int | None:

@@ -11,11 +11,14 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.misc import load_object
 
+from scrapy_itemgraph.model.answers import GONE
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.worker.downloads import site_feedback
 from scrapy_itemgraph.worker.executions import error_records
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scrapy.settings import BaseSettings
 
     from scrapy_itemgraph.model.tasks import Task
@@ -35,18 +38,37 @@ class Verdict:
 class RetryPolicy:
     """Tells errors that are retried from refusals and failures, as the project's settings say."""
 
-    def __init__(self, settings: BaseSettings, *, max_retry_after: timedelta) -> None:
+    def __init__(
+        self,
+        settings: BaseSettings,
+        *,
+        max_retry_after: timedelta,
+        answers: Mapping[int, str] | None = None,
+    ) -> None:
         enabled = settings.getbool("RETRY_ENABLED")
         self._codes = {int(c) for c in settings.getlist("RETRY_HTTP_CODES")} if enabled else set()
         self._exceptions = (
             tuple(load_object(e) for e in settings.getlist("RETRY_EXCEPTIONS")) if enabled else ()
         )
         self._max_retry_after = max_retry_after.total_seconds()
+        self._answers = answers or {}  # of tasks that have none of their own
 
-    def judge(self, error: BaseException, task: Task | None, attempt: int) -> Verdict:
-        """Judge the error that a request's errback gets; `task` is None when it has no retry."""
+    def judge(
+        self,
+        error: BaseException,
+        task: Task | None,
+        attempt: int,
+        *,
+        page_of: Task | None = None,
+    ) -> Verdict:
+        """Judge the error that a request's errback gets; `task` is None when it has no retry.
+
+        `page_of` is the task whose page it is; None of a request that goes on from a page.
+        """
         asked = None
         if isinstance(error, HttpError):
+            if self._is_gone(error.response.status, page_of):
+                return Verdict(Outcome.GONE, f"http {error.response.status}")
             kind = f"http {error.response.status}"
             is_retryable = error.response.status in self._codes
             seconds = site_feedback.retry_after(error.response, self._max_retry_after)
@@ -60,3 +82,10 @@ class RetryPolicy:
             return Verdict(Outcome.FAILED, kind)
         jitter = random.uniform(1 - _JITTER, 1 + _JITTER)
         return Verdict(Outcome.RETRY, kind, asked or task.retry_delay(attempt) * jitter)
+
+    def _is_gone(self, status: int, page_of: Task | None) -> bool:
+        """Tell whether the project says of an answer that the page is no more."""
+        if page_of is None:
+            return False
+        answers = self._answers if page_of.answers is None else page_of.answers
+        return answers.get(status) == GONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from itemadapter import is_item
@@ -27,6 +27,7 @@ from scrapy_itemgraph.worker.downloads.delay_gate import PostponedError
 from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker.executions.execution import Leg, current_leg, request_legs
 from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses
+from scrapy_itemgraph.worker.spider.gone_shares import GoneShares
 from scrapy_itemgraph.worker.spider.request_operations import start_requests
 from scrapy_itemgraph.worker.spider.shared_values import SharedValues
 from scrapy_itemgraph.worker.spider.validation import TTL, check_ttl, foreign, is_of_each_start
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
+    from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import ErrorRecord
     from scrapy_itemgraph.worker.downloads.delay_gate import Gate
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
     from scrapy_itemgraph.worker.spider.logins import Logins
-    from scrapy_itemgraph.worker.spider.retry_policy import RetryPolicy
+    from scrapy_itemgraph.worker.spider.retry_policy import RetryPolicy, Verdict
 from scrapy_itemgraph.worker.spider.validation import Checks
 
 _NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")
@@ -71,6 +73,7 @@ class SpiderOutput:
     starts_at: Callable[[Any], None]  # takes each URL with which the project's own code begins
     most_of_snippet: int  # characters of a response that are kept with an error
     shared_values: SharedValues = field(default_factory=SharedValues)
+    gone_shares: GoneShares = field(default_factory=GoneShares)
 
     # Scrapes
 
@@ -88,6 +91,8 @@ class SpiderOutput:
         if task in leg.scrapes:
             return True
         leg.scrapes.add(task)
+        if response is not None and leg.is_own and leg.execution.claim is not None:
+            self.gone_shares.answered(leg.execution.claim.slot)
         leg.fetched()  # another middleware may have kept the fetch from ours
         task.add_done_callback(lambda task: self._scraped(leg, task))
         return False
@@ -249,7 +254,7 @@ class SpiderOutput:
             execution.release()
             self.gate.rest(descriptors.REST)
             return []
-        verdict = self.failures.judge(reason, task, claim.attempt if claim else 1)
+        verdict = self._verdict(leg, reason, task)
         response = reason.response if isinstance(reason, HttpError) else None
         snippet = responses.snippet(response, self.most_of_snippet)
         error = self.active.error_of(
@@ -279,6 +284,18 @@ class SpiderOutput:
             leg.failure = verdict.outcome, error  # it stays one once the outputs are taken
         return result if has_response else self._taken_from_errback(leg, result)
 
+    def _verdict(self, leg: Leg, reason: BaseException, task: Task | None) -> Verdict:
+        """Judge a failure; of a slot with too many pages that are gone, some are failures."""
+        execution, claim = leg.execution, leg.execution.claim
+        page_of = execution.task if leg.is_own else None
+        attempt = 1 if claim is None else claim.attempt
+        verdict = self.failures.judge(reason, task, attempt, page_of=page_of)
+        if verdict.outcome is not Outcome.GONE or claim is None or page_of is None:
+            return verdict
+        self.gone_shares.found_gone(claim.slot)
+        is_doubted = page_of.max_failures is not None and self.gone_shares.are_doubtful(claim.slot)
+        return replace(verdict, outcome=Outcome.FAILED) if is_doubted else verdict
+
     def _recovers(self, leg: Leg, errback: Callable[..., Any]) -> bool:
         """Tell whether the settings say of an errback that what it returns undoes the failure."""
         names = methods.errback_names(leg.request, errback, self.spider)
@@ -305,6 +322,8 @@ class SpiderOutput:
     def _settle(self, leg: Leg, outcome: Outcome, error: ErrorRecord) -> None:
         if outcome is Outcome.FAILED:
             leg.execution.fail(error)
+        elif outcome is Outcome.GONE:
+            leg.execution.gone(error)
         elif leg.is_own or leg.execution.is_login:
             leg.execution.refuse(error)
 

@@ -69,3 +69,25 @@ def test_without_a_task_or_with_retries_switched_off_nothing_is_tried_again():
     ]
 
     assert outcomes == [Outcome.FAILED, Outcome.FAILED]
+
+
+def test_an_answer_that_the_project_knows_is_a_page_that_is_gone():
+    """By ITEMGRAPH_ANSWERS, or what the task says itself; of a follow-up it is a failure."""
+    answers = {404: "gone", 503: "gone"}
+    policy = RetryPolicy(Settings(), max_retry_after=timedelta(hours=1), answers=answers)
+    own = replace(TASK, answers={410: "gone"})
+
+    verdicts = [
+        policy.judge(http_error(404), TASK, 1, page_of=TASK),
+        policy.judge(http_error(503), TASK, 1, page_of=TASK),
+        policy.judge(http_error(410), TASK, 1, page_of=TASK),
+        policy.judge(http_error(404), TASK, 1, page_of=own),
+        policy.judge(http_error(410), TASK, 1, page_of=own),
+        policy.judge(http_error(404), TASK, 1),
+    ]
+
+    assert [one.outcome for one in verdicts] == [
+        *(Outcome.GONE, Outcome.GONE, Outcome.FAILED),
+        *(Outcome.FAILED, Outcome.GONE, Outcome.FAILED),
+    ]
+    assert verdicts[0].kind == "http 404"

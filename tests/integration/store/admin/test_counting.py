@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ITEMS, SLOTS = 200, 7
 NUMBERS = (
     *("waiting", "delayed", "claimed", "completed", "fresh", "due"),
-    *("held", "failures", "refusals"),
+    *("held", "gone", "failures", "refusals"),
 )
 
 # What the numbers mean, counted row by row.
@@ -40,7 +40,8 @@ PLAIN = """
         count(r.completed_at) AS completed,
         count(*) FILTER (WHERE stands AND (expires_at IS NULL OR due_at > now())) AS fresh,
         count(*) FILTER (WHERE stands AND due_at <= now()) AS due,
-        count(*) FILTER (WHERE r.is_held) AS held,
+        count(*) FILTER (WHERE r.is_held AND NOT r.is_successful) AS held,
+        count(*) FILTER (WHERE r.is_held AND r.is_successful) AS gone,
         (SELECT count(*) FROM failures f WHERE f.task_id = t.id AND f.handled_at IS NULL
             AND NOT f.is_refusal) AS failures,
         (SELECT count(*) FROM failures f WHERE f.task_id = t.id AND f.handled_at IS NULL
@@ -72,7 +73,7 @@ STATES = (
 RESULT = """
     INSERT INTO results (item_id, task_id, task_version, is_successful, is_held, completed_at,
         invalidated_at, expires_at, due_at)
-    VALUES (:item, :task, :version, true, :held, CASE WHEN :is_done THEN now() END,
+    VALUES (:item, :task, :version, :successful, :held, CASE WHEN :is_done THEN now() END,
         CASE WHEN :is_invalid THEN now() END, CASE WHEN :has_ttl THEN now() END,
         CASE WHEN :has_ttl THEN now() + interval '1 h' * CAST(:due AS int) END)
 """
@@ -124,8 +125,9 @@ def _scatter(crawl: Crawl, drawn: random.Random) -> None:
         result = {"held": is_held, "version": drawn.choice("12"), "is_done": is_done}
         result |= {"has_ttl": is_done and has_ttl, "is_invalid": drawn.random() < 0.2}
         result |= {"due": drawn.choice([None, -1, 1])}
+        result |= {"successful": not is_held or number % 5 == 0}
         results.append(pair | result)
-        if is_held and number > len(pairs) // 2:
+        if is_held and not result["successful"] and number > len(pairs) // 2:
             failed.append(pair | {"refusal": drawn.random() < 0.4, "handled": drawn.random() < 0.2})
     for state, those in work.items():
         change = f"UPDATE work SET {state} WHERE item_id = :item AND task_id = :task"
@@ -280,7 +282,8 @@ def test_blocked_slots_and_pairs_given_up_are_counted(crowd):
         WHERE w.token IS NULL AND w.not_before IS NULL AND l.blocked_by = 'person'
     """)
     (given_up,) = crowd.rows("""
-        SELECT count(*) AS number FROM results r WHERE r.is_held AND NOT EXISTS (
+        SELECT count(*) AS number FROM results r
+        WHERE r.is_held AND NOT r.is_successful AND NOT EXISTS (
             SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
                 AND f.handled_at IS NULL)
     """)
