@@ -66,7 +66,8 @@ class Limits:
     def list(self, *, of_crawl: bool = False, limit: int = 100) -> list[limit_reports.LimitState]:
         """Return the limits with names, then slots, those with the most work first.
 
-        With `of_crawl` only those that this crawl's work keeps to; `limit` is of the slots.
+        With `of_crawl` only those that this crawl's work keeps to, or kept to within 30 days;
+        `limit` is of the slots.
         """
 
         def listed(connection: Connection, crawl_id: int | None) -> list[limit_reports.LimitState]:

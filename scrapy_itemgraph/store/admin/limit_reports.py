@@ -27,8 +27,9 @@ _OF_LIMIT = f"""
     CASE WHEN l.blocked_until > clock_timestamp() THEN l.blocked_by END AS blocked_by
 """
 
-# Slots that matter now, those with the most work first. Work is what a claim could take, apart from
-# limits; per queue it is counted up to a number that nobody reads to the end.
+# Slots that matter now, those with the most work first; of one crawl all that it had work for: a
+# queue is kept for 30 days. Work is what a claim could take, apart from limits; per queue it is
+# counted up to a number that nobody reads to the end.
 SLOTS = text(f"""
     WITH waiting AS MATERIALIZED (
         SELECT q.slot_id, sum(head.number) AS number
@@ -45,11 +46,12 @@ SLOTS = text(f"""
     WHERE l.kind = 'slot' AND l.name <> ''
         AND (CAST(:crawl AS int) IS NULL OR w.slot_id IS NOT NULL)
         AND CASE WHEN CAST(:only AS int) IS NOT NULL THEN l.id = :only
-            ELSE w.number > 0 OR l.set_gap IS NOT NULL OR l.set_concurrency IS NOT NULL
+            ELSE CAST(:crawl AS int) IS NOT NULL OR w.number > 0
+                OR l.set_gap IS NOT NULL OR l.set_concurrency IS NOT NULL
                 OR l.crawl_delay IS NOT NULL OR l.throttle IS NOT NULL
                 OR l.blocked_until > clock_timestamp()
                 OR EXISTS (SELECT FROM holdings h WHERE h.limit_id = l.id) END
-    ORDER BY work DESC, l.name
+    ORDER BY work DESC, l.last_at DESC NULLS LAST, l.name
     LIMIT :limit
 """)  # noqa: S608 - our own columns
 
@@ -131,7 +133,8 @@ def listed(
 ) -> list[LimitState]:
     """Return limits with names, and slots that have work, a holder, or anything set or learned.
 
-    With `crawl_id` those that this crawl's work keeps to, and of slots its work alone.
+    With `crawl_id` those that this crawl's work keeps to, or kept to within 30 days, and of slots
+    its work alone; those with as much work follow each other by their last start, the latest first.
     """
     given = {"crawl": crawl_id, "only": None, "many": counting.MOST, "limit": limit}
     return [*_states(connection, NAMED, given), *_states(connection, SLOTS, given)]

@@ -139,32 +139,56 @@ SPARK_HEIGHT = 32
 _SPARK_STEP = 10
 
 
+_HIGHEST = 4.0  # how many times the most requests the line may be, so that bars can be seen
+_SLACK = 1.1  # a minute has up to a tenth more than is allowed, by jitter and its borders
+
+
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """A limit's requests in the last half hour as small bars, beside what is allowed a minute."""
+    """A limit's requests in the last half hour as small bars, beside what is allowed a minute.
+
+    The line of what is allowed begins at `line_x`, after the last minute that had clearly more:
+    then the limit was another. There is none where it would be far above all bars.
+    """
 
     bars: list[tuple[int, float, float]]
     line: float | None
+    line_x: int
     last: int
     most: int
     allowed: float | None
     words: str
+
+    @property
+    def is_new(self) -> bool:
+        """Whether a minute had more than is allowed now."""
+        return self.line_x > 0
 
 
 def spark(rows: Iterable[LimitMinute], gap: float | None, now: datetime) -> Spark:
     """Draw the requests of one limit; `gap` are the seconds between two starts, if any."""
     start = now.replace(second=0, microsecond=0)
     by_age = {round((start - row.minute).total_seconds() / 60): row.requests for row in rows}
-    ages = [age for age in by_age if 0 <= age < SPARK_MINUTES]
-    most = max((by_age[age] for age in ages), default=0)
+    by_age = {age: number for age, number in by_age.items() if 0 <= age < SPARK_MINUTES}
+    most = max(by_age.values(), default=0)
     allowed = 60 / gap if gap else None
-    top = max(most, allowed or 0) or 1
+    is_lined = allowed is not None and allowed <= _HIGHEST * most
+    top = max(most, allowed if allowed is not None and is_lined else 0) or 1
     bars = []
-    for age in ages:
-        height = round(SPARK_HEIGHT * by_age[age] / top, 1)
-        x = (SPARK_MINUTES - 1 - age) * _SPARK_STEP
-        bars.append((x, SPARK_HEIGHT - height, height))
-    line = None if allowed is None else round(SPARK_HEIGHT * (1 - allowed / top), 1) + 1
+    for age, number in by_age.items():
+        height = round(SPARK_HEIGHT * number / top, 1)
+        bars.append((_spark_x(age), SPARK_HEIGHT - height, height))
+    line = None
+    line_x = 0
+    if allowed is not None and is_lined:
+        line = round(SPARK_HEIGHT * (1 - allowed / top), 1) + 1
+        above = [age for age, number in by_age.items() if number > allowed * _SLACK + 1]
+        line_x = _spark_x(min(above)) + _SPARK_STEP if above else 0
     last = by_age.get(1, 0)
     said = f"at most {most:,} in the last {SPARK_MINUTES} minutes, {last:,} in the last whole one"
-    return Spark(bars, line, last, most, allowed, said)
+    return Spark(bars, line, line_x, last, most, allowed, said)
+
+
+def _spark_x(age: int) -> int:
+    """Return where the bar of a minute begins."""
+    return (SPARK_MINUTES - 1 - age) * _SPARK_STEP

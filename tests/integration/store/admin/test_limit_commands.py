@@ -57,6 +57,16 @@ def test_the_door(database, crawl):
             graph.limits.unblock("b.example")
 
 
+def test_slots_of_a_finished_crawl(database, crawl):
+    """A crawl's slots are listed also when nothing waits there any more."""
+    crawl.work("A")
+    crawl.connection.execute(sa.text("DELETE FROM work"))
+    crawl.connection.commit()
+
+    with ItemGraph.open(database, "books") as graph:
+        assert [(one.name, one.work) for one in graph.limits.list(of_crawl=True)] == [(SLOT, 0)]
+
+
 def test_slots(scrapy, crawl):
     """`slots` shows limits and slots in two tables, and all of it in JSON."""
     crawl.work("A")
