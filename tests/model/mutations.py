@@ -139,7 +139,7 @@ MUTATIONS = (
     Mutation(
         "undoing does not look again once it has its items",
         "graph/parts/failures.py",
-        "still = undoable(connection, crawl_id)",
+        "still = undoable()",
         "still = found",
     ),
     Mutation(

@@ -15,7 +15,7 @@ from scrapy_itemgraph.contents.transfer import A_DAY
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import blobs, failures, items
+from scrapy_itemgraph.store import blobs, failures, items, open_failures
 from scrapy_itemgraph.store.registry import crawls, dead_processes, item_sweeps
 from scrapy_itemgraph.store.worklist import claims, refresh, stored_redirects
 
@@ -43,7 +43,7 @@ MOMENTS = {
     "it takes what it found": claims.TAKE,
     "it deletes contents": blobs.DELETE_OWN,
     "it locks what it concerns": items.LOCK_ITEMS,
-    "it looks for failures": failures.OPEN,
+    "it looks for failures": open_failures.MEANT,
     "it settles failures": failures.SUPERSEDE,
     "it lets run": failures.UNHOLD,
     "it looks for what to undo": failures.UNDOABLE,

@@ -306,8 +306,10 @@ def _unhandle(
         by=HANDLED_BY,
         limit=crawl_changes.STEP,
     )
-    locked = set(stored_items.lock_items(connection, [one.item_id for one in undoable()]))
-    reopened = [one for one in undoable() if one.item_id in locked]
+    found = undoable()
+    locked = set(stored_items.lock_items(connection, [one.item_id for one in found]))
+    still = undoable()
+    reopened = [one for one in still if one.item_id in locked]
     failures.reopen(connection, reopened)
     refresh.refresh(connection, locked)
     return len(reopened)
