@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import input_checks
+
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
@@ -25,6 +28,17 @@ class FailureFilter:
     type: str | None = None
     text: str | None = None
     occurred_since: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse texts that no error has.
+
+        Raises:
+            OperationError: a text has a NUL character or a lone surrogate.
+
+        """
+        for what, text in (("type", self.type), ("text", self.text)):
+            if text is not None:
+                input_checks.check_text(text, what, OperationError)
 
     @property
     def is_search(self) -> bool:

@@ -17,6 +17,7 @@ from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled, either
 from scrapy_itemgraph.worker import opening, wiring
 from scrapy_itemgraph.worker.claims.run_end import log_summary
+from scrapy_itemgraph.worker.executions import error_records
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.spider import (
     code_versions,
@@ -198,6 +199,7 @@ class Worker:
 
     def _read_spider(self) -> CallbackTasks:
         """Take the tasks that the spider declares; return those of its plain callbacks."""
+        error_records.keep_source_lines()
         self.base.egress.start_at_all(getattr(self.spider, "start_urls", None))
         classes.load_modules(self.settings.safety.allowed_modules)
         self.tasks = tasks.discover(type(self.spider))

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import counts, moments
+from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.model import counts, documents, moments
+from scrapy_itemgraph.model.failure_filters import FailureFilters
+from scrapy_itemgraph.store import open_failures
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.pages import links, messages
+from scrapy_itemgraph.web.pages import links, messages, periods
 from scrapy_itemgraph.web.pages.rendering import many, page
-from scrapy_itemgraph.web.pages.routes import Fields, PageRoute, back_to
+from scrapy_itemgraph.web.pages.routes import Fields, Form, PageRoute, back_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +34,7 @@ router = APIRouter(route_class=PageRoute)
 _GROUPS = 100
 _DIGITS = 18  # of a failure's number at most
 _MEMBERS = 100  # of a group that a page lists
+_LONGEST = 200  # characters of a text that is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,39 @@ def _shown(group: FailureGroup) -> Shown:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What the address of a list asks for; what is empty leaves all."""
+
+    task: str = ""
+    type: Annotated[str, Query(max_length=_LONGEST)] = ""
+    text: Annotated[str, Query(max_length=_LONGEST)] = ""
+    since: str = ""
+
+    def of(self, graph: ItemGraph) -> FailureFilters:
+        """Return which failures that are."""
+        return {
+            "task": self.task or None,
+            "type": self.type or None,
+            "text": self.text or None,
+            "occurred_since": periods.moment(graph, self.since),
+        }
+
+
+Asked = Annotated[Filters, Depends()]
+Sort = Literal["last", "first", "count", "task", "type"]
+Order = Literal["newest", "oldest"]
+After = Annotated[int, Query(ge=0, lt=2**63)]
+Number = Annotated[int, Path(ge=1, lt=2**63)]
+
+
 @router.get("/crawls/{crawl:segment}/failures", name="failures")
-def failures(request: Request, visitor: Reader, graph: CrawlGraph, task: str = "") -> HTMLResponse:
+def failures(
+    request: Request, visitor: Reader, graph: CrawlGraph, asked: Asked, sort: Sort = "last"
+) -> HTMLResponse:
     """Show open failures in groups, the latest first."""
     tasks = graph.tasks.list()
-    groups = graph.failures.groups(_GROUPS)
+    groups = graph.failures.groups(_GROUPS, sort=sort, **asked.of(graph))
     return page(
         request,
         "failures.html",
@@ -77,10 +109,55 @@ def failures(request: Request, visitor: Reader, graph: CrawlGraph, task: str = "
         crawl=graph.crawl,
         tab="failures",
         task_names=[one.name for one in tasks],
-        filters={"task": task},
-        groups=[_shown(one) for one in groups if task in {"", one.task}],
+        filters=asdict(asked),
+        moments=periods.LABELS,
+        sort=sort,
+        groups=[_shown(one) for one in groups],
         stamp=int(counts.total(one.failures + one.refusals for one in tasks)),
         is_cut=len(groups) == _GROUPS,
+    )
+
+
+@router.get("/crawls/{crawl:segment}/failures/list", name="failure list")
+def listed(
+    request: Request,
+    visitor: Reader,
+    graph: CrawlGraph,
+    asked: Asked,
+    group: str = "",
+    sort: Order = "newest",
+    after: After = 0,
+) -> HTMLResponse:
+    """List open failures one by one, to handle some of them."""
+    which = asked.of(graph)
+    if group:
+        which["group"] = _uuid(group)
+    found = graph.failures.page(_MEMBERS, after=after, newest_first=sort == "newest", **which)
+    return page(
+        request,
+        "failure-list.html",
+        visitor=visitor,
+        crawl=graph.crawl,
+        tab="failures",
+        task_names=[one.name for one in graph.tasks.list()],
+        filters={**asdict(asked), "group": group},
+        moments=periods.LABELS,
+        sort=sort,
+        found=found,
+        looked_at=open_failures.LOOKED_AT,
+    )
+
+
+@router.get("/crawls/{crawl:segment}/failures/{number:int}", name="failure")
+def one(request: Request, visitor: Reader, graph: CrawlGraph, number: Number) -> HTMLResponse:
+    """Show one failure, open or handled, with all that is known of it."""
+    return page(
+        request,
+        "failure.html",
+        visitor=visitor,
+        crawl=graph.crawl,
+        tab="failures",
+        found=graph.failures.get(number),
     )
 
 
@@ -104,13 +181,13 @@ def members(
 
 @router.post("/crawls/{crawl:segment}/handle", name="handle")
 def handle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
-    """Handle a failure, a group of them, or all of a task."""
+    """Handle failures: those that are ticked, a group of them, or those that a list shows."""
     retry = bool(form["retry"])
-    which = {name: form.exact(name) for name in ("failure", "group", "task") if form[name]}
+    which = _chosen(graph, form)
     path = back_to(request, links.of_crawl(graph.crawl, "failures"))
     since = graph.database.now()
     try:
-        number = graph.failures.handle(**_which(which), retry=retry)
+        number = graph.failures.handle(retry=retry, **which)
     except NotFoundError:
         number = 0
     if not number:
@@ -124,7 +201,7 @@ def handle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Re
         path,
         f"{what} handled: {then}.",
         undo=root + links.of_crawl(graph.crawl, "unhandle"),
-        undo_of=json.dumps({"since": since.isoformat(), **which}),
+        undo_of=json.dumps({"since": since, **which}, default=documents.plain),
     )
 
 
@@ -134,7 +211,7 @@ def unhandle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> 
     try:
         given = json.loads(form["undo"])
         since = moments.check(datetime.fromisoformat(given.pop("since")), "since")
-        which = _which(given)
+        which = _read(given)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise OperationError("this cannot be undone: the form does not say what") from None
     number = graph.failures.unhandle(since, **which)
@@ -146,17 +223,42 @@ def unhandle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> 
     return messages.say(request, path, f"{what} open again.")
 
 
-def _which(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `graph.failures.handle` is told of one failure, a group, or a task."""
-    if failure := given.get("failure"):
-        if not str(failure).isdecimal() or len(str(failure)) > _DIGITS:
-            raise OperationError("this is no failure's number")
-        return {"failure": int(failure)}
-    if group := given.get("group"):
-        return {"group": _uuid(str(group))}
-    if task := given.get("task"):
-        return {"task": str(task)}
-    raise OperationError("say which failure, group or task is meant")
+def _chosen(graph: ItemGraph, form: Form) -> FailureFilters:
+    """Return which failures a form means: those that are ticked, else by its other fields."""
+    if numbers := form.all("failure"):
+        return {"failures": [_number(one) for one in numbers]}
+    if form["group"]:
+        return {"group": _uuid(form["group"])}
+    asked = Filters(form.exact("task"), form["type"], form["text"], form["since"])
+    which = asked.of(graph)
+    if not any(which.values()):
+        raise OperationError("say which failures are meant: tick some of them")
+    if max(len(asked.type), len(asked.text)) > _LONGEST:
+        raise OperationError(f"a text of more than {_LONGEST} characters is not looked for")
+    return which
+
+
+def _read(given: Mapping[str, Any]) -> FailureFilters:
+    """Return which failures the form for undoing means; raise a ValueError or TypeError."""
+    since = given.get("occurred_since")
+    numbers = given.get("failures")
+    which: FailureFilters = {
+        "failures": None if numbers is None else [_number(str(one)) for one in numbers],
+        "group": UUID(given["group"]) if given.get("group") else None,
+        "occurred_since": moments.check(datetime.fromisoformat(since), "since") if since else None,
+        "task": str(given["task"]) if given.get("task") else None,
+        "type": str(given["type"]) if given.get("type") else None,
+        "text": str(given["text"]) if given.get("text") else None,
+    }
+    if not any(which.values()):
+        raise ValueError("all")
+    return which
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > _DIGITS:
+        raise OperationError("this is no failure's number")
+    return int(text)
 
 
 def _uuid(text: str) -> UUID:

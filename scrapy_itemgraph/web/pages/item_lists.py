@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -14,23 +13,18 @@ from scrapy_itemgraph.model import item_columns, item_names, tasks
 from scrapy_itemgraph.model.snapshots import ListedItem, PairState
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
+from scrapy_itemgraph.web.pages import periods
 from scrapy_itemgraph.web.pages.rendering import json_text, page
 from scrapy_itemgraph.web.pages.routes import PageRoute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from scrapy_itemgraph.graph import ItemGraph
 
 router = APIRouter(route_class=PageRoute)
 
 _SHOWN = 50
 _COLUMNS = 4  # of data, where none is chosen
-_SINCE = {
-    "1h": ("the last hour", timedelta(hours=1)),
-    "1d": ("the last day", timedelta(days=1)),
-    "7d": ("the last week", timedelta(days=7)),
-}
 After = Annotated[int | None, Query(ge=0, lt=2**63)]
 Columns = Annotated[list[str], Query()]
 
@@ -79,7 +73,7 @@ def items(
     found = graph.lookup.items(
         tag=tag or None,
         state=state or None,
-        since=_moment(graph, since),
+        since=periods.moment(graph, since),
         after=after,
         limit=_SHOWN,
         newest_first=True,
@@ -93,7 +87,7 @@ def items(
         tab="items",
         tag_names=sorted({tag for tags in graph.tasks.tags().values() for tag in tags}),
         states=list(PairState),
-        moments={name: label for name, (label, _) in _SINCE.items()},
+        moments=periods.LABELS,
         filters={"tag": tag, "state": state, "since": since},
         chosen=column,
         columns=columns,
@@ -105,13 +99,6 @@ def items(
         is_full=found.is_full,
         next_after=found.after,
     )
-
-
-def _moment(graph: ItemGraph, since: str) -> datetime | None:
-    if since not in _SINCE:
-        return None
-    _, period = _SINCE[since]
-    return graph.database.now() - period
 
 
 def _command(crawl: str, *, column: Iterable[str], **filters: str) -> str:

@@ -100,6 +100,10 @@ class Form:
     def __getitem__(self, name: str) -> str:
         return self._fields.get(name, [""])[-1].strip()
 
+    def all(self, name: str) -> list[str]:
+        """Return all values of a field, such as those of boxes that are ticked."""
+        return [one.strip() for one in self._fields.get(name, []) if one.strip()]
+
     def exact(self, name: str) -> str:
         """Return a field with the spaces around it, for names may have them."""
         return self._fields.get(name, [""])[-1]

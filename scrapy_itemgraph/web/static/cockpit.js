@@ -123,6 +123,14 @@
   addEventListener("pageshow", look);
   look();
 
+  // A box that ticks all others of a name.
+  for (const label of all("[data-scripted]")) label.hidden = false;
+  document.addEventListener("change", (event) => {
+    const name = event.target.dataset.checkAll;
+    if (!name) return;
+    for (const box of all(`input[name="${name}"]`)) box.checked = event.target.checked;
+  });
+
   // A form changes its own part of the page, so that what is open beside it stays open.
   document.addEventListener("submit", async (event) => {
     const form = event.target;

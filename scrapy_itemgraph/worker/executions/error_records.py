@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import os
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
@@ -23,6 +25,20 @@ _INSTALLED = tuple(
 )
 _MAX_TRACEBACK = 8000  # characters
 _MAX_MESSAGE = 2000  # characters
+
+
+def keep_source_lines() -> None:
+    """Keep the lines of the project's modules as they are now, which is what this process runs.
+
+    A traceback would have the lines of the files as they are when it is written: others, if
+    somebody has edited them since. A module that is imported later has them all the same.
+    """
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and path.endswith(".py") and not path.startswith(_INSTALLED):
+            lines = linecache.getlines(path, vars(module))
+            size = sum(map(len, lines))
+            linecache.cache[path] = (size, None, lines, path)  # no time: never looked at again
 
 
 def type_name(error: BaseException) -> str:

@@ -226,6 +226,18 @@ def test_failures_of_a_group_are_handled_one_by_one(page, shop) -> None:
     with ItemGraph.open(shop, "shop") as graph:
         assert len(graph.failures.list()) == 3
 
+    page.get_by_role("link", name="One by one").click()
+    page.get_by_label("Text").fill("ask you")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.get_by_label("all that are shown").check()
+    page.get_by_role("button", name="Handle these").click()
+
+    expect(page.get_by_role("status")).to_contain_text("2 failures are handled")
+    page.get_by_role("link", name="All", exact=True).click()
+    page.locator("tbody th a").click()
+    expect(page.get_by_label("Traceback")).to_contain_text("removeprefix")
+
 
 def test_two_people_handle_the_same_failure(page, address, browser) -> None:
     """Whoever comes second is told that somebody was faster, and nothing is handled twice."""
@@ -548,13 +560,15 @@ def test_axe_finds_nothing(browser, address, shop, scheme) -> None:
     with ItemGraph.open(shop, "shop") as graph:
         graph.apply([CreateItem(id="A", tags=["product"], data={"url": "https://a.example/"})])
         failing = graph.failures.list()[0].item
-        group = graph.failures.groups()[0].group.hex
+        (group,) = graph.failures.groups()
     context = browser.new_context(base_url=address, color_scheme=scheme)
     page = context.new_page()
     tabs = [f"/crawls/shop/{tab.lower()}" for tab in TABS]
     items = [f"/crawls/shop/item?id={quote(name)}" for name in ("SKU:T1001", failing)]
     others = ("done", "explain?id=SKU:T1001", "simulate?id=SKU:T1001&task=parse_product")
-    rest = [f"/crawls/shop/{path}" for path in (*others, f"failures/group?group={group}")]
+    of_failures = (f"group?group={group.group.hex}", "list", "list", str(group.example.id))
+    others += tuple(f"failures/{path}" for path in of_failures)
+    rest = [f"/crawls/shop/{path}" for path in others]
     found = []
     for number, path in enumerate(["/", *tabs, *items, *rest, "/crawls/none/overview"]):
         page.set_viewport_size({"width": 390 if number % 2 else 1280, "height": 800})

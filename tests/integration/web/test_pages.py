@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 import sqlalchemy as sa
+from support.web_servers import crawl_of
+
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
 POSTS = {
     "expire": ("id", "task"),
     "delete": ("id",),
     "nice": ("id", "nice"),
-    "handle": ("failure",),
+    "handle": ("failure", "group", "task", "type", "text", "since"),
     "unhandle": ("undo",),
     "enable": ("task",),
     "disable": ("task",),
@@ -26,7 +30,8 @@ POSTS = {
 GETS = {
     "worklist": ("task", "slot", "state", "after"),
     "explain": ("id", "task"),
-    "failures": ("task",),
+    "failures": ("task", "type", "text", "since", "sort"),
+    "failures/list": ("task", "type", "text", "since", "sort", "group", "after"),
     "failures/group": ("group", "after"),
     "item": ("id",),
     "item.json": ("id",),
@@ -45,6 +50,7 @@ WRONG = (
     "[]",
     '{"since":"9999-12-31T23:59:59-23:59","task":"x"}',
 )
+CHOOSING = "/crawls/choosing"
 OURS = {"sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded"}
 
 
@@ -100,6 +106,47 @@ def test_runs_are_shown_with_why_they_ended(web, filled, engine_of) -> None:
     assert "<b>no" not in shown
     assert "1,234" in shown
     assert 'href="/crawls/books/runs"' in web.ask("GET", "/crawls/books").text
+
+
+def test_failures_are_chosen_ticked_handled_and_undone(web, filled) -> None:
+    """The list has what its filters say; those that are ticked are handled, and opened again."""
+    with crawl_of(filled, "choosing") as crawl:
+        crawl.register(parse={"tags": ["page"]})
+        for name, kind in (("A", "http 404"), ("B", "http 404"), ("C", "KeyError"), ("D", "Odd")):
+            error = ErrorRecord(type=kind, message=f"no {name}", traceback="line <7>")
+            crawl.end(crawl.claimed(name), outcome=Outcome.FAILED, error=error)
+    listed = f"{CHOOSING}/failures/list"
+
+    def numbers(query=""):
+        text = web.ask("GET", f"{listed}?{query}").text
+        return [int(one) for one in re.findall(r'name="failure" value="(\d+)"', text)]
+
+    def post(page, **fields):
+        content = urlencode({"back": listed, **fields}, doseq=True)
+        return web.ask("POST", f"{CHOOSING}/{page}", content=content, headers=OURS)
+
+    d, c, b, a = numbers()
+    assert numbers("text=HTTP&sort=oldest") == [a, b]
+    assert numbers("type=Odd") == [d]
+    assert numbers("since=1h&task=parse") == [d, c, b, a]
+    assert "Nothing fits" in web.ask("GET", f"{listed}?text=nothing").text
+    groups = web.ask("GET", f"{CHOOSING}/failures?text=keyerror&sort=type").text
+    assert groups.count("<article") == 1
+    assert "Handle all that these filters choose" in groups
+    shown = web.ask("GET", f"{CHOOSING}/failures/{c}").text
+    assert "line &lt;7&gt;" in shown
+    assert f"/failures/list?group={re.search(r'list.group=(.{32})', shown)[1]}" in shown
+
+    said = post("handle", failure=[a, d], retry="1")
+    assert numbers() == [c, b]
+    undo = json.loads(base64.urlsafe_b64decode(said.cookies.popitem()[1]))["undo_of"]
+    assert "Handled" in web.ask("GET", f"{CHOOSING}/failures/{a}").text
+    post("unhandle", undo=undo)
+    assert numbers() == [d, c, b, a]
+    post("handle", text="404", type="http 404", retry="")
+    assert numbers() == [d, c]
+    post("handle", retry="1")
+    assert numbers() == [d, c]
 
 
 @pytest.mark.parametrize("said", ["e30=", "####", "eyJhIjoxfQ==", "W10=", "bnVsbA=="])
