@@ -1,7 +1,7 @@
 """The embedded PostgreSQL: started when needed, stopped by the last process that uses it.
 
 `holders.lock` in the cluster's directory is shared by every process that uses the server; whoever
-gets it alone may stop the server. As long as one has its hold, `server_restarts` starts a server
+gets it alone may stop the server. As long as one has its hold, `embedded_restart` starts a server
 that dies again.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from scrapy_itemgraph.postgres.cluster import Cluster
-from scrapy_itemgraph.postgres.server_restarts import ServerRestarts
+from scrapy_itemgraph.postgres.embedded_restart import ServerRestarts
 from scrapy_itemgraph.tools import locks, logs
 
 if TYPE_CHECKING:

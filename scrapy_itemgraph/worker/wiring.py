@@ -15,7 +15,7 @@ from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.claims.claim_pace import ClaimPace
 from scrapy_itemgraph.worker.claims.claimer import Claimer
 from scrapy_itemgraph.worker.claims.hand_out import HandOut
-from scrapy_itemgraph.worker.claims.run_end import RunEnd
+from scrapy_itemgraph.worker.claims.no_work_left import NoWorkLeft
 from scrapy_itemgraph.worker.claims.suspects import Suspects
 from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.content_writer import ContentWriter
@@ -40,7 +40,7 @@ from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
 from scrapy_itemgraph.worker.spider.logins import Logins
 from scrapy_itemgraph.worker.spider.redirects import Redirects
 from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
-from scrapy_itemgraph.worker.spider.retry_policy import RetryPolicy
+from scrapy_itemgraph.worker.spider.retry_or_failure import RetryPolicy
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
 from scrapy_itemgraph.worker.spider.waiting_requests import WaitingRequests
@@ -380,7 +380,7 @@ def _claimer(given: Inputs, queues: _Queues) -> Claimer:
             tasks=given.tasks,
             keep_logs=settings.records.keep_logs,
         ),
-        run_end=RunEnd(
+        no_work_left=NoWorkLeft(
             graph=graph,
             active=active,
             queue=queue,

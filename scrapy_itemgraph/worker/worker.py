@@ -16,7 +16,7 @@ from scrapy_itemgraph.settings import read_project
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled, either
 from scrapy_itemgraph.worker import opening, wiring
-from scrapy_itemgraph.worker.claims.run_end import log_summary
+from scrapy_itemgraph.worker.claims.no_work_left import log_summary
 from scrapy_itemgraph.worker.executions import error_records
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.spider import (
@@ -310,7 +310,7 @@ class Worker:
                 await hook()
             await parts.limit_sync.save()
         claimer = parts.claimer
-        has_news = claimer.hand_out.begun or not claimer.run_end.has_said_idle
+        has_news = claimer.hand_out.begun or not claimer.no_work_left.has_said_idle
         if self.failure is None and has_news:
             await log_summary(graph)
 

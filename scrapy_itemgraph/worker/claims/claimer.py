@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.throttle.limiter_set import Limiters
     from scrapy_itemgraph.worker.claims.claim_pace import ClaimPace
     from scrapy_itemgraph.worker.claims.hand_out import HandOut
-    from scrapy_itemgraph.worker.claims.run_end import RunEnd
+    from scrapy_itemgraph.worker.claims.no_work_left import NoWorkLeft
     from scrapy_itemgraph.worker.claims.suspects import Suspects
     from scrapy_itemgraph.worker.downloads.delay_gate import Gate
     from scrapy_itemgraph.worker.downloads.downloader_slots import DownloaderSlots
@@ -51,7 +51,7 @@ class Claimer:
     pace: ClaimPace
     suspects: Suspects
     hand_out: HandOut
-    run_end: RunEnd
+    no_work_left: NoWorkLeft
     news: asyncio.Event
     _is_dry: bool = False
     _again_at: float = math.inf  # a moment of time.monotonic
@@ -83,7 +83,7 @@ class Claimer:
             self._wake.clear()
             if await self._claim_suspect() or await self._claim():
                 continue
-            timeout = await self.run_end.look(
+            timeout = await self.no_work_left.look(
                 is_dry=self._is_dry, has_claimed=bool(self.hand_out.begun)
             )
             if timeout is None:

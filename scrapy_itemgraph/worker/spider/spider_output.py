@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
     from scrapy_itemgraph.worker.spider.logins import Logins
-    from scrapy_itemgraph.worker.spider.retry_policy import RetryPolicy, Verdict
+    from scrapy_itemgraph.worker.spider.retry_or_failure import RetryPolicy, Verdict
 from scrapy_itemgraph.worker.spider.validation import Checks
 
 _NO_DOWNLOAD_META = (NO_DOWNLOAD, "dont_cache", "allow_offsite")

@@ -28,8 +28,8 @@ from scrapy_itemgraph.exceptions import (
     EmbeddedServerError,
 )
 from scrapy_itemgraph.postgres import cluster as cluster_module
+from scrapy_itemgraph.postgres import embedded_restart, errors, programs
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import errors, programs, server_restarts
 from scrapy_itemgraph.postgres.cluster import Cluster
 from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 from scrapy_itemgraph.tools import locks, memory
@@ -216,7 +216,7 @@ def test_who_waits_for_a_killed_server_gets_it_back(cluster):
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_who_closes_starts_nothing_again(cluster, monkeypatch, is_killed):
     """Neither a server stopped on purpose nor one that died a moment before is there afterwards."""
-    monkeypatch.setattr(server_restarts, "LOOK_EVERY", 0.001)
+    monkeypatch.setattr(embedded_restart, "LOOK_EVERY", 0.001)
     for _ in range(3):
         server = EmbeddedServer.start(cluster)
         if is_killed:
@@ -230,7 +230,7 @@ def test_who_closes_starts_nothing_again(cluster, monkeypatch, is_killed):
 
 def test_a_server_that_does_not_start_again_is_tried_again(directory, monkeypatch, caplog):
     """What hinders it is said once, with the end of its log; once mended the server is back."""
-    monkeypatch.setattr(server_restarts, "TRY_AGAIN_AFTER", 0.2)
+    monkeypatch.setattr(embedded_restart, "TRY_AGAIN_AFTER", 0.2)
     server = EmbeddedServer.start(directory)
     conf = directory / "cluster" / "postgresql.conf"
     text = conf.read_text()
@@ -251,7 +251,7 @@ def test_a_server_that_does_not_start_again_is_tried_again(directory, monkeypatc
 
 def test_who_cannot_look_after_a_server_for_a_while_looks_again(cluster, monkeypatch):
     """A process that has no file descriptor left starts the server again once it has some."""
-    monkeypatch.setattr(server_restarts, "TRY_AGAIN_AFTER", 0.2)
+    monkeypatch.setattr(embedded_restart, "TRY_AGAIN_AFTER", 0.2)
     server = EmbeddedServer.start(cluster)
     process = postmaster(cluster)
     looks = threading.Event()

@@ -22,7 +22,7 @@ from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker.executions.execution import Leg, request_legs
 from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
-from scrapy_itemgraph.worker.spider.retry_policy import RetryPolicy
+from scrapy_itemgraph.worker.spider.retry_or_failure import RetryPolicy
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
 

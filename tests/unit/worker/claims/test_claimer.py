@@ -16,7 +16,7 @@ from scrapy_itemgraph.model.work import ClaimBudget, ClaimResult
 from scrapy_itemgraph.worker.claims.claim_pace import ClaimPace
 from scrapy_itemgraph.worker.claims.claimer import Claimer
 from scrapy_itemgraph.worker.claims.hand_out import HandOut
-from scrapy_itemgraph.worker.claims.run_end import RunEnd
+from scrapy_itemgraph.worker.claims.no_work_left import NoWorkLeft
 from scrapy_itemgraph.worker.claims.suspects import Suspects
 from scrapy_itemgraph.worker.spider_start import SpiderStart
 
@@ -111,7 +111,7 @@ def claimer(parts: Parts, *, has_started: bool = False, batch: int = 25) -> Clai
             tasks={"parse": tasks.of_callback("parse", {})},
             keep_logs=0,
         ),
-        run_end=RunEnd(
+        no_work_left=NoWorkLeft(
             graph=graph,
             active=active,
             queue=queue,

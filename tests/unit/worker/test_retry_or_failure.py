@@ -13,7 +13,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.worker.spider.retry_policy import RetryPolicy
+from scrapy_itemgraph.worker.spider.retry_or_failure import RetryPolicy
 
 TASK = replace(tasks.of_callback("parse", {}), max_attempts=3)
 

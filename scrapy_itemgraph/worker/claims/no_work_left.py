@@ -22,7 +22,7 @@ _LONGEST_POLL = 10.0  # where many workers share the crawl
 
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
-class RunEnd:
+class NoWorkLeft:
     """Finds the end of a run, and sets `over`; `idle` is ITEMGRAPH_IDLE."""
 
     graph: WorkerGraph
