@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _LISTED = 100
 _NOW_AND_THEN = 1000
+_EXACT = 10.0  # seconds that are told with decimals
 _COLUMNS = 3  # of data, where none is asked for
 
 _ITEMS: printing.Columns = {
@@ -42,7 +43,8 @@ _ITEMS: printing.Columns = {
 def _took(row: Done) -> str | None:
     if row.started_at is None:
         return None
-    return wording.format_period((row.ended_at - row.started_at).total_seconds())
+    seconds = (row.ended_at - row.started_at).total_seconds()
+    return f"{seconds:.2f}s" if seconds < _EXACT else wording.format_period(seconds)
 
 
 _DONE: printing.Columns = {
@@ -55,19 +57,20 @@ _DONE: printing.Columns = {
 
 
 @command(
-    Argument("--tag", metavar="NAME", help="that have this tag"),
+    Argument("--task", metavar="TASK", help="items of this task, or pages of this callback"),
+    Argument("--tag", metavar="NAME", help="items that have this tag"),
     Argument(
         "--state",
         metavar="STATE",
         type=lambda text: text.replace("-", " "),
-        help="of which a task is never-run, fresh, stale or held",
+        help="items of which that task, or any, is never-run, fresh, stale, held or gone",
     ),
     Argument(
         "--since",
         metavar="MOMENT",
         type=parsing.moment,
-        help="made or changed, or with a task that completed, from then on: 2026-11-21T10:00Z, or "
-        "a period up to now such as 1d",
+        help="items made or changed, or with a task that completed, from then on: "
+        "2026-11-21T10:00Z, or a period up to now such as 1d",
     ),
     Argument(
         "--column",
@@ -104,7 +107,12 @@ def _list(call: Call, graph: ItemGraph, since: datetime | None) -> None:
     given = call.given
     limit = given.limit or _LISTED
     found = graph.lookup.items(
-        tag=given.tag, state=given.state, since=since, limit=limit, newest_first=True
+        task=given.task,
+        tag=given.tag,
+        state=given.state,
+        since=since,
+        limit=limit,
+        newest_first=True,
     )
     columns = given.column or item_columns.usual(found.rows, _COLUMNS)
     call.write([item_files.line(row) for row in found.rows], _lines(found.rows, columns))
@@ -160,7 +168,10 @@ def _write(call: Call, graph: ItemGraph, since: datetime | None) -> None:
         ) as writer,
         call.progress("items", "items") as progress,
     ):
-        for item in graph.items(tag=given.tag, state=given.state, since=since, limit=given.limit):
+        found = graph.items(
+            task=given.task, tag=given.tag, state=given.state, since=since, limit=given.limit
+        )
+        for item in found:
             writer.add(item)
             count += 1
             has_pages = has_pages or item_names.is_request(item.id)

@@ -290,6 +290,7 @@ class ItemGraph:
     def items(
         self,
         *,
+        task: str | None = None,
         tag: str | None = None,
         state: str | None = None,
         since: datetime | None = None,
@@ -298,16 +299,18 @@ class ItemGraph:
     ) -> Iterator[ListedItem]:
         """Go through items in the order in which they were made, a thousand at a time.
 
-        With `state` a task of theirs is "never run", "fresh", "stale", "held" or "gone"; with
-        `since` they were made or changed, or a task of theirs completed, from then on. `after` is
-        the id of the item behind which to begin; `limit` is how many there are at most.
+        With `task` their tags call for it. With `state` it, or a task of theirs, is "never run",
+        "fresh", "stale", "held" or "gone"; with `since` they were made or changed, or a task of
+        theirs completed, from then on. `after` is the id of the item behind which to begin; `limit`
+        is how many there are at most.
 
         Raises:
             OperationError: there is no such state.
-            NotFoundError: there is no item `after`.
+            NotFoundError: there is no such task, or no item `after`.
 
         """
-        wanted = item_pages.Wanted(tag, state, since)
+        number = None if task is None else self._transactions.of_task(task, _number)
+        wanted = item_pages.Wanted(tag, state, since, number)
         reached = None if after is None else self._transactions.of_item(after, _number)
         left = sys.maxsize if limit is None else limit
         while left > 0:
@@ -364,5 +367,5 @@ class ItemGraph:
         return {"crawl": self.crawl, **self._transactions.of_crawl(status.status)}
 
 
-def _number(_: Connection, __: int, item: int) -> int:
-    return item
+def _number(_: Connection, __: int, number: int) -> int:
+    return number

@@ -93,6 +93,7 @@ class Lookup:
     def items(
         self,
         *,
+        task: str | None = None,
         tag: str | None = None,
         state: str | None = None,
         since: datetime | None = None,
@@ -102,21 +103,30 @@ class Lookup:
     ) -> item_pages.ItemPage:
         """Return a page of items in the order in which they were made, or the newest first.
 
-        With `state` a task of theirs is "never run", "fresh", "stale" or "held"; with `since` they
-        were made or changed, or a task of theirs completed, from then on. With either a page ends
-        after 20,000 items that were looked at. `after` is that of the page before.
+        With `task` their tags call for it. With `state` it, or a task of theirs, is "never run",
+        "fresh", "stale", "held" or "gone"; with `since` they were made or changed, or a task of
+        theirs completed, from then on. With either a page ends after 20,000 items that were looked
+        at. `after` is that of the page before.
 
         Raises:
             OperationError: there is no such state.
+            NotFoundError: there is no such task.
 
         """
-        return self._transactions.of_crawl(
-            item_pages.page,
-            item_pages.Wanted(tag, state, since),
-            after=after,
-            limit=limit,
-            newest_first=newest_first,
-        )
+
+        def read(connection: Connection, crawl_id: int, number: int | None) -> item_pages.ItemPage:
+            return item_pages.page(
+                connection,
+                crawl_id,
+                item_pages.Wanted(tag, state, since, number),
+                after=after,
+                limit=limit,
+                newest_first=newest_first,
+            )
+
+        if task is None:
+            return self._transactions.of_crawl(read, None)
+        return self._transactions.of_task(task, read)
 
     def done(
         self,

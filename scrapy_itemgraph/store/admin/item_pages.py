@@ -31,12 +31,14 @@ _NEWEST = 2**63 - 1  # a number behind all items
 class Wanted(NamedTuple):
     """Which items are asked for: those of a tag, with a task in a state, changed since a moment.
 
+    With `task`, a task's number, those whose tags call for it, and `state` is that of this task.
     An item counts as changed when it was made or changed, or a task of it completed.
     """
 
     tag: str | None = None
     state: str | None = None
     since: datetime | None = None
+    task: int | None = None
 
 
 class ItemPage(NamedTuple):
@@ -56,7 +58,7 @@ _HELD = """
             SELECT r.item_id FROM results r
             WHERE r.task_id = t.id AND {held} AND r.item_id {{sign}} :after
             ORDER BY r.task_id {{way}}, r.item_id {{way}} LIMIT :most) AS r
-        WHERE t.crawl_id = :crawl
+        WHERE t.crawl_id = :crawl AND (CAST(:task AS int) IS NULL OR t.id = :task)
         GROUP BY r.item_id ORDER BY r.item_id {{way}}"""
 
 _SOURCES = {
@@ -78,14 +80,19 @@ _IS_SINCE = """(CAST(:since AS timestamptz) IS NULL
             OR (SELECT i.updated_at >= :since FROM items i WHERE i.id = l.id) IS TRUE
             OR (SELECT true FROM results r
                 WHERE r.item_id = l.id AND r.completed_at >= :since LIMIT 1) IS TRUE)"""
+_CALLS_FOR_TASK = """(CAST(:task AS int) IS NULL OR (
+            SELECT true FROM tags g
+            JOIN task_tags tt ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
+            WHERE g.item_id = l.id AND tt.task_id = :task LIMIT 1) IS TRUE)"""
+_IS_THAT_TASK = "(CAST(:task AS int) IS NULL OR t.id = :task)"
 _IS_IN_STATE = f"""(CAST(:state AS text) IS NULL
             OR (SELECT true FROM results r JOIN tasks t ON t.id = r.task_id
-                WHERE r.item_id = l.id AND {STATE} = :state LIMIT 1) IS TRUE
+                WHERE r.item_id = l.id AND {STATE} = :state AND {_IS_THAT_TASK} LIMIT 1) IS TRUE
             OR (:state = 'never run' AND (
                 SELECT true FROM tags g
                 JOIN task_tags tt ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
                 JOIN tasks t ON t.id = tt.task_id AND t.is_registered
-                WHERE g.item_id = l.id AND (SELECT true FROM results r
+                WHERE g.item_id = l.id AND {_IS_THAT_TASK} AND (SELECT true FROM results r
                     WHERE r.item_id = g.item_id AND r.task_id = tt.task_id) IS NULL
                 LIMIT 1) IS TRUE))"""  # noqa: S608 - our own conditions
 
@@ -96,7 +103,7 @@ def _page(source: str, sign: str, way: str) -> TextClause:
     return text(f"""
     SELECT ARRAY(
         SELECT l.id FROM ({looked_at} LIMIT :most) AS l
-        WHERE {_HAS_TAG} AND {_IS_SINCE} AND {_IS_IN_STATE}
+        WHERE {_HAS_TAG} AND {_CALLS_FOR_TASK} AND {_IS_SINCE} AND {_IS_IN_STATE}
         ORDER BY l.id {way} LIMIT :limit) AS found,
         ({looked_at} OFFSET :most - 1 LIMIT 1) AS last
     """)  # noqa: S608 - our own parts
@@ -104,6 +111,10 @@ def _page(source: str, sign: str, way: str) -> TextClause:
 
 PAGES = {source: _page(source, ">", "ASC") for source in _SOURCES}
 NEWEST_FIRST = {source: _page(source, "<", "DESC") for source in _SOURCES}
+
+ONLY_TAG = text("""
+    SELECT min(tt.tag_name) FROM task_tags tt WHERE tt.task_id = :task HAVING count(*) = 1
+""")
 
 # Every task that calls for one of some items, or has a result of it, with what that is.
 PAIRS = text(f"""
@@ -141,7 +152,8 @@ def page(
         known = ", ".join(PairState)
         raise OperationError(f"there is no state {wanted.state!r}; the states are {known}")
     engine.hot_path(connection)
-    is_looked_at = wanted.state is not None or wanted.since is not None
+    wanted, is_listed = _by_tag(connection, wanted)
+    is_looked_at = wanted.state is not None or wanted.since is not None or not is_listed
     given = {
         "crawl": crawl_id,
         "after": (_NEWEST if newest_first else 0) if after is None else after,
@@ -154,6 +166,19 @@ def page(
     is_full = len(found) == limit
     rows = _listed(connection, found)
     return ItemPage(rows, found[-1] if is_full else last, is_full)
+
+
+def _by_tag(connection: Connection, wanted: Wanted) -> tuple[Wanted, bool]:
+    """Return what is asked for, by the only tag that calls for its task, where there is one.
+
+    And whether an index lists the items of that task, or none is asked for.
+    """
+    if wanted.task is None:
+        return wanted, True
+    tag = connection.execute(ONLY_TAG, {"task": wanted.task}).scalar()
+    if tag is None or wanted.tag not in {None, tag}:
+        return wanted, False
+    return wanted._replace(tag=tag), True
 
 
 def _source(wanted: Wanted) -> str:

@@ -34,8 +34,13 @@ Attempts = Annotated[int, Query(ge=0, le=1000, description="of the last attempts
 def list_items(
     graph: CrawlGraph,
     _: Reader,
+    task: Annotated[
+        str | None, Query(min_length=1, description="whose tags call for this task")
+    ] = None,
     tag: OfTag = None,
-    state: Annotated[PairState | None, Query(description="of a task of theirs")] = None,
+    state: Annotated[
+        PairState | None, Query(description="that of `task`, or of any task of theirs")
+    ] = None,
     since: Annotated[
         bodies.Moment | None,
         Query(description="made or changed, or with a task that completed, from then on"),
@@ -48,7 +53,9 @@ def list_items(
     By `state` and `since` 20,000 items are looked at for a page: it may have fewer rows than
     `limit`, or none, and still a `next`.
     """
-    found = graph.lookup.items(tag=tag, state=state, since=since, after=after, limit=limit)
+    found = graph.lookup.items(
+        task=task, tag=tag, state=state, since=since, after=after, limit=limit
+    )
     following = None if found.after is None else str(found.after)
     return answer({"rows": documents.of(found.rows), "next": following})
 

@@ -63,6 +63,7 @@ def items(
     visitor: Reader,
     graph: CrawlGraph,
     *,
+    task: str = "",
     tag: str = "",
     state: str = "",
     since: str = "",
@@ -71,6 +72,7 @@ def items(
 ) -> HTMLResponse:
     """Show items, the newest first, with columns of their data."""
     found = graph.lookup.items(
+        task=task or None,
         tag=tag or None,
         state=state or None,
         since=periods.moment(graph, since),
@@ -78,6 +80,7 @@ def items(
         limit=_SHOWN,
         newest_first=True,
     )
+    tags = graph.tasks.tags()
     columns = column or item_columns.usual(found.rows, _COLUMNS)
     return page(
         request,
@@ -85,16 +88,17 @@ def items(
         visitor=visitor,
         crawl=graph.crawl,
         tab="items",
-        tag_names=sorted({tag for tags in graph.tasks.tags().values() for tag in tags}),
+        task_names=list(tags),
+        tag_names=sorted({name for names in tags.values() for name in names}),
         states=list(PairState),
         moments=periods.LABELS,
-        filters={"tag": tag, "state": state, "since": since},
+        filters={"task": task, "tag": tag, "state": state, "since": since},
         chosen=column,
         columns=columns,
         known_columns=list(dict.fromkeys([*columns, *item_columns.known(found.rows)])),
         rows=[_row(item, columns) for item in found.rows],
         has_pages=any(item_names.is_request(item.id) for item in found.rows),
-        command=_command(graph.crawl, tag=tag, state=state, since=since, column=column),
+        command=_command(graph.crawl, task=task, tag=tag, state=state, since=since, column=column),
         is_first=after is None,
         is_full=found.is_full,
         next_after=found.after,

@@ -51,7 +51,7 @@ def test_the_data_of_a_plain_spider_is_found_from_its_pages(project, site):
 
     `done` says how many items each page scraped.
     """
-    listed = project.scrapy("itemgraph", "items", "--tag", "callback:parse_quote")
+    listed = project.scrapy("itemgraph", "items", "--task", "parse_quote")
     with ItemGraph.open(project.url) as graph:
         done = graph.lookup.done("parse_quote")
     exported = project.scrapy("itemgraph", "export", "-o", "-:csv")

@@ -56,6 +56,12 @@ def ids(found) -> list[str]:
         ({"state": "held"}, ["BAD"]),
         ({"state": "held", "tag": "list"}, []),
         ({"state": "fresh", "tag": "list"}, ["BOTH"]),
+        ({"task": "index"}, ["OLD", "BOTH"]),
+        ({"task": "index", "state": "never run"}, ["BOTH"]),
+        ({"task": "parse", "state": "never run"}, ["NEW"]),
+        ({"task": "parse", "state": "held"}, ["BAD"]),
+        ({"task": "index", "state": "held"}, []),
+        ({"task": "index", "tag": "page"}, ["BOTH"]),
         ({"after": "BOTH"}, ["NEW", "BAD"]),
         ({"after": "EAN:1", "limit": 1}, ["NEW"]),
         ({"limit": 2}, ["OLD", "NOTHING"]),
@@ -63,8 +69,19 @@ def ids(found) -> list[str]:
     ],
 )
 def test_items_are_gone_through_by_what_they_have(graph, given, expected):
-    """Tag, state, place and number may be combined; the order is that in which they were made."""
+    """Task, tag, state, place and number may be combined; the order is that of their making."""
     assert ids(graph.items(**given)) == expected
+
+
+def test_items_of_a_task_that_several_tags_call_for(graph, crawl, monkeypatch):
+    """Any of the tags will do, and each item comes once."""
+    crawl.register(**TASKS, both={"tags": ["page", "list"]})
+    crawl.connection.commit()
+
+    assert ids(graph.items(task="both")) == ["OLD", "BOTH", "NEW", "BAD"]
+    assert ids(graph.items(task="both", tag="list", state="never run")) == ["OLD", "BOTH"]
+    monkeypatch.setattr(item_pages, "MOST_LOOKED_AT", 1)
+    assert ids(graph.items(task="both", limit=3)) == ["OLD", "BOTH", "NEW"]
 
 
 def test_an_item_of_a_list_has_what_its_tasks_made(graph):
@@ -131,6 +148,8 @@ def test_what_cannot_be_listed_is_said(graph):
     """An unknown state, and a place that is none, are errors that name them."""
     with pytest.raises(OperationError, match="the states are never run, fresh, stale, held"):
         list(graph.items(state="done"))
+    with pytest.raises(NotFoundError, match="did you mean 'parse'"):
+        list(graph.items(task="pars"))
     with pytest.raises(NotFoundError, match="'NONE' does not exist"):
         list(graph.items(after="NONE"))
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 THOUSAND, MANY, MILLION = 1_000, 20_000, 1_000_000
 # Slots that another worker has, with their queues.
 TAKEN = 5_000
+TASK = 2  # whichever it is
 LONG_AGO, LATER = datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 RAN: set[str] = set()
 COUNTED = 1_000  # rows of a group that reports count one by one here
@@ -124,6 +125,7 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
             f"of a tag {'back' if back else 'on'}": {"tag": "page"},
             f"held {'back' if back else 'on'}": {"state": "held"},
             f"held of a tag {'back' if back else 'on'}": {"state": "held", "tag": "page"},
+            f"of a task {'back' if back else 'on'}": {"task": TASK, "state": "stale"},
             f"never run since {'back' if back else 'on'}": {
                 "state": "never run",
                 "since": LONG_AGO,

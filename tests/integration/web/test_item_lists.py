@@ -83,10 +83,14 @@ def test_the_page_of_items_has_columns_of_their_data(web):
 def test_the_page_of_items_is_filtered(web):
     """By tag, state and time; what does not fit is said."""
     held = pages(web, "/crawls/books/items?state=held&since=1h")
+    of_callback = pages(web, "/crawls/books/items?task=parse_list")
     none = pages(web, f"/crawls/books/items?tag={quote('no such')}")
 
     assert "BOOK:2" in held
     assert "BOOK:1" not in held
+    assert "http://a.example/list" in of_callback
+    assert "BOOK:" not in of_callback
+    assert "--task parse_list -O items.csv" in of_callback
     assert "Nothing fits" in none
     assert "no such" in none
 

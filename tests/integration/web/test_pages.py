@@ -37,7 +37,7 @@ GETS = {
     "item.json": ("id",),
     "blob": ("id", "name"),
     "search": ("q", "by"),
-    "items": ("tag", "state", "since", "column", "after"),
+    "items": ("task", "tag", "state", "since", "column", "after"),
     "done": ("task", "after"),
     "simulate": ("id", "task"),
 }
