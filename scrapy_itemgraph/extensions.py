@@ -49,7 +49,7 @@ class ItemGraphExtension:
         """Tune Python's collector for the time of the crawl."""
         self._has_tuned = True
         if gc_tuning.tune():
-            logger.info(
+            logger.debug(
                 "Python collects garbage more rarely while crawls run (ITEMGRAPH_TUNE_GC)",
                 extra={"action": "gc_tuned"},
             )

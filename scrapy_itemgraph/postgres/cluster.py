@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from scrapy_itemgraph import exceptions
-from scrapy_itemgraph.postgres import data_directory, programs, system_user
+from scrapy_itemgraph.postgres import data_directory, programs, server_log, system_user
 from scrapy_itemgraph.tools import locks, logs, memory
 
 if TYPE_CHECKING:
@@ -218,7 +218,9 @@ class Cluster:
     def _create(self) -> None:
         """Make the cluster and its database under another name, so that a kill leaves no half."""
         logger.info(
-            "Making a PostgreSQL cluster in %s", self.directory, extra={"action": "embedded_create"}
+            "Setting up PostgreSQL in %s: once, for some seconds",
+            self.directory,
+            extra={"action": "embedded_create"},
         )
         new = self.directory / "cluster.new"
         shutil.rmtree(new, ignore_errors=True)
@@ -276,6 +278,7 @@ class Cluster:
         self._configure(socket_directory)
         if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
             self.log.replace(self.log.with_suffix(".log.1"))
+        before = self.log.stat().st_size if self.log.exists() else 0
         # pg_ctl puts the server into a session of its own, out of reach of a terminal's Ctrl-C.
         # Relative paths, because it hands them to a shell.
         code, output = self._run(
@@ -285,13 +288,20 @@ class Cluster:
             inherit=(server_lock,),
         )
         if code:
-            if self.log.exists():
-                output = "\n".join(self.log.read_text(errors="replace").splitlines()[-10:])
-            raise exceptions.EmbeddedServerError(
-                f"PostgreSQL does not start; the end of {self.log} says:\n{output}"
-            )
+            raise self._no_start(output, before)
         logger.info(
             "PostgreSQL started in %s", self.directory, extra={"action": "embedded_started"}
+        )
+
+    def _no_start(self, output: str, before: int) -> exceptions.EmbeddedServerError:
+        """Say why the server did not start, by its log from a byte on, else by pg_ctl's output."""
+        said = ""
+        with suppress(OSError):
+            said = server_log.last_words(self.log.read_bytes()[before:].decode(errors="replace"))
+        said = said or output.strip()
+        return exceptions.EmbeddedServerError(
+            f"PostgreSQL in {self.directory} does not start: {said}. "
+            f"{server_log.advice(said, self.directory)} Its whole log is {self.log}."
         )
 
     def _wait(self, deadline: float) -> None:

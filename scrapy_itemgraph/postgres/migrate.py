@@ -57,10 +57,10 @@ def upgrade(connection: sa.Connection, reached: Callable[[int, int], None] | Non
         _refuse_foreign_tables(connection)
     elif found not in _revisions():
         raise _newer(found)
+    # At INFO Alembic names its plugins as it is imported, and the dialect that it meets.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     from alembic import command  # noqa: PLC0415
 
-    # Alembic says at INFO which dialect it meets.
-    logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
     made = config(connection)
     made.attributes["on_version_apply"] = _teller(found, reached)
     command.upgrade(made, "head")

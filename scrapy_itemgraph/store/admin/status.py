@@ -150,9 +150,11 @@ class TaskState(NamedTuple):
 class Summary:
     """What a crawl has and lacks; numbers above 100,000 are estimates.
 
-    `waiting` is work that could be claimed; none is in two of the numbers.
+    `waiting` is work that could be claimed; none is in two of the numbers. `has_tasks` tells
+    whether it has tasks, and not plain callbacks alone.
     """
 
+    has_tasks: bool
     fresh: int
     due: int
     waiting: int
@@ -180,9 +182,7 @@ class Summary:
 
     def lines(self) -> list[str]:
         """Return what a person should know, a line each."""
-        lines = [f"{counts.shown(self.fresh)} results are fresh"]
-        if self.fresh:
-            lines[0] += " (of their task's present version, within its ttl: this run keeps them)"
+        lines = [self._fresh()]
         if self.next_due is not None:
             seconds = (self.next_due - self.now).total_seconds()
             when = "fell due" if seconds <= 0 else f"falls due in {wording.format_period(seconds)}"
@@ -209,6 +209,13 @@ class Summary:
             open_ = "; ".join(map(str, self.sweeps))
             lines.append(f"these numbers are not final: {open_}; the next run goes on with it")
         return lines
+
+    def _fresh(self) -> str:
+        number = counts.shown(self.fresh)
+        if not self.has_tasks:
+            return "1 page is done" if self.fresh == 1 else f"{number} pages are done"
+        kept = " (of their task's present version, within its ttl: this run keeps them)"
+        return f"{number} results are fresh{kept if self.fresh else ''}"
 
 
 def of_url(connection: Connection, crawl_id: int, url: str, *, limit: int) -> list[ItemOfUrl]:
@@ -257,6 +264,7 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
 
     blocked = total("blocked", open_)
     return Summary(
+        has_tasks=any(not row["is_callback"] for row in registered),
         fresh=total("fresh", registered),
         due=total("due", registered),
         waiting=counts.less(total("waiting", open_), blocked),

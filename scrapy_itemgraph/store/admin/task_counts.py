@@ -159,7 +159,7 @@ _BLOCKED = f"""EXISTS (
 
 # What a log line tells of a crawl: of its tasks, which are closed, and all numbers.
 OF_SUMMARY = Groups(
-    columns=f"""t.is_registered, t.is_enabled,
+    columns=f"""t.is_registered, t.is_enabled, t.is_callback,
         t.is_enabled AND CASE WHEN t.max_failures IS NULL THEN false
             ELSE {IS_STOPPED} END AS is_stopped""",
     source="tasks t",

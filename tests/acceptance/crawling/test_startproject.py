@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -106,7 +107,7 @@ def test_one_line_makes_a_project_durable(tmp_path, site):
     killed = scrapy(tmp_path, "crawl", "quotes", *quick)
     assert site.arrived.wait(60)
     killed.kill()
-    killed.communicate()
+    first_log, _ = killed.communicate()
     before = dict(site.hits)
     site.may_answer.set()
     items = tmp_path / "items.jsonl"
@@ -122,5 +123,10 @@ def test_one_line_makes_a_project_durable(tmp_path, site):
     assert "/author/5" in again
     assert len(items.read_text().splitlines()) < PAGES * 3 + 7
     assert before["/quotes/1"] == 1
+    assert "alembic" not in first_log
+    assert "garbage" not in first_log.replace("DEBUG: Python collects garbage", "")
+    ours = re.findall(r"\[scrapy_itemgraph\S*\] INFO: (\w+ \w+)", first_log)
+    assert ours == ["Setting up", "PostgreSQL started", "Run 1"]
+    assert "INFO: 17 pages are done" in log
     assert status
     assert "fresh" in why

@@ -303,6 +303,25 @@ def test_an_error_names_the_embedded_server_and_its_log(cluster):
         assert "ITEMGRAPH_" not in str(caught.value)
 
 
+def test_a_server_that_does_not_start_says_why_and_what_to_do(cluster):
+    """Its last FATAL stands in the error, with the line of the file, and none of earlier starts."""
+    file = cluster / "cluster" / "postgresql.conf"
+    given = file.read_text()
+    file.write_text(f"{given}\nnonsense = 3\n")
+
+    with pytest.raises(EmbeddedServerError) as caught:
+        EmbeddedServer.start(cluster)
+
+    file.write_text(given)
+    line = given.count("\n") + 2
+    said = str(caught.value)
+    assert f'unrecognized configuration parameter "nonsense" in file "{file}" line {line}' in said
+    assert "FATAL: configuration file" in said
+    assert "Put these lines right, or remove them, then try again." in said
+    assert str(cluster / "cluster" / "server.log") in said
+    assert "shut down" not in said
+
+
 def test_a_process_id_used_again_is_no_server(cluster):
     """A stale `postmaster.pid` that names a living stranger does not hinder the start."""
     server = EmbeddedServer.start(cluster)
