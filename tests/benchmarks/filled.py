@@ -86,15 +86,17 @@ FILL = (
     """,
     """
     INSERT INTO results (item_id, task_id, task_version, is_successful, is_held)
-    SELECT i.id, t.id, t.version, false, true FROM items i JOIN tasks t ON t.crawl_id = i.crawl_id
+    SELECT i.id, t.id, t.version, mod(i.id, greatest(:failing, 1)) = 1, true
+    FROM items i JOIN tasks t ON t.crawl_id = i.crawl_id
     WHERE t.name = 'later' AND i.crawl_id = :crawl AND :failing > 0
-        AND mod(i.id, greatest(:failing, 1)) = 0
+        AND mod(i.id, greatest(:failing, 1)) IN (0, 1)
     """,
     """
     INSERT INTO failures (item_id, task_id, error, fingerprint)
     SELECT r.item_id, r.task_id, '{"type": "ValueError", "message": "no price"}',
         md5(r.task_id || 'ValueError')::uuid
-    FROM results r JOIN tasks t ON t.id = r.task_id WHERE r.is_held AND t.crawl_id = :crawl
+    FROM results r JOIN tasks t ON t.id = r.task_id
+    WHERE r.is_held AND NOT r.is_successful AND t.crawl_id = :crawl
     """,
     "SELECT setval('items_id_seq', (SELECT max(id) FROM items))",
     "UPDATE tasks SET is_enabled = false WHERE name = 'closed'",

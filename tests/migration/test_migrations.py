@@ -462,6 +462,23 @@ def test_a_database_that_has_tokens_remembers_it(empty_engine, names):
     assert made == (created if names else [])
 
 
+def test_what_was_held_before_pages_could_be_gone_is_held_by_a_failure(empty_engine):
+    """Whatever its row said of success; what succeeded and is not held stays as it is."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0027")
+        for item, is_held in ((1, True), (2, False)):
+            connection.exec_driver_sql(
+                "INSERT INTO results (item_id, task_id, task_version, is_successful, is_held) "
+                f"VALUES ({item}, 1, '1', true, {is_held})"
+            )
+        migrate.upgrade(connection)
+
+        rows = connection.exec_driver_sql(
+            "SELECT is_held, is_successful FROM results ORDER BY item_id"
+        ).all()
+    assert rows == [(True, False), (False, True)]
+
+
 def test_requests_of_before_for_files_are_known_as_the_spiders(empty_engine):
     """A stored request of another scheme than http and https is marked; all else stays."""
     kept = {

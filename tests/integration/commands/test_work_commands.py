@@ -18,6 +18,7 @@ from scrapy_itemgraph.model.attempt_logs import LogLine
 from scrapy_itemgraph.model.operations import Expire
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
+NOT_FOUND = ErrorRecord(type="http 404", message="Ignoring non-200 response")
 COLOUR = re.compile(r"\x1b\[\d*m")
 
 
@@ -173,6 +174,33 @@ def test_explain_a_failure(scrapy, crawl):
 
     assert (eligible, state) == (False, "held")
     assert f"failure {number}: ValueError: no price" in why
+
+
+def test_pages_that_are_gone_are_listed_and_asked_again(scrapy, crawl):
+    """`worklist --gone`, `status` and `items` have them apart; `handle --gone` frees them alone."""
+    for name in "AB":
+        crawl.end(crawl.claimed(name), outcome=Outcome.GONE, error=NOT_FOUND)
+    crawl.failed("C")
+
+    listed = scrapy("worklist", "--gone")
+    tasks = {one["name"]: one for one in scrapy("status", "--json").document["tasks"]}
+    items = [one["id"] for one in scrapy("items", "--state", "gone", "--json").document]
+    may_run, state, why = reasons(scrapy, "A")
+    misuse = scrapy("handle", "--gone", "--all")
+    freed = scrapy("handle", "--gone", "--task", "parse")
+    none = scrapy("worklist", "--gone")
+
+    rows = sorted(line.split()[:2] for line in listed.out.splitlines()[1:])
+    assert rows == [["A", "parse"], ["B", "parse"]]
+    assert (tasks["parse"]["gone"], tasks["parse"]["held"]) == (2, 1)
+    assert sorted(items) == ["A", "B"]
+    assert (may_run, state) == (False, "gone")
+    assert "its page is gone; it is asked again in 23h 59m; scrapy itemgraph expire" in why
+    assert misuse.code == 2
+    assert "--gone goes with --task alone" in misuse.err
+    assert freed.out == "2 gone; they are asked again\n"
+    assert none.out == "no page is gone\n"
+    assert [one["item"] for one in scrapy("failures", "--json").document] == ["C"]
 
 
 def test_explain_a_ttl(scrapy, crawl):

@@ -37,7 +37,7 @@ from scrapy_itemgraph.model.operations import (
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store import in_flight, lost_commit_answers, open_failures
+from scrapy_itemgraph.store import gone_pages, in_flight, lost_commit_answers, open_failures
 from scrapy_itemgraph.store import queues as slot_queues
 from scrapy_itemgraph.store.admin import (
     activity,
@@ -126,6 +126,7 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
             f"held {'back' if back else 'on'}": {"state": "held"},
             f"held of a tag {'back' if back else 'on'}": {"state": "held", "tag": "page"},
             f"of a task {'back' if back else 'on'}": {"task": TASK, "state": "stale"},
+            f"gone {'back' if back else 'on'}": {"state": "gone"},
             f"never run since {'back' if back else 'on'}": {
                 "state": "never run",
                 "since": LONG_AGO,
@@ -134,6 +135,9 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
             f"of no moment {'back' if back else 'on'}": {"since": LATER, "tag": "page"},
         }.items()
     },
+    "pages that are gone": lambda step, crawl: gone_pages.found(
+        step, crawl.id, task=None, after=(0, 0), limit=100
+    ),
     "what was done last": lambda step, crawl: done_lists.done(
         step, crawl.id, None, since=LONG_AGO, before=None, limit=100
     ),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request, Spider
 from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy.http import Response
+from scrapy.spidermiddlewares.httperror import HttpError
 from support.parts import URL, Parts, a_claim, running
 from twisted.internet.error import ConnectionRefusedError as RefusedConnectionError
 from twisted.python.failure import Failure
@@ -22,6 +25,7 @@ from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker.executions.execution import Leg, request_legs
 from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
+from scrapy_itemgraph.worker.spider.gone_shares import MOST
 from scrapy_itemgraph.worker.spider.retry_or_failure import RetryPolicy
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
@@ -348,5 +352,37 @@ def test_operations_of_start_are_committed_by_themselves():
         assert one.outputs.from_start(create) is None
         assert one.outputs.from_start(request) is request
         assert one.parts.outbox.pending == pending + 1
+
+    asyncio.run(scrape())
+
+
+def test_too_many_pages_that_are_gone_are_failures_of_a_task_that_failures_stop():
+    """Of one without max_failures they stay gone; an errback is called all the same."""
+
+    async def scrape() -> None:
+        for most, outcome in ((None, Outcome.GONE), (3, Outcome.FAILED)):
+            one = Scrape(of_task=False)
+            one.execution.task = replace(one.task, max_failures=most, answers={404: "gone"})
+            for _ in range(MOST):
+                one.outputs.gone_shares.answered(one.execution.claim.slot)
+                one.outputs.gone_shares.found_gone(one.execution.claim.slot)
+            one.fail(HttpError(Response(URL, status=404)))
+            assert one.execution.outcome is outcome
+            assert one.execution.error.type == "http 404"
+
+    asyncio.run(scrape())
+
+
+def test_a_page_that_is_gone_keeps_what_its_errback_yields():
+    """In a plain callback; in a task's execution an errback that returns has handled the page."""
+
+    async def scrape() -> None:
+        for of_task, outcome in ((False, Outcome.GONE), (True, Outcome.OK)):
+            one = Scrape(of_task=of_task)
+            one.execution.task = replace(one.task, answers={404: "gone"})
+            told = one.fail(HttpError(Response(URL, status=404)), lambda failure: [CHANGE])
+            assert [output async for output in told] == []
+            assert one.execution.outcome is outcome
+            assert one.execution.changeset().operations == (CHANGE,)
 
     asyncio.run(scrape())
