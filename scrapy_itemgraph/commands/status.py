@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.commands import crawls, printing, tasks
-from scrapy_itemgraph.commands.command import command
+from scrapy_itemgraph.commands import crawls, printing, progress_lines, tasks
+from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.model import counts
 
 if TYPE_CHECKING:
@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.call import Call
 
+_STANDING: printing.Columns = {
+    "TASK": tasks.marked,
+    "DONE": "done",
+    "WAITING": "waiting",
+    "RUNNING": "claimed",
+    "LATER": "delayed",
+    "FAILED": "failed",
+    "GONE": "gone",
+    "REFUSED": lambda task: task["refused"] or None,
+    "GIVEN UP": lambda task: task["given_up"] or None,
+    "EARLIER": lambda task: progress_lines.earlier(task) or None,
+}
 _COUNTS: printing.Columns = {
     "TASK": tasks.marked,
     "WAITING": "waiting",
@@ -39,11 +51,16 @@ _WORKERS: printing.Columns = {
 }
 
 
-@command()
+@command(
+    Argument(
+        "-v", "--verbose", action="store_true", help="show results by task, and workers, as well"
+    )
+)
 def status(call: Call) -> None:
-    """Show a crawl's numbers: items, work of each task, workers, sweeps.
+    """Show how far a crawl is: its run, where its work stands, how fast it goes.
 
-    Where there are several, and none is named, it lists them by spider.
+    What is done, waiting, running, later, failed and gone adds up to what is known. Where there are
+    several crawls, and none is named, it lists them by spider.
     """
     with call.graph() as graph:
         lines = [] if call.named_crawl else graph.crawls.list()
@@ -51,23 +68,23 @@ def status(call: Call) -> None:
             call.write([asdict(one) for one in lines], crawls.listing(lines))
             return
         found = graph.status()
-    call.write(found, _status_lines(found))
+    call.write(found, _status_lines(found, is_verbose=call.given.verbose))
 
 
-def _status_lines(found: dict[str, Any]) -> Iterator[str]:
+def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
     is_past = any(one["due"] for one in found["tasks"] if one["is_registered"])
     due = "first result fell due" if is_past else "next result falls due"
     yield from printing.fields(
         [
             ("crawl", found["crawl"]),
-            ("items", counts.shown(found["items"])),
-            ("run", _run(found["run"])),
+            *progress_lines.fields(found),
+            ("graph items", counts.shown(found["items"])),
             (due, printing.moment(found["next_due"])),
         ]
     )
     yield ""
-    yield from tasks.table(found["tasks"], _COUNTS)
-    if found["workers"]:
+    yield from tasks.table(found["tasks"], _COUNTS if is_verbose else _STANDING)
+    if found["workers"] and is_verbose:
         yield ""
         yield from printing.table(found["workers"], _WORKERS)
     for sweep in found["sweeps"]:
@@ -86,15 +103,6 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
             f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
             f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
         )
-
-
-def _run(run: dict[str, Any] | None) -> str | None:
-    if run is None:
-        return None
-    done = ", ".join(f"{run[name]:,} {name}" for name in ("pages", "items", "failures"))
-    ended = "" if run["ended_at"] is None else f" at {printing.moment(run['ended_at'])}"
-    reason = "" if run["reason"] in {None, run["state"]} else f" ({run['reason']})"
-    return f"{run['number']}, {run['state']}{ended}{reason}: {done}"
 
 
 def _far(done: int, total: int | None, unit: str) -> str:

@@ -41,6 +41,16 @@ def format_period(seconds: float) -> str:
     return " ".join(parts) or "0s"
 
 
+def format_size(size: int) -> str:
+    """Write a number of bytes for people: `12 kB`, `1.25 GB`; units are decimal."""
+    found = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if found < 1000:  # noqa: PLR2004 - decimal units
+            return f"{found:.3g} {unit}"
+        found /= 1000
+    return f"{found:.3g} TB"
+
+
 def closest(word: str, known: Iterable[str]) -> str:
     """Return a hint such as `; did you mean 'category'?`, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)

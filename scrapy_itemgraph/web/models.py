@@ -25,6 +25,7 @@ from scrapy_itemgraph.store.admin import (
     outstanding,
     overview,
     run_lists,
+    run_progress,
     status,
     totals,
     work_pages,
@@ -255,13 +256,19 @@ class Run(BaseModel):
     """A run: when it began and ended, why it ended, and what it did."""
 
 
+@of_record(run_progress.Progress)
+class Progress(BaseModel):
+    """Where the known work of a crawl stands, and how fast it goes while a worker runs."""
+
+
 class Status(BaseModel):
-    """A crawl's numbers, and its present or last run."""
+    """A crawl's numbers, its present or last run, and how far that is."""
 
     crawl: str
     items: int
     estimated: list[str]
     run: Run | None
+    progress: Progress
     tasks: list[Task]
     workers: list[Worker]
     sweeps: list[Json]
@@ -280,6 +287,8 @@ class Crawl(BaseModel):
     """A crawl: its state, its numbers, also by task, and what the last full minute brought."""
 
     state: str
+    run: Run | None
+    progress: Progress
     tasks: list[TaskNumbers]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import counts
-from scrapy_itemgraph.store.admin import counting, status, task_counts
+from scrapy_itemgraph.store.admin import counting, run_lists, run_progress, status, task_counts
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ CRAWLS = text(f"""
         last.stopped_at, last.reason,
         (SELECT count(*) FROM processes p
             WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers,
-        lately.done, lately.failed, lately.items
+        lately.done, lately.failed, lately.items, lately.scraped
     FROM crawls c
     LEFT JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
     LEFT JOIN LATERAL (
@@ -32,7 +32,7 @@ CRAWLS = text(f"""
         ORDER BY p.stopped_at DESC LIMIT 1) AS last ON true
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(m.done), 0) AS done, coalesce(sum(m.failed), 0) AS failed,
-            coalesce(sum(m.items), 0) AS items
+            coalesce(sum(m.items), 0) AS items, coalesce(sum(m.scraped), 0) AS scraped
         FROM task_minutes m
         WHERE m.crawl_id = c.id
             AND m.minute >= date_trunc('minute', clock_timestamp()) - interval '1 minute'
@@ -74,6 +74,11 @@ class TaskNumbers:
     gone: int
     failures: int
     refusals: int
+    done: int
+    failed: int
+    refused: int
+    given_up: int
+    gone: int
     estimated: tuple[str, ...]
 
 
@@ -81,8 +86,9 @@ class TaskNumbers:
 class CrawlOverview:
     """A crawl: its state, its numbers, also by task, and what the last full minute brought.
 
-    `estimated` names the numbers that are estimates, for they are above 100,000. `stopped_at` and
-    `reason` are those of the worker that stopped last.
+    `estimated` names the numbers that are estimates, for they are above 100,000. `items` are those
+    of the graph, `scraped_last_minute` counts scraped items. `run` is the present or last one.
+    `stopped_at` and `reason` are those of the worker that stopped last.
     """
 
     crawl: str
@@ -102,12 +108,15 @@ class CrawlOverview:
     done_last_minute: int
     failed_last_minute: int
     items_last_minute: int
+    scraped_last_minute: int
     next_due: datetime | None
     created_at: datetime
     run_started_at: datetime | None
     run_finished_at: datetime | None
     stopped_at: datetime | None
     reason: str | None
+    run: run_lists.RunLine | None
+    progress: run_progress.Progress
     tasks: tuple[TaskNumbers, ...]
 
 
@@ -118,10 +127,11 @@ def overview(
     given = {"name": name, "after": after, "limit": limit}
     found = []
     for row in connection.execute(CRAWLS, given).all():
-        tasks = [
-            TaskNumbers(**one, estimated=counts.estimated(one))
+        counted = [
+            {**one, "gone": 0}
             for one in counting.count(connection, task_counts.OVERVIEW, crawl=row.id)
         ]
+        tasks = [TaskNumbers(**one, estimated=counts.estimated(one)) for one in counted]
         numbers = {
             name: counts.total(getattr(one, of_task) for one in tasks)
             for name, of_task in _TOTALS.items()
@@ -137,6 +147,11 @@ def overview(
                 done_last_minute=int(row.done),
                 failed_last_minute=int(row.failed),
                 items_last_minute=int(row.items),
+                scraped_last_minute=int(row.scraped),
+                run=run_lists.last(connection, row.id),
+                progress=run_progress.progress(
+                    connection, row.id, counted, is_running=row.workers > 0
+                ),
                 next_due=connection.execute(status.NEXT_DUE, {"crawl": row.id}).scalar(),
                 created_at=row.created_at,
                 run_started_at=row.run_started_at,

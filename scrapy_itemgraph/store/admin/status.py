@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.model import counts, documents
 from scrapy_itemgraph.model.snapshots import ResultSnapshot
 from scrapy_itemgraph.postgres.engine import NOW
-from scrapy_itemgraph.store.admin import counting, progress_reports, run_lists, task_counts
+from scrapy_itemgraph.store.admin import (
+    counting,
+    progress_reports,
+    run_lists,
+    run_progress,
+    task_counts,
+)
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.store.sql_conditions import IS_GONE, is_stale
@@ -120,7 +126,9 @@ class Attempt(NamedTuple):
 class TaskState(NamedTuple):
     """A task as it is declared, and what is done, waiting and failed of it.
 
-    `estimated` names the numbers that are estimates, for they are above 100,000.
+    `done` counts what is done in the present or last run, and is good; `failed`, `refused`,
+    `given_up` and `gone` are why pairs are held. `estimated` names the numbers that are
+    estimates, for they are above 100,000.
     """
 
     name: str
@@ -143,6 +151,11 @@ class TaskState(NamedTuple):
     gone: int
     failures: int
     refusals: int
+    done: int
+    failed: int
+    refused: int
+    given_up: int
+    gone: int
     estimated: tuple[str, ...]
 
 
@@ -238,7 +251,7 @@ def attempts(connection: Connection, item_id: int, *, limit: int) -> list[Attemp
 def tasks(connection: Connection, crawl_id: int) -> list[TaskState]:
     """Return every task with what is done, waiting and failed of it."""
     rows = counting.count(connection, task_counts.TASKS, crawl=crawl_id)
-    return [TaskState(**row, estimated=counts.estimated(row)) for row in rows]
+    return [TaskState(**row, gone=0, estimated=counts.estimated(row)) for row in rows]
 
 
 def crawls(connection: Connection) -> list[str]:
@@ -281,17 +294,22 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
 
 
 def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
-    """Return a crawl's numbers: items, run, tasks, workers, sweeps, and what hinders vacuum.
+    """Return a crawl's numbers: items, run, progress, tasks, workers, sweeps, what hinders vacuum.
 
     `estimated` names the numbers that are estimates.
     """
     number = items(connection, crawl_id)
     run = run_lists.last(connection, crawl_id)
+    listed = [row._asdict() for row in tasks(connection, crawl_id)]
+    is_running = run is not None and run.workers > 0
     return {
         "items": number,
         "run": None if run is None else run._asdict(),
         "estimated": counts.estimated({"items": number}),
-        "tasks": [row._asdict() for row in tasks(connection, crawl_id)],
+        "progress": documents.of(
+            run_progress.progress(connection, crawl_id, listed, is_running=is_running)
+        ),
+        "tasks": listed,
         "workers": [row._asdict() for row in connection.execute(WORKERS, {"crawl": crawl_id})],
         "next_due": connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
         **going_on(connection, crawl_id),

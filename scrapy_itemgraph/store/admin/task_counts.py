@@ -114,6 +114,36 @@ RESULTS = {
     "gone": _results(f"{_OF_TASK} AND {IS_GONE}", IS_GONE),
 }
 
+_OPEN = """EXISTS (
+                SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
+                    AND f.handled_at IS NULL AND {which})"""
+_HAS_FAILED = _OPEN.format(which="NOT f.is_refusal")
+_WAS_REFUSED = _OPEN.format(which="f.is_refusal")
+
+
+def _held(condition: str) -> Counted:
+    return _results(f"{_OF_TASK} AND r.is_held", "r.is_held", condition=condition)
+
+
+_IS_OF_RUN = """r.completed_at >= (
+                SELECT o.started_at FROM crawls c JOIN runs o
+                    ON o.crawl_id = c.id AND o.number = c.run
+                WHERE c.id = t.crawl_id)"""
+
+# Where what is no work stands in a run: with `WORK`, and the results that are fresh or due and of
+# earlier runs, each piece that is known is in one of these numbers.
+PROGRESS = {
+    "done": _results(
+        f"""{_OF_TASK} AND r.due_at IS NOT NULL
+        UNION ALL {_OF_TASK} AND {IS_LASTING} AND r.task_version = t.version""",
+        "(r.expires_at IS NULL OR r.due_at IS NOT NULL)",
+        condition=f"{STANDS} AND {_IS_OF_RUN}",
+    ),
+    "failed": _held(_HAS_FAILED),
+    "refused": _held(f"{_WAS_REFUSED} AND NOT {_HAS_FAILED}"),
+    "given_up": _held(f"NOT {_WAS_REFUSED} AND NOT {_HAS_FAILED}"),
+}
+
 FAILURES = {
     "failures": _open_failures("NOT f.is_refusal"),
     "refusals": _open_failures("f.is_refusal"),
@@ -128,7 +158,7 @@ TASKS = Groups(
     source="tasks t",
     where="t.crawl_id = :crawl",
     order="t.name",
-    counted={**WORK, **RESULTS, **FAILURES},
+    counted={**WORK, **RESULTS, **FAILURES, **PROGRESS},
 )
 
 # What is counted of a crawl that is seen from above: by its tasks.
@@ -141,6 +171,7 @@ OVERVIEW = Groups(
         **WORK,
         **{name: RESULTS[name] for name in ("fresh", "due", "held", "gone")},
         **FAILURES,
+        **PROGRESS,
     },
 )
 

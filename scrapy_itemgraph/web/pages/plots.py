@@ -19,11 +19,15 @@ TICKS = ("60 min ago", "45", "30", "15", "now")
 
 @dataclass(slots=True)
 class Minute:
-    """What one minute counted: executions that ended well, what they scraped, what failed."""
+    """What one minute counted: executions that ended well, what they made, what failed.
+
+    `scraped` counts scraped items, `made` items of the graph.
+    """
 
     minute: datetime
     pages: int = 0
-    items: int = 0
+    scraped: int = 0
+    made: int = 0
     failures: int = 0
 
 
@@ -41,7 +45,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """The last hour as drawn, in pixels, and the numbers of its axis."""
+    """The last hour as drawn, in pixels, and the numbers of its axis.
+
+    `kind` says what the line is of: scraped items, or new items of the graph where there are none.
+    """
 
     bars: list[Bar]
     line: str
@@ -51,6 +58,7 @@ class Plot:
     pages: int
     items: int
     failures: int
+    kind: str
 
     @property
     def is_empty(self) -> bool:
@@ -61,7 +69,7 @@ class Plot:
     def summary(self) -> str:
         """The plot in words."""
         return (
-            f"The last {MINUTES} minutes: {self.pages:,} pages, {self.items:,} items, "
+            f"The last {MINUTES} minutes: {self.pages:,} pages, {self.items:,} {self.kind}, "
             f"{self.failures:,} failures; at most {self.top:,} a minute"
         )
 
@@ -72,7 +80,8 @@ def summed(rows: Iterable[TaskMinute]) -> list[Minute]:
     for row in rows:
         one = found.setdefault(row.minute, Minute(row.minute))
         one.pages += row.done
-        one.items += row.items
+        one.scraped += row.scraped
+        one.made += row.items
         one.failures += row.failed
     return list(found.values())
 
@@ -85,7 +94,10 @@ def plot(minutes: Sequence[Minute], now: datetime) -> Plot:
         age = round((start - one.minute).total_seconds() / 60)
         if 0 <= age < MINUTES:
             by_age[age] = one
-    highest = max((max(one.pages, one.items) for one in by_age.values()), default=0)
+    has_scraped = any(one.scraped for one in by_age.values())
+    kind = "scraped items" if has_scraped else "new items"
+    items = {age: one.scraped if has_scraped else one.made for age, one in by_age.items()}
+    highest = max((max(one.pages, items[age]) for age, one in by_age.items()), default=0)
     top = _round_up(highest)
     step = WIDTH / MINUTES
 
@@ -96,7 +108,7 @@ def plot(minutes: Sequence[Minute], now: datetime) -> Plot:
     for age in range(MINUTES - 1, -1, -1):
         x = (MINUTES - 1 - age) * step
         minute = by_age.get(age)
-        points.append(f"{x + step / 2:.1f},{down(minute.items if minute else 0):.1f}")
+        points.append(f"{x + step / 2:.1f},{down(items.get(age, 0)):.1f}")
         if minute is None:
             continue
         y = down(minute.pages)
@@ -108,7 +120,7 @@ def plot(minutes: Sequence[Minute], now: datetime) -> Plot:
                 y,
                 step - 2,
                 HEIGHT - y,
-                f"{minute.minute:%H:%M} UTC: {minute.pages:,} pages, {minute.items:,} items, "
+                f"{minute.minute:%H:%M} UTC: {minute.pages:,} pages, {items[age]:,} {kind}, "
                 f"{minute.failures:,} failures",
                 failed if minute.failures else "",
             )
@@ -121,8 +133,9 @@ def plot(minutes: Sequence[Minute], now: datetime) -> Plot:
         top // 2,
         TICKS,
         sum(one.pages for one in found),
-        sum(one.items for one in found),
+        sum(items.values()),
         sum(one.failures for one in found),
+        kind,
     )
 
 

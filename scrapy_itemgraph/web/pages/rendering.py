@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from scrapy_itemgraph.model import counts
-from scrapy_itemgraph.tools.wording import format_period, one_line
+from scrapy_itemgraph.tools.wording import format_period, format_size, one_line
 from scrapy_itemgraph.web.pages import links, messages, trees
 
 if TYPE_CHECKING:
@@ -120,14 +120,7 @@ def period(value: timedelta | float | None, nothing: str = NOTHING) -> str:
 
 def size(value: int | None) -> str:
     """Return a number of bytes: `12 kB`."""
-    if value is None:
-        return NOTHING
-    found = float(value)
-    for unit in ("B", "kB", "MB", "GB"):
-        if found < 1000:  # noqa: PLR2004 - decimal units
-            return f"{found:.3g} {unit}"
-        found /= 1000
-    return f"{found:.3g} TB"
+    return NOTHING if value is None else format_size(value)
 
 
 def sign(word: str) -> Markup:

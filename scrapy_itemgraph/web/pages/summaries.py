@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.model import counts, documents
 from scrapy_itemgraph.tools.wording import format_period
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.store.admin.activity import WorkerState
     from scrapy_itemgraph.store.admin.overview import CrawlOverview
+    from scrapy_itemgraph.store.admin.run_progress import Progress
 
 _SHORTEST = 2.0  # seconds after which a rate says something
 
@@ -24,8 +25,15 @@ def of_overview(found: CrawlOverview) -> dict[str, Any]:
     return {
         **fields,
         **{name: counts.Estimate(fields[name]) for name in found.estimated},
+        "progress": _marked(found.progress),
         "state": str(found.state),
     }
+
+
+def _marked(found: Progress) -> dict[str, Any]:
+    """Return how far a run is, estimates marked as such."""
+    numbers: dict[str, Any] = documents.of(found)
+    return numbers | {name: counts.Estimate(numbers[name]) for name in found.estimated}
 
 
 def workers_of(graph: ItemGraph, *, stopped: int) -> list[dict[str, Any]]:

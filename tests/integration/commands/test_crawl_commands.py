@@ -55,7 +55,10 @@ def test_status(scrapy, crawl):
     assert parse["ttl"] == DAY
     assert datetime.fromisoformat(found["next_due"]) > datetime.now(UTC)
     assert "next result falls due" in human
+    assert "progress               0 of 4 done (0%): 2 waiting, 1 running, 0 later" in human
     assert "WAITING" in human
+    assert "FRESH" not in human
+    assert "FRESH" in scrapy("status", "--verbose").out
 
 
 def test_status_counts_what_is_due(scrapy, crawl):
@@ -67,7 +70,7 @@ def test_status_counts_what_is_due(scrapy, crawl):
     before = scrapy("status").out
     assert scrapy("age", "books", "2d").code == 0
     ran = scrapy("status", "--json").document
-    human = scrapy("status").out
+    human = scrapy("status", "-v").out
 
     counts = {one["name"]: (one["due"], one["fresh"], one["completed"]) for one in ran["tasks"]}
     assert counts == {"parse": (1, 0, 1), "reviews": (0, 1, 1)}
@@ -268,7 +271,8 @@ def test_estimates_are_marked_by_the_commands_and_in_json(crawl, scrapy, monkeyp
     human, document = scrapy("status").out, scrapy("status", "--json").document
 
     assert "items ~12" in " ".join(human.split())
-    assert "parse ~11 0" in " ".join(human.split())
+    assert "0 of ~12 done (0%): ~12 waiting" in human
+    assert "parse 0 ~11 0" in " ".join(human.split())
     assert (document["items"], document["estimated"]) == (12, ["items"])
     (task,) = (one for one in document["tasks"] if one["name"] == "parse")
     assert (task["waiting"], task["fresh"], task["estimated"]) == (11, 1, ["waiting"])

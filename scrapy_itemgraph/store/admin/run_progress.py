@@ -1,0 +1,137 @@
+"""How far a crawl's present or last run is: what is known of it, and where each piece of it stands.
+
+Each number is of one statement, so that they add up at any moment; see `task_counts: PROGRESS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model import counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sqlalchemy import Connection
+
+# What was done in the last minutes, and in how many seconds; of the run under way alone.
+PACE = text("""
+    SELECT coalesce(sum(m.done), 0) + coalesce(sum(m.failed), 0) + coalesce(sum(m.gone), 0)
+            + coalesce(sum(m.refused), 0) AS ended,
+        coalesce(sum(m.scraped), 0) AS scraped, coalesce(sum(m.items), 0) AS made,
+        coalesce(CAST(extract(epoch FROM clock_timestamp() - greatest(min(m.minute), r.started_at))
+            AS float8), 0) AS seconds
+    FROM crawls c JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
+    LEFT JOIN task_minutes m ON m.crawl_id = c.id
+        AND m.minute >= greatest(date_trunc('minute', r.started_at),
+            date_trunc('minute', clock_timestamp()) - interval '5 minutes')
+    WHERE c.id = :crawl GROUP BY r.started_at
+""")
+
+SHORTEST = 10.0  # seconds after which a pace says something
+# The part of the pages that ended, by which what is left shrinks, below which no time left is told.
+LEAST_SHRINKING = 0.1
+
+# Where work stands, each with the number of a task; they have no piece of work in common.
+_OF_TASKS = {
+    "done": "done",
+    "waiting": "waiting",
+    "running": "claimed",
+    "later": "delayed",
+    "failed": "failed",
+    "gone": "gone",
+    "refused": "refused",
+    "given_up": "given_up",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where the known work of a crawl stands: tasks of items, which are pages in plain spiders.
+
+    `known` is the sum of `done` (in this run), `earlier` (done by earlier runs and good still),
+    `waiting`, `running`, `later` (not before a moment to come), `failed`, `gone`, `refused` and
+    `given_up`; `estimated` names the numbers that are estimates. What a dependency keeps from being
+    outstanding is not known yet.
+
+    `share` is the part that is done, 0 to 1, of what is known and not of earlier runs; None where
+    there is none. While a worker runs: pieces that ended and items that were scraped `_per_minute`,
+    of the last five minutes; and `seconds_left`, None where less ends than is found.
+    """
+
+    known: int
+    done: int
+    earlier: int
+    waiting: int
+    running: int
+    later: int
+    failed: int
+    gone: int
+    refused: int
+    given_up: int
+    estimated: tuple[str, ...]
+    share: float | None
+    pages_per_minute: float | None
+    scraped_per_minute: float | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What was done in so many seconds: pieces of work that ended, items scraped, items made."""
+
+    ended: int
+    scraped: int
+    made: int
+    seconds: float
+
+    def per_minute(self, number: int) -> float | None:
+        """Return how many that are in a minute; None after too short a time."""
+        return None if self.seconds < SHORTEST else round(60 * number / self.seconds, 1)
+
+    def seconds_for(self, left: int) -> float | None:
+        """Return how long what is left takes at this pace, where new items are work as well."""
+        shrinks = self.ended - self.made
+        if self.seconds < SHORTEST or shrinks <= LEAST_SHRINKING * self.ended:
+            return None
+        return round(left * self.seconds / shrinks, 1)
+
+
+NO_PACE = Pace(0, 0, 0, 0.0)
+
+
+def progress(
+    connection: Connection, crawl_id: int, tasks: Iterable[Mapping[str, Any]], *, is_running: bool
+) -> Progress:
+    """Return how far a crawl is whose tasks were counted; a pace is told while it is running."""
+    pace = _pace(connection, crawl_id) if is_running else NO_PACE
+    return of_tasks([one for one in tasks if one["is_registered"]], pace)
+
+
+def _pace(connection: Connection, crawl_id: int) -> Pace:
+    row = connection.execute(PACE, {"crawl": crawl_id}).first()
+    if row is None:
+        return NO_PACE
+    return Pace(int(row.ended), int(row.scraped), int(row.made), row.seconds)
+
+
+def of_tasks(tasks: list[Mapping[str, Any]], pace: Pace) -> Progress:
+    """Add up where the work of tasks stands."""
+    numbers = {name: counts.total(one[of] for one in tasks) for name, of in _OF_TASKS.items()}
+    stands = counts.total(one[name] for one in tasks for name in ("fresh", "due"))
+    numbers["earlier"] = counts.less(stands, numbers["done"])
+    numbers["known"] = counts.total(numbers.values())
+    of_run = numbers["known"] - numbers["earlier"]
+    open_ = counts.total(one["waiting"] for one in tasks if one["is_enabled"])
+    left = open_ + numbers["running"] + numbers["later"]
+    return Progress(
+        **{name: int(number) for name, number in numbers.items()},
+        estimated=counts.estimated(numbers),
+        share=round(min(1.0, numbers["done"] / of_run), 4) if of_run > 0 else None,
+        pages_per_minute=pace.per_minute(pace.ended),
+        scraped_per_minute=pace.per_minute(pace.scraped),
+        seconds_left=pace.seconds_for(left),
+    )
