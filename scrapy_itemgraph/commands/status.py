@@ -37,7 +37,7 @@ _COUNTS: printing.Columns = {
     "HELD": "held",
     "FAILURES": "failures",
     "REFUSED": "refusals",
-    "GONE": "gone",
+    "GONE": lambda task: task["gone"] or None,
 }
 _WORKERS: printing.Columns = {
     "WORKER": lambda worker: str(worker["id"]),

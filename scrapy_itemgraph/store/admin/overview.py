@@ -78,7 +78,6 @@ class TaskNumbers:
     failed: int
     refused: int
     given_up: int
-    gone: int
     estimated: tuple[str, ...]
 
 
@@ -127,10 +126,7 @@ def overview(
     given = {"name": name, "after": after, "limit": limit}
     found = []
     for row in connection.execute(CRAWLS, given).all():
-        counted = [
-            {**one, "gone": 0}
-            for one in counting.count(connection, task_counts.OVERVIEW, crawl=row.id)
-        ]
+        counted = counting.count(connection, task_counts.OVERVIEW, crawl=row.id)
         tasks = [TaskNumbers(**one, estimated=counts.estimated(one)) for one in counted]
         numbers = {
             name: counts.total(getattr(one, of_task) for one in tasks)

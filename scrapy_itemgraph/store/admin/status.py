@@ -155,7 +155,6 @@ class TaskState(NamedTuple):
     failed: int
     refused: int
     given_up: int
-    gone: int
     estimated: tuple[str, ...]
 
 
@@ -251,7 +250,7 @@ def attempts(connection: Connection, item_id: int, *, limit: int) -> list[Attemp
 def tasks(connection: Connection, crawl_id: int) -> list[TaskState]:
     """Return every task with what is done, waiting and failed of it."""
     rows = counting.count(connection, task_counts.TASKS, crawl=crawl_id)
-    return [TaskState(**row, gone=0, estimated=counts.estimated(row)) for row in rows]
+    return [TaskState(**row, estimated=counts.estimated(row)) for row in rows]
 
 
 def crawls(connection: Connection) -> list[str]:

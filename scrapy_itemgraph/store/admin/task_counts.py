@@ -122,7 +122,7 @@ _WAS_REFUSED = _OPEN.format(which="f.is_refusal")
 
 
 def _held(condition: str) -> Counted:
-    return _results(f"{_OF_TASK} AND r.is_held", "r.is_held", condition=condition)
+    return _results(f"{_OF_TASK} AND {IS_HELD}", IS_HELD, condition=condition)
 
 
 _IS_OF_RUN = """r.completed_at >= (
@@ -130,8 +130,8 @@ _IS_OF_RUN = """r.completed_at >= (
                     ON o.crawl_id = c.id AND o.number = c.run
                 WHERE c.id = t.crawl_id)"""
 
-# Where what is no work stands in a run: with `WORK`, and the results that are fresh or due and of
-# earlier runs, each piece that is known is in one of these numbers.
+# Where what is no work stands in a run: with `WORK`, what is gone, and the results that are fresh
+# or due and of earlier runs, each piece that is known is in one of these numbers.
 PROGRESS = {
     "done": _results(
         f"""{_OF_TASK} AND r.due_at IS NOT NULL

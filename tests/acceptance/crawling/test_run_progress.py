@@ -30,8 +30,8 @@ class S(scrapy.Spider):
 
     def seeds(self):
         for number in range(12):
-            path = {3: "/status/404", 5: "/flaky/1"}.get(number, f"/page?task={number}")
-            yield seed(f"ITEM:{number}", path)
+            path = {2: "/status/410", 3: "/status/404", 5: "/flaky/1"}.get(number)
+            yield seed(f"ITEM:{number}", path or f"/page?task={number}")
 
     async def start(self):
         yield scrapy.Request(f"{SITE}/page?start")
@@ -49,6 +49,12 @@ class S(scrapy.Spider):
             raise ValueError("no price")
         yield {"url": response.url}
         yield response.follow("/page?plain=3", self.parse_page)
+"""
+
+SETTINGS = """
+ITEMGRAPH_ANSWERS = {410: "gone"}
+DOWNLOAD_DELAY = 0.05
+RANDOMIZE_DOWNLOAD_DELAY = False
 """
 
 # Every pair that a tag calls for: a task of an item, or a page of a plain callback.
@@ -72,12 +78,12 @@ def look(engine):
 
 @pytest.mark.tracebacks("ValueError: no price")
 def test_what_is_known_stands_somewhere_at_each_moment_of_a_crawl(project):
-    """Done, waiting, running, later, failed and the rest add up to all pages and tasks there are.
+    """Done, waiting, running, later, failed, gone and the rest are all pages and tasks there are.
 
     That holds for pages of plain callbacks and for tasks, while a run goes on, after it, and in the
     next one, where what earlier runs did is apart.
     """
-    project.write(SPIDER, "DOWNLOAD_DELAY = 0.05\nRANDOMIZE_DOWNLOAD_DELAY = False")
+    project.write(SPIDER, SETTINGS)
     engine = engines.sync_engine(project.url)
     seen = []
     try:
@@ -100,15 +106,15 @@ def test_what_is_known_stands_somewhere_at_each_moment_of_a_crawl(project):
     for name in ("waiting", "running", "failed", "done", "earlier"):
         assert any(progress[name] for progress, _ in found), name
     one, two = first["progress"], last["progress"]
-    assert (one["known"], one["done"], one["failed"], one["earlier"]) == (33, 31, 2, 0)
-    assert (one["waiting"], one["running"], one["share"]) == (0, 0, round(31 / 33, 4))
+    assert (one["known"], one["done"], one["failed"], one["gone"]) == (33, 30, 2, 1)
+    assert (one["waiting"], one["running"], one["share"]) == (0, 0, round(30 / 33, 4))
     assert first["run"]["items"] == 19
     # The next run fetches again what it reaches; tasks' results are good still.
-    assert (two["known"], two["done"], two["failed"], two["earlier"]) == (33, 20, 2, 11)
+    assert (two["known"], two["done"], two["failed"], two["earlier"]) == (33, 20, 2, 10)
     human = project.scrapy("itemgraph", "status").output
     assert re.search(
-        r"^progress +20 of 22 done \(90%\): 0 waiting, 0 running, 0 later, 2 failed, 0 gone, "
-        r"11 done by earlier runs$",
+        r"^progress +20 of 23 done \(86%\): 0 waiting, 0 running, 0 later, 2 failed, 1 gone, "
+        r"10 done by earlier runs$",
         human,
         re.MULTILINE,
     )
