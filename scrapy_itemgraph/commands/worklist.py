@@ -10,7 +10,6 @@ from scrapy_itemgraph.commands.arguments import ID, LIMIT, OF_TASK
 from scrapy_itemgraph.commands.call import item_id
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.model import item_names
-from scrapy_itemgraph.store.admin.work_pages import WorkState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +49,7 @@ def worklist(call: Call) -> None:
     rows: Sequence[OutstandingWork | WorkRow]
     with call.graph() as graph:
         if given.gone:
-            rows = graph.lookup.work(given.task, state=WorkState.GONE, limit=given.limit).rows
+            rows = graph.lookup.work(given.task, state="gone", limit=given.limit).rows
         else:
             rows = graph.worklist(given.task, given.limit)
     table = printing.table(rows, _GONE if given.gone else _WORK)
