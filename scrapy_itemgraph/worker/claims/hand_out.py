@@ -71,6 +71,9 @@ class HandOut:
             execution.limits = self.graph.limits.of_claim(claim)
             if task.is_callback:
                 request = request_builder.stored_request(self.spider, claim, self.callbacks.rules)
+                execution.moves = self.callbacks.moves_of(
+                    request, claim, self.graph.callbacks.names
+                )
             else:
                 execution.item = ItemContext.claimed(
                     claim, self.graph.reads, keep_logs=self.keep_logs

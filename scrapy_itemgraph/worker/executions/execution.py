@@ -196,6 +196,7 @@ class Execution:
     pattern: Any = None  # how requests are stored that are like the last one
     seconds: float = 0.0  # from when the engine got its first request, to its end
     legs: set[Leg] = field(default_factory=set)
+    moves: tuple[Operation, ...] = ()  # what gives its item another callback, once it is done
     attached: list[AttachBlob] = field(default_factory=list)  # those of the operations
     _outputs: int = 0
     _began: float | None = None
@@ -320,7 +321,7 @@ class Execution:
                 attached=tuple(self.attached),
             )
         return Changeset(
-            operations=() if self.is_doomed else tuple(self.operations),
+            operations=() if self.is_doomed else self._committed_operations(),
             outcome=self.outcome,
             claim=self.claim,
             error=self.error,
@@ -332,6 +333,10 @@ class Execution:
             items_scraped=self.items_scraped,
             attached=() if self.is_doomed else tuple(self.attached),
         )
+
+    def _committed_operations(self) -> tuple[Operation, ...]:
+        moves = self.moves if self.outcome is Outcome.OK else ()
+        return (*self.operations, *moves)
 
     def committed(self) -> list[Emptied]:
         """Return what it has no more use for; the context of some timer may have it for minutes."""

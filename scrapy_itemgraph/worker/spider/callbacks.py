@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy.utils.spider import iterate_spider_output
 
 from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.operations import AddTag, Expire, RemoveTag, StoreResult
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.spider import methods
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
     from scrapy import Request, Spider
 
+    from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.work import Claim
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -69,6 +72,24 @@ class CallbackTasks:
         if name not in registered and name not in self._unregistered:
             self._unregistered[name] = self.task_of(name)
         return name
+
+    def moves_of(
+        self, request: Request, claim: Claim, registered: Collection[str]
+    ) -> tuple[Operation, ...]:
+        """Return what has a page go by the name of its rule's callback, once it is done.
+
+        Nothing unless it was stored before rules had names; its result goes with it.
+        """
+        name = self.rules.name_of(request)
+        if claim.task != scrapy_internals.RULES_CALLBACK or name is None:
+            return ()
+        task = self.meet(name, registered)
+        return (
+            RemoveTag(tasks.callback_tag(claim.task)),
+            AddTag(tasks.callback_tag(task)),
+            StoreResult({}, id=claim.item.id, task=task),
+            Expire(task=claim.task),
+        )
 
     def unregistered(self) -> Sequence[Task]:
         """Return the tasks that the graph does not have; they stay so until `registered`."""

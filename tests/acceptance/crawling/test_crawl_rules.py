@@ -69,6 +69,15 @@ class Manual(sites.Site):
         return 200, {"Content-Type": "text/html"}, body.encode()
 
 
+def store_as_before(project):
+    """Have a page of a rule stored as an earlier version did it."""
+    engine = engines.sync_engine(project.url)
+    with engine.begin() as connection:
+        for statement in AS_BEFORE:
+            connection.execute(sa.text(statement))
+    engine.dispose()
+
+
 def done(project):
     """Return (task, path) of each attempt that went well."""
     rows = project.rows(
@@ -91,11 +100,7 @@ def test_rules_go_by_their_callbacks_from_run_to_run(project):
         before = done(project)
         project.write(MOVED, settings)
         second = project.crawl("-O", "second.jsonl")
-        engine = engines.sync_engine(project.url)
-        with engine.begin() as connection:
-            for statement in AS_BEFORE:
-                connection.execute(sa.text(statement))
-        engine.dispose()
+        store_as_before(project)
         third = project.crawl("-O", "third.jsonl")
 
     assert "/class/1" in failed.output, failed.log
@@ -112,3 +117,26 @@ def test_rules_go_by_their_callbacks_from_run_to_run(project):
     assert '"kind": "c"' in (project.directory / "third.jsonl").read_text()
     assert project.errors() == []
     assert "ITEMGRAPH_CALLBACKS['parse_class'] changes nothing" not in first.log
+
+
+def test_a_page_that_was_stored_before_rules_had_names_takes_its_name_when_it_is_done(project):
+    """Where results are kept from run to run it comes up once it is stale, and then is fresh."""
+    with sites.site(Manual) as site:
+        project.site_url = site.url
+        project.write(RULES, 'ITEMGRAPH_DEFAULT_TTL = "never"\n')
+        project.crawl()
+        store_as_before(project)
+        project.scrapy("itemgraph", "expire", site.url + "/class/1")
+        second = project.crawl()
+        third = project.crawl()
+        hits = site.hits["/class/1"]
+
+    tags = project.rows("SELECT tag_name FROM tags WHERE tag_name LIKE 'callback:%class'")
+    assert tags == [("callback:parse_class",)], second.log
+    fresh = project.rows(
+        "SELECT t.name FROM results r JOIN tasks t ON t.id = r.task_id "
+        "WHERE r.invalidated_at IS NULL AND t.name IN ('_callback', 'parse_class')"
+    )
+    assert fresh == [("parse_class",)]
+    assert hits == 2, third.log
+    assert project.errors() == []
