@@ -134,3 +134,21 @@ def test_pages_that_are_gone_are_no_failures_and_a_later_run_asks_them_again(pro
     again = (project.directory / "second.jsonl").read_text()
     assert all(path in again for path in gone), second.log
     assert "gone" not in second.log.rpartition("left: ")[2].partition("\n")[0]
+
+
+def test_where_results_are_kept_a_later_run_asks_only_what_was_gone_again(project):
+    """A link to a page that is done is known; to one that was gone it is followed, once a run."""
+    with sites.site(Shrinking) as site:
+        project.site_url = site.url
+        project.write(SPIDER, ANSWERS + 'ITEMGRAPH_DEFAULT_TTL = "never"\n')
+        project.crawl()
+        before = site.hits.copy()
+
+        second = project.crawl()
+        asked = {path for path in site.hits if site.hits[path] > before[path]}
+        site.are_back = True
+        third = project.crawl()
+
+    assert asked == {"/", "/missing", "/gone"}, second.log
+    assert project.request_outcomes()["/gone"] == ["gone", "gone", "ok"], third.log
+    assert site.hits["/fine"] == 1
