@@ -91,10 +91,13 @@ def _expire(
     engine.hot_path(connection)
     crawl = crawls.share_crawl(connection, crawl_id)
     found = expirable.look(connection, crawl_id, task=task, tag=tag, after=after)
-    if found.names:
-        given = prepare([operations.Expire(id=name, task=task) for name in found.names])
-        changeset = operations.Changeset(operations=given.operations, outcome=Outcome.OK)
+    given = prepare([operations.Expire(id=name, task=task) for name in found.names]).operations
+    while given:
+        changeset = operations.Changeset(operations=given, outcome=Outcome.OK)
         (applied,) = apply.apply(connection, [changeset], crawl=crawl, worker_id=None)
-        if applied.error is not None:  # one of them was deleted since: look again
-            raise apply.MovedNamesError(applied.error.message)
+        if applied.error is None:
+            break
+        # The item was deleted since: the others are expired.
+        without = applied.failed_at or 0
+        given = operations.Checked([*given[:without], *given[without + 1 :]])
     return found

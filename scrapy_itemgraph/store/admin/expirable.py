@@ -22,7 +22,8 @@ _OF_TAG = """
     WHERE g.crawl_id = :crawl AND g.tag_name = :tag AND g.item_id > :after
     ORDER BY g.crawl_id, g.tag_name, g.item_id LIMIT :limit
 """
-# How many results each item has that are meant, and whether a claim may store one yet.
+# How many results each item has that are meant, and whether a claim may store one yet; an item
+# without its name, which only a spoilt database has, cannot be told of.
 _LOOK = """
     SELECT i.id, i.name, (
             SELECT count(*) FROM results r
@@ -31,7 +32,8 @@ _LOOK = """
         EXISTS (
             SELECT FROM work w
             WHERE w.item_id = i.id AND w.token IS NOT NULL
-                AND (CAST(:task AS text) IS NULL OR w.task_id = {task})) AS is_claimed
+                AND (CAST(:task AS text) IS NULL OR w.task_id = {task})) AS is_claimed,
+        EXISTS (SELECT FROM aliases a WHERE a.item_id = i.id AND a.name = i.name) AS is_named
     FROM ({found}) AS found
     JOIN items i ON i.id = found.id
     ORDER BY i.id
@@ -58,8 +60,9 @@ def look(
         rows = connection.execute(LOOK_AT_CRAWL, given).all()
     else:
         rows = connection.execute(LOOK_AT_TAG, {**given, "tag": tag}).all()
+    found = [row for row in rows if row.is_named and (row.results or row.is_claimed)]
     return Expirable(
-        names=[row.name for row in rows if row.results or row.is_claimed],
-        results=sum(row.results for row in rows),
+        names=[row.name for row in found],
+        results=sum(row.results for row in found),
         next=rows[-1].id if len(rows) == STEP else None,
     )

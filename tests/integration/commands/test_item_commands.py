@@ -219,6 +219,23 @@ def test_expire_many(scrapy, crawl, monkeypatch):
     assert scrapy("expire", "--task", "parze").code == 1
 
 
+def test_items_that_cannot_be_expired_are_left_out(scrapy, crawl, monkeypatch):
+    """One that is deleted meanwhile, or has lost its name, does not keep the others from it."""
+    for name in "ABC":
+        crawl.done(name)
+    assert crawl.rows("DELETE FROM aliases WHERE name = 'B' RETURNING 1")
+    look = expirable.look
+
+    def and_one_that_is_gone(*args, **kwargs):
+        found = look(*args, **kwargs)
+        return found._replace(names=["GONE", *found.names])
+
+    monkeypatch.setattr(expirable, "look", and_one_that_is_gone)
+
+    assert scrapy("expire", "--all").out == "2 results are stale\n"
+    assert (crawl.state("A"), crawl.state("C")) == ("stale", "stale")
+
+
 def test_what_runs_while_its_task_is_expired_runs_again(scrapy, crawl):
     """A claim that stands stores its result, and the page is outstanding once more (SRAP-50)."""
     claim = crawl.claimed("A")
