@@ -16,6 +16,7 @@ from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model import documents
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from scrapy_itemgraph.commands.call import Call
@@ -59,10 +60,11 @@ _NUMBERS = Argument("failure", nargs="*", type=parsing.count, help="their number
     CATEGORY,
 )
 def failures(call: Call) -> None:
-    """List the failures that nobody has handled, a line each, the oldest first; or show one.
+    """List the failures that nobody has handled, a line each, or show one.
 
-    FAILURE is a number of the list: it is shown with its traceback, the page that it saw, what was
-    logged, and the next commands. With --json each failure has all of that.
+    They come in the order of their numbers, the oldest first. FAILURE is a number of the list: it
+    is shown with its traceback, the page that it saw, what was logged, and the next commands. With
+    --json each failure has all of that.
     """
     given = call.given
     chosen = (given.task, given.group, given.error, given.since) != (None,) * 4
@@ -176,7 +178,7 @@ def _filters(call: Call, graph: ItemGraph) -> FailureFilters:
     Argument("--any-code", action="store_true", help="also by workers of older code"),
 )
 def handle(call: Call) -> None:
-    """Mark failures as handled: some numbers, or those that the options choose together, or all.
+    """Mark failures as handled: some numbers, those that the options choose, or all.
 
     What failed runs again, unless --no-retry is given. A worker that runs other code of the task
     than is here takes none of its work until it is restarted, unless --any-code is given. With
@@ -187,16 +189,16 @@ def handle(call: Call) -> None:
     if given.gone:
         _handle_gone(call)
         return
+    _check_chosen(given)
     with _graph(call, numbers[0] if numbers else given.group) as graph:
-        which = _chosen(call, graph)
+        which: FailureFilters = {"failures": numbers} if numbers else _filters(call, graph)
         if given.dry_run:
             _say_how_many(call, graph, which)
         else:
             _handle(call, graph, which)
 
 
-def _chosen(call: Call, graph: ItemGraph) -> FailureFilters:
-    given = call.given
+def _check_chosen(given: argparse.Namespace) -> None:
     chosen = [given.group, given.task, given.error, given.since]
     ways = bool(given.failure) + any(one is not None for one in chosen) + given.all
     if not ways:
@@ -206,7 +208,6 @@ def _chosen(call: Call, graph: ItemGraph) -> FailureFilters:
         )
     if ways > 1:
         raise UsageError("give FAILURE numbers, or options that choose failures, or --all")
-    return {"failures": given.failure} if given.failure else _filters(call, graph)
 
 
 def _handle_gone(call: Call) -> None:
