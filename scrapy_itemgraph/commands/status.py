@@ -48,6 +48,7 @@ _WORKERS: printing.Columns = {
     "CLAIMS": "claims",
     "LATE": "is_late",
     "LEAVES": lambda worker: ", ".join(worker["leaves"]),
+    "LAST ERROR": "error",
 }
 
 

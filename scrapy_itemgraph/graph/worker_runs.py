@@ -93,6 +93,8 @@ class WorkerRuns:
         new = [some for some in told if tallies.add(connection, self._crawl_id, some)]
         runs.leave(connection, self._crawl_id, self.number, reason=reason, error=error)
         runs.count(connection, self._crawl_id, self.number, new)
+        for last in [some.error for some in new if some.error][-1:]:
+            workers.note_error(connection, self._own.id, last)
 
 
 def _now(connection: Connection) -> datetime:

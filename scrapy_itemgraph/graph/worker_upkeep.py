@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.graph import startup_report
 from scrapy_itemgraph.store import tallies
-from scrapy_itemgraph.store.registry import dead_processes, duties, runs
+from scrapy_itemgraph.store.registry import dead_processes, duties, runs, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.tools import logs
 
@@ -104,6 +104,8 @@ class WorkerUpkeep:
         redefined, newer = stored_tasks.outdated(connection, self._own.id, self._tasks.tasks)
         if told is not None and tallies.add(connection, self._crawl_id, told):
             runs.count(connection, self._crawl_id, self._run.number, [told])
+            if told.error is not None:
+                workers.note_error(connection, self._own.id, told.error)
         return _Step(left, done, redefined, newer)
 
     def _say_what_is_outdated(self, redefined: Collection[str], left: Collection[str]) -> None:

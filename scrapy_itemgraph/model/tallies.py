@@ -52,16 +52,18 @@ ADDED = tuple(one.name for one in fields(TaskTally) if one.name != "statuses")
 class Tallies:
     """What one worker did: by the number of a task, and starts by the kind and name of a limit.
 
-    What is taken to be told has a `token`, by which the database knows it should it be told again.
+    `error` is the last that was logged, in one line. What is taken to be told has a `token`, by
+    which the database knows it should it be told again.
     """
 
     of_tasks: dict[int, TaskTally] = field(default_factory=dict)
     starts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    error: str | None = None
     token: UUID = field(default_factory=uuid4)
     _taken: Tallies | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.of_tasks or self.starts)
+        return bool(self.of_tasks or self.starts or self.error)
 
     def ended(
         self, task_id: int, outcome: Outcome | None, *, seconds: float = 0.0, items: int = 0
@@ -92,8 +94,8 @@ class Tallies:
     def take(self) -> Tallies:
         """Return what was counted, and begin anew; the same again until it `was_told`."""
         if self._taken is None:
-            self._taken = Tallies(self.of_tasks, self.starts)
-            self.of_tasks, self.starts = {}, Counter()
+            self._taken = Tallies(self.of_tasks, self.starts, self.error)
+            self.of_tasks, self.starts, self.error = {}, Counter(), None
         return self._taken
 
     def was_told(self) -> None:

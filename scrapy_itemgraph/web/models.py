@@ -248,6 +248,8 @@ class Worker(BaseModel):
     started_at: datetime
     lease_until: datetime
     is_late: bool
+    error: str | None
+    error_at: datetime | None
     claims: int
 
 

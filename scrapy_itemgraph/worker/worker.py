@@ -19,6 +19,7 @@ from scrapy_itemgraph.worker import opening, wiring
 from scrapy_itemgraph.worker.claims.no_work_left import log_summary
 from scrapy_itemgraph.worker.executions import error_records
 from scrapy_itemgraph.worker.executions.outbox import Outbox
+from scrapy_itemgraph.worker.last_error import LastError
 from scrapy_itemgraph.worker.spider import (
     code_versions,
     crawl_names,
@@ -97,6 +98,7 @@ class Worker:
         self._before_closing: list[Callable[[], Awaitable[None]]] = []
         self._duties: list[asyncio.Task[None]] = []
         self._commits: asyncio.Task[None] | None = None
+        self._last_error: LastError | None = None
 
     @property
     def spider(self) -> Spider:
@@ -165,6 +167,8 @@ class Worker:
             )
         )
         graph.recovery.memory = parts.memory
+        self._last_error = LastError(self.spider, self.base.tallies)
+        self._last_error.begin()
         self._stand_before(parts)
         self._parts = parts
         start = self.base.end.start_task
@@ -316,6 +320,8 @@ class Worker:
 
     async def _close_graph(self, reason: str) -> None:
         graph, self._graph = self.graph, None
+        if self._last_error is not None:
+            self._last_error.end()
         uses = self.base.limiters.uses({})
         if self._parts is not None:
             self._parts.gate.abandon()

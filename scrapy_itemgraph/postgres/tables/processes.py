@@ -59,4 +59,6 @@ workers = Table(
         server_default=text("'{}'"),
         comment="of its tasks, by name: digests of the code that it runs",
     ),
+    Column("error", Text, comment="the last that its process logged"),
+    moment("error_at"),
 )

@@ -33,8 +33,8 @@ REQUESTS = text("""
 # Workers that have not stopped, and the last of those that have.
 WORKERS = text(f"""
     SELECT p.id, w.spider, p.host, p.process_id, w.job, p.code, p.memory, p.started_at, p.seen_at,
-        p.lease_until, p.stopped_at, p.reason, p.stopped_at IS NULL AND {IS_DEAD} AS is_dead,
-        held.claims, held.oldest_claim,
+        p.lease_until, p.stopped_at, p.reason, w.error, w.error_at,
+        p.stopped_at IS NULL AND {IS_DEAD} AS is_dead, held.claims, held.oldest_claim,
         ARRAY(SELECT t.name FROM tasks t
             WHERE t.crawl_id = :crawl AND p.id = ANY (t.left_by) ORDER BY 1) AS leaves
     FROM (
@@ -84,8 +84,9 @@ class LimitMinute(NamedTuple):
 class WorkerState(NamedTuple):
     """A crawl process: where it runs or ran, with what code and memory (bytes), and its claims.
 
-    `is_dead`: it has not said that it stopped, and lives no more. `leaves`: tasks whose work it
-    leaves alone, for failures of them were handled with other code.
+    `error` is the last that its process logged. `is_dead`: it has not said that it stopped, and
+    lives no more. `leaves`: tasks whose work it leaves alone, for failures of them were handled
+    with other code.
     """
 
     id: int
@@ -100,6 +101,8 @@ class WorkerState(NamedTuple):
     lease_until: datetime
     stopped_at: datetime | None
     reason: str | None
+    error: str | None
+    error_at: datetime | None
     is_dead: bool
     claims: int
     oldest_claim: datetime | None

@@ -30,6 +30,10 @@ REGISTER_WORKER = text("""
 
 STARTED_WORKER = text("UPDATE workers SET has_started = true WHERE id = :worker")
 
+NOTE_ERROR = text("""
+    UPDATE workers SET error = :error, error_at = clock_timestamp() WHERE id = :worker
+""")
+
 
 def register(
     connection: Connection,
@@ -57,6 +61,11 @@ def register(
     given["sources"] = json.dumps(dict(sources), default=str)
     connection.execute(REGISTER_WORKER, given)
     return process
+
+
+def note_error(connection: Connection, worker_id: int, error: str) -> None:
+    """Note the last error that a worker's process logged."""
+    connection.execute(NOTE_ERROR, {"worker": worker_id, "error": error})
 
 
 def mark_started(connection: Connection, worker_id: int) -> None:

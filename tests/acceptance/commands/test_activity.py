@@ -52,6 +52,8 @@ def test_what_was_done_can_be_looked_at(project):
     assert sum(one.requests for one in requests if one.name == "127.0.0.1") == 6
     assert (worker.reason, worker.is_dead, worker.claims) == ("finished", False, 0)
     assert worker.memory > 10_000_000
+    assert worker.error.startswith("[failed] spider s, task parse, item ")
+    assert worker.started_at < worker.error_at
     assert len(worker.code) == 8
     errors = [one.error for one in failures]
     placed = {one.item: one.error.get("place", "").endswith(".S.parse") for one in failures}
