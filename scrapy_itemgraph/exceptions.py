@@ -5,6 +5,11 @@ Each message says what is wrong and what to do next; the facts are attributes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class ItemGraphError(Exception):
     """The base of all errors of this package."""
@@ -94,4 +99,11 @@ class RefusedUrlError(ItemGraphError):
 
 
 class NotFoundError(ItemGraphError):
-    """What a command or call named does not exist."""
+    """What a command or call named does not exist.
+
+    `did_you_mean` are names or URLs of what there is instead.
+    """
+
+    def __init__(self, message: str, did_you_mean: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.did_you_mean = tuple(did_you_mean)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scrapy_itemgraph.commands import parsing
 from scrapy_itemgraph.commands.command import Argument
 
-ID_HELP = "the item's id, an alias of it, or the URL of a page"
+ID_HELP = "the item's id, an alias of it, or the URL of a page, as a browser has it"
 ID = Argument("id", help=ID_HELP)
 OF_TASK = Argument("--task", help="of this task alone")
 LIMIT = Argument("--limit", metavar="N", type=parsing.count, default=100, help="at most (100)")

@@ -9,7 +9,7 @@ from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import printing, streams
 from scrapy_itemgraph.commands.arguments import ID
-from scrapy_itemgraph.commands.call import item_id
+from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ def blobs(call: Call) -> None:
 
     Of each hash the first 16 digits are shown; --json has all 64.
     """
-    name = item_id(call)
-    with call.graph() as graph:
+    with item_graph(call) as (graph, name):
         rows = [asdict(one) for one in graph.blobs.list(name)]
     lines = printing.table(rows, COLUMNS) if rows else ["it has none"]
     call.write(rows, lines)
@@ -53,9 +52,8 @@ def blob(call: Call) -> None:
     given = call.given
     if call.as_json and given.output == "-":
         raise UsageError("--json says what was written; it cannot share standard output with it")
-    name = item_id(call)
     size = 0
-    with call.graph() as graph:
+    with item_graph(call) as (graph, name):
         content = graph.blobs.read(name, given.name)
         with streams.written(given.output) as file:
             for part in content:

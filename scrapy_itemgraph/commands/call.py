@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request
-from scrapy.utils.misc import build_from_crawler, load_object
-
 from scrapy_itemgraph.commands import printing
-from scrapy_itemgraph.commands.feed_exports import crawler_of
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import input_checks, item_names
+from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.postgres import data_directory
 from scrapy_itemgraph.tools import progress
 
@@ -29,8 +24,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.tools.progress import Progress
-
-_WITH_METHOD = re.compile(r"[A-Z]+ ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,44 +103,37 @@ class Call:
         printing.write(sys.stderr, line)
 
 
-def item_id(call: Call) -> str:
-    """Return the ID that was given; the URL of a page may stand for the request that got it.
+@contextmanager
+def item_graph(call: Call) -> Iterator[tuple[ItemGraph, str]]:
+    """Open the graph that has the item which is meant, and yield it with the item's id.
 
-    So may what tables show of a request: its URL, with its method unless that is GET. Where several
-    requests have the URL, a NotFoundError names them.
+    It is given by an id, an alias, or the URL of a page. Where no crawl is named all are looked
+    into; which one it is of is said. A NotFoundError says what is written alike, or lists the
+    crawls or pages where there are several.
     """
     given = input_checks.check_id(call.given.id)
-    if "://" not in given:
-        return given
     with call.graph() as graph:
-        names = (given, *_request_names(call.scrapy_settings, given))
-        found = next((name for name in names if graph.get(name) is not None), None)
-        return found or _of_url(graph, given) or given
+        if call.named_crawl is None:
+            graph = _holding(call, graph, given)  # noqa: PLW2901 - the same, of the crawl
+        yield graph, graph.lookup.page(given).item
 
 
-def _of_url(graph: ItemGraph, given: str) -> str | None:
-    """Return the id of the one request that tables show so."""
-    url = given.partition(" ")[2] if _WITH_METHOD.match(given) else given
-    rows = graph.lookup.of_url(url)
-    rows = [row for row in rows if item_names.page(row.url, row.method) == given] or rows
-    if len(rows) > 1:
-        listed = ", ".join(f"{row.item} ({row.method or 'no request'})" for row in rows)
-        raise NotFoundError(f"several items have this URL; say which is meant by its id: {listed}")
-    return rows[0].item if rows else None
-
-
-def _request_names(settings: BaseSettings, url: str) -> Iterator[str]:
-    """Return what plain requests to a URL are known by."""
-    crawler = crawler_of(settings, "")
-    fingerprinter = build_from_crawler(
-        load_object(settings["REQUEST_FINGERPRINTER_CLASS"]), crawler
-    )
-    try:
-        fingerprint = fingerprinter.fingerprint(Request(url)).hex()
-    except ValueError:
-        return
-    yield f"REQ:{fingerprint}"
-    yield f"START:{fingerprint}:parse"
+def _holding(call: Call, graph: ItemGraph, given: str) -> ItemGraph:
+    """Return the graph of the one crawl that has an item; where none has, of the only crawl."""
+    found = sorted({one.crawl for one in graph.lookup.in_crawls(given)})
+    if len(found) > 1:
+        listed = ", ".join(found)
+        raise NotFoundError(
+            f"several crawls have the item {given!r}: {listed}; say which with --crawl NAME", found
+        )
+    known = [one.crawl for one in graph.crawls.list()]
+    if found:
+        if len(known) > 1:
+            call.note(f"of the crawl {found[0]}")
+        return graph.of(found[0])
+    if len(known) > 1:
+        raise NotFoundError(f"no crawl has the item {given!r}; there are {', '.join(known)}")
+    return graph
 
 
 def _has_cluster(directory: Path) -> bool:

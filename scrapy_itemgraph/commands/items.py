@@ -10,7 +10,7 @@ from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import parsing, printing, streams
 from scrapy_itemgraph.commands.arguments import CATEGORY, DATA, ID, ID_HELP, OF_TASK, TAG, URL
-from scrapy_itemgraph.commands.call import item_id
+from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
 from scrapy_itemgraph.model import input_checks, item_names, operations
@@ -53,8 +53,7 @@ def show(call: Call) -> None:
 
     With --json all that was logged is there, unless --category is given.
     """
-    name = item_id(call)
-    with call.graph() as graph:
+    with item_graph(call) as (graph, name):
         document = graph.show(name)
     categories = call.given.category
     if call.as_json and categories:
@@ -220,8 +219,7 @@ def _added_lines(document: dict[str, Any], name: str) -> Iterator[str]:
 @command(ID, Argument("--keep-name", action="store_true", help="leave its names taken, for ever"))
 def delete(call: Call) -> None:
     """Delete an item, its results and its work."""
-    name = item_id(call)
-    with call.graph() as graph:
+    with item_graph(call) as (graph, name):
         deleted = graph.delete(name, keep_name=call.given.keep_name)
     kept = "; its names stay taken" if call.given.keep_name else ""
     document = {"deleted": deleted.text, "names_kept": call.given.keep_name}
@@ -268,8 +266,7 @@ def expire(call: Call) -> None:
         return
     if given.tag is not None or given.all:
         raise UsageError("give ID, with --task or without; or --task, --tag or --all, and no ID")
-    name = item_id(call)
-    with call.graph() as graph:
+    with item_graph(call) as (graph, name):
         _write_results(call, graph.expire(name, call.given.task))
 
 
@@ -312,8 +309,7 @@ def set_ttl(call: Call) -> None:
         return
     if given.id is None or given.ttl is _LEFT_OUT:
         raise UsageError("give ID and TTL, or --task TASK --recompute")
-    name = item_id(call)
-    with call.graph() as graph:
+    with item_graph(call) as (graph, name):
         _write_results(call, graph.set_ttl(name, given.ttl, given.task))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.commands.arguments import ID, LIMIT, OF_TASK
-from scrapy_itemgraph.commands.call import item_id
+from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.model import item_names
 
@@ -61,8 +61,7 @@ def worklist(call: Call) -> None:
 @command(ID, Argument("task", nargs="?", help="this task alone"))
 def explain(call: Call) -> None:
     """Say why an item's tasks run next, or do not."""
-    name = item_id(call)
-    with call.graph() as graph:
+    with item_graph(call) as (graph, name):
         explained = graph.explain(name, call.given.task)
         item = graph.get(name)
     found = name if item is None else item.id

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from scrapy_itemgraph.connections.transactions import BlockingTransactions
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.store import items as stored_items
+from scrapy_itemgraph.store import page_search
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sqlalchemy import Connection, Engine
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_MOST_LISTED = 10  # pages of one URL
 
 
 class CrawlTransactions(BlockingTransactions):
@@ -116,18 +119,42 @@ def _crawl_id(connection: Connection, name: str) -> int:
 
 
 def item_id(connection: Connection, crawl_id: int, name: str) -> int:
-    """Return the number of an item of this name.
+    """Return the number of an item of this name, or of the page of this URL.
 
     Raises:
-        NotFoundError: there is none; it says whether there was one.
+        NotFoundError: there is none, and it says whether there was one and what is written alike;
+            or there are several pages of the URL, and it lists them.
 
     """
     number = stored_items.resolve(connection, crawl_id, name)
-    if number is None:
-        deleted = stored_items.is_taken(connection, crawl_id, name)
-        why = "was deleted, and its name stays taken" if deleted else "does not exist"
-        raise NotFoundError(f"the item {name!r} {why}")
-    return number
+    return number if number is not None else item_of(connection, crawl_id, name).id
+
+
+def item_of(connection: Connection, crawl_id: int, name: str) -> page_search.FoundPage:
+    """Return the same item with its id, URL, method and callback; raises likewise."""
+    found = page_search.find(connection, crawl_id, name)
+    if not found:
+        raise _not_there(connection, crawl_id, name)
+    if len(found) > 1:
+        raise NotFoundError(_several(found, name), [one.apart for one in found[:_MOST_LISTED]])
+    return found[0]
+
+
+def _not_there(connection: Connection, crawl_id: int, name: str) -> NotFoundError:
+    if stored_items.is_taken(connection, crawl_id, name):
+        return NotFoundError(f"the item {name!r} was deleted, and its name stays taken")
+    near = page_search.near(connection, crawl_id, name)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return NotFoundError(f"the item {name!r} does not exist{hint}", near)
+
+
+def _several(found: Sequence[page_search.FoundPage], name: str) -> str:
+    """Return which pages of a URL there are: by method and callback, else by their ids."""
+    shown = [one.apart for one in found]
+    alike = {one for one in shown if shown.count(one) > 1}
+    listed = [one.item if one.apart in alike else one.apart for one in found[:_MOST_LISTED]]
+    more = f" and {len(found) - _MOST_LISTED:,} more" if len(found) > _MOST_LISTED else ""
+    return f"several items have this URL, {name!r}; say which: {', '.join(map(repr, listed))}{more}"
 
 
 def _task_id(connection: Connection, crawl_id: int, task: str) -> int:

@@ -33,7 +33,7 @@ from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.settings import blob_store
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import page_search, queues
 from scrapy_itemgraph.store.admin import crawl_changes, explain, item_pages, outstanding, status
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.worklist import refresh
@@ -236,7 +236,7 @@ class ItemGraph:
             NotFoundError: there is no such item.
 
         """
-        self.results(name)  # raises for an unknown name, saying why
+        name = self.lookup.page(name).item  # raises for an unknown name, saying why
         deleted = operations.DeleteItem(name, forget=not keep_name)
         return self.apply([deleted], names=["delete"])[0]
 
@@ -249,6 +249,7 @@ class ItemGraph:
             NotFoundError: there is no such item.
 
         """
+        name = self.lookup.page(name).item  # raises for an unknown name, saying why
         return self._change(operations.Expire(id=name, task=task), name, task)
 
     def set_ttl(self, name: str, ttl: Any, task: str | None = None) -> list[ResultSnapshot]:
@@ -258,12 +259,12 @@ class ItemGraph:
             NotFoundError: there is no such item.
 
         """
+        name = self.lookup.page(name).item
         return self._change(operations.SetTTL(ttl, id=name, task=task), name, task)
 
     def _change(
         self, operation: operations.Operation, name: str, task: str | None
     ) -> list[ResultSnapshot]:
-        self.results(name)  # raises for an unknown name, saying why
         self.apply([operation], names=[name])
         return [one for one in self.results(name) if task is None or one.task == task]
 
@@ -284,8 +285,14 @@ class ItemGraph:
         self._transactions.of_item(name, set_nice)
 
     def get(self, name: str) -> ItemSnapshot | None:
-        """Return an item by its id or an alias; None when there is none."""
-        return self._transactions.of_crawl(stored_items.named, name)
+        """Return an item by its id or an alias, or a page by its URL; None when there is none.
+
+        Raises:
+            NotFoundError: several pages have the URL; it lists them.
+
+        """
+        found = self._transactions.of_crawl(stored_items.named, name)
+        return found or self._transactions.of_crawl(_of_url, name)
 
     def items(
         self,
@@ -365,6 +372,13 @@ class ItemGraph:
     def status(self) -> dict[str, Any]:
         """Return the crawl's numbers."""
         return {"crawl": self.crawl, **self._transactions.of_crawl(status.status)}
+
+
+def _of_url(connection: Connection, crawl_id: int, name: str) -> ItemSnapshot | None:
+    if not page_search.find(connection, crawl_id, name):
+        return None
+    number = item_id(connection, crawl_id, name)
+    return stored_items.snapshots(connection, [number]).get(number)
 
 
 def _number(_: Connection, __: int, number: int) -> int:

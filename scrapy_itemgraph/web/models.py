@@ -74,6 +74,7 @@ class Problem(BaseModel):
     status: int
     detail: str
     errors: list[Json] = []
+    did_you_mean: list[str] = []
 
 
 @of_record(attempt_logs.LogLine)

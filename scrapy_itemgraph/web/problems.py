@@ -15,7 +15,7 @@ from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.web.documents import written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from fastapi import FastAPI, Request
 
@@ -44,17 +44,19 @@ class Problem(Exception):  # noqa: N818 - the name that RFC 9457 gives it
         detail: str,
         headers: Mapping[str, str] | None = None,
         errors: list[dict[str, Any]] | None = None,
+        did_you_mean: Sequence[str] = (),
     ) -> None:
         super().__init__(detail)
         self.status = HTTPStatus(status)
         self.detail = detail
         self.headers = dict(headers or {})
         self.errors = errors or []
+        self.did_you_mean = list(did_you_mean)
 
 
 def answer(problem: Problem) -> Response:
     """Return the answer that says what is wrong."""
-    document = {
+    document: dict[str, Any] = {
         "type": "about:blank",
         "title": problem.status.phrase,
         "status": int(problem.status),
@@ -62,6 +64,8 @@ def answer(problem: Problem) -> Response:
     }
     if problem.errors:
         document["errors"] = problem.errors
+    if problem.did_you_mean:
+        document["did_you_mean"] = problem.did_you_mean
     return Response(written(document), problem.status, problem.headers, PROBLEM)
 
 
@@ -72,7 +76,9 @@ def of_error(error: exceptions.ItemGraphError) -> Problem:
         HTTPStatus.UNPROCESSABLE_ENTITY,
     )
     is_away = status is HTTPStatus.SERVICE_UNAVAILABLE
-    return Problem(status, str(error), RETRY_AFTER if is_away else {})
+    near = error.did_you_mean if isinstance(error, exceptions.NotFoundError) else ()
+    headers = RETRY_AFTER if is_away else {}
+    return Problem(status, str(error), headers, did_you_mean=near)
 
 
 def handle(app: FastAPI) -> None:

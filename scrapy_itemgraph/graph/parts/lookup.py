@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.graph.crawl_transactions import item_of
+from scrapy_itemgraph.store import page_search
 from scrapy_itemgraph.store.admin import (
     done_lists,
     item_pages,
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
-
-_MOST_OF_URL = 10
 
 
 class Lookup:
@@ -77,12 +77,22 @@ class Lookup:
             name, lambda c, crawl, item: neighbours.neighbours(c, crawl, item, limit=limit)
         )
 
-    def of_url(self, url: str) -> list[status.ItemOfUrl]:
-        """Return (item, url, method) of up to ten items whose data names a URL.
+    def page(self, name: str) -> page_search.FoundPage:
+        """Return an item by an id, an alias, or the URL of a page as a person has it.
 
-        All of the crawl's items are looked through.
+        The method may stand before a URL and the callback behind it: `POST http://a.example/ list`.
+        Without a method a page of GET is meant, if there is one.
+
+        Raises:
+            NotFoundError: there is none, and `did_you_mean` has what is written alike; or several
+                pages have the URL, and it lists them.
+
         """
-        return self._transactions.of_crawl(status.of_url, url=url, limit=_MOST_OF_URL)
+        return self._transactions.of_crawl(item_of, name)
+
+    def in_crawls(self, name: str) -> list[page_search.FoundPage]:
+        """Return the same items of all crawls of the database."""
+        return self._transactions.call(lambda connection: page_search.find(connection, None, name))
 
     def attempts(self, name: str, limit: int = 10) -> list[status.Attempt]:
         """Return the last attempts at an item's tasks, the latest first."""

@@ -13,6 +13,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Computed,
     DateTime,
     ForeignKeyConstraint,
     Identity,
@@ -27,6 +28,11 @@ from sqlalchemy import (
 )
 
 from scrapy_itemgraph.postgres.tables.base import metadata, moment
+
+# What PostgreSQL cannot read, a NUL or half a surrogate, has no key, and is stored all the same.
+_URL_KEY = r"""CASE
+    WHEN strpos(CAST(data AS text), '\u') = 0 OR CAST(data AS text) !~ '\\u(0000|[dD][89a-fA-F])'
+        THEN hashtext(CAST(data -> 'url' AS text)) END"""
 
 items = Table(
     "items",
@@ -47,7 +53,14 @@ items = Table(
         Boolean,
         comment="true: made or changed over HTTP; null: by the project or its people alone",
     ),
+    Column(
+        "url_key",
+        Integer,
+        Computed(_URL_KEY, persisted=True),
+        comment="a hash of the URL in the data; null: there is none",
+    ),
     Index("items_crawl_id_id_idx", "crawl_id", "id"),
+    Index("items_url_key_idx", "url_key", postgresql_where=text("url_key IS NOT NULL")),
 )
 
 DELETE_ROWS = """

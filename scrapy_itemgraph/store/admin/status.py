@@ -18,7 +18,6 @@ from scrapy_itemgraph.store.admin import (
     task_counts,
 )
 from scrapy_itemgraph.store.columns import typed
-from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.store.sql_conditions import IS_GONE, is_stale
 from scrapy_itemgraph.tools import wording
 
@@ -27,14 +26,6 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection
-
-# Items whose data names a URL: they are found by reading all of a crawl's.
-OF_URL = text(f"""
-    SELECT i.name AS item, {PAGE} FROM items i
-    WHERE i.crawl_id = :crawl AND json_typeof(i.data->'url') = 'string' AND i.data->>'url' = :url
-    ORDER BY i.id LIMIT :limit
-""")  # noqa: S608 - our own columns
-
 
 # The state of a result `r`, which need not be there, of a task `t`.
 STATE = f"""CASE
@@ -94,14 +85,6 @@ OLD_SNAPSHOT = text("""
     WHERE backend_xmin IS NOT NULL AND xact_start < now() - interval '10 minutes'
     ORDER BY xact_start LIMIT 1
 """)
-
-
-class ItemOfUrl(NamedTuple):
-    """An item whose data names a URL; `method` is that of its request."""
-
-    item: str
-    url: str
-    method: str | None
 
 
 class Attempt(NamedTuple):
@@ -228,12 +211,6 @@ class Summary:
             return "1 page is done" if self.fresh == 1 else f"{number} pages are done"
         kept = " (of their task's present version, within its ttl: this run keeps them)"
         return f"{number} results are fresh{kept if self.fresh else ''}"
-
-
-def of_url(connection: Connection, crawl_id: int, url: str, *, limit: int) -> list[ItemOfUrl]:
-    """Return the first items that have a URL in their data."""
-    found = connection.execute(OF_URL, {"crawl": crawl_id, "url": url, "limit": limit})
-    return typed(found, ItemOfUrl)
 
 
 def results(connection: Connection, crawl_id: int, item_id: int) -> list[ResultSnapshot]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
 from collections import Counter
@@ -17,7 +16,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter
 
 from scrapy_itemgraph.exceptions import UnstorableError
-from scrapy_itemgraph.model import input_checks, item_names
+from scrapy_itemgraph.model import input_checks, item_names, page_names
 from scrapy_itemgraph.model.request_operations import WHENEVER
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools.caches import LastValues, SeenTexts
@@ -134,15 +133,10 @@ def plain_fingerprint(url: str) -> str | None:
     """
     if not _is_as_known() or "/." in url or _PLAIN(url) is None:
         return None
-    return _of_canonical(url)
-
-
-def _of_canonical(url: str) -> str:
-    text = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{url}"}}'
-    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return page_names.fingerprint(url)
 
 
 @cache
 def _is_as_known() -> bool:
     """Tell whether the installed Scrapy makes fingerprints of what it made them of so far."""
-    return request_tools.fingerprint(Request(_PROBE)).hex() == _of_canonical(_PROBE)
+    return request_tools.fingerprint(Request(_PROBE)).hex() == page_names.fingerprint(_PROBE)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 import sqlalchemy as sa
 from support.commands_run import DAY, STORED_ERROR, TASKS
+from support.graphs import Crawl
 
 from scrapy_itemgraph.model.operations import RenameItem, SetTTL, UpdateMetadata
 from scrapy_itemgraph.store.admin import expirable
@@ -294,3 +295,30 @@ def test_recompute_ttl(scrapy, crawl):
         parse["completed_at"]
     )
     assert kept == timedelta(days=3)
+
+
+def test_an_item_is_looked_for_in_all_crawls(scrapy, crawl):
+    """Without --crawl the one crawl that has the item is used, and said; several are listed."""
+    crawl.work("URL:1", data={"url": "https://a.example/1"})
+    other = Crawl(crawl.connection, "other")
+    other.register(**TASKS)
+    other.work("URL:2", data={"url": "https://a.example/2"})
+    other.work("URL:both", data={"url": "https://a.example/both"})
+    crawl.work("URL:both", data={"url": "https://a.example/both"})
+
+    for url, item, name in [
+        ("https://a.example/2", "URL:2", "other"),
+        ("URL:1", "URL:1", "books"),
+    ]:
+        shown = scrapy("show", url, "--json")
+        assert shown.document["id"] == item
+        assert shown.err == f"of the crawl {name}\n"
+    both = scrapy("explain", "https://a.example/both")
+    assert both.code == 1
+    assert "several crawls have the item 'https://a.example/both': books, other" in both.err
+    assert "say which with --crawl NAME" in both.err
+    assert scrapy("explain", "https://a.example/both", "--crawl", "books").code == 0
+    none = scrapy("show", "URL:3")
+    assert "no crawl has the item 'URL:3'" in none.err
+    near = scrapy("show", "http://a.example/2/", "--crawl", "other")
+    assert "did you mean 'URL:2'?" in near.err
