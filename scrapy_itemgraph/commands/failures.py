@@ -11,6 +11,7 @@ from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import code_on_disk, failure_lines, parsing, printing
 from scrapy_itemgraph.commands.arguments import CATEGORY, LIMIT, OF_TASK
+from scrapy_itemgraph.commands.call import item_id
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model import documents
@@ -173,6 +174,7 @@ def _filters(call: Call, graph: ItemGraph) -> FailureFilters:
     _SINCE,
     Argument("--all", action="store_true", help="all of the crawl"),
     Argument("--gone", action="store_true", help="pages that are gone, and no failures"),
+    Argument("--item", metavar="ID", dest="id", help="with --gone: this page, by its URL"),
     Argument("--dry-run", action="store_true", help="say how many they are, and change nothing"),
     Argument("--no-retry", action="store_true", help="do not run it again: it stays held"),
     Argument("--any-code", action="store_true", help="also by workers of older code"),
@@ -189,6 +191,8 @@ def handle(call: Call) -> None:
     if given.gone:
         _handle_gone(call)
         return
+    if given.id is not None:
+        raise UsageError("--item goes with --gone")
     _check_chosen(given)
     with _graph(call, numbers[0] if numbers else given.group) as graph:
         which: FailureFilters = {"failures": numbers} if numbers else _filters(call, graph)
@@ -214,9 +218,10 @@ def _handle_gone(call: Call) -> None:
     given = call.given
     others = [given.failure, given.group, given.error, given.since, given.all, given.dry_run]
     if any(others) or given.no_retry:
-        raise UsageError("--gone goes with --task alone; expire has one page asked again")
+        raise UsageError("--gone goes with --task and --item alone")
+    item = None if given.id is None else item_id(call)
     with call.graph() as graph:
-        freed = graph.failures.handle_gone(given.task)
+        freed = graph.failures.handle_gone(given.task, item=item)
     document = {"handled": freed, "retry": True, "left_by": []}
     call.write(document, [f"{freed:,} gone{'; they are asked again' if freed else ''}"])
 

@@ -31,6 +31,13 @@ GONE_PAIRS = text(f"""
     ORDER BY r.task_id, r.item_id LIMIT :limit
 """)  # noqa: S608 - our own condition
 
+# Those of one item.
+GONE_OF_ITEM = text(f"""
+    SELECT r.item_id, r.task_id FROM results r JOIN tasks t ON t.id = r.task_id
+    WHERE r.item_id = :item AND {IS_GONE}
+        AND (CAST(:task AS text) IS NULL OR t.name = :task) ORDER BY r.task_id
+""")  # noqa: S608
+
 FREE = text(f"""
     UPDATE results r SET is_held = false
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS freed(item_id, task_id)
@@ -49,6 +56,12 @@ def found(
     item_id, task_id = after
     given = {"crawl": crawl_id, "task": task, "limit": limit}
     rows = connection.execute(GONE_PAIRS, {**given, "item_id": item_id, "task_id": task_id})
+    return [(row.item_id, row.task_id) for row in rows]
+
+
+def of_item(connection: Connection, item_id: int, *, task: str | None) -> list[Pair]:
+    """Return the pairs of one item that are gone, of a task or all."""
+    rows = connection.execute(GONE_OF_ITEM, {"item": item_id, "task": task})
     return [(row.item_id, row.task_id) for row in rows]
 
 

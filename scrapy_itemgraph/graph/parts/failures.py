@@ -178,32 +178,20 @@ class Failures:
             total += count
         return total
 
-    def handle_gone(self, task: str | None = None) -> int:
-        """Have pages asked again that are gone: a task's, or all; return how many pairs.
+    def handle_gone(self, task: str | None = None, *, item: str | None = None) -> int:
+        """Have pages asked again that are gone: a task's, an item's, or all; return how many pairs.
 
         Raises:
-            NotFoundError: there is no such task.
+            NotFoundError: there is no such task, or no such item.
 
         """
-        after: Pair = (0, 0)
-        freed = 0
-
-        def free(connection: Connection, crawl_id: int) -> bool:
-            nonlocal after, freed
-            crawls.share_crawl(connection, crawl_id)
-            pairs = gone_pages.found(
-                connection, crawl_id, task=task, after=after, limit=crawl_changes.STEP
-            )
-            locked = stored_items.lock_items(connection, sorted({item for item, _ in pairs}))
-            freed += gone_pages.free(connection, pairs)
-            refresh.refresh(connection, locked)
-            queues.wake_crawl(connection, crawl_id)
-            after = pairs[-1] if pairs else after
-            return bool(pairs)
-
-        while self._transactions.of_known(task, free):
-            pass
-        return freed
+        handled = 0
+        following: Pair | None = (0, 0)
+        while following is not None:
+            step = partial(_handle_gone, task=task, item=item, after=following)
+            count, following = self._transactions.of_known(task, step)
+            handled += count
+        return handled
 
     def leave_to_newer(
         self,
@@ -313,3 +301,24 @@ def _unhandle(
     failures.reopen(connection, reopened)
     refresh.refresh(connection, locked)
     return len(reopened)
+
+
+def _handle_gone(
+    connection: Connection, crawl_id: int, *, task: str | None, item: str | None, after: Pair
+) -> tuple[int, Pair | None]:
+    """Free some pages that are gone; return how many, and after which to go on."""
+    crawls.share_crawl(connection, crawl_id)
+    if item is None:
+        pairs = gone_pages.found(
+            connection, crawl_id, task=task, after=after, limit=crawl_changes.STEP
+        )
+    else:
+        item_id = stored_items.resolve(connection, crawl_id, item)
+        if item_id is None:
+            raise NotFoundError(f"there is no item {item}")
+        pairs = gone_pages.of_item(connection, item_id, task=task)
+    locked = stored_items.lock_items(connection, sorted({number for number, _ in pairs}))
+    freed = gone_pages.free(connection, pairs)
+    refresh.refresh(connection, locked)
+    queues.wake_crawl(connection, crawl_id)
+    return freed, pairs[-1] if item is None and pairs else None

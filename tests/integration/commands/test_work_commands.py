@@ -187,6 +187,8 @@ def test_pages_that_are_gone_are_listed_and_asked_again(scrapy, crawl):
     items = [one["id"] for one in scrapy("items", "--state", "gone", "--json").document]
     may_run, state, why = reasons(scrapy, "A")
     misuse = scrapy("handle", "--gone", "--all")
+    one = scrapy("handle", "--gone", "--item", "A", "--task", "parse")
+    unknown = scrapy("handle", "--gone", "--item", "X")
     freed = scrapy("handle", "--gone", "--task", "parse")
     none = scrapy("worklist", "--gone")
 
@@ -197,8 +199,10 @@ def test_pages_that_are_gone_are_listed_and_asked_again(scrapy, crawl):
     assert (may_run, state) == (False, "gone")
     assert "its page is gone; it is asked again in 23h 59m; scrapy itemgraph expire" in why
     assert misuse.code == 2
-    assert "--gone goes with --task alone" in misuse.err
-    assert freed.out == "2 gone; they are asked again\n"
+    assert "--gone goes with --task and --item alone" in misuse.err
+    assert one.out == "1 gone; they are asked again\n"
+    assert (unknown.code, unknown.err) == (1, "scrapy itemgraph: there is no item X\n")
+    assert freed.out == "1 gone; they are asked again\n"
     assert none.out == "no page is gone\n"
     assert [one["item"] for one in scrapy("failures", "--json").document] == ["C"]
 
