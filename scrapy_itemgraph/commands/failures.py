@@ -11,7 +11,7 @@ from scrapy.exceptions import UsageError
 
 from scrapy_itemgraph.commands import code_on_disk, failure_lines, parsing, printing
 from scrapy_itemgraph.commands.arguments import CATEGORY, LIMIT, OF_TASK
-from scrapy_itemgraph.commands.call import item_id
+from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model import documents
@@ -219,9 +219,12 @@ def _handle_gone(call: Call) -> None:
     others = [given.failure, given.group, given.error, given.since, given.all, given.dry_run]
     if any(others) or given.no_retry:
         raise UsageError("--gone goes with --task and --item alone")
-    item = None if given.id is None else item_id(call)
-    with call.graph() as graph:
-        freed = graph.failures.handle_gone(given.task, item=item)
+    if given.id is None:
+        with call.graph() as graph:
+            freed = graph.failures.handle_gone(given.task)
+    else:
+        with item_graph(call) as (graph, item):
+            freed = graph.failures.handle_gone(given.task, item=item)
     document = {"handled": freed, "retry": True, "left_by": []}
     call.write(document, [f"{freed:,} gone{'; they are asked again' if freed else ''}"])
 
