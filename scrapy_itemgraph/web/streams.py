@@ -54,8 +54,8 @@ class Streams:
         """Return a stream of what `read` returns, sent at first and whenever it is another.
 
         `read` runs in a thread; those with the same key share what one of them reads. What was read
-        before `since` is not sent: who asks knows better. While the database is away the stream
-        says `event: problem`, and goes on when it is back.
+        before `since` is not sent: who asks knows better, and it is read anew. While the database
+        is away the stream says `event: problem`, and goes on when it is back.
 
         Raises:
             Problem: there are too many streams, in all or of this visitor's token.
@@ -67,15 +67,19 @@ class Streams:
         if name is not None and self._open[name] >= MOST_OF_TOKEN:
             said = f"the token {name!r} has {MOST_OF_TOKEN} streams already; close one"
             raise Problem(503, said, RETRY_AFTER)
+        if since is not None:
+            since = min(since, datetime.now(UTC))
         told = partial(self._told, key, read, event, since)
         return _Stream(self._events(request, told), name, self._open)
 
     async def _told(
         self, key: Hashable, read: Callable[[], Any], event: str, since: datetime | None
     ) -> bytes:
-        """Return a message with what was read last; nothing where that is too old."""
-        began_at, found = await self._look(key, read)
-        return b"" if since is not None and began_at < since else _message(event, found)
+        """Return a message with what was read last, and not before a moment."""
+        began_at, found = await self._look(key, read, since)
+        if since is not None and began_at < since:  # it was under way already
+            _, found = await self._look(key, read, since)
+        return _message(event, found)
 
     async def _events(
         self, request: Request, told: Callable[[], Awaitable[bytes]]
@@ -90,7 +94,7 @@ class Streams:
                 return
             except ItemGraphError as error:
                 said = _message("problem", written({"detail": str(error)}))
-            if said and said != last:
+            if said != last:
                 last, sent_at = said, time.monotonic()
                 yield said
             elif time.monotonic() - sent_at >= SIGN_OF_LIFE:
@@ -98,14 +102,16 @@ class Streams:
                 yield b": still here\n\n"
             await asyncio.sleep(EVERY)
 
-    async def _look(self, key: Hashable, read: Callable[[], Any]) -> tuple[datetime, bytes]:
+    async def _look(
+        self, key: Hashable, read: Callable[[], Any], since: datetime | None
+    ) -> tuple[datetime, bytes]:
         """Return when was read last, and what; it is read anew where that is too long ago.
 
         What takes long is read the less often, and never by two at once.
         """
         now = time.monotonic()
         look = self._looks.get(key)
-        if look is None or now >= look.due:
+        if look is None or now >= look.due or look.is_over_before(since):
             kept = 10 * EVERY
             self._looks = {k: one for k, one in self._looks.items() if now < one.due + kept}
             look = self._looks[key] = _Look()
@@ -142,6 +148,11 @@ class _Look:
         self.began_at = datetime.now(UTC)
         self.due = math.inf
         self.task: asyncio.Task[bytes] | None = None
+
+    def is_over_before(self, moment: datetime | None) -> bool:
+        """Tell whether it began before a moment, and has ended."""
+        is_before = moment is not None and self.began_at < moment
+        return is_before and self.task is not None and self.task.done()
 
     async def read(self, read: Callable[[], Any]) -> bytes:
         """Read in a thread."""

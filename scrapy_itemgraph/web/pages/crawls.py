@@ -67,6 +67,7 @@ def overview_of(graph: ItemGraph) -> dict[str, Any]:
     one = summaries.of_overview(found)
     return {
         "one": one,
+        "shares": summaries.shares(one["progress"]),
         "notes": list(summaries.notes(going_on, now)),
         "tasks": one["tasks"],
         "workers": summaries.workers_of(graph, stopped=3),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(route_class=PageRoute)
 
-_NAME = 40  # characters of a name in a drawing
+_NAME = 30  # characters of a name in a drawing
 _MOST_MADE = 12
 _MOST_ALIASES = 4
 _GENERATIONS = 4

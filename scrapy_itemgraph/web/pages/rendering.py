@@ -37,6 +37,7 @@ SIGNS = {
     "fresh": "good",
     "ok": "good",
     "finished": "good",
+    "no open failure": "good",
     "done": "good",
     "running": "live",
     "claimed": "live",
@@ -158,6 +159,7 @@ def _environment() -> Environment:
     filters = (plain, short, title, number, many, when, exact, period, size, sign, json_text)
     environment.filters |= {one.__name__: one for one in filters}
     environment.filters |= {"lines": trees.lines, "tree": trees.tree, "page_link": links.page_link}
+    environment.filters |= {"shown": counts.shown}
     environment.filters |= {"merged": _merged, "shell": _shell, "error": _error}
     environment.globals["version"] = metadata.version("scrapy-itemgraph")
     return environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.model import counts, documents
@@ -34,6 +35,50 @@ def _marked(found: Progress) -> dict[str, Any]:
     """Return how far a run is, estimates marked as such."""
     numbers: dict[str, Any] = documents.of(found)
     return numbers | {name: counts.Estimate(numbers[name]) for name in found.estimated}
+
+
+# What a run knows, as its progress names it: the word, and the state by which the worklist has it.
+_SHARES = {
+    "done": ("done", ""),
+    "earlier": ("done by earlier runs", ""),
+    "running": ("running", "claimed"),
+    "waiting": ("waiting", "ready"),
+    "later": ("later", "delayed"),
+    "failed": ("failed", "held"),
+    "gone": ("gone", "gone"),
+    "refused": ("refused", ""),
+    "given_up": ("given up", ""),
+}
+_ALWAYS = {"done", "waiting"}  # also where there are none
+_WHOLE = 1000  # the width of all bars together
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of what a run knows: its word, how many, the worklist's state, and its bar.
+
+    The bar's place and width are in thousandths of all.
+    """
+
+    name: str
+    word: str
+    number: int
+    state: str
+    x: float
+    width: float
+
+
+def shares(progress: Mapping[str, Any]) -> list[Share]:
+    """Return the parts of what a run knows, in the order of the bar; those that are none, not."""
+    whole = max(1, sum(int(progress[name]) for name in _SHARES))
+    found, x = [], 0.0
+    for name, (word, state) in _SHARES.items():
+        number = progress[name]
+        width = _WHOLE * int(number) / whole
+        if number or name in _ALWAYS:
+            found.append(Share(name, word, number, state, round(x, 2), round(width, 2)))
+        x += width
+    return found
 
 
 def workers_of(graph: ItemGraph, *, stopped: int) -> list[dict[str, Any]]:

@@ -35,3 +35,15 @@ def test_work_that_has_just_begun_has_no_rate_yet() -> None:
     status = {"sweeps": [], "under_way": [work], "old_snapshot": None}
 
     assert list(summaries.notes(status, NOW)) == ["restart is under way, in process 7: 5 of 1,000"]
+
+
+def test_what_a_run_knows_stands_side_by_side() -> None:
+    """The parts fill the bar one after the other; those that are none are left out, but two."""
+    names = ("earlier", "running", "later", "gone", "refused", "given_up")
+    found = summaries.shares({**dict.fromkeys(names, 0), "done": 75, "waiting": 0, "failed": 25})
+
+    assert [(one.word, one.number, one.x, one.width) for one in found] == [
+        ("done", 75, 0.0, 750.0),
+        ("waiting", 0, 750.0, 0.0),
+        ("failed", 25, 750.0, 250.0),
+    ]
