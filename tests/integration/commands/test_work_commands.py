@@ -201,7 +201,8 @@ def test_pages_that_are_gone_are_listed_and_asked_again(scrapy, crawl):
     assert misuse.code == 2
     assert "--gone goes with --task and --item alone" in misuse.err
     assert one.out == "1 gone; they are asked again\n"
-    assert (unknown.code, unknown.err) == (1, "scrapy itemgraph: there is no item X\n")
+    assert unknown.code == 1
+    assert "the item 'X' does not exist" in unknown.err
     assert freed.out == "1 gone; they are asked again\n"
     assert none.out == "no page is gone\n"
     assert [one["item"] for one in scrapy("failures", "--json").document] == ["C"]
