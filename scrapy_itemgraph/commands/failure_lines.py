@@ -39,7 +39,7 @@ def groups(found: Sequence[FailureGroup], now: datetime) -> Iterator[str]:
         "LAST": lambda one: _age(one.last_at, now),
         "TASK": "task",
         "ERROR": _shape,
-        "RAISED IN": lambda one: str(_record(one.example.error).place or ""),
+        "RAISED IN": lambda one: _function(_record(one.example.error).place),
     }
     return printing.table(found, columns, in_lines=True)
 
@@ -113,6 +113,11 @@ def _shape(group: FailureGroup) -> str:
     error = _record(group.example.error)
     shape = ErrorRecord(type=error.type, message=error_fingerprints.shape(error))
     return f"{'refused: ' if group.is_refusal else ''}{_one_line(shape)}"
+
+
+def _function(place: str | None) -> str:
+    """Return a function as it is called in its module: `BookSpider.parse`."""
+    return ".".join(str(place or "").split(".")[-2:])
 
 
 def _age(moment: datetime, now: datetime) -> str:

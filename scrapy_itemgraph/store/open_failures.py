@@ -104,6 +104,15 @@ ONE = text("""
     WHERE f.id = :failure AND t.crawl_id = :crawl
 """)
 
+# Open failures of an item: OFFSET 0 keeps the indexes of open ones out.
+OF_ITEM = text("""
+    SELECT t.name, f.id
+    FROM (SELECT * FROM failures f WHERE f.item_id = :item OFFSET 0) AS f
+    JOIN tasks t ON t.id = f.task_id
+    WHERE f.handled_at IS NULL
+    ORDER BY f.id
+""")
+
 CRAWL = text("""
     SELECT c.name FROM failures f JOIN tasks t ON t.id = f.task_id
     JOIN crawls c ON c.id = t.crawl_id
@@ -232,6 +241,12 @@ def details(connection: Connection, crawl_id: int, failure: int) -> FailureDetai
     known = connection.execute(ONE, {"failure": failure, "crawl": crawl_id}).one_or_none()
     found = [] if known is None else logged(connection, rows(connection, [failure]))
     return FailureDetails(found[0], **known._asdict()) if known and found else None
+
+
+def of_item(connection: Connection, item_id: int) -> dict[str, int]:
+    """Return the number of the last open failure of each task of an item, by the task's name."""
+    rows = connection.execute(OF_ITEM, {"item": item_id})
+    return {row.name: row.id for row in rows}
 
 
 def crawl_of(connection: Connection, failure: int) -> str | None:

@@ -113,6 +113,17 @@ class Failures:
             raise NotFoundError(f"there is no failure {failure} in {self._transactions.crawl!r}")
         return found
 
+    def of_item(self, name: str) -> dict[str, int]:
+        """Return the number of the open failure of each task of an item, by the task's name.
+
+        Raises:
+            NotFoundError: there is no such item.
+
+        """
+        return self._transactions.of_item(
+            name, lambda connection, _, item: open_failures.of_item(connection, item)
+        )
+
     def crawl_of(self, failure: int) -> str | None:
         """Return the name of the crawl whose failure has this number; None: there is none."""
         return self._transactions.call(partial(open_failures.crawl_of, failure=failure))

@@ -49,7 +49,7 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
         url=url if isinstance(url, str) else None,
         results=results,
         why={one.task: one.reasons for one in graph.explain(found.id)},
-        failed=_open_failures(graph, found.id) if any(one.is_held for one in results) else {},
+        failed=graph.failures.of_item(found.id) if any(one.is_held for one in results) else {},
         attempts=graph.lookup.attempts(found.id, 20),
         graph=_drawn(graph, found, root),
         dependencies=_dependencies(graph, {one.task: one.state for one in results}, root),
@@ -131,12 +131,3 @@ def _dependencies(graph: ItemGraph, states: Mapping[str, str], root: str) -> dra
         if name in drawn
     ]
     return drawing.drawn(nodes, edges) if edges else None
-
-
-def _open_failures(graph: ItemGraph, item_id: str) -> dict[str, int]:
-    """Return the open failure of each task of an item, by the task's name."""
-    found: dict[str, int] = {}
-    for one in graph.failures.list():
-        if one.item == item_id:
-            found[one.task] = one.id
-    return found

@@ -179,7 +179,7 @@ def test_groups_are_a_line_each(scrapy, failing):
 
     assert [int(line.split()[0]) for line in lines] == [every[4], every[3], every[2]]
     assert re.search(r" 3  \d\S*  +\d\S*  +parse  +http 404: Ignor", lines[2])
-    assert re.search(r"KeyError: 'price' of row …  +shop\.spiders\.Shop\.parse$", lines[1])
+    assert re.search(r"KeyError: 'price' of row …  +Shop\.parse$", lines[1])
     assert [one["count"] for one in by_count] == [3, 1, 1]
     assert [one["example"]["id"] for one in some] == [every[3]]
     assert scrapy("failures", "--groups", "--task", "reviews").out.count("\n") == 2

@@ -72,6 +72,18 @@ def test_failures_that_are_alike_are_one_group(graph):
     assert other.example.item == "X"
 
 
+def test_failures_of_an_item_are_found_by_it(graph):
+    """Each task has its open failure; what was handled is none."""
+    (index,) = graph.failures.list(task="index")
+    first = graph.failures.list(task="parse")[0]
+
+    assert graph.failures.of_item("P0") == {"parse": first.id, "index": index.id}
+    graph.failures.handle(first.id)
+    assert graph.failures.of_item("P0") == {"index": index.id}
+    with pytest.raises(NotFoundError):
+        graph.failures.of_item("nobody")
+
+
 def test_many_alike_are_an_estimate(graph, monkeypatch):
     """A group of more than can be counted quickly is an estimate, and says so."""
     monkeypatch.setattr(counting, "MOST", 3)
