@@ -110,7 +110,7 @@ def _drawn(graph: ItemGraph, item: ItemSnapshot, root: str) -> drawing.Drawing:
         nodes.append(
             drawing.Node(f"alias {name}", short(name, _NAME), ("another name",), style="off")
         )
-        edges.append(drawing.Edge(f"alias {name}", item.id, "means", "merged"))
+        edges.append(drawing.Edge(f"alias {name}", item.id, style="merged"))
     return drawing.drawn(nodes, edges, from_top=True)
 
 
