@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.commands import crawls, printing, progress_lines, tasks
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.tools import code_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,7 @@ _WORKERS: printing.Columns = {
     "CLAIMS": "claims",
     "LATE": "is_late",
     "LEAVES": lambda worker: ", ".join(worker["leaves"]),
+    "CODE": lambda worker: "older than on disk" if _is_older(worker) else None,
     "LAST ERROR": "error",
 }
 
@@ -104,6 +106,10 @@ def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
             f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
             f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
         )
+
+
+def _is_older(worker: dict[str, Any]) -> bool:
+    return code_files.has_changed(worker["host"], worker["code_file"], worker["code"])
 
 
 def _far(done: int, total: int | None, unit: str) -> str:

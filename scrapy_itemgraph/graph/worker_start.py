@@ -54,6 +54,7 @@ class WorkerStart:
     callback_names: Collection[str] = ()
     job: str | None = None
     code: str | None = None
+    code_file: str | None = None
     source_of: Callable[[str], uuid.UUID | None] = lambda _: None
     on_replaced: Callable[[], None] = lambda: None
 
@@ -164,6 +165,7 @@ def register_worker(
         process_id=os.getpid(),
         job=start.job,
         code=start.code,
+        code_file=start.code_file,
         sources=sources,
         lease=lease,
     )

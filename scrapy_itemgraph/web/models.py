@@ -251,6 +251,8 @@ class Worker(BaseModel):
     is_late: bool
     error: str | None
     error_at: datetime | None
+    code: str | None
+    code_file: str | None
     claims: int
 
 

@@ -233,6 +233,7 @@ class Worker:
             "callback_names": [*methods.callback_names(type(spider)), *callbacks.rules.names],
             "job": getattr(spider, "_job", None),
             "code": code_versions.of_spider(type(spider)),
+            "code_file": code_versions.file_of(type(spider)),
             "source_of": callbacks.source_of,
             "on_replaced": self.base.limiters.lose,
         }

@@ -59,6 +59,7 @@ workers = Table(
         server_default=text("'{}'"),
         comment="of its tasks, by name: digests of the code that it runs",
     ),
+    Column("code_file", Text, comment="what its process's code is a digest of"),
     Column("error", Text, comment="the last that its process logged"),
     moment("error_at"),
 )

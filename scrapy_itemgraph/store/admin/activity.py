@@ -32,7 +32,8 @@ REQUESTS = text("""
 
 # Workers that have not stopped, and the last of those that have.
 WORKERS = text(f"""
-    SELECT p.id, w.spider, p.host, p.process_id, w.job, p.code, p.memory, p.started_at, p.seen_at,
+    SELECT p.id, w.spider, p.host, p.process_id, w.job, p.code, w.code_file, p.memory,
+        p.started_at, p.seen_at,
         p.lease_until, p.stopped_at, p.reason, w.error, w.error_at,
         p.stopped_at IS NULL AND {IS_DEAD} AS is_dead, held.claims, held.oldest_claim,
         ARRAY(SELECT t.name FROM tasks t
@@ -84,9 +85,9 @@ class LimitMinute(NamedTuple):
 class WorkerState(NamedTuple):
     """A crawl process: where it runs or ran, with what code and memory (bytes), and its claims.
 
-    `error` is the last that its process logged. `is_dead`: it has not said that it stopped, and
-    lives no more. `leaves`: tasks whose work it leaves alone, for failures of them were handled
-    with other code.
+    `code` is a digest of `code_file`, where that is known. `error` is the last that its process
+    logged. `is_dead`: it has not said that it stopped, and lives no more. `leaves`: tasks whose
+    work it leaves alone, for failures of them were handled with other code.
     """
 
     id: int
@@ -95,6 +96,7 @@ class WorkerState(NamedTuple):
     process_id: int
     job: str | None
     code: str | None
+    code_file: str | None
     memory: int | None
     started_at: datetime
     seen_at: datetime

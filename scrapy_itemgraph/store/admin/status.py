@@ -65,6 +65,7 @@ CRAWLS = text("SELECT name FROM crawls ORDER BY name")
 WORKERS = text("""
     SELECT p.id, w.spider, p.host, p.process_id, w.job, p.started_at, p.lease_until,
         p.lease_until < clock_timestamp() AS is_late, w.error, w.error_at,
+        p.code, w.code_file,
         (SELECT count(*) FROM work x
             WHERE x.worker_id = p.id AND x.token IS NOT NULL) AS claims,
         ARRAY(SELECT t.name FROM tasks t

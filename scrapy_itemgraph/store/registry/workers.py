@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 KIND = "worker"
 
 REGISTER_WORKER = text("""
-    INSERT INTO workers (id, spider, job, sources)
-    VALUES (:worker, :spider, :job, CAST(:sources AS json))
+    INSERT INTO workers (id, spider, job, sources, code_file)
+    VALUES (:worker, :spider, :job, CAST(:sources AS json), :file)
 """)
 
 STARTED_WORKER = text("UPDATE workers SET has_started = true WHERE id = :worker")
@@ -45,9 +45,13 @@ def register(
     job: str | None,
     lease: timedelta,
     code: str | None = None,
+    code_file: str | None = None,
     sources: Mapping[str, UUID] = MappingProxyType({}),
 ) -> NewProcess:
-    """Register a running crawl process: this one; `sources` are digests of its code by task."""
+    """Register a running crawl process: this one.
+
+    `sources` are digests of its code by task; `code` is one of `code_file`.
+    """
     process = processes.register(
         connection,
         KIND,
@@ -57,7 +61,7 @@ def register(
         lease=lease,
         code=code,
     )
-    given = {"worker": process.id, "spider": spider, "job": job}
+    given = {"worker": process.id, "spider": spider, "job": job, "file": code_file}
     given["sources"] = json.dumps(dict(sources), default=str)
     connection.execute(REGISTER_WORKER, given)
     return process

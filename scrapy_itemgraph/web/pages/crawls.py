@@ -65,12 +65,13 @@ def overview_of(graph: ItemGraph) -> dict[str, Any]:
     now = datetime.now(UTC)
     (found,) = graph.crawls.overview(graph.crawl)
     one = summaries.of_overview(found)
+    workers = summaries.workers_of(graph, stopped=3)
     return {
         "one": one,
         "shares": summaries.shares(one["progress"]),
-        "notes": list(summaries.notes(going_on, now)),
+        "notes": [*summaries.older(workers), *summaries.notes(going_on, now)],
         "tasks": one["tasks"],
-        "workers": summaries.workers_of(graph, stopped=3),
+        "workers": workers,
         "plot": plots.plot(plots.summed(graph.activity.minutes()), now),
         "failures_badge": counts.shown(one["failures"]) if one["failures"] else "",
     }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.model import counts, documents
+from scrapy_itemgraph.tools import code_files
 from scrapy_itemgraph.tools.wording import format_period
 
 if TYPE_CHECKING:
@@ -84,8 +85,25 @@ def shares(progress: Mapping[str, Any]) -> list[Share]:
 def workers_of(graph: ItemGraph, *, stopped: int) -> list[dict[str, Any]]:
     """Return a crawl's workers, each with its state as a word; so many that stopped."""
     return [
-        {**one._asdict(), "state": _state(one)} for one in graph.activity.workers(stopped=stopped)
+        {**one._asdict(), "state": _state(one), "is_older": _is_older(one)}
+        for one in graph.activity.workers(stopped=stopped)
     ]
+
+
+def _is_older(worker: WorkerState) -> bool:
+    """Whether it runs, with other code than is on this machine's disk."""
+    is_running = worker.stopped_at is None and not worker.is_dead
+    return is_running and code_files.has_changed(worker.host, worker.code_file, worker.code)
+
+
+def older(workers: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Say which workers run older code than is on disk."""
+    found = [one for one in workers if one["is_older"]]
+    if found:
+        names = ", ".join(str(one["id"]) for one in found)
+        files = ", ".join(sorted({one["code_file"] for one in found}))
+        who = f"worker {names} runs" if len(found) == 1 else f"workers {names} run"
+        yield f"{who} older code than is on disk: {files} has changed since; restart to run it"
 
 
 def _state(worker: WorkerState) -> str:

@@ -47,3 +47,14 @@ def test_what_a_run_knows_stands_side_by_side() -> None:
         ("waiting", 0, 750.0, 0.0),
         ("failed", 25, 750.0, 250.0),
     ]
+
+
+def test_workers_of_older_code_are_named() -> None:
+    """A note says which workers run other code than is on disk, of which file."""
+    old = {"id": 3, "is_older": True, "code_file": "/shop/books.py"}
+
+    assert not list(summaries.older([{**old, "is_older": False}]))
+    (said,) = summaries.older([old, {**old, "id": 4}])
+    assert said.startswith(
+        "workers 3, 4 run older code than is on disk: /shop/books.py has changed"
+    )
