@@ -51,7 +51,8 @@ _FROM = Argument(
 def show(call: Call) -> None:
     """Show an item: names, tags, data, results, and last attempts with what they logged.
 
-    With --json all that was logged is there, unless --category is given.
+    A request is shown by its URL; with --json its id and all its names are there, and all that was
+    logged, unless --category is given.
     """
     with item_graph(call) as (graph, name):
         document = graph.show(name)
@@ -72,8 +73,8 @@ def _item_lines(item: dict[str, Any], categories: Collection[str]) -> Iterator[s
     yield from printing.fields(
         [
             ("request", shown if shown != item["id"] else None),
-            ("item", item["id"]),
-            *(("alias", alias) for alias in item["aliases"]),
+            ("item", item["id"] if shown == item["id"] else None),
+            *(("alias", one) for one in item["aliases"] if not item_names.is_request(one)),
             *(
                 ("tag", name if value is None else f"{name} = {_json(value)}")
                 for name, value in item["tags"].items()

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
 from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import blobs, drawing, links
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
+    from scrapy_itemgraph.store.admin.neighbours import Neighbours
 
 router = APIRouter(route_class=PageRoute)
 
@@ -36,7 +38,8 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
     found = _get(graph, name)
     results = graph.results(found.id)
     root = request.scope.get("root_path", "").rstrip("/")
-    url = found.data.get("url") if isinstance(found.data, dict) else None
+    url, method = item_names.page_of(found.data)
+    near = graph.lookup.neighbours(found.id, _MOST_MADE)
     return page(
         request,
         "item.html",
@@ -45,13 +48,15 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
         tab="",
         asked=name,
         item=found,
-        aliases=sorted(name for name in found.aliases if name != found.id),
-        url=url if isinstance(url, str) else None,
+        shown=item_names.label_of(found.id, url, method),
+        aliases=_other_names(found),
+        url=url,
+        maker=near.created_by,
         results=results,
         why={one.task: one.reasons for one in graph.explain(found.id)},
         failed=graph.failures.of_item(found.id) if any(one.is_held for one in results) else {},
         attempts=graph.lookup.attempts(found.id, 20),
-        graph=_drawn(graph, found, root),
+        graph=_drawn(graph, found, near, root),
         dependencies=_dependencies(graph, {one.task: one.state for one in results}, root),
         blobs=blobs.listed(graph, found.id, root),
     )
@@ -74,39 +79,45 @@ def item_json(_: Reader, graph: CrawlGraph, name: ItemName) -> Response:
 
 
 def _get(graph: ItemGraph, name: str) -> ItemSnapshot:
-    found = graph.get(name)
+    found = graph.get(graph.lookup.page(name).item)  # raises, and says what is written alike
     if found is None:
-        raise NotFoundError(f"the item {name!r} does not exist")
+        raise NotFoundError(f"the item {name!r} has just been deleted")
     return found
 
 
-def _drawn(graph: ItemGraph, item: ItemSnapshot, root: str) -> drawing.Drawing:
+def _other_names(item: ItemSnapshot) -> list[str]:
+    """Return the aliases that say something to a person: none by which requests are known."""
+    return sorted(
+        name for name in item.aliases if name != item.id and not item_names.is_request(name)
+    )
+
+
+def _drawn(graph: ItemGraph, item: ItemSnapshot, near: Neighbours, root: str) -> drawing.Drawing:
     """Draw where an item comes from, what it is also called, and what it made."""
-    near = graph.lookup.neighbours(item.id, _MOST_MADE)
 
-    def node(name: str, style: str = "", *lines: str) -> drawing.Node:
+    def node(name: str, shown: str, style: str = "", *lines: str) -> drawing.Node:
         href = root + links.of_crawl(graph.crawl, "item", id=name)
-        return drawing.Node(name, short(name, _NAME), lines, href, style, title(name))
+        return drawing.Node(name, short(shown, _NAME), lines, href, style, title(shown))
 
-    nodes = [node(item.id, "here", ", ".join(short(tag, 20) for tag in item.tags) or "no tags")]
+    tags = ", ".join(short(tag, 20) for tag in item.tags) or "no tags"
+    nodes = [node(item.id, item_names.label(item.id, item.data), "here", tags)]
     edges = []
     child, maker = item.id, None if near.created_by is None else near.created_by.item
     for _ in range(_GENERATIONS):
         if maker is None or any(one.key == maker for one in nodes):
             break
-        nodes.insert(0, node(maker))
-        edges.append(drawing.Edge(maker, child))
         above = graph.get(maker)
+        nodes.insert(0, node(maker, item_names.label(maker, above.data if above else None)))
+        edges.append(drawing.Edge(maker, child))
         child, maker = maker, above.created_by if above else None
     for one in near.created:
         if all(one.item != known.key for known in nodes):
-            nodes.append(node(one.item))
+            nodes.append(node(one.item, item_names.label_of(one.item, one.url, one.method)))
         edges.append(drawing.Edge(item.id, one.item))
     if near.has_more:
         nodes.append(drawing.Node("", "… and more"))
         edges.append(drawing.Edge(item.id, ""))
-    others = [name for name in item.aliases if name != item.id]
-    for name in others[:_MOST_ALIASES]:
+    for name in _other_names(item)[:_MOST_ALIASES]:
         nodes.append(
             drawing.Node(f"alias {name}", short(name, _NAME), ("another name",), style="off")
         )

@@ -84,6 +84,7 @@ def refusal(request: Request, problem: problems.Problem, *, away: bool = False) 
         request,
         "error.html",
         visitor=None,
+        near_crawl=request.path_params.get("crawl") if problem.did_you_mean else None,
         status=problem.status,
         headers=problem.headers,
         problem=problem,

@@ -65,14 +65,17 @@ def explain(
     task: str = "",
 ) -> HTMLResponse:
     """Say why work runs, or does not."""
-    found = graph.explain(name, task or None)
+    asked = graph.lookup.page(name)
+    found = graph.explain(asked.item, task or None)
     return page(
         request,
         "explain.html",
         visitor=visitor,
         crawl=graph.crawl,
         tab="worklist",
-        id=name,
+        id=asked.item,
+        url=asked.url,
+        method=asked.method,
         explanations=found,
     )
 
