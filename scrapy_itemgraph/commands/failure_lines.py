@@ -74,9 +74,9 @@ def details(found: FailureDetails, categories: Collection[str], crawl: str | Non
 
 def _next(found: FailureDetails, crawl: str | None) -> Iterator[str]:
     failure = found.failure
-    name = item_names.label_of(failure.item, failure.url, failure.method)
-    task = None if found.is_callback else failure.task
-    yield next_commands.simulate(found.spider, task, name, crawl=crawl)
+    yield next_commands.simulate_work(
+        found.spider, failure.task, failure.item, failure.url, failure.method, crawl=crawl
+    )
     verb = "handle" if found.handled_at is None else "unhandle"
     yield next_commands.command(verb, failure.id, crawl=crawl)
 

@@ -1,4 +1,4 @@
-"""Writing a parser: what a task would do."""
+"""Writing a parser: what a task or a plain callback would do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from scrapy_itemgraph.commands import parsing, simulation_lines
 from scrapy_itemgraph.commands.arguments import CATEGORY, DATA, ID_HELP, TAG, URL
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError
-from scrapy_itemgraph.model import input_checks, operations, tasks
+from scrapy_itemgraph.model import input_checks, item_names, operations, tasks
+from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.simulations import SimulationPlan
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools.wording import closest
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.simulations import Simulation
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim
-    from scrapy_itemgraph.worker.simulation import SimulationWorker
+    from scrapy_itemgraph.worker.simulation import PlainPage, SimulationWorker
 
 _FAILED = 1
 # What is shown elsewhere.
@@ -43,13 +44,18 @@ _QUIET = {"item_log", "failed", "retry", "refused", "operation", "commit_refused
 
 @command(
     Argument("spider", help="the spider's name"),
-    Argument("task", help="the task of it"),
-    Argument("id", help=ID_HELP.partition(", or")[0]),
+    Argument(
+        "first",
+        metavar="TASK|PAGE",
+        help=f"a task, before an item's ID; or a page alone: {ID_HELP}",
+    ),
+    Argument("second", metavar="ID", nargs="?", help="the item of the task"),
+    Argument("--callback", metavar="NAME", help="of a page: another callback than its own"),
     Argument(
         "--response",
         metavar="FILE",
         type=Path,
-        help="a saved page, in the place of the one that the task requests",
+        help="a saved page, in the place of the one that is requested",
     ),
     DATA,
     URL,
@@ -71,19 +77,19 @@ _QUIET = {"item_log", "failed", "retry", "refused", "operation", "commit_refused
     CATEGORY,
 )
 def simulate(call: Call) -> int:
-    """Run one task of one item, and show what it would change; the graph stays as it is.
+    """Run a plain callback on a page, or a task of an item, and show what it would change.
 
-    It visits the website as a crawl does, within its limits, follow-ups included; with
+    The graph stays as it is. A page that nobody has seen goes to the callback that its URL leads to.
+    The website is visited as in a crawl, within its limits, follow-ups included; with
     -s HTTPCACHE_ENABLED=1 a page is got once. An item that does not exist is made up by --data or --url,
     with the task's tags unless --tag says otherwise. The exit code is 1 if the execution fails.
     """  # noqa: E501 - lines as they are printed
     spider_class = _spider_class(call)
-    task = _task(spider_class, call.given.task)
-    plan = _plan(call, task)
+    wanted = _wanted(call, spider_class)
     page = call.given.response
     if page is not None:
         page.read_bytes()  # or say at once that it cannot be
-    run = _Run(call, spider_class, task, plan)
+    run = _Run(call, spider_class, wanted)
     run.start()
     document = run.document()
     call.write(document, simulation_lines.lines(document, run.simulation, call.given.category))
@@ -103,6 +109,27 @@ def _spider_class(call: Call) -> type[Spider]:
     return found
 
 
+def _wanted(call: Call, spider_class: type[Spider]) -> SimulationPlan | PlainPage:
+    """Return what the words name: a page, or a task and an item, or a callback and a page."""
+    # SQLAlchemy, which other commands need not.
+    from scrapy_itemgraph.worker.simulation import PlainPage  # noqa: PLC0415
+
+    given = call.given
+    makes_up = given.data is not None or given.url is not None or bool(given.tag)
+    if given.second is None:
+        if given.first in tasks.discover(spider_class):
+            raise UsageError(f"{given.first!r} is a task; say of which item: TASK ID")
+        if makes_up:
+            raise UsageError("--data, --url and --tag make up the item of a task: TASK ID")
+        return PlainPage(name=input_checks.check_id(given.first), callback=given.callback)
+    if given.callback is not None:
+        raise UsageError("--callback is for a page alone; leave the task out")
+    if makes_up or given.first in tasks.discover(spider_class):
+        return _plan(call, _task(spider_class, given.first))
+    callback = given.first.removeprefix(tasks.SET_ASIDE)
+    return PlainPage(name=input_checks.check_id(given.second), callback=callback)
+
+
 def _task(spider_class: type[Spider], name: str) -> Task:
     declared = tasks.discover(spider_class)
     if name not in declared:
@@ -116,7 +143,7 @@ def _task(spider_class: type[Spider], name: str) -> Task:
 
 def _plan(call: Call, task: Task) -> SimulationPlan:
     given = call.given
-    name = input_checks.check_id(given.id)
+    name = input_checks.check_id(given.second)
     if given.data is not None and given.url is not None:
         raise UsageError("give --data or --url, not both")
     data = given.data if given.url is None else {"url": given.url}
@@ -145,12 +172,11 @@ class _Run:
     """One crawler that simulates, and what is seen of it."""
 
     def __init__(
-        self, call: Call, spider_class: type[Spider], task: Task, plan: SimulationPlan
+        self, call: Call, spider_class: type[Spider], wanted: SimulationPlan | PlainPage
     ) -> None:
         self._call = call
-        self._task = task
         self._spider_class = spider_class
-        self._plan = plan
+        self._wanted = wanted
         self._warnings = _Warnings()
         self._requests: list[dict[str, Any]] = []
         self._scraped: list[str] = []
@@ -176,7 +202,8 @@ class _Run:
 
         def make(crawler: Crawler) -> SimulationWorker:
             crawl, page = call.crawl, call.given.response
-            self._worker = SimulationWorker(crawler, plan=self._plan, crawl=crawl, page=page)
+            wanted = self._wanted
+            self._worker = SimulationWorker(crawler, wanted=wanted, crawl=crawl, page=page)
             return self._worker
 
         workers.make_with(crawler, make)
@@ -204,7 +231,7 @@ class _Run:
                 "scrapy-itemgraph is not switched on in this project; put "
                 'ADDONS = {"scrapy_itemgraph.Addon": 500} into its settings'
             )
-        return "it was stopped before the task had ended"
+        return "it was stopped before the execution had ended"
 
     @property
     def simulation(self) -> Simulation:
@@ -241,10 +268,13 @@ class _Run:
         dropped = changeset.operations if applied.error is not None else self._worker.dropped
         claim = changeset.claim
         assert claim is not None
+        url, method = item_names.page_of(claim.item.data)
         return {
             "spider": self._spider_class.name,
             "task": claim.task,
             "item": claim.item.id,
+            "url": url,
+            "method": method,
             "outcome": str(applied.outcome),
             "error": None if error is None else asdict(error),
             "allow_failure": changeset.allow_failure,
@@ -257,17 +287,44 @@ class _Run:
                 {"operation": one.operation, "label": one.label, "text": one.text}
                 for one in applied.notes
             ],
+            "yielded": _yielded(simulation),
             "changes": [asdict(one) for one in simulation.changes],
             "dropped": [{"op": one.spelling, **given_fields(one)} for one in dropped],
             "scraped": self._scraped,
             "log": [line._asdict() for line in changeset.log],
-            "warnings": [*self._warnings.lines, *_uncalled(claim, self._task)],
+            "warnings": [*self._warnings.lines, *_uncalled(claim, self._worker.task_of(claim))],
         }
+
+
+def _yielded(simulation: Simulation) -> list[dict[str, Any]]:
+    """Return the requests that would become items, and which of them the graph has not seen."""
+    new = {one.after.id for one in simulation.changes if one.kind == "new" and one.after}
+    found = []
+    for one in simulation.changeset.operations:
+        if isinstance(one, EnqueueRequest):
+            url, method = item_names.page_of(one.data)
+            callback = next(map(tasks.callback_of_tag, one.tags), None)
+            found.append(
+                {
+                    "item": one.id,
+                    "url": url,
+                    "method": method,
+                    "callback": callback,
+                    "is_new": one.id in new,
+                }
+            )
+    return found
 
 
 def _uncalled(claim: Claim, task: Task) -> Iterator[str]:
     """Say that a crawl would not run this."""
-    if not claim.item.tags.keys() & set(task.tags):
+    if claim.item.tags.keys() & set(task.tags):
+        return
+    if task.is_callback:
+        own = [tasks.callback_of_tag(tag) for tag in claim.item.tags if tasks.is_callback_tag(tag)]
+        callbacks = ", ".join(own) or "no callback"
+        yield f"in a crawl this page goes to {callbacks}, and not to {task.name}"
+    else:
         tags = ", ".join(task.tags) or "none"
         yield f"the item has no tag that calls for {task.name} ({tags}); a crawl would not run it"
 

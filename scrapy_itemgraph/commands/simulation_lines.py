@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.commands.printing import ADDED, BOLD, CHANGED, REMOVED
+from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import wording
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
 
 _MOST_NEW = 20
+_MOST_REQUESTS = 20
 _MOST_DROPPED = 20
 _MOST_SCRAPED = 10
 _BODY = 4
@@ -41,7 +43,12 @@ def lines(
         yield from printing.paragraph(f"{one['status']} {one['method']} {one['url']}{source}")
     yield from _outcome(document)
     now = simulation.now
-    new = [one for one in simulation.changes if one.kind == "new"]
+    requests = {one["item"] for one in document["yielded"]}
+    new = [
+        one
+        for one in simulation.changes
+        if one.kind == "new" and one.after is not None and one.after.id not in requests
+    ]
     for change in simulation.changes:
         if change.kind != "new":
             yield ""
@@ -52,6 +59,7 @@ def lines(
     if len(new) > _MOST_NEW:
         yield ""
         yield f"and {len(new) - _MOST_NEW:,} more new items; --json has all"
+    yield from _yielded(document["yielded"])
     yield from _dropped(document["dropped"])
     if document["log"]:
         yield ""
@@ -65,7 +73,8 @@ def lines(
 def _outcome(document: dict[str, Any]) -> Iterator[str]:
     outcome = document["outcome"]
     said = printing.coloured(outcome)
-    yield f"{printing.clean(document['task'])} of {printing.clean(document['item'])}: {said}"
+    item = item_names.label_of(document["item"], document["url"], document["method"])
+    yield f"{printing.clean(document['task'])} of {printing.clean(item)}: {said}"
     yield from printing.error(document["error"])
     where = _last_frame(document["error"])
     if where:
@@ -97,17 +106,17 @@ def _change(change: Change, task: str, now: datetime | None) -> Iterator[str]:
     before, after = change.before, change.after
     if before is None:
         assert after is not None
-        yield from printing.paragraph(f"+ {after.id} (new)", ADDED)
+        yield from printing.paragraph(f"+ {_label(after)} (new)", ADDED)
         yield from _new(after)
         return
     if after is None:
         what = change.kind if change.into is None else f"merged into {change.into}"
-        yield from printing.paragraph(f"- {before.id} ({what})", REMOVED)
+        yield from printing.paragraph(f"- {_label(before)} ({what})", REMOVED)
         return
     if before.id == after.id:
-        yield from printing.paragraph(f"~ {before.id}", BOLD)
+        yield from printing.paragraph(f"~ {_label(before)}", BOLD)
     else:
-        yield from printing.paragraph(f"~ {before.id} -> {after.id} (renamed)", BOLD)
+        yield from printing.paragraph(f"~ {_label(before)} -> {_label(after)} (renamed)", BOLD)
     names, then = (dict.fromkeys((one.id, *one.aliases)) for one in (before, after))
     yield from _differences("alias", names, then)
     yield from _differences("tag", before.tags, after.tags)
@@ -115,6 +124,10 @@ def _change(change: Change, task: str, now: datetime | None) -> Iterator[str]:
     yield from _blobs(before.blobs, after.blobs)
     yield from _results(before.results, after.results, now)
     yield from _work(before.work, after.work, task)
+
+
+def _label(item: ItemPicture) -> str:
+    return item_names.label(item.id, item.data)
 
 
 def _new(item: ItemPicture) -> Iterator[str]:
@@ -195,6 +208,25 @@ def _work(
         slot = f", slot {new.slot}" if new.slot else ""
         later = "" if new.not_before is None else f", not before {printing.moment(new.not_before)}"
         yield from _line("~" if old else "+", f"work for {task}: {state}{slot}{later}")
+
+
+def _yielded(requests: list[dict[str, Any]]) -> Iterator[str]:
+    """Write the requests that were yielded, those that are new before those that are known."""
+    if not requests:
+        return
+    new = sum(one["is_new"] for one in requests)
+    yield ""
+    head = f"requests: {new:,} new, {len(requests) - new:,} known"
+    yield printing.coloured(head, BOLD)
+    for one in sorted(requests, key=lambda one: not one["is_new"])[:_MOST_REQUESTS]:
+        page = item_names.page(one["url"], one["method"])
+        text = f"{page} -> {one['callback']}"
+        if one["is_new"]:
+            yield from _line("+", text)
+        else:
+            yield from printing.paragraph(f"{text} (known)", indent=_BODY)
+    if len(requests) > _MOST_REQUESTS:
+        yield f"    and {len(requests) - _MOST_REQUESTS:,} more; --json has all"
 
 
 def _dropped(dropped: list[dict[str, Any]]) -> Iterator[str]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT = "55P03"
 LOCK_MS = 3000  # how long a lock is waited for: others are not to wait behind
 _MOST_NAMES = 5000  # among which a near miss is looked for
+_NO_PAGE = "a page that nobody has seen yet is named by its URL, http://… or https://…"
 
 
 class UndoneError(Exception):
@@ -100,7 +101,7 @@ def look(connection: Connection, plan: SimulationPlan, code: Code) -> None:
 
     """
     crawl_id, callbacks = _register(connection, code, _callbacks(plan, code))
-    item_id = _item(connection, crawl_id, plan)
+    item_id = _item(connection, crawl_id, plan, is_page=code.task(plan.task).is_callback)
     claim = _claim(connection, crawl_id, plan, item_id, worker_id=0)
     raise UndoneError(Prepared(crawl_id=crawl_id, claim=claim, callbacks=callbacks))
 
@@ -204,15 +205,16 @@ def _register(
     return crawl_id, frozenset(names)
 
 
-def _item(connection: Connection, crawl_id: int, plan: SimulationPlan) -> int:
+def _item(
+    connection: Connection, crawl_id: int, plan: SimulationPlan, *, is_page: bool = False
+) -> int:
     item_id = stored_items.resolve(connection, crawl_id, plan.item)
     if plan.made is None:
         if item_id is not None:
             return item_id
         near = closest(plan.item, pictures.some_names(connection, crawl_id, _MOST_NAMES))
-        raise NotFoundError(
-            f"the item {plan.item!r} does not exist{near}; --data or --url, and --tag, make one up"
-        )
+        otherwise = _NO_PAGE if is_page else "--data or --url, and --tag, make one up"
+        raise NotFoundError(f"the item {plan.item!r} does not exist{near}; {otherwise}")
     if item_id is not None:
         raise OperationError(
             f"the item {plan.item!r} exists; --data, --url and --tag make one up that does not"
@@ -232,6 +234,9 @@ def _claim(
     task = next(one for one in tasks if one.name == plan.task)
     given = {"item": item_id, "task": task.id, "crawl": crawl_id, "worker": worker_id}
     row = connection.execute(stored_claims.TAKE_ANYWAY, {**given, "token": uuid.uuid4()}).one()
+    item = stored_items.snapshots(connection, [item_id])[item_id]
+    if plan.request is not None:
+        item = replace(item, data={**item.data, "request": plan.request})
     return Claim(
         item_id=item_id,
         task_id=task.id,
@@ -242,9 +247,10 @@ def _claim(
         claimed_at=row.claimed_at,
         slot=row.slot,
         is_alone=False,
-        item=stored_items.snapshots(connection, [item_id])[item_id],
+        item=item,
         invalidated_at=row.invalidated_at,
         is_refiled=True,  # its request may go where it will
+        is_saved=plan.is_saved,
     )
 
 

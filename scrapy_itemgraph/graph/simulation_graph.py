@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.graph import simulated_changes
+from scrapy_itemgraph.graph import simulated_changes, simulated_pages
 from scrapy_itemgraph.graph.simulation_parts import (
     NoRecovery,
     SimulatedCallbacks,
@@ -30,6 +30,7 @@ from scrapy_itemgraph.graph.worker_start import (
     register_worker,
 )
 from scrapy_itemgraph.graph.worker_upkeep import WorkerUpkeep
+from scrapy_itemgraph.model.simulations import SimulationPlan
 from scrapy_itemgraph.model.tasks import of_named_callback
 from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store.registry import crawl_starts, crawls, workers
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.connections.process import OwnProcess
-    from scrapy_itemgraph.model.simulations import Simulation, SimulationPlan
+    from scrapy_itemgraph.model.simulations import Simulation, WantedPage
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.store.registry.processes import NewProcess
 
@@ -59,10 +60,12 @@ class SimulationGraph(WorkerGraph):
         return self.commits.simulation
 
     @staticmethod
-    async def prepare(settings: Settings, *, plan: SimulationPlan, **start: Any) -> SimulationGraph:
+    async def prepare(
+        settings: Settings, *, wanted: SimulationPlan | WantedPage, **start: Any
+    ) -> SimulationGraph:
         """Find or start the server, and prepare the one claim.
 
-        `start` are the fields of a `WorkerStart`.
+        `start` are the fields of a `WorkerStart`. A page that is wanted says what its plan is.
 
         Raises:
             ItemGraphError: with one clear line.
@@ -71,14 +74,14 @@ class SimulationGraph(WorkerGraph):
         connections = await WorkerConnections.open(settings)
         try:
             with errors.all_translated(connections.transactions.engine.url):
-                return await _opened(connections, WorkerStart(**start), plan)
+                return await _opened(connections, WorkerStart(**start), wanted)
         except BaseException:
             await connections.close()
             raise
 
 
 async def _opened(
-    connections: WorkerConnections, start: WorkerStart, plan: SimulationPlan
+    connections: WorkerConnections, start: WorkerStart, wanted: SimulationPlan | WantedPage
 ) -> SimulationGraph:
     """Return the graph of a worker that is registered, with the one claim."""
     settings, transactions, own = (
@@ -99,6 +102,10 @@ async def _opened(
         limits_of=limits.of_task,
         of_all=limits.of_all,
     )
+    if isinstance(wanted, SimulationPlan):
+        plan = wanted
+    else:
+        plan = wanted.plan(await transactions.call(simulated_pages.find, known, wanted))
     if plan.given:
         await transactions.call(simulated_changes.lay, plan, code)
     prepared = await undone(transactions, partial(simulated_changes.look, plan=plan, code=code))

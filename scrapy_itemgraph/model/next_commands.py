@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 
+from scrapy_itemgraph.model import item_names
+
 
 def simulate(spider: str, task: str | None, name: str, *, crawl: str | None = None) -> str:
     """Return the command that tries a task of an item, without a change.
@@ -12,6 +14,21 @@ def simulate(spider: str, task: str | None, name: str, *, crawl: str | None = No
     """
     of_task = () if task is None else (task,)
     return command("simulate", spider, *of_task, name, crawl=crawl)
+
+
+def simulate_work(
+    spider: str | None,
+    task: str,
+    item: str,
+    url: str | None,
+    method: str | None,
+    *,
+    crawl: str | None = None,
+) -> str:
+    """Return the command for an item and a task or callback of it, as a list or page has them."""
+    is_page = method is not None and item_names.is_request(item)
+    of_task = None if is_page else task
+    return simulate(spider or "SPIDER", of_task, item_names.typed(item, url, method), crawl=crawl)
 
 
 def command(verb: str, *words: object, crawl: str | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,12 +19,40 @@ class SimulationPlan:
 
     `made` makes up an item that does not exist, for the simulation alone. `given` is committed
     before, to a crawl that must be new and is deleted afterwards: callbacks can ask for it.
+    `request` is a stored request in the place of the item's own. With `is_saved` the page of the
+    claim's request is there already, and nothing is downloaded for it.
     """
 
     task: str
     item: str
     made: CreateItem | None = None
     given: Sequence[Operation] = ()
+    request: Mapping[str, Any] | None = None
+    is_saved: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPage:
+    """An item that the graph has, which a page's name led to."""
+
+    item: str
+    tags: Mapping[str, Any]
+    data: Mapping[str, Any]
+
+
+class WantedPage(Protocol):
+    """A page of a plain callback that is to be simulated, as somebody named it."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """By which names the graph may have it, the first that it has being meant."""
+
+    @property
+    def shown(self) -> str:
+        """What tables show of it: its URL, with its method before it unless that is GET."""
+
+    def plan(self, found: StoredPage | None) -> SimulationPlan:
+        """Return the simulation of what was found, or of a page that nobody has seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

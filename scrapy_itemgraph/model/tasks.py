@@ -179,6 +179,11 @@ def callback_tag(name: str) -> str:
     return f"{_CALLBACK}{name.removeprefix(SET_ASIDE)}"
 
 
+def callback_of_tag(tag: str) -> str:
+    """Return the name of the plain callback that a tag calls for."""
+    return tag.removeprefix(_CALLBACK)
+
+
 def is_callback_tag(tag: str) -> bool:
     """Tell whether a tag calls for a plain callback."""
     return tag.startswith(_CALLBACK)

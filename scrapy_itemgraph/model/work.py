@@ -75,7 +75,7 @@ class Claim:
 
     `invalidated_at` is the expiry that the claim answers; a later one outlives it. `request` is
     where an earlier attempt's redirects or retries took it. With `is_in_flight` the claim has told
-    the database that the engine may begin it.
+    the database that the engine may begin it. With `is_saved` its page need not be downloaded.
     """
 
     item_id: int
@@ -92,6 +92,7 @@ class Claim:
     is_refiled: bool = False
     request: dict[str, Any] | None = None
     is_in_flight: bool = False
+    is_saved: bool = False
 
 
 Pair: TypeAlias = tuple[int, int]  # the numbers of an item and a task

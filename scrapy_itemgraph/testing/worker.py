@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import operations, tasks
-from scrapy_itemgraph.model.request_operations import EnqueueRequest
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import operations
 from scrapy_itemgraph.model.simulations import SimulationPlan
-from scrapy_itemgraph.serialize import requests
-from scrapy_itemgraph.tools.wording import closest
 from scrapy_itemgraph.worker.simulation import SimulationWorker
-from scrapy_itemgraph.worker.spider import callbacks, request_builder
+from scrapy_itemgraph.worker.spider import named_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,11 +17,10 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from scrapy_itemgraph.graph import SimulationGraph
+    from scrapy_itemgraph.model import tasks
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.testing.pages import SavedPages
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
-    from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 
 _NO_PLAN = SimulationPlan(task="", item="")
 
@@ -53,18 +49,12 @@ class TestingWorker(SimulationWorker):
     def __init__(
         self, crawler: Crawler, *, wanted: TaskRun | CallbackRun, pages: SavedPages, crawl: str
     ) -> None:
-        super().__init__(crawler, plan=_NO_PLAN, crawl=crawl)
+        super().__init__(crawler, wanted=_NO_PLAN, crawl=crawl)
         self.pages = pages
         self.operations: list[Operation] = []
         self.requests: list[Request] = []
         self.has_begun = False  # the run's own request is answered
-        self._wanted = wanted
-        self._identities: RequestIds | None = None
-
-    async def open(self, identities: RequestIds) -> None:
-        """Open the graph, in which the item of a request has the name that a crawl gives it."""
-        self._identities = identities
-        await super().open(identities)
+        self._run = wanted
 
     @property
     def is_asked(self) -> bool:
@@ -84,42 +74,14 @@ class TestingWorker(SimulationWorker):
         self.tasks = {name: _without_limits(one) for name, one in self.tasks.items()}
         return read
 
-    async def _open_graph(self, callbacks: CallbackTasks) -> SimulationGraph:
-        self._plan = self._made_plan()
-        return await super()._open_graph(callbacks)
-
-    def _made_plan(self) -> SimulationPlan:
-        wanted = self._wanted
-        if isinstance(wanted, TaskRun):
-            return SimulationPlan(task=wanted.task, item=wanted.item, given=wanted.given)
-        assert self._identities is not None
-        request = wanted.request.replace(callback=self._callback(wanted.callback))
-        made = EnqueueRequest(
-            id=self._identities.name(request),
-            tags=(tasks.callback_tag(wanted.callback),),
-            data=request_builder.request_data(request, self.spider),
-        )
-        return SimulationPlan(task=wanted.callback, item=made.id, given=(made, *wanted.given))
-
-    def _callback(self, name: str) -> Any:
-        """Return the spider's method of a name.
-
-        Raises:
-            NotFoundError: it has none that may be a callback.
-            OperationError: it is a task.
-
-        """
-        spider = self.spider
-        if not requests.has_method(spider, name):
-            known = [one for one in dir(type(spider)) if requests.has_method(spider, one)]
-            raise NotFoundError(
-                f"the spider {spider.name!r} has no callback {name!r}{closest(name, known)}; it "
-                f"has {', '.join(known) or 'none'}"
-            )
-        found = getattr(spider, name)
-        if callbacks.task_of(found) is not None:
-            raise OperationError(f"{name!r} is a @task: run it with run_task")
-        return found
+    def _wanted_of(self, callbacks: CallbackTasks) -> SimulationPlan:
+        run = self._run
+        if isinstance(run, TaskRun):
+            return SimulationPlan(task=run.task, item=run.item, given=run.given)
+        named_pages.check_callback(run.callback, callbacks, of_task="run it with run_task")
+        made = named_pages.made_page(run.callback, run.request, callbacks, self.identities)
+        task = callbacks.task_name(run.callback)
+        return SimulationPlan(task=task, item=made.id, given=(made, *run.given))
 
 
 def _without_limits(task: tasks.Task) -> tasks.Task:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -11,10 +11,10 @@ from scrapy.http import HtmlResponse
 from scrapy.responsetypes import responsetypes
 
 from scrapy_itemgraph.graph import SimulationGraph
+from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker.executions.outbox import Outbox
-from scrapy_itemgraph.worker.spider import request_builder
+from scrapy_itemgraph.worker.spider.named_pages import NamedPage
 from scrapy_itemgraph.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_itemgraph.model.operations import Operation
-    from scrapy_itemgraph.model.simulations import Simulation, SimulationPlan
+    from scrapy_itemgraph.model.simulations import Simulation, SimulationPlan, WantedPage
     from scrapy_itemgraph.model.tasks import Task
-    from scrapy_itemgraph.worker.executions.context import ItemContext
+    from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.worker.executions.outbox import Entry
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.request_ids import RequestIds
     from scrapy_itemgraph.worker.wiring import Parts
 
 logger = logs.logger(__name__)
@@ -62,10 +63,19 @@ class _SeenOutbox(Outbox):
         super().put(entry, is_last=is_last)
 
 
-class SimulationWorker(Worker):
-    """Runs one task of one item, and no seeds, `start()`, upkeep, login or commit.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainPage:
+    """A page of a plain callback: its URL, id or alias, and the callback unless it is its own."""
 
-    `page` is a saved page, the response of the task's own request, which is not downloaded then.
+    name: str
+    callback: str | None = None
+
+
+class SimulationWorker(Worker):
+    """Runs one execution, and no seeds, `start()`, upkeep, login or commit.
+
+    It is of a task and an item, or of a plain callback and a page. `page` is a saved page, the
+    response of its own request, which is not downloaded then.
     """
 
     outbox_class: ClassVar[type[Outbox]] = _SeenOutbox
@@ -74,7 +84,7 @@ class SimulationWorker(Worker):
         self,
         crawler: Crawler,
         *,
-        plan: SimulationPlan,
+        wanted: SimulationPlan | PlainPage,
         crawl: str | None = None,
         page: Path | None = None,
     ) -> None:
@@ -86,8 +96,20 @@ class SimulationWorker(Worker):
         )
         vars(self.spider)["start"] = _no_start
         self.simulation: Simulation | None = None
-        self._plan = plan
+        self._wanted = wanted
         self._page = page
+        self._identities: RequestIds | None = None
+
+    async def open(self, identities: RequestIds) -> None:
+        """Open the graph, in which the item of a request has the name that a crawl gives it."""
+        self._identities = identities
+        await super().open(identities)
+
+    @property
+    def identities(self) -> RequestIds:
+        """By what names a crawl knows requests, once it is open."""
+        assert self._identities is not None
+        return self._identities
 
     @property
     def dropped(self) -> Sequence[Operation]:
@@ -96,6 +118,11 @@ class SimulationWorker(Worker):
         if self.simulation is None or self.simulation.changeset.operations:
             return ()
         return self.parts.outbox.operations
+
+    def task_of(self, claim: Claim) -> Task:
+        """Return the task of the claim, or the one of its plain callback."""
+        own = self.tasks.get(claim.task)
+        return own or tasks.of_named_callback(claim.task, self.settings.results.callbacks)
 
     @property
     def released_because(self) -> str:
@@ -109,23 +136,21 @@ class SimulationWorker(Worker):
         return "the spider was closed before the task had ended"
 
     async def _open_graph(self, callbacks: CallbackTasks) -> SimulationGraph:
-        graph = await SimulationGraph.prepare(
-            self.settings, **self._start(callbacks), plan=self._plan
+        wanted = self._wanted_of(callbacks)
+        return await SimulationGraph.prepare(self.settings, wanted=wanted, **self._start(callbacks))
+
+    def _wanted_of(self, callbacks: CallbackTasks) -> SimulationPlan | WantedPage:
+        """Return what is to be simulated, in terms of the spider that is read."""
+        wanted, is_saved = self._wanted, self._page is not None
+        if not isinstance(wanted, PlainPage):
+            return replace(wanted, is_saved=is_saved)
+        return NamedPage(
+            name=wanted.name,
+            callback=wanted.callback,
+            is_saved=is_saved,
+            callbacks=callbacks,
+            identities=self.identities,
         )
-        if self._page is not None:
-            own = self.tasks[self._plan.task]
-            self.tasks = {**self.tasks, own.name: replace(own, request=self._offline(own))}
-        return graph
-
-    def _offline(self, own: Task) -> Any:
-        """Return what makes the request of a task, and has it not downloaded."""
-
-        def request(item: ItemContext) -> Request:
-            made = request_builder.user_request(self.spider, own, item)
-            made.meta[NO_DOWNLOAD] = True
-            return made
-
-        return request
 
     def response_to(self, request: Request) -> Response:
         """Return the saved page, where there is one."""

@@ -18,7 +18,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from scrapy_itemgraph.model import counts, item_names
+from scrapy_itemgraph.model import counts, item_names, next_commands
 from scrapy_itemgraph.tools.wording import format_period, format_size, one_line
 from scrapy_itemgraph.web.pages import links, messages, trees
 
@@ -161,6 +161,7 @@ def _environment() -> Environment:
     environment.filters |= {"lines": trees.lines, "tree": trees.tree, "page_link": links.page_link}
     environment.filters |= {"shown": counts.shown, "label": item_names.label_of}
     environment.filters |= {"merged": _merged, "shell": _shell, "error": _error}
+    environment.globals["simulate_command"] = next_commands.simulate_work
     environment.globals["version"] = metadata.version("scrapy-itemgraph")
     return environment
 

@@ -80,6 +80,8 @@ class HandOut:
                 )
                 request = request_builder.build_request(self.spider, task, execution.item)
                 request_legs.put(request, leg)  # or the next item might get the same object
+            if claim.is_saved:
+                request.meta[request_slots.NO_DOWNLOAD] = True
             request_slots.slot_of(request)  # which some URLs do not have
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
             self._spoil(leg, error, item_names.page_of(claim.item.data)[0] or "")

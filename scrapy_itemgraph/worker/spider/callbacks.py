@@ -55,6 +55,10 @@ class CallbackTasks:
         """Return the task of a plain callback."""
         return tasks.of_named_callback(name, self.options)
 
+    def task_name(self, name: str) -> str:
+        """Return the name of a plain callback's task, beside a @task of the same name."""
+        return tasks.SET_ASIDE + name if name in self.declared else name
+
     def has(self, name: str) -> bool:
         """Tell whether the spider has the callback of a task that any worker registered."""
         method = name.removeprefix(tasks.SET_ASIDE)

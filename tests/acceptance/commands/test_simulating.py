@@ -25,6 +25,16 @@ class S(scrapy.Spider):
     def parse(self, response, item):
         yield UpdateData({"price": response.no_price})
 """
+PLAIN = """
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        yield scrapy.Request(SITE + "/page/list?a=1&b=2")
+
+    def parse(self, response):
+        yield {"price": response.no_price}
+"""
 SLOW = """
         import time
         time.sleep(600)
@@ -70,6 +80,27 @@ def test_a_mend_is_simulated_before_the_failure_is_handled(served):
     assert "It would succeed" in page
     assert "+ data.price: 12" in page
     assert project.rows("SELECT data->>'price', count(*) FROM items GROUP BY 1") == [(None, 1)]
+    assert project.rows("SELECT count(*) FROM failures WHERE handled_at IS NULL") == [(1,)]
+
+
+@pytest.mark.tracebacks("no_price")
+def test_the_page_of_a_plain_callback_is_simulated_too(project, monkeypatch):
+    """The button works for its failure, and the command beside it can be pasted into a shell."""
+    project.write(PLAIN)
+    assert project.crawl().code == 0
+    monkeypatch.setenv("SITE", project.site_url)
+    project.write(PLAIN.replace("response.no_price", "12"))
+    ((item,),) = project.rows("SELECT name FROM items")
+    with web_servers.serving(project.url, "--crawl", "s", cwd=project.directory) as server:
+        address = server.url.rstrip("/")
+        status, page = simulate(address, item=item)
+        with urllib.request.urlopen(f"{address}/crawls/s/failures", timeout=60) as answer:
+            listed = html.unescape(answer.read().decode())
+
+    assert (status, "It would succeed" in page) == (200, True), page
+    assert "{'price': 12}" in page
+    url = f"{project.site_url}/page/list?a=1&b=2"
+    assert f"scrapy itemgraph simulate s '{url}'" in listed
     assert project.rows("SELECT count(*) FROM failures WHERE handled_at IS NULL") == [(1,)]
 
 

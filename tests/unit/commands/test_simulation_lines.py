@@ -50,6 +50,9 @@ def written(*changes, **more):
     document = {
         "task": "parse",
         "item": "A",
+        "url": None,
+        "method": None,
+        "yielded": [],
         "outcome": "ok",
         "error": None,
         "allow_failure": False,
@@ -193,3 +196,27 @@ def _request():
         "status": 200,
         "source": "saved",
     }
+
+
+def test_requests_are_written_by_their_urls():
+    """Those that the graph has not seen come first; none is written as an item again."""
+    found = [
+        {"url": "http://a.example/1", "method": "GET", "is_new": False},
+        {"url": "http://a.example/2", "method": "POST", "is_new": True},
+    ]
+    requests = [
+        {**one, "item": f"REQ:{place}", "callback": "parse"} for place, one in enumerate(found)
+    ]
+    new = Change(kind="new", after=picture("REQ:1", data={"url": found[1]["url"], "request": {}}))
+
+    said = written(
+        new, item="REQ:9", url="http://a.example/", method="GET", yielded=requests
+    ).splitlines()
+
+    assert said[0] == "parse of http://a.example/: ok"
+    assert said[2:5] == [
+        "requests: 1 new, 1 known",
+        "    + POST http://a.example/2 -> parse",
+        "    http://a.example/1 -> parse (known)",
+    ]
+    assert not any("REQ:" in line for line in said)
