@@ -213,7 +213,9 @@ additions = st.lists(
     min_size=1,
     max_size=3,
 )
-endings = st.sampled_from(["ok"] * 6 + ["failed"] * 2 + ["gone", "retry", "refused", "released"])
+endings = st.sampled_from(
+    ["ok"] * 6 + ["failed"] * 2 + ["retry"] * 2 + ["gone", "refused", "released"]
+)
 
 
 def ends(given: st.SearchStrategy[Sequence[Any]]) -> st.SearchStrategy[dict[str, Any]]:
