@@ -304,13 +304,18 @@ def test_each_promise_names_a_test():
     assert not [promise for promise in promises if ".py::test_" not in promise]
 
 
-def test_the_readme_says_what_it_is_when_to_use_it_and_what_to_type():
-    """Its first page says so before any word of ours, why not the other two, and two commands."""
-    first = (ROOT / "README.md").read_text().partition("\n## ")[0]
+def test_the_readme_says_what_it_is_what_to_type_and_when_to_use_it():
+    """What comes before tasks says so in no word of ours, with a picture, and why not others."""
+    text = (ROOT / "README.md").read_text()
+    first = text.partition("\n## Items and tasks")[0]
 
-    for said in ("Why not `JOBDIR`?", "Why not scrapy-redis?", "`make demo`", "`make test`"):
+    assert len(re.split(r"\.\s", first.split("\n\n")[1])) == 2
+    assert first.count("![") == 1
+    assert first.index("pip install") < 1_000
+    for said in ("Why not `JOBDIR`?", "Why not scrapy-redis?", "Why not Scrapyd alone?"):
         assert first.count(said) == 1
-    plain = first.partition("**item graph**")[0]
+    assert text.count("`make demo`") == text.count("`make test`") == 1
+    plain = re.sub(r"```.*?```|`[^`]*`", "", first, flags=re.DOTALL)
     assert not re.findall(r"(?i)\b(frontier|claim|lease|execution|alias|tag|stale|held)\b", plain)
 
 

@@ -135,7 +135,7 @@ def test_the_shop_of_the_readme_is_crawled_as_it_says(tutorial):
 
     first = tutorial.scrapy("crawl", "shop", "-O", "cards.jsonl")
     shown = command(tutorial, "show", "EAN:4012345010206")
-    failures = command(tutorial, "failures")
+    failure = command(tutorial, "failures", "1")
     idle = tutorial.scrapy("crawl", "shop")
     command(tutorial, "age", "shop", "1d")
     again = tutorial.scrapy("crawl", "shop")
@@ -146,7 +146,7 @@ def test_the_shop_of_the_readme_is_crawled_as_it_says(tutorial):
     assert sorted(name[:4] for name in products) == ["SKU:"] * 10 + ["URL:"]
     assert re.search(r"^item +SKU:T1020$", shown, re.MULTILINE)
     assert shown.count("alias ") == 3
-    assert "ask us" in failures
+    assert "ask us" in failure
     assert "itemgraph/claimed" not in idle.stats
     assert again.stats["itemgraph/claimed"] == 12, again.log  # two categories, ten products
     assert f"<GET {tutorial.site_url}/reviews" not in again.log
