@@ -208,7 +208,7 @@ def test_a_manual_is_triaged_on_the_terminal_alone(project, site, terminal):
     assert (site.hits.total(), len(site.hits)) == (220, 220)
     failed = type_("scrapy itemgraph status")
     listed = type_("scrapy itemgraph failures")
-    groups = type_("scrapy itemgraph failures --groups")
+    groups = type_("scrapy itemgraph failures --groups --sort count")
     assert progress(failed) == {**NOTHING, "done": 140, "failed": 80}
     assert re.search(r"^parse_command +136 .* 80 ", failed, re.MULTILINE)
     assert len(re.findall(r"^ *\d+ .* parse_command .*\.html$", listed, re.MULTILINE)) == 80
@@ -218,7 +218,7 @@ def test_a_manual_is_triaged_on_the_terminal_alone(project, site, terminal):
     assert counts == {"IndexError": 60, "ValueError": 15, "http": 5}
 
     # The headings: most of what failed, seen in one example, mended, and run again together.
-    one = type_(f"scrapy itemgraph failures {group['IndexError']}")
+    one = type_(command(groups, "failures"))
     url = re.search(r"^page +(\S+)$", one, re.MULTILINE)[1]
     explained = type_(f"scrapy itemgraph explain {url}")
     assert url.removeprefix(site.url) in site.failing("heading")
@@ -226,15 +226,18 @@ def test_a_manual_is_triaged_on_the_terminal_alone(project, site, terminal):
     assert f"\n  scrapy itemgraph handle {group['IndexError']}\n" in one
     assert command(explained, "handle") == f"scrapy itemgraph handle {group['IndexError']}"
     mend(project, *MENDED_HEADING)
-    assert "60 handled" in type_(f"scrapy itemgraph handle --group {group['IndexError']}")
+    before = site.hits.copy()
+    tried = type_(command(one, "simulate"))
+    assert f"\nparse_command of {url}: ok\n" in tried
+    assert "nothing was changed: this was a simulation" in tried
+    assert site.hits - before == Counter([url.removeprefix(site.url)])
+    assert "60 handled" in type_(command(groups, "handle --group"))
     before = site.hits.copy()
     type_(CRAWL_NEW)
     assert site.hits - before == Counter(["/reference.html", *site.failing("heading")])
-    assert progress(type_("scrapy itemgraph status"))["failed"] == 20
 
     # The rest: a page by the command that is shown, the others by their errors.
-    groups = type_("scrapy itemgraph failures --groups")
-    one = type_(command(groups, "failures"))
+    one = type_(f"scrapy itemgraph failures {group['ValueError']}")
     assert "in parse_command\n      name, purpose = response.css(" in one
     mend(project, *MENDED_DASH)
     site.is_restored = True
