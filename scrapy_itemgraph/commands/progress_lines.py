@@ -32,10 +32,7 @@ def fields(found: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 def progress(found: dict[str, Any]) -> str:
     """Say where what is known stands: `812 of 905 done (90%): 60 waiting, …`."""
-    numbers = {
-        name: counts.Estimate(found[name]) if name in found["estimated"] else found[name]
-        for name in ("known", "done", *_ALWAYS, *_IF_ANY)
-    }
+    numbers = {name: number(found, name) for name in ("known", "done", *_ALWAYS, *_IF_ANY)}
     of_run = counts.less(numbers["known"], numbers["earlier"])
     share = "" if found["share"] is None else f" ({_percent(found['share'])})"
     parts = [f"{counts.shown(numbers[name])} {name}" for name in _ALWAYS]
@@ -44,6 +41,11 @@ def progress(found: dict[str, Any]) -> str:
     ]
     done = f"{counts.shown(numbers['done'])} of {counts.shown(of_run)} done{share}"
     return f"{done}: {', '.join(parts)}"
+
+
+def number(found: dict[str, Any], name: str) -> int:
+    """Return a number of a progress, as an estimate where it is one."""
+    return counts.Estimate(found[name]) if name in found["estimated"] else int(found[name])
 
 
 def earlier(task: dict[str, Any]) -> int:

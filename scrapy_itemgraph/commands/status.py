@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.commands import crawls, printing, progress_lines, tasks
+from scrapy_itemgraph.commands import printing, progress_lines, tasks
 from scrapy_itemgraph.commands.command import Argument, command
-from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.model import counts, crawl_arguments
 from scrapy_itemgraph.tools import code_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from scrapy_itemgraph.commands.call import Call
+    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.store.admin.crawl_lists import CrawlLine
 
+_MOST_CRAWLS = 100  # each is counted by statements of its own
+
+
+def _number(name: str) -> Callable[[dict[str, Any]], int]:
+    def of(crawl: dict[str, Any]) -> int:
+        return progress_lines.number(crawl["progress"], name)
+
+    return of
+
+
+_CRAWLS: printing.Columns = {
+    "CRAWL": "crawl",
+    "ARGUMENTS": lambda crawl: (
+        crawl_arguments.as_options(crawl["arguments"]) if crawl["arguments"] else None
+    ),
+    "RUN": lambda crawl: None if crawl["run"] is None else crawl["run"]["number"],
+    "STATE": lambda crawl: "never run" if crawl["run"] is None else crawl["run"]["state"],
+    "DONE": _number("done"),
+    "WAITING": _number("waiting"),
+    "RUNNING": _number("running"),
+    "LATER": _number("later"),
+    "FAILED": _number("failed"),
+    "GONE": _number("gone"),
+    "SCRAPED": lambda crawl: None if crawl["run"] is None else crawl["run"]["items"],
+}
 _STANDING: printing.Columns = {
     "TASK": tasks.marked,
     "DONE": "done",
@@ -63,15 +91,36 @@ def status(call: Call) -> None:
     """Show how far a crawl is: its run, where its work stands, how fast it goes.
 
     What is done, waiting, running, later, failed and gone adds up to what is known. Where there are
-    several crawls, and none is named, it lists them by spider.
+    several crawls, and none is named, each has a line of a table.
     """
     with call.graph() as graph:
         lines = [] if call.named_crawl else graph.crawls.list()
         if len(lines) > 1:
-            call.write([asdict(one) for one in lines], crawls.listing(lines))
+            found_of_each = list(_of_each(graph, lines))
+            call.write(found_of_each, _lines_of_each(found_of_each, len(lines)))
             return
         found = graph.status()
     call.write(found, _status_lines(found, is_verbose=call.given.verbose))
+
+
+def _of_each(graph: ItemGraph, lines: Sequence[CrawlLine]) -> Iterator[dict[str, Any]]:
+    """Yield how each of the crawls stands that were used last, in the order of the lines."""
+    recent = {one.crawl for one in nlargest(_MOST_CRAWLS, lines, key=lambda one: one.used_at)}
+    for line in lines:
+        for one in graph.crawls.overview(line.crawl) if line.crawl in recent else ():
+            named = {"spider": line.spider, "arguments": line.arguments, "used_at": line.used_at}
+            yield named | asdict(one) | {"run": None if one.run is None else one.run._asdict()}
+
+
+def _lines_of_each(found: list[dict[str, Any]], known: int) -> Iterator[str]:
+    yield from printing.table(found, _CRAWLS)
+    if len(found) < known:
+        yield (
+            f"(the {len(found):,} of {known:,} crawls that were used last; "
+            "`scrapy itemgraph crawls list` has all)"
+        )
+    yield ""
+    yield "of one of them: scrapy itemgraph status --crawl NAME"
 
 
 def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:

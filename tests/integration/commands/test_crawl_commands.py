@@ -12,12 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from support import logs
 from support.commands_run import DAY
 
 from scrapy_itemgraph.commands import COMMANDS, parsing, printing
+from scrapy_itemgraph.commands import status as status_command
 from scrapy_itemgraph.store.admin import counting, status
-from scrapy_itemgraph.store.registry import processes, workers
+from scrapy_itemgraph.store.registry import crawls, processes, runs, workers
 
 
 def subprocess_scrapy(*arguments, cwd, **options):
@@ -59,6 +61,39 @@ def test_status(scrapy, crawl):
     assert "WAITING" in human
     assert "FRESH" not in human
     assert "FRESH" in scrapy("status", "--verbose").out
+
+
+def test_status_has_a_line_for_each_of_several_crawls(scrapy, crawl, monkeypatch):
+    """Each crawl's numbers and the state of its run are in one table; one that never ran as well.
+
+    Where there are more than are counted, those that were used last are shown, and it is said.
+    """
+    crawls.make_crawl(crawl.connection, "films")
+    crawl.done("A")
+    crawl.claimed("B")
+    crawl.failed("C")
+    crawl.work("D")
+    runs.join(crawl.connection, crawl.id)
+    crawl.connection.execute(sa.text("UPDATE runs SET items = 7"))
+
+    document = scrapy("status", "--json").document
+    human = scrapy("status").out.splitlines()
+    monkeypatch.setattr(status_command, "_MOST_CRAWLS", 1)
+    fewer = scrapy("status").out
+
+    assert [one["crawl"] for one in document] == ["books", "films"]
+    books = {name: document[0]["progress"][name] for name in ("waiting", "running", "failed")}
+    assert books == {"waiting": 2, "running": 1, "failed": 1}
+    assert document[0]["run"]["items"] == 7
+    assert document[1]["run"] is None
+    assert human[0].split() == [
+        *("CRAWL", "RUN", "STATE", "DONE", "WAITING", "RUNNING", "LATER", "FAILED", "GONE"),
+        "SCRAPED",
+    ]
+    assert human[1].split() == ["books", "1", "running", "1", "2", "1", "0", "1", "0", "7"]
+    assert human[2].split() == ["films", "never", "run", "0", "0", "0", "0", "0", "0"]
+    assert "the 1 of 2 crawls that were used last" in fewer
+    assert "films" not in fewer
 
 
 def test_status_counts_what_is_due(scrapy, crawl):
