@@ -85,6 +85,13 @@ def _show(call: Call, graph: ItemGraph) -> None:
     further = found._asdict()
     document = {**_document(call, further.pop("failure")), **further}
     call.write(document, failure_lines.details(found, call.given.category, call.crawl))
+    if found.handled_at is None:
+        number = found.failure.id
+        _hint(
+            call,
+            f"scrapy itemgraph failures --group {number} shows those that are alike; "
+            f"scrapy itemgraph handle --group {number} lets all of them run again",
+        )
 
 
 def _list(call: Call, graph: ItemGraph, otherwise: str | None) -> None:

@@ -61,7 +61,7 @@ _COUNTS: printing.Columns = {
     "LATER": "delayed",
     "CLAIMED": "claimed",
     "DUE": "due",
-    "DONE": "completed",
+    "COMPLETED": "completed",
     "FRESH": "fresh",
     "HELD": "held",
     "FAILURES": "failures",

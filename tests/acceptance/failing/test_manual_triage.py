@@ -225,13 +225,14 @@ def test_a_manual_is_triaged_on_the_terminal_alone(project, site, terminal):
     assert "in parse_command\n      synopsis = response.xpath(" in one
     assert f"\n  scrapy itemgraph handle {group['IndexError']}\n" in one
     assert command(explained, "handle") == f"scrapy itemgraph handle {group['IndexError']}"
+    assert command(one, "handle --group") == command(groups, "handle --group")
     mend(project, *MENDED_HEADING)
     before = site.hits.copy()
     tried = type_(command(one, "simulate"))
     assert f"\nparse_command of {url}: ok\n" in tried
     assert "nothing was changed: this was a simulation" in tried
     assert site.hits - before == Counter([url.removeprefix(site.url)])
-    assert "60 handled" in type_(command(groups, "handle --group"))
+    assert "60 handled" in type_(command(one, "handle --group"))
     before = site.hits.copy()
     type_(CRAWL_NEW)
     assert site.hits - before == Counter(["/reference.html", *site.failing("heading")])
