@@ -26,25 +26,29 @@ _PAGE = f"""i.id, c.name AS crawl, i.name AS item, {PAGE},
         (SELECT substr(g.tag_name, 10) FROM tags g
             WHERE g.item_id = i.id AND starts_with(g.tag_name, 'callback:') LIMIT 1) AS callback"""  # noqa: S608 - our own columns
 
-# Items that have one of the names, in one crawl or in all.
+# Items that have one of the names, in one crawl or in all. LATERAL with LIMIT keeps the planner,
+# which may not know a new crawl, from going through all names of the crawl.
 NAMED = text(f"""
     SELECT DISTINCT ON (c.name, i.id) {_PAGE}
     FROM crawls c
     CROSS JOIN unnest(CAST(:keys AS uuid[])) AS wanted(key)
-    JOIN aliases a ON a.crawl_id = c.id AND a.key = wanted.key
+    CROSS JOIN LATERAL (
+        SELECT a.item_id FROM aliases a
+        WHERE a.crawl_id = c.id AND a.key = wanted.key AND a.name = ANY (CAST(:names AS text[]))
+        LIMIT 1) AS a
     JOIN items i ON i.id = a.item_id
-    WHERE (CAST(:crawl AS int) IS NULL OR c.id = :crawl) AND a.name = ANY (CAST(:names AS text[]))
+    WHERE (CAST(:crawl AS int) IS NULL OR c.id = :crawl)
     ORDER BY c.name, i.id LIMIT :limit
 """)  # noqa: S608 - our own columns
 
-# Items whose data names one of the URLs, in one crawl or in all.
+# Items whose data names one of the URLs, in one crawl or in all; `+ 0` is for the same reason.
 OF_URLS = text(f"""
     SELECT {_PAGE}
     FROM unnest(CAST(:urls AS text[])) AS wanted(url)
     CROSS JOIN LATERAL (
         SELECT i.* FROM items i
         WHERE i.url_key = hashtext(CAST(to_json(wanted.url) AS text))
-            AND (CAST(:crawl AS int) IS NULL OR i.crawl_id = :crawl)
+            AND (CAST(:crawl AS int) IS NULL OR i.crawl_id + 0 = :crawl)
             AND json_typeof(i.data->'url') = 'string' AND i.data->>'url' = wanted.url
         LIMIT :limit) AS i
     JOIN crawls c ON c.id = i.crawl_id

@@ -37,7 +37,13 @@ from scrapy_itemgraph.model.operations import (
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store import gone_pages, in_flight, lost_commit_answers, open_failures
+from scrapy_itemgraph.store import (
+    gone_pages,
+    in_flight,
+    lost_commit_answers,
+    open_failures,
+    page_search,
+)
 from scrapy_itemgraph.store import queues as slot_queues
 from scrapy_itemgraph.store.admin import (
     activity,
@@ -68,6 +74,7 @@ TAKEN = 5_000
 TASK = 2  # whichever it is
 LONG_AGO, LATER = datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 RAN: set[str] = set()
+NO_PAGE = "https://a.example/that/nobody/has"
 COUNTED = 1_000  # rows of a group that reports count one by one here
 REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     "status": lambda step, crawl: status.status(step, crawl.id),
@@ -101,6 +108,9 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
         step, crawl.id, step.scalar(sa.text("SELECT max(id) FROM failures"))
     ),
     "explain": lambda step, crawl: explain.explain(step, crawl.id, crawl.item_at(0.3)),
+    "a page by its URL": lambda step, crawl: page_search.find(step, crawl.id, NO_PAGE),
+    "a page by its URL in all crawls": lambda step, crawl: page_search.find(step, None, NO_PAGE),
+    "pages that are spelled alike": lambda step, crawl: page_search.near(step, crawl.id, NO_PAGE),
     "overview": lambda step, crawl: overview.overview(step, name=None, after="", limit=9),
     "groups of failures": lambda step, crawl: failure_groups.groups(step, crawl.id, limit=9),
     "groups of failures by a text": lambda step, crawl: failure_groups.groups(
