@@ -44,8 +44,18 @@ def groups(found: Sequence[FailureGroup], now: datetime) -> Iterator[str]:
     return printing.table(found, columns, in_lines=True)
 
 
-def details(found: FailureDetails, categories: Collection[str], crawl: str | None) -> Iterator[str]:
-    """Write all of a failure, and the commands that come next; `crawl` is the one they name."""
+def is_page(failure: OpenFailure) -> bool:
+    """Tell whether a failure is of a page that was fetched without a task."""
+    return failure.method is not None and item_names.is_request(failure.item)
+
+
+def details(
+    found: FailureDetails, named: str, categories: Collection[str], crawl: str | None
+) -> Iterator[str]:
+    """Write all of a failure, and the commands that come next.
+
+    `named` is what these name its item by, and `crawl` the crawl that they name.
+    """
     failure, error = found.failure, _record(found.failure.error)
     page = item_names.page(failure.url, failure.method)
     is_known_by_page = item_names.label_of(failure.item, failure.url, failure.method) == page
@@ -69,14 +79,13 @@ def details(found: FailureDetails, categories: Collection[str], crawl: str | Non
         yield from printing.log(failure.log, categories)
     yield from _block("the page that it saw", error.snippet)
     yield from ("", "next")
-    yield from (f"  {printing.clean(one)}" for one in _next(found, crawl))
+    yield from (f"  {printing.clean(one)}" for one in _next(found, named, crawl))
 
 
-def _next(found: FailureDetails, crawl: str | None) -> Iterator[str]:
+def _next(found: FailureDetails, named: str, crawl: str | None) -> Iterator[str]:
     failure = found.failure
-    yield next_commands.simulate_work(
-        found.spider, failure.task, failure.item, failure.url, failure.method, crawl=crawl
-    )
+    of_task = None if is_page(failure) else failure.task
+    yield next_commands.simulate(found.spider or "SPIDER", of_task, named, crawl=crawl)
     verb = "handle" if found.handled_at is None else "unhandle"
     yield next_commands.command(verb, failure.id, crawl=crawl)
 
