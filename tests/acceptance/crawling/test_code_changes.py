@@ -138,7 +138,7 @@ def test_handled_failures_are_not_tried_by_a_worker_of_older_code(project, site)
 
     handled = project.scrapy("itemgraph", "handle", "--all")
     explained = project.scrapy("itemgraph", "explain", "A")
-    status = project.scrapy("itemgraph", "status")
+    status = project.scrapy("itemgraph", "status", "-v")
     until(lambda: project.log(process).count("handled with other code") == 2, project.log)
     site.may_answer.set()
     process.wait(60)
