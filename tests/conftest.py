@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def pytest_configure() -> None:
+    """Have commands write to pipes as they do for users: whoever imports readline sets COLUMNS."""
+    os.environ.pop("COLUMNS", None)
+
+
 def pytest_ignore_collect(collection_path, config) -> bool | None:
     """Leave what runs in the reactor to a process with pytest-twisted: `make test-reactor`."""
     is_of_reactor = collection_path.name == "reactor" and collection_path.parent.name == "tests"
