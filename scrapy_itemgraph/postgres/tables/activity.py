@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     Column,
     DateTime,
@@ -16,7 +15,7 @@ from sqlalchemy import (
     text,
 )
 
-from scrapy_itemgraph.postgres.tables.base import metadata
+from scrapy_itemgraph.postgres.tables.base import metadata, statuses
 
 task_minutes = Table(
     "task_minutes",
@@ -50,13 +49,7 @@ totals = Table(
         Column(name, BigInteger, nullable=False, server_default=text("0"))
         for name in ("done", "retried", "failed", "refused", "gone", "items", "scraped", "bytes")
     ),
-    Column(
-        "statuses",
-        JSON,
-        nullable=False,
-        server_default=text("'{}'"),
-        comment="how many requests by their HTTP status; none: they were not answered",
-    ),
+    statuses(),
     PrimaryKeyConstraint("crawl_id", "task_id"),
 )
 

@@ -1,10 +1,10 @@
-"""The metadata that all tables share, the column of a moment, and the check of what one is."""
+"""What tables share: the metadata, columns of moments and of HTTP statuses, and a check."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import DDL, CheckConstraint, Column, DateTime, MetaData, event, func
+from sqlalchemy import DDL, JSON, CheckConstraint, Column, DateTime, MetaData, event, func, text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,6 +26,13 @@ def moment(name: str, *, null: bool = True, now: bool = False) -> Column[datetim
     """Declare a column of a moment, with its time zone; with `now` that of the insertion."""
     default = func.now() if now else None
     return Column(name, DateTime(timezone=True), nullable=null and not now, server_default=default)
+
+
+def statuses() -> Column[Any]:
+    """Declare a column that counts requests by their HTTP status."""
+    said = "how many requests by their HTTP status; none: they were not answered"
+    empty = text("'{}'")
+    return Column("statuses", JSON, nullable=False, server_default=empty, comment=said)
 
 
 def stored(table: Table, **parameters: str) -> None:

@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-from scrapy_itemgraph.postgres.tables.base import metadata, moment, sayable
+from scrapy_itemgraph.postgres.tables.base import metadata, moment, sayable, statuses
 
 crawls = Table(
     "crawls",
@@ -94,13 +94,7 @@ runs = Table(
         Column(name, BigInteger, nullable=False, server_default=text("0"))
         for name in ("pages", "items", "failures", "retried", "refused", "gone", "bytes")
     ),
-    Column(
-        "statuses",
-        JSON,
-        nullable=False,
-        server_default=text("'{}'"),
-        comment="how many requests by their HTTP status; none: they were not answered",
-    ),
+    statuses(),
     PrimaryKeyConstraint("crawl_id", "number"),
     sayable("started_at", "ended_at"),
 )

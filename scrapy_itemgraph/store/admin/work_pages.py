@@ -15,7 +15,7 @@ from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.store.sql_conditions import IS_GONE, IS_HELD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -144,28 +144,15 @@ def page(
     if state is not None and state not in set(WorkState):
         known = ", ".join(WorkState)
         raise OperationError(f"there is no state {state!r}; the states are {known}")
+    if tag is not None and state in _STATEMENTS:
+        raise OperationError(
+            f"work of a tag is listed while nobody has claimed it, and not {state}; "
+            "leave the state or the tag out"
+        )
     slot_id = _slot_id(connection, slot)
     if state in _STATEMENTS:
-        if tag is not None:
-            raise OperationError(
-                f"work of a tag is listed while nobody has claimed it, and not {state}; "
-                "leave the state or the tag out"
-            )
-        engine.hot_path(connection)
-        item_id, last_task = _read(after, _FIRST_PAIR)
-        given = {
-            "crawl": crawl_id,
-            "most": MOST_LOOKED_AT,
-            "slot": slot_id,
-            "task": task_id,
-            "item_id": item_id,
-            "task_id": last_task,
-            "limit": limit + 1,
-        }
-        statement = _STATEMENTS[WorkState(state)]
-        found: Sequence[Any] = connection.execute(statement, given).all()
-        rows = [_row(one, WorkState(state)) for one in found[:limit]]
-        ends: list[tuple[Any, ...]] = [(one.item_id, one.task_id) for one in found]
+        given = {"crawl": crawl_id, "slot": slot_id, "task": task_id, "limit": limit + 1}
+        rows, ends = _by_pair(connection, WorkState(state), given, after)
     else:
         is_stale, nice, seq = _read(after, FIRST._asdict())
         found = in_turn(
@@ -181,11 +168,22 @@ def page(
         )
         rows = [
             _row(one, WorkState.READY if one.not_before is None else WorkState.DELAYED)
-            for one in found[:limit]
+            for one in found
         ]
         ends = [(one.is_stale, one.nice, one.seq) for one in found]
-    has_more = len(found) > limit
-    return WorkPage(rows, json.dumps(ends[limit - 1]) if has_more else None)
+    has_more = len(rows) > limit
+    return WorkPage(rows[:limit], json.dumps(ends[limit - 1]) if has_more else None)
+
+
+def _by_pair(
+    connection: Connection, state: WorkState, given: Mapping[str, Any], after: str | None
+) -> tuple[list[WorkRow], list[tuple[Any, ...]]]:
+    """Return what is claimed, held or gone, by item and task, and after what a page would go on."""
+    engine.hot_path(connection)
+    item_id, task_id = _read(after, _FIRST_PAIR)
+    place = {"most": MOST_LOOKED_AT, "item_id": item_id, "task_id": task_id}
+    found = connection.execute(_STATEMENTS[state], {**given, **place}).all()
+    return [_row(one, state) for one in found], [(one.item_id, one.task_id) for one in found]
 
 
 def _slot_id(connection: Connection, slot: str | None) -> int | None:
