@@ -296,7 +296,7 @@ def test_the_run_of_before_is_a_row(empty_engine):
             "JOIN crawls c ON c.name = v.crawl), made AS ("
             "INSERT INTO processes (kind, crawl_id, host, process_id, code, started_at, "
             "stopped_at, reason, lease_until) SELECT 'worker', id, 'here', 1, job, started, "
-            "stopped, reason, started FROM given RETURNING id, code) "
+            "stopped, reason, started FROM given ORDER BY job RETURNING id, code) "
             "INSERT INTO workers (id, spider, job) SELECT id, 's', code FROM made"
         )
         connection.exec_driver_sql(
