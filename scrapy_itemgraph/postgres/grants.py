@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 # what workers alone write: claims of theirs, attempts, scraped items, sessions, tasks' definitions.
 _WRITTEN_BY_SCHEDULERS = {
     "crawls": "INSERT, UPDATE",
+    "crawl_events": "INSERT",
+    "jobs": "INSERT, UPDATE",
+    "schedules": "INSERT, UPDATE, DELETE",
+    "places": "UPDATE",
+    "notices": "INSERT",
     "items": "INSERT, UPDATE, DELETE",
     "aliases": "INSERT, UPDATE, DELETE",
     "tags": "INSERT, UPDATE, DELETE",

@@ -564,3 +564,21 @@ def test_the_newest_migration_is_alembics_head():
 
     assert migrate.head() == script.get_current_head()
     assert migrate._revisions() == {one.revision for one in script.walk_revisions()}
+
+
+def test_crawls_of_before_are_managed_by_nobody(empty_engine):
+    """A crawl of before 0032 has no state, one process at once, and its tasks no schedule."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0031")
+        connection.exec_driver_sql("INSERT INTO crawls (name) VALUES ('books')")
+        connection.exec_driver_sql(
+            "INSERT INTO tasks (crawl_id, name, spider, version, definition) "
+            "SELECT id, 'fetch', 's', '1', gen_random_uuid() FROM crawls"
+        )
+        migrate.upgrade(connection)
+
+        found = connection.exec_driver_sql(
+            "SELECT c.state, c.nice, c.concurrency, c.keeps_fresh, c.crashes, t.schedule "
+            "FROM crawls c JOIN tasks t ON t.crawl_id = c.id"
+        ).one()
+    assert tuple(found) == (None, 0, 1, False, 0, None)

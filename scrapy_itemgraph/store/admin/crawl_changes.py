@@ -70,7 +70,18 @@ FREE_NAMES = text("""
 """)
 
 AGED = {
-    "crawls": ("id = :crawl", ("created_at",)),
+    "crawls": ("id = :crawl", ("created_at", "queued_at", "next_at")),
+    "schedules": (
+        "crawl_id = :crawl",
+        ("starts_at", "next_at", "last_at", "created_at"),
+    ),
+    "jobs": (
+        "crawl_id = :crawl",
+        ("due_at", "not_before", "created_at", "started_at", "ended_at", "updated_at"),
+    ),
+    "places": ("crawl_id = :crawl", ("since",)),
+    "crawl_events": ("crawl_id = :crawl", ("at",)),
+    "notices": ("crawl_id = :crawl", ("created_at", "next_at", "sent_at", "given_up_at")),
     "runs": ("crawl_id = :crawl", ("started_at", "ended_at")),
     "processes": (
         "crawl_id = :crawl AND stopped_at IS NOT NULL",
