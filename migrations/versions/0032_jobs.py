@@ -475,14 +475,6 @@ def change_crawls() -> None:
         postgresql_where=sa.text("state = 'active'"),
     )
     op.create_foreign_key("crawls_resource_id_fkey", "crawls", "limits", ["resource_id"], ["id"])
-    op.add_column(
-        "tasks",
-        sa.Column(
-            "schedule",
-            sa.JSON(),
-            comment="at which times its results expire; null: by the ttl",
-        ),
-    )
     op.drop_constraint("crawls_moments_check", "crawls")
     op.create_check_constraint(
         op.f("crawls_state_check"), "crawls", "state IN ('active', 'paused', 'aborted', 'finished')"

@@ -567,18 +567,13 @@ def test_the_newest_migration_is_alembics_head():
 
 
 def test_crawls_of_before_are_managed_by_nobody(empty_engine):
-    """A crawl of before 0032 has no state, one process at once, and its tasks no schedule."""
+    """A crawl of before 0032 has no state, and one process at once."""
     with empty_engine.begin() as connection:
         command.upgrade(migrate.config(connection), "0031")
         connection.exec_driver_sql("INSERT INTO crawls (name) VALUES ('books')")
-        connection.exec_driver_sql(
-            "INSERT INTO tasks (crawl_id, name, spider, version, definition) "
-            "SELECT id, 'fetch', 's', '1', gen_random_uuid() FROM crawls"
-        )
         migrate.upgrade(connection)
 
         found = connection.exec_driver_sql(
-            "SELECT c.state, c.nice, c.concurrency, c.keeps_fresh, c.crashes, t.schedule "
-            "FROM crawls c JOIN tasks t ON t.crawl_id = c.id"
+            "SELECT state, nice, concurrency, keeps_fresh, crashes FROM crawls"
         ).one()
-    assert tuple(found) == (None, 0, 1, False, 0, None)
+    assert tuple(found) == (None, 0, 1, False, 0)

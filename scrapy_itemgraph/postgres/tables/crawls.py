@@ -176,7 +176,6 @@ tasks = Table(
         server_default=text("false"),
         comment="a plain callback: its items are requests",
     ),
-    Column("schedule", JSON, comment="at which times its results expire; null: by the ttl"),
     Column("definition", Uuid, nullable=False, comment="a digest of all that the code declares"),
     Column("source", Uuid, comment="a digest of the code that runs; null: not at hand"),
     moment("source_changed_at"),
