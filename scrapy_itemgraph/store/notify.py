@@ -1,4 +1,4 @@
-"""Notifications, each of a topic: a crawl, whose workers it wakes, or one process."""
+"""Notifications, each of a topic: a crawl, whose workers it wakes, one process, or all runners."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ NOTIFY = text("SELECT pg_notify('itemgraph', CAST(:crawl AS text))")
 
 TELL = text("SELECT pg_notify('itemgraph', 'process ' || CAST(:worker AS text))")
 
+# Its processes, and those of the runners that run some of them.
+TELL_PROCESSES = text("""
+    SELECT pg_notify('itemgraph', 'process ' || CAST(p.id AS text)) FROM processes p
+    WHERE p.stopped_at IS NULL AND (p.crawl_id = :crawl OR p.id IN (
+        SELECT r.process_id FROM jobs j JOIN runners r ON r.id = j.runner_id
+        WHERE j.crawl_id = :crawl AND j.ended_at IS NULL))
+""")
+
+RUNNERS = "runners"
+TELL_RUNNERS = text("SELECT pg_notify('itemgraph', 'runners')")
+
 
 def of_crawl(crawl_id: int) -> str:
     """Return the topic of a crawl: there may be work."""
@@ -22,6 +33,16 @@ def of_crawl(crawl_id: int) -> str:
 def of_process(process_id: int) -> str:
     """Return the topic of one process: what concerns it alone has changed."""
     return f"process {process_id}"
+
+
+def tell_processes(connection: Connection, crawl_id: int) -> None:
+    """Tell all processes that run a crawl, and their runners, that they are to do otherwise."""
+    connection.execute(TELL_PROCESSES, {"crawl": crawl_id})
+
+
+def tell_runners(connection: Connection) -> None:
+    """Tell all runners that there may be something to start."""
+    connection.execute(TELL_RUNNERS)
 
 
 def notify(connection: Connection, crawl_id: int) -> None:

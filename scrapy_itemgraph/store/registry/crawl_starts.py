@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
 from scrapy_itemgraph.model import crawl_arguments, input_checks
 from scrapy_itemgraph.store.registry.crawls import HAS_WORK, find_crawl, make_crawl
 from scrapy_itemgraph.store.registry.runs import OTHERS_LIVE
@@ -77,6 +77,35 @@ def find_or_make(connection: Connection, start: CrawlStart) -> Started:
     if known is not None:
         return Started(known.id, known.name)
     return _make_own(connection, start, arguments)
+
+
+def make(connection: Connection, start: CrawlStart) -> Started:
+    """Return the crawl that a start is to be queued as: a new one, or that of before.
+
+    Two named crawls may have the same spider and arguments; a start by hand joins the first one.
+
+    Raises:
+        OperationError: the name is that of a crawl with another spider, or other arguments.
+        InvalidIdError: it cannot be a crawl's name.
+
+    """
+    if start.name is None:
+        return find_or_make(connection, start)
+    arguments = _arguments(connection, start)
+    identity = _identity(start, arguments)
+    crawl_id = make_crawl(connection, start.name)
+    row = connection.execute(LOCK, {"name": start.name}).one()
+    known = row.spider is not None and row.given is not None
+    if known and (row.spider, _of(row.given)) != (start.spider, arguments):
+        raise OperationError(
+            f"the name {start.name!r} is that of a crawl of the spider {row.spider}, with other "
+            f"arguments ({crawl_arguments.as_options(_of(row.given))}); choose another name"
+        )
+    connection.execute(MAKE_ALONE)
+    first = connection.execute(BY_IDENTITY, {"identity": identity}).first()
+    free = first is None or first.id == crawl_id
+    _set_given(connection, crawl_id, start, arguments, identity=identity if free else None)
+    return Started(crawl_id, start.name)
 
 
 def _arguments(connection: Connection, start: CrawlStart) -> dict[str, str]:

@@ -1,0 +1,182 @@
+"""`graph.queue`: crawls that people add, watch, steer and end."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model.crawl_states import Change, State
+from scrapy_itemgraph.store.admin import queue_reports
+from scrapy_itemgraph.store.registry import crawl_queue, place_locks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
+    from scrapy_itemgraph.model.crawl_states import CrawlEvent, ManagedCrawl, NewCrawl
+    from scrapy_itemgraph.model.crawl_waits import Waits
+
+
+class Added(NamedTuple):
+    """A crawl that was put into the queue: its name, and what a person should know of it."""
+
+    name: str
+    warnings: list[str]
+
+
+class Queue:
+    """The queue of crawls, over all projects of the database.
+
+    Who changes it says who they are: `by`, which the history keeps. Names that are not there raise
+    a NotFoundError.
+    """
+
+    def __init__(self, transactions: CrawlTransactions) -> None:
+        self._transactions = transactions
+
+    def add(self, new: NewCrawl, *, by: str) -> Added:
+        """Put a crawl into the queue; one that was started by hand goes on as this one.
+
+        Raises:
+            OperationError: the name, or a crawl of this spider and arguments, is in the queue.
+            InvalidIdError: it cannot be a crawl's name.
+
+        """
+        if new.name is not None:
+            _check_name(new.name)
+        _check_terms({"nice": new.nice, "concurrency": new.concurrency})
+        return Added(*self._transactions.call(partial(crawl_queue.add, new=new, by=by)))
+
+    def list(
+        self, states: Sequence[State] | None = None, *, after: str = "", limit: int = 1000
+    ) -> list[ManagedCrawl]:
+        """Return crawls by name from `after` on; without `states` those that are not over."""
+        wanted = [State.ACTIVE, State.PAUSED] if states is None else states
+        return self._transactions.call(
+            partial(queue_reports.crawls, states=wanted, after=after, limit=limit)
+        )
+
+    def get(self, name: str) -> ManagedCrawl:
+        """Return one crawl."""
+        return self._transactions.call(partial(queue_reports.crawl, name=name))
+
+    def change(
+        self,
+        name: str,
+        change: Change | str,
+        *,
+        by: str,
+        reason: str | None = None,
+        keeps_place: bool = False,
+    ) -> State:
+        """Pause, resume, abort or revive a crawl; return its state from now on.
+
+        Its processes are told, however they were started: the last request leaves within two
+        seconds. What they have not begun is given back, what is under way comes to its end.
+        `keeps_place` has a revived crawl keep its place in the queue.
+
+        Raises:
+            OperationError: that cannot be done in its state; it says what can.
+
+        """
+        return self._transactions.call(
+            partial(
+                crawl_queue.change,
+                name=name,
+                wanted=Change(change),
+                by=by,
+                reason=reason,
+                keeps_place=keeps_place,
+            )
+        )
+
+    def set(self, name: str, *, by: str, **changes: Any) -> ManagedCrawl:
+        """Change a crawl's terms while it runs or waits; return it as it is then.
+
+        `changes` are `nice`, `concurrency` (processes at once; 0 pauses it), `tag`, `note`,
+        `resource` (None: none), `time_limit` (a timedelta, None: no limit), `keeps_fresh`, and
+        `start_settings` (a mapping, for processes that start from now on).
+
+        Raises:
+            OperationError: a value that cannot be.
+
+        """
+        unknown = set(changes) - crawl_queue.SETTABLE
+        if unknown:
+            raise OperationError(f"a crawl has no {', '.join(sorted(unknown))} to be set")
+        _check_terms(changes)
+        if changes:
+            self._transactions.call(
+                partial(crawl_queue.set_terms, name=name, changes=changes, by=by)
+            )
+        return self.get(name)
+
+    def history(
+        self, name: str, *, before: int | None = None, limit: int = 100
+    ) -> Sequence[CrawlEvent]:
+        """Return what happened to a crawl, the newest first, of events before a number."""
+        return self._transactions.call(
+            partial(queue_reports.history, name=name, before=before, limit=limit)
+        )
+
+    def processes(self, name: str) -> Sequence[queue_reports.RunningProcess]:
+        """Return the processes that run a crawl, and where they run."""
+        return self._transactions.call(partial(queue_reports.processes, name=name))
+
+    def explain(self, name: str) -> Waits:
+        """Return all that decides whether a crawl runs; `model.crawl_waits.sentences` says it."""
+        return self._transactions.call(partial(queue_reports.waits, name=name))
+
+    def lock(
+        self,
+        name: str,
+        runner: str,
+        place: int | None = None,
+        *,
+        by: str,
+        until_finished: bool = False,
+    ) -> int:
+        """Lock a place of a runner to a crawl; return the place's number.
+
+        Raises:
+            OperationError: the place is locked to another crawl.
+
+        """
+        lock = place_locks.UNTIL_FINISHED if until_finished else place_locks.INDEFINITELY
+        return self._transactions.call(
+            partial(place_locks.lock, name=name, runner=runner, place=place, for_=lock, by=by)
+        )
+
+    def unlock(self, name: str, *, by: str) -> Sequence[tuple[str, int]]:
+        """Unlock all places that are locked to a crawl; return their runners and numbers."""
+        return self._transactions.call(partial(place_locks.unlock, name=name, by=by))
+
+
+def _check_name(name: str) -> None:
+    """Refuse what ITEMGRAPH_CRAWL would take for a placeholder."""
+    input_checks.check_crawl(name)
+    if any(one in name for one in "{}") or not name.isprintable():
+        raise OperationError(
+            f"{name!r:.80} cannot be a crawl's name: it has braces, or what cannot be printed"
+        )
+
+
+def _check_terms(terms: dict[str, Any]) -> None:
+    """Refuse numbers that the queue has no use for."""
+    if "nice" in terms:
+        input_checks.check_nice(terms["nice"])
+    processes = terms.get("concurrency", 1)
+    if not isinstance(processes, int) or not 0 <= processes <= _MOST_PROCESSES:
+        raise OperationError(
+            f"concurrency is how many processes may run at once, 0 to {_MOST_PROCESSES:,}; "
+            f"not {processes!r:.40}"
+        )
+    limit: timedelta | None = terms.get("time_limit")
+    if limit is not None and limit.total_seconds() < 1:
+        raise OperationError("a time limit is a second at least")
+
+
+_MOST_PROCESSES = 10_000

@@ -1,0 +1,121 @@
+"""Why a crawl of the queue runs, or waits: sentences, out of what decides it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.model.crawl_states import State
+from scrapy_itemgraph.tools.wording import format_period
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from scrapy_itemgraph.model.crawl_states import CrawlEvent, ManagedCrawl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerView:
+    """A runner that lives, as one crawl sees it.
+
+    `free` places may take the crawl at once, `locked` ones are kept for others; `low` is why the
+    runner starts nothing.
+    """
+
+    name: str
+    tags: Sequence[str]
+    only_tagged: bool
+    places: int
+    free: int
+    locked: int
+    low: str | None
+    drains: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """What decides whether a crawl runs: itself, and the living runners of its project.
+
+    `last` is what happened to it last, `resource_user` the crawl that has its resource.
+    """
+
+    crawl: ManagedCrawl
+    now: datetime
+    last: CrawlEvent | None
+    processes: int
+    runners: Sequence[RunnerView]
+    resource_user: str | None
+
+
+def refusal(runner: RunnerView, tag: str | None) -> str | None:
+    """Return why a runner would not take a crawl with this tag now; None: it would."""
+    if tag is not None and tag not in runner.tags:
+        return f"it has not the tag {tag}"
+    if tag is None and runner.only_tagged:
+        return "it takes tagged crawls alone"
+    if runner.drains:
+        return "it drains"
+    if runner.low is not None:
+        return runner.low
+    if not runner.free:
+        locked = f", {runner.locked} of them locked to other crawls" if runner.locked else ""
+        return f"its places are taken ({runner.places}{locked})"
+    return None
+
+
+def sentences(given: Waits) -> Iterator[str]:
+    """Yield why a crawl runs or waits, the most telling first."""
+    one = given.crawl
+    if given.processes:
+        several = "1 process runs" if given.processes == 1 else f"{given.processes} processes run"
+        yield f"{several} it, of {one.concurrency} at most"
+    if one.state is not State.ACTIVE:
+        yield from _not_active(given)
+        return
+    held_up = list(_own_reasons(given))
+    yield from held_up
+    if held_up or given.processes >= one.concurrency:
+        return
+    yield f"it waits; its place in the queue of the project {one.project} is {one.place}"
+    yield from _of_runners(given)
+
+
+def _not_active(given: Waits) -> Iterator[str]:
+    one, last = given.crawl, given.last
+    by = "" if last is None else f" by {last.by}, {last.at:%Y-%m-%d %H:%M:%S}Z"
+    yield f"it is {one.state}{by}" + (f": {one.state_reason}" if one.state_reason else "")
+    if given.processes:
+        yield "it drains: what is under way comes to its end"
+    verb = "resume" if one.state is State.PAUSED else "revive"
+    yield f"to have it go on: scrapy itemgraph crawls {verb} {one.name}"
+
+
+def _own_reasons(given: Waits) -> Iterator[str]:
+    """Yield what of the crawl itself keeps it from being started."""
+    one = given.crawl
+    if one.concurrency == 0:
+        yield f"it may have 0 processes; scrapy itemgraph crawls set {one.name} --concurrency 1"
+    if one.next_at is not None and one.next_at > given.now:
+        left = format_period((one.next_at - given.now).total_seconds())
+        why = f"after {one.crashes} abnormal ends in a row" if one.crashes else "as it was put off"
+        yield f"it starts in {left}, at {one.next_at:%H:%M:%S}Z, {why}"
+    if given.resource_user is not None:
+        yield f"its resource {one.resource} is used by the crawl {given.resource_user}"
+
+
+def _of_runners(given: Waits) -> Iterator[str]:
+    one = given.crawl
+    if not given.runners:
+        tagged = f" --tag {one.tag}" if one.tag else ""
+        yield (
+            f"no runner of the project {one.project} lives; start one in the project's folder: "
+            f"scrapy itemgraph work{tagged}"
+        )
+    could = False
+    for runner in given.runners:
+        why_not = refusal(runner, one.tag)
+        could = could or why_not is None
+        yield f"runner {runner.name}: " + (why_not or f"could take it ({runner.free} free)")
+    if given.runners and one.tag and not any(one.tag in runner.tags for runner in given.runners):
+        yield f"no living runner has the tag {one.tag}: scrapy itemgraph work --tag {one.tag}"

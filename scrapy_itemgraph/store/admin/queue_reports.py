@@ -1,0 +1,150 @@
+"""The queue of crawls as people see it: its order, a crawl's history, and why one waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model.crawl_states import CrawlEvent, ManagedCrawl, State
+from scrapy_itemgraph.model.crawl_waits import RunnerView, Waits
+from scrapy_itemgraph.store.columns import typed
+from scrapy_itemgraph.store.registry.crawl_queue import managed
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+MOST = 1000  # crawls, or events, of one call
+
+# Ended crawls may be a great many: they are listed by name, a page of them.
+LIST = text("""
+    SELECT c.name, c.state, c.state_reason, c.spider, c.project, c.start_arguments AS arguments,
+        c.start_settings AS settings, c.nice, c.concurrency, c.tag, c.note, c.created_by,
+        c.queued_at, c.next_at, c.time_limit, l.name AS resource, c.keeps_fresh, c.crashes,
+        CASE WHEN c.state = 'active' THEN (
+            SELECT count(*) FROM crawls b WHERE b.state = 'active' AND b.project = c.project
+                AND (b.nice, b.queued_at, b.id) <= (c.nice, c.queued_at, c.id)) END AS place,
+        (SELECT count(*) FROM jobs j
+            WHERE j.crawl_id = c.id AND j.ended_at IS NULL AND j.state = 'running') AS jobs,
+        c.run
+    FROM crawls c LEFT JOIN limits l ON l.id = c.resource_id
+    WHERE c.state = ANY (CAST(:states AS text[])) AND c.name > :after
+        AND (CAST(:name AS text) IS NULL OR c.name = :name)
+    ORDER BY c.name LIMIT :limit
+""")
+
+HISTORY = text("""
+    SELECT e.id, c.name AS crawl, e.at, e.by, e.what, e.detail
+    FROM crawl_events e JOIN crawls c ON c.id = e.crawl_id
+    WHERE c.name = :name AND e.id < :before
+    ORDER BY e.id DESC LIMIT :limit
+""")
+
+PROCESSES = text("""
+    SELECT j.id AS job, j.origin, r.name AS runner, j.place, j.host, j.process_id, j.started_at,
+        j.stop_wanted
+    FROM crawls c JOIN jobs j ON j.crawl_id = c.id LEFT JOIN runners r ON r.id = j.runner_id
+    WHERE c.name = :name AND j.ended_at IS NULL AND j.state = 'running'
+    ORDER BY j.id
+""")
+
+RUNNERS = text(f"""
+    SELECT r.name, r.tags, r.only_tagged, r.places, r.low, r.drains_since IS NOT NULL AS drains,
+        (SELECT count(*) FROM places p
+            WHERE p.runner_id = r.id AND p.crawl_id IS NULL
+                AND (p.locked_to IS NULL OR p.locked_to = :crawl)) AS free,
+        (SELECT count(*) FROM places p
+            WHERE p.runner_id = r.id AND p.locked_to IS NOT NULL AND p.locked_to <> :crawl)
+            AS locked
+    FROM runners r JOIN processes p ON p.id = r.process_id
+    WHERE r.project = :project AND p.stopped_at IS NULL AND NOT {IS_DEAD}
+    ORDER BY r.name
+""")  # noqa: S608 - our own condition
+
+USERS_OF_RESOURCE = text("""
+    SELECT c.name FROM crawls own JOIN crawls c ON c.resource_id = own.resource_id
+    WHERE own.id = :crawl AND c.id <> :crawl AND EXISTS (
+        SELECT FROM jobs j WHERE j.crawl_id = c.id AND j.ended_at IS NULL AND j.state = 'running')
+    LIMIT 1
+""")
+
+NOW = text("SELECT clock_timestamp()")
+
+
+class RunningProcess(NamedTuple):
+    """A process of a crawl: its job, who started it (`origin`), where it runs, and since when.
+
+    `runner` and `place` are None unless a runner started it; `stop_wanted` is why it is told to
+    stop.
+    """
+
+    job: int
+    origin: str
+    runner: str | None
+    place: int | None
+    host: str | None
+    process_id: int | None
+    started_at: datetime | None
+    stop_wanted: str | None
+
+
+def crawls(
+    connection: Connection, states: Sequence[State], *, after: str = "", limit: int = MOST
+) -> list[ManagedCrawl]:
+    """Return crawls of the queue in these states, by name from `after` on."""
+    given = {"states": list(states), "after": after, "name": None, "limit": limit}
+    return _read(connection, given)
+
+
+def crawl(connection: Connection, name: str) -> ManagedCrawl:
+    """Return one crawl of the queue.
+
+    Raises:
+        NotFoundError: there is none of this name.
+
+    """
+    managed(connection, name)
+    given = {"states": list(State), "after": "", "name": name, "limit": 1}
+    (found,) = _read(connection, given)
+    return found
+
+
+def _read(connection: Connection, given: Mapping[str, Any]) -> list[ManagedCrawl]:
+    rows = connection.execute(LIST, given).mappings()
+    return [ManagedCrawl(**{**row, "state": State(row["state"])}) for row in rows]
+
+
+def history(
+    connection: Connection, name: str, *, before: int | None = None, limit: int = MOST
+) -> list[CrawlEvent]:
+    """Return what happened to a crawl, the newest first, of events before a number."""
+    managed(connection, name)
+    given = {"name": name, "before": 2**62 if before is None else before, "limit": limit}
+    return [CrawlEvent(**row) for row in connection.execute(HISTORY, given).mappings()]
+
+
+def processes(connection: Connection, name: str) -> list[RunningProcess]:
+    """Return the processes that run a crawl."""
+    managed(connection, name)
+    return typed(connection.execute(PROCESSES, {"name": name}), RunningProcess)
+
+
+def waits(connection: Connection, name: str) -> Waits:
+    """Return all that decides whether a crawl of the queue runs, and where."""
+    number = managed(connection, name).id
+    one = crawl(connection, name)
+    asked = {"crawl": number, "project": one.project}
+    runners = [RunnerView(**row) for row in connection.execute(RUNNERS, asked).mappings()]
+    event = history(connection, name, limit=1)
+    return Waits(
+        crawl=one,
+        now=connection.execute(NOW).scalar_one(),
+        last=event[0] if event else None,
+        processes=len(processes(connection, name)),
+        runners=tuple(runners),
+        resource_user=connection.execute(USERS_OF_RESOURCE, {"crawl": number}).scalar(),
+    )
