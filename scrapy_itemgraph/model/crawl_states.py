@@ -62,6 +62,15 @@ class Event(StrEnum):
     HOST_WELL = "host well"
 
 
+STATE_EVENTS = frozenset(
+    {
+        *(Event.ADDED, Event.PAUSED, Event.RESUMED, Event.ABORTED, Event.REVIVED),
+        *(Event.FINISHED, Event.AWAKENED, Event.SCHEDULED, Event.CRASH_LOOP),
+    }
+)
+"""What brings a crawl into its state."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
     """A change: the states it may begin in, the one it leads to, and the event that tells it."""

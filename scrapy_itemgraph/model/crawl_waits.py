@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,12 +38,12 @@ class RunnerView:
 class Waits:
     """What decides whether a crawl runs: itself, and the living runners of its project.
 
-    `last` is what happened to it last, `resource_user` the crawl that has its resource.
+    `into_state` is what brought it into its state, `resource_user` the crawl that has its resource.
     """
 
     crawl: ManagedCrawl
     now: datetime
-    last: CrawlEvent | None
+    into_state: CrawlEvent | None
     processes: int
     runners: Sequence[RunnerView]
     resource_user: str | None
@@ -51,9 +52,9 @@ class Waits:
 def refusal(runner: RunnerView, tag: str | None) -> str | None:
     """Return why a runner would not take a crawl with this tag now; None: it would."""
     if tag is not None and tag not in runner.tags:
-        return f"it has not the tag {tag}"
+        return f"it does not have the tag {tag}"
     if tag is None and runner.only_tagged:
-        return "it takes tagged crawls alone"
+        return "it takes only crawls with one of its tags"
     if runner.drains:
         return "it drains"
     if runner.low is not None:
@@ -82,24 +83,27 @@ def sentences(given: Waits) -> Iterator[str]:
 
 
 def _not_active(given: Waits) -> Iterator[str]:
-    one, last = given.crawl, given.last
-    by = "" if last is None else f" by {last.by}, {last.at:%Y-%m-%d %H:%M:%S}Z"
+    one, event = given.crawl, given.into_state
+    by = "" if event is None else f" by {event.by}, {event.at:%Y-%m-%d %H:%M:%S}Z"
     yield f"it is {one.state}{by}" + (f": {one.state_reason}" if one.state_reason else "")
     if given.processes:
         yield "it drains: what is under way comes to its end"
     verb = "resume" if one.state is State.PAUSED else "revive"
-    yield f"to have it go on: scrapy itemgraph crawls {verb} {one.name}"
+    yield f"to have it go on: scrapy itemgraph crawls {verb} {shlex.quote(one.name)}"
 
 
 def _own_reasons(given: Waits) -> Iterator[str]:
     """Yield what of the crawl itself keeps it from being started."""
     one = given.crawl
     if one.concurrency == 0:
-        yield f"it may have 0 processes; scrapy itemgraph crawls set {one.name} --concurrency 1"
+        yield (
+            "it may have 0 processes; scrapy itemgraph crawls set "
+            f"{shlex.quote(one.name)} --concurrency 1"
+        )
     if one.next_at is not None and one.next_at > given.now:
         left = format_period((one.next_at - given.now).total_seconds())
-        why = f"after {one.crashes} abnormal ends in a row" if one.crashes else "as it was put off"
-        yield f"it starts in {left}, at {one.next_at:%H:%M:%S}Z, {why}"
+        why = f", after {one.crashes} abnormal ends in a row" if one.crashes else ""
+        yield f"it does not start before {one.next_at:%Y-%m-%d %H:%M:%S}Z, in {left}{why}"
     if given.resource_user is not None:
         yield f"its resource {one.resource} is used by the crawl {given.resource_user}"
 
@@ -107,15 +111,18 @@ def _own_reasons(given: Waits) -> Iterator[str]:
 def _of_runners(given: Waits) -> Iterator[str]:
     one = given.crawl
     if not given.runners:
-        tagged = f" --tag {one.tag}" if one.tag else ""
+        tagged = f" --tag {shlex.quote(one.tag)}" if one.tag else ""
         yield (
             f"no runner of the project {one.project} lives; start one in the project's folder: "
             f"scrapy itemgraph work{tagged}"
         )
-    could = False
     for runner in given.runners:
         why_not = refusal(runner, one.tag)
-        could = could or why_not is None
-        yield f"runner {runner.name}: " + (why_not or f"could take it ({runner.free} free)")
+        yield f"runner {runner.name}: " + (
+            why_not or f"it can take it ({runner.free} of {runner.places} places free)"
+        )
     if given.runners and one.tag and not any(one.tag in runner.tags for runner in given.runners):
-        yield f"no living runner has the tag {one.tag}: scrapy itemgraph work --tag {one.tag}"
+        yield (
+            f"no living runner has the tag {one.tag}: scrapy itemgraph work --tag "
+            f"{shlex.quote(one.tag)}"
+        )

@@ -23,7 +23,7 @@ MOST_COUNTED = 10_000
 _LATEST_START = datetime(9000, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
 _FIELDS = "minute hour day-of-month month day-of-week"
-_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
+_DAY = timedelta(days=1)
 
 
 class Kind(StrEnum):
@@ -99,10 +99,9 @@ class Rule:
         return rule
 
     def __str__(self) -> str:
-        words = {Kind.EVERY: "every", Kind.AT: "at", Kind.CRON: "cron"}[self.kind]
         spec = self.spec.replace(",", " and ") if self.kind is Kind.AT else self.spec
         zone = "" if self.kind is Kind.EVERY else f" {self.time_zone}"
-        return f"{words} {spec}{zone}"
+        return f"{self.kind} {spec}{zone}"
 
     def next_after(self, moment: datetime) -> datetime | None:
         """Return the first due time after a moment, in UTC; None: there is none to come."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model import crawl_arguments, input_checks
 from scrapy_itemgraph.model.crawl_states import Change, State
 from scrapy_itemgraph.store.admin import queue_reports
 from scrapy_itemgraph.store.registry import crawl_queue, place_locks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
@@ -41,13 +42,15 @@ class Queue:
         """Put a crawl into the queue; one that was started by hand goes on as this one.
 
         Raises:
-            OperationError: the name, or a crawl of this spider and arguments, is in the queue.
+            OperationError: the name, or a crawl of this spider and arguments, is in the queue; or
+                a value that cannot be, such as a secret.
             InvalidIdError: it cannot be a crawl's name.
 
         """
         if new.name is not None:
             _check_name(new.name)
-        _check_terms({"nice": new.nice, "concurrency": new.concurrency})
+        terms = {one.name: getattr(new, one.name) for one in fields(new)}
+        _check_terms({**terms, "start_settings": new.settings})
         return Added(*self._transactions.call(partial(crawl_queue.add, new=new, by=by)))
 
     def list(
@@ -74,9 +77,8 @@ class Queue:
     ) -> State:
         """Pause, resume, abort or revive a crawl; return its state from now on.
 
-        Its processes are told, however they were started: the last request leaves within two
-        seconds. What they have not begun is given back, what is under way comes to its end.
-        `keeps_place` has a revived crawl keep its place in the queue.
+        Its processes are told in the same transaction. `keeps_place` has a revived crawl keep its
+        place in the queue.
 
         Raises:
             OperationError: that cannot be done in its state; it says what can.
@@ -164,12 +166,15 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_terms(terms: dict[str, Any]) -> None:
-    """Refuse numbers that the queue has no use for."""
+def _check_terms(terms: Mapping[str, Any]) -> None:
+    """Refuse what the queue has no use for, or the database no room."""
     if "nice" in terms:
+        if terms["nice"] is None:
+            raise OperationError("nice is an integer; 0 is the usual one")
         input_checks.check_nice(terms["nice"])
     processes = terms.get("concurrency", 1)
-    if not isinstance(processes, int) or not 0 <= processes <= _MOST_PROCESSES:
+    is_number = isinstance(processes, int) and not isinstance(processes, bool)
+    if not is_number or not 0 <= processes <= _MOST_PROCESSES:
         raise OperationError(
             f"concurrency is how many processes may run at once, 0 to {_MOST_PROCESSES:,}; "
             f"not {processes!r:.40}"
@@ -177,6 +182,30 @@ def _check_terms(terms: dict[str, Any]) -> None:
     limit: timedelta | None = terms.get("time_limit")
     if limit is not None and limit.total_seconds() < 1:
         raise OperationError("a time limit is a second at least")
+    for name in ("spider", "project", "tag", "note", "resource"):
+        value = terms.get(name)
+        if value is not None:
+            input_checks.check_text(value, name)
+            if not value and name != "note":
+                raise OperationError(f"{name} is empty; leave it out")
+    _refuse_secrets(terms.get("arguments") or {}, "-a")
+    _refuse_secrets(terms.get("start_settings") or {}, "-s")
 
 
+def _refuse_secrets(given: Mapping[str, Any], option: str) -> None:
+    """Refuse values that would be stored, and shown to whoever may look at the queue."""
+    for name, value in given.items():
+        is_secret = crawl_arguments.is_secret(name) or name in _URLS_WITH_PASSWORDS
+        if is_secret and not str(value).startswith(FROM_ENVIRONMENT):
+            variable = name.upper() if name.isidentifier() else "NAME"
+            raise OperationError(
+                f"the value of {name!r} would be stored, and it looks like a secret; write "
+                f"{option} {name}={FROM_ENVIRONMENT}{variable}, and set {variable} where the "
+                "runner runs"
+            )
+
+
+FROM_ENVIRONMENT = "@env:"
+"""What the value of a secret begins with; the name of a variable follows."""
+_URLS_WITH_PASSWORDS = {"ITEMGRAPH_DATABASE_URL", "ITEMGRAPH_SESSION_URL"}
 _MOST_PROCESSES = 10_000

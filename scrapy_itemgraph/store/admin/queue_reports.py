@@ -6,32 +6,35 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.crawl_states import CrawlEvent, ManagedCrawl, State
+from scrapy_itemgraph.model.crawl_states import STATE_EVENTS, CrawlEvent, ManagedCrawl, State
 from scrapy_itemgraph.model.crawl_waits import RunnerView, Waits
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.registry.crawl_queue import managed
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
+
+    from scrapy_itemgraph.model.crawl_states import Event
 
 MOST = 1000  # crawls, or events, of one call
 
 # Ended crawls may be a great many: they are listed by name, a page of them.
 LIST = text("""
+    WITH queued AS (
+        SELECT id, row_number() OVER (PARTITION BY project ORDER BY nice, queued_at, id) AS place
+        FROM crawls WHERE state = 'active')
     SELECT c.name, c.state, c.state_reason, c.spider, c.project, c.start_arguments AS arguments,
         c.start_settings AS settings, c.nice, c.concurrency, c.tag, c.note, c.created_by,
         c.queued_at, c.next_at, c.time_limit, l.name AS resource, c.keeps_fresh, c.crashes,
-        CASE WHEN c.state = 'active' THEN (
-            SELECT count(*) FROM crawls b WHERE b.state = 'active' AND b.project = c.project
-                AND (b.nice, b.queued_at, b.id) <= (c.nice, c.queued_at, c.id)) END AS place,
+        q.place,
         (SELECT count(*) FROM jobs j
             WHERE j.crawl_id = c.id AND j.ended_at IS NULL AND j.state = 'running') AS jobs,
         c.run
-    FROM crawls c LEFT JOIN limits l ON l.id = c.resource_id
+    FROM crawls c LEFT JOIN limits l ON l.id = c.resource_id LEFT JOIN queued q ON q.id = c.id
     WHERE c.state = ANY (CAST(:states AS text[])) AND c.name > :after
         AND (CAST(:name AS text) IS NULL OR c.name = :name)
     ORDER BY c.name LIMIT :limit
@@ -41,6 +44,7 @@ HISTORY = text("""
     SELECT e.id, c.name AS crawl, e.at, e.by, e.what, e.detail
     FROM crawl_events e JOIN crawls c ON c.id = e.crawl_id
     WHERE c.name = :name AND e.id < :before
+        AND (CAST(:whats AS text[]) IS NULL OR e.what = ANY (:whats))
     ORDER BY e.id DESC LIMIT :limit
 """)
 
@@ -119,11 +123,20 @@ def _read(connection: Connection, given: Mapping[str, Any]) -> list[ManagedCrawl
 
 
 def history(
-    connection: Connection, name: str, *, before: int | None = None, limit: int = MOST
+    connection: Connection,
+    name: str,
+    *,
+    before: int | None = None,
+    limit: int = MOST,
+    whats: Collection[Event] | None = None,
 ) -> list[CrawlEvent]:
-    """Return what happened to a crawl, the newest first, of events before a number."""
+    """Return what happened to a crawl, the newest first, of events before a number.
+
+    With `whats` those of these kinds.
+    """
     managed(connection, name)
     given = {"name": name, "before": 2**62 if before is None else before, "limit": limit}
+    given["whats"] = None if whats is None else list(whats)
     return [CrawlEvent(**row) for row in connection.execute(HISTORY, given).mappings()]
 
 
@@ -139,11 +152,11 @@ def waits(connection: Connection, name: str) -> Waits:
     one = crawl(connection, name)
     asked = {"crawl": number, "project": one.project}
     runners = [RunnerView(**row) for row in connection.execute(RUNNERS, asked).mappings()]
-    event = history(connection, name, limit=1)
+    event = history(connection, name, limit=1, whats=STATE_EVENTS)
     return Waits(
         crawl=one,
         now=connection.execute(NOW).scalar_one(),
-        last=event[0] if event else None,
+        into_state=event[0] if event else None,
         processes=len(processes(connection, name)),
         runners=tuple(runners),
         resource_user=connection.execute(USERS_OF_RESOURCE, {"crawl": number}).scalar(),

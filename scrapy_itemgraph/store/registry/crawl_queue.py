@@ -6,7 +6,8 @@ The lock is taken after the crawl's own and after items and queues, and before r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import shlex
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
@@ -36,10 +37,10 @@ NOTE = text("""
     RETURNING id
 """)
 
-NAMED = text("""
-    SELECT id, name, state, nice, concurrency, tag FROM crawls WHERE name = :name
-    FOR NO KEY UPDATE
-""")
+NAMED = text("SELECT id, state FROM crawls WHERE name = :name")
+
+# Kept from being deleted; states change under the queue's lock alone.
+LOCK_CRAWL = text("SELECT FROM crawls WHERE id = :crawl FOR NO KEY UPDATE")
 
 MANAGED = text("SELECT name FROM crawls WHERE state IS NOT NULL ORDER BY name LIMIT 1000")
 
@@ -53,16 +54,12 @@ ADD = text("""
     WHERE id = :crawl
 """)
 
-_STORED_AS_GIVEN = (
-    *("spider", "project", "nice", "concurrency", "tag", "note", "time_limit"),
-    "keeps_fresh",
-)
-
 CHANGE = text("""
     UPDATE crawls SET state = :state, state_reason = :reason,
         queued_at = CASE WHEN :requeue THEN clock_timestamp() ELSE queued_at END,
         next_at = CASE WHEN :state = 'active' THEN NULL ELSE next_at END,
-        crashes = CASE WHEN :state = 'active' THEN 0 ELSE crashes END
+        crashes = CASE WHEN :state = 'active' THEN 0 ELSE crashes END,
+        crashed_at_pages = CASE WHEN :state = 'active' THEN NULL ELSE crashed_at_pages END
     WHERE id = :crawl
 """)
 
@@ -78,14 +75,19 @@ STOP_JOBS = text("""
     WHERE crawl_id = :crawl AND state = 'running' AND ended_at IS NULL
 """)
 
-SETTABLE = frozenset(
-    {"nice", "concurrency", "tag", "note", "time_limit", "keeps_fresh", "resource"}
-    | {"start_settings"}
-)
+_PLAIN = {"nice", "concurrency", "tag", "note", "time_limit", "keeps_fresh"}
+SETTABLE = frozenset({*_PLAIN, "resource", "start_settings"})
 
 IS_KNOWN_TAG = text("""
     SELECT EXISTS (SELECT FROM runners r WHERE r.project = :project AND :tag = ANY (r.tags))
 """)
+
+
+class Managed(NamedTuple):
+    """A crawl that people steer: its number, and its state."""
+
+    id: int
+    state: State
 
 
 def lock_queue(connection: Connection) -> None:
@@ -104,8 +106,8 @@ def note(connection: Connection, crawl_id: int | None, by: str, what: Event, **d
     return number
 
 
-def managed(connection: Connection, name: str) -> Any:
-    """Lock the row of a crawl that people steer, and return it.
+def managed(connection: Connection, name: str) -> Managed:
+    """Return a crawl that people steer.
 
     Raises:
         NotFoundError: there is no such crawl, or nobody steers it; it says what to do.
@@ -123,7 +125,15 @@ def managed(connection: Connection, name: str) -> Any:
             f"the crawl {name!r} is not in the queue: it was started by hand. scrapy itemgraph "
             "crawls add puts it there, with the spider and the arguments that it has"
         )
-    return row
+    return Managed(row.id, State(row.state))
+
+
+def _own(connection: Connection, name: str) -> Managed:
+    """Lock the queue and a crawl's row, and return the crawl; raises as `managed` does."""
+    lock_queue(connection)
+    crawl = managed(connection, name)
+    connection.execute(LOCK_CRAWL, {"crawl": crawl.id})
+    return crawl
 
 
 def add(connection: Connection, new: NewCrawl, *, by: str) -> tuple[str, list[str]]:
@@ -143,13 +153,13 @@ def add(connection: Connection, new: NewCrawl, *, by: str) -> tuple[str, list[st
     if row.state is not None:
         raise _is_there(started.name, row.state, is_named=new.name is not None)
     state = State.PAUSED if new.is_paused else State.ACTIVE
-    given = {name: getattr(new, name) for name in _STORED_AS_GIVEN} | {
+    given = {name: getattr(new, name) for name in ("spider", "project", *_PLAIN)} | {
         "crawl": row.id,
         "by": by,
         "state": state,
         "resource": _resource(connection, new.resource),
-        "start_arguments": input_checks.write_json(dict(new.arguments)),
-        "start_settings": input_checks.write_json(dict(new.settings)),
+        "start_arguments": input_checks.dump_json(dict(new.arguments), "arguments"),
+        "start_settings": input_checks.dump_json(dict(new.settings), "settings"),
     }
     connection.execute(ADD, given)
     terms = _terms(connection, row.id)
@@ -160,7 +170,7 @@ def add(connection: Connection, new: NewCrawl, *, by: str) -> tuple[str, list[st
     if new.tag is not None and not connection.execute(IS_KNOWN_TAG, tagged).scalar_one():
         warnings.append(
             f"no runner of the project {new.project!r} has the tag {new.tag!r} yet; it waits for "
-            f"one: scrapy itemgraph work --tag {new.tag}"
+            f"one: scrapy itemgraph work --tag {shlex.quote(new.tag)}"
         )
     return started.name, warnings
 
@@ -170,7 +180,7 @@ def _is_there(name: str, state: str, *, is_named: bool) -> OperationError:
     instead = "" if is_named else ", or give this one a NAME of its own"
     return OperationError(
         f"the crawl {name!r} is in the queue, and {state}; see scrapy itemgraph crawls {verb} "
-        f"{name}{instead}"
+        f"{shlex.quote(name)}{instead}"
     )
 
 
@@ -211,11 +221,10 @@ def change(
         OperationError: the change cannot be made in its state.
 
     """
-    lock_queue(connection)
-    row = managed(connection, name)
-    state, event = crawl_states.after(name, State(row.state), wanted)
+    crawl = _own(connection, name)
+    state, event = crawl_states.after(name, crawl.state, wanted)
     requeue = wanted is crawl_states.Change.REVIVE and not keeps_place
-    put(connection, row.id, state, event, by=by, reason=reason, requeue=requeue)
+    put(connection, crawl.id, state, event, by=by, reason=reason, requeue=requeue)
     return state
 
 
@@ -254,19 +263,19 @@ def set_terms(connection: Connection, name: str, changes: Mapping[str, Any], *, 
         NotFoundError: there is no such crawl in the queue.
 
     """
-    lock_queue(connection)
-    row = managed(connection, name)
+    crawl = _own(connection, name)
     assert set(changes) <= SETTABLE, changes
     given: dict[str, Any] = dict(changes)
     if "resource" in given:
         given["resource_id"] = _resource(connection, given.pop("resource"))
     if "start_settings" in given:
-        given["start_settings"] = input_checks.write_json(dict(given["start_settings"]))
+        given["start_settings"] = input_checks.dump_json(dict(given["start_settings"]), "settings")
     assigned = ", ".join(f"{name} = {_CASTS.get(name, ':{}').format(name)}" for name in given)
     statement = text(f"UPDATE crawls SET {assigned} WHERE id = :crawl")  # noqa: S608 - ours
-    connection.execute(statement, {"crawl": row.id, **given})
-    note(connection, row.id, by, Event.SET, changed=sorted(changes), **_terms(connection, row.id))
-    notify.tell_processes(connection, row.id)
+    connection.execute(statement, {"crawl": crawl.id, **given})
+    terms = _terms(connection, crawl.id)
+    note(connection, crawl.id, by, Event.SET, changed=sorted(changes), **terms)
+    notify.tell_processes(connection, crawl.id)
     notify.tell_runners(connection)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 INDEFINITELY, UNTIL_FINISHED = "indefinitely", "until finished"
 
-RUNNERS = text("SELECT name, id, places FROM runners ORDER BY name")
+RUNNERS = text("SELECT name, id FROM runners ORDER BY name")
 
 PLACES = text("""
-    SELECT number, locked_to, crawl_id FROM places WHERE runner_id = :runner
+    SELECT number, locked_to FROM places WHERE runner_id = :runner
     ORDER BY (locked_to IS NULL) DESC, (crawl_id IS NULL) DESC, number
     FOR NO KEY UPDATE
 """)
@@ -36,7 +37,6 @@ UNLOCK = text("""
     UPDATE places p SET locked_to = NULL, lock = NULL
     FROM runners r
     WHERE r.id = p.runner_id AND p.locked_to = :crawl
-        AND (CAST(:lock AS text) IS NULL OR p.lock = :lock)
     RETURNING r.name AS runner, p.number AS place
 """)
 
@@ -79,18 +79,16 @@ def _place(found: Sequence[Any], crawl_id: int, runner: str, place: int | None) 
         which = f"place {place}" if place else "each place"
         raise OperationError(
             f"{which} of the runner {runner} is locked to another crawl; scrapy itemgraph runners "
-            f"show {runner} says to which, crawls unlock frees it"
+            f"show {shlex.quote(runner)} says to which, crawls unlock frees it"
         )
     return int(free[0].number)
 
 
-def unlock(
-    connection: Connection, name: str, *, by: str, only: str | None = None
-) -> list[tuple[str, int]]:
-    """Unlock all places of a crawl, or those locked for so long; return runners and places."""
+def unlock(connection: Connection, name: str, *, by: str) -> list[tuple[str, int]]:
+    """Unlock all places of a crawl; return their runners and numbers."""
     lock_queue(connection)
     crawl = managed(connection, name)
-    rows = connection.execute(UNLOCK, {"crawl": crawl.id, "lock": only}).all()
+    rows = connection.execute(UNLOCK, {"crawl": crawl.id}).all()
     for row in rows:
         note(connection, crawl.id, by, Event.UNLOCKED, runner=row.runner, place=row.place)
     if rows:

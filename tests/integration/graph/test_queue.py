@@ -9,8 +9,11 @@ import pytest
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
 from scrapy_itemgraph.graph.parts.queue import Queue
+from scrapy_itemgraph.model.crawl_arguments import CrawlStart
 from scrapy_itemgraph.model.crawl_states import NewCrawl, State
 from scrapy_itemgraph.model.crawl_waits import sentences
+from scrapy_itemgraph.store.admin import queue_reports
+from scrapy_itemgraph.store.registry import crawl_starts
 
 ME = "ann@desk"
 
@@ -129,10 +132,126 @@ def test_terms_are_checked_and_changed_while_it_waits(queue):
 
     assert (changed.concurrency, changed.tag, changed.resource) == (0, "eu", "proxy")
     assert (back.tag, back.resource, back.time_limit) == (None, None, None)
-    for wrong in ({"concurrency": -1}, {"nice": 2**40}, {"time_limit": timedelta(0)}, {"x": 1}):
-        with pytest.raises(OperationError):
-            queue.set("books", by=ME, **wrong)
     assert whats(queue, "books") == ["added", "set", "set"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"concurrency": -1}, "0 to 10,000; not -1"),
+        ({"concurrency": True}, "not True"),
+        ({"nice": 2**40}, "nice must be"),
+        ({"nice": None}, "nice is an integer"),
+        ({"time_limit": timedelta(0)}, "a second at least"),
+        ({"tag": ""}, "tag is empty"),
+        ({"note": "a\0b"}, "note has a NUL"),
+        ({"start_settings": {"DEPTH": float("nan")}}, "settings"),
+        ({"start_settings": {"API_TOKEN": "abc"}}, "-s API_TOKEN=@env:API_TOKEN"),
+        ({"start_settings": {"ITEMGRAPH_DATABASE_URL": "x"}}, "looks like a secret"),
+        ({"x": 1}, "has no x to be set"),
+    ],
+)
+def test_terms_that_cannot_be_are_refused_and_change_nothing(queue, wrong, said):
+    """A value that the queue has no use for, or that would show a secret, is an error."""
+    queue.add(new(), by=ME)
+
+    with pytest.raises(OperationError, match=said):
+        queue.set("books", by=ME, **wrong)
+    assert whats(queue, "books") == ["added"]
+
+
+def test_a_secret_is_named_by_a_variable_and_never_stored(queue, engine):
+    """`-a token=abc` is refused, with the line to write; what names a variable is taken."""
+    with pytest.raises(OperationError, match="-a token=@env:TOKEN, and set TOKEN") as error:
+        queue.add(new(arguments={"token": "abc"}), by=ME)
+    name, _ = queue.add(new(arguments={"token": "@env:TOKEN"}), by=ME)
+
+    assert "abc" not in str(error.value)
+    assert queue.get(name).arguments == {"token": "@env:TOKEN"}
+
+
+def test_a_crawl_started_by_hand_goes_on_as_the_one_that_is_added(queue, engine):
+    """Its spider and arguments tell: no second crawl is made, and a start by hand joins it."""
+    start = CrawlStart(spider="books", given={"shelf": "7"})
+    with engine.begin() as connection:
+        before = crawl_starts.find_or_make(connection, start)
+    name, _ = queue.add(new(arguments={"shelf": "7"}), by=ME)
+
+    with engine.begin() as connection:
+        after = crawl_starts.find_or_make(connection, start)
+    assert (name, after.crawl_id) == (before.name, before.crawl_id)
+
+
+def test_processes_and_runners_are_told_with_the_change(queue, engine):
+    """A pause asks running jobs to stop and leaves pending ones, an abort cancels those, too."""
+    queue.add(new(), by=ME)
+    with engine.begin() as connection:
+        worker = connection.exec_driver_sql(
+            "INSERT INTO processes (kind, crawl_id, host, process_id, lease_until) "
+            "SELECT 'worker', id, 'here', 1, now() + interval '1 hour' FROM crawls RETURNING id"
+        ).scalar_one()
+        connection.exec_driver_sql(
+            "INSERT INTO jobs (crawl_id, origin, state) SELECT c.id, 'runner', s.state "
+            "FROM crawls c CROSS JOIN (VALUES ('running'), ('pending')) AS s(state)"
+        )
+
+    def jobs():
+        with engine.begin() as connection:
+            rows = connection.exec_driver_sql("SELECT state, stop_wanted FROM jobs ORDER BY id")
+            return [tuple(row) for row in rows]
+
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        driver = connection.connection.driver_connection
+        driver.execute("LISTEN itemgraph")
+        queue.change("books", "pause", by=ME)
+        driver.execute("SELECT 1")
+        heard = {one.payload for one in driver.notifies(timeout=0)}
+    paused = jobs()
+    queue.change("books", "abort", by=ME)
+
+    assert heard == {f"process {worker}", "runners"}
+    assert paused == [("running", "pause"), ("pending", None)]
+    assert jobs() == [("running", "abort"), ("cancelled", None)]
+
+
+def test_an_event_has_all_that_the_order_follows_from(queue):
+    """The order can be computed again from events alone: each has the crawl's terms."""
+    queue.add(new(nice=3, concurrency=2, tag="eu", resource="proxy"), by=ME)
+    queue.set("books", by=ME, nice=-1)
+    queue.change("books", "pause", by=ME)
+
+    details = [event.detail for event in queue.history("books")][::-1]
+    assert [one["nice"] for one in details] == [3, -1, -1]
+    assert {(one["concurrency"], one["tag"], one["resource"]) for one in details} == {
+        (2, "eu", "proxy")
+    }
+    assert len({one["queued_at"] for one in details}) == 1
+
+
+def test_a_revived_crawl_has_no_crashes_to_its_name(queue, engine):
+    """What counted towards a crash loop, and put the next start off, is forgotten."""
+    queue.add(new(), by=ME)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE crawls SET crashes = 4, crashed_at_pages = 9, next_at = now() + interval '1h'"
+        )
+    queue.change("books", "pause", by=ME)
+    queue.change("books", "resume", by=ME)
+
+    with engine.begin() as connection:
+        row = connection.exec_driver_sql("SELECT crashes, crashed_at_pages, next_at FROM crawls")
+        assert tuple(row.one()) == (0, None, None)
+
+
+def test_a_role_that_only_reads_sees_the_queue(queue, engine):
+    """Lists, history and reasons take no lock that a read-only transaction may not have."""
+    queue.add(new(), by=ME)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+        assert queue_reports.crawl(connection, "books").place == 1
+        assert len(queue_reports.history(connection, "books")) == 1
+        assert queue_reports.processes(connection, "books") == []
+        assert queue_reports.waits(connection, "books").crawl.name == "books"
 
 
 def test_it_is_explained_why_a_crawl_waits(queue):
@@ -142,6 +261,7 @@ def test_it_is_explained_why_a_crawl_waits(queue):
     queue.set("books", by=ME, concurrency=0)
     stopped = list(sentences(queue.explain("books")))
     queue.change("books", "pause", by=ME, reason="it is night")
+    queue.set("books", by="bob@desk", note="tomorrow")
     paused = list(sentences(queue.explain("books")))
 
     assert "no runner of the project 'shop' has the tag 'eu' yet" in warnings[0]
