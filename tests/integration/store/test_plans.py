@@ -76,6 +76,14 @@ LONG_AGO, LATER = datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=
 RAN: set[str] = set()
 NO_PAGE = "https://a.example/that/nobody/has"
 COUNTED = 1_000  # rows of a group that reports count one by one here
+
+
+def to_be_expired(step: sa.Connection, crawl: Filled, *, tag: str | None) -> None:
+    """Look for what can be expired as the command does, which is about to commit it."""
+    engines.hot_path(step)
+    expirable.look(step, crawl.id, task="parse", tag=tag, after=crawl.item_at(0.3))
+
+
 REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     "status": lambda step, crawl: status.status(step, crawl.id),
     "the lines of a run": lambda step, crawl: status.summary(step, crawl.id),
@@ -97,12 +105,8 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
         limit=100,
         newest_first=True,
     ),
-    "items to be expired": lambda step, crawl: expirable.look(
-        step, crawl.id, task="parse", tag=None, after=crawl.item_at(0.3)
-    ),
-    "items with a tag to be expired": lambda step, crawl: expirable.look(
-        step, crawl.id, task="parse", tag="page", after=crawl.item_at(0.3)
-    ),
+    "items to be expired": lambda step, crawl: to_be_expired(step, crawl, tag=None),
+    "items with a tag to be expired": lambda step, crawl: to_be_expired(step, crawl, tag="page"),
     "the newest failure": lambda step, crawl: open_failures.newest(step),
     "one failure": lambda step, crawl: open_failures.details(
         step, crawl.id, step.scalar(sa.text("SELECT max(id) FROM failures"))
