@@ -90,8 +90,8 @@ test-newest: ## what differs, on the newest Scrapy and the newest of all else, a
 	$(VENVNEWEST)/bin/python -m pip list --disable-pip-version-check
 	$(VENVNEWEST)/bin/python -m pytest -q $(PARALLEL) -m edge
 
-test-user: $(READY) compiled ## the acceptance tests alone, as CI runs them as an ordinary user
-	$(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance
+test-user: $(READY) compiled ## the acceptance tests alone, as CI runs them as an ordinary user; no process is forked
+	ITEMGRAPH_TEST_EXEC=1 $(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance
 
 test-companions: $(READYCOMPANIONS) ## beside other extensions for Scrapy; scrapy-playwright if chromium is installed
 	$(VENVCOMPANIONS)/bin/python -m pytest -q tests/acceptance/crawling/test_companions.py

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-from support import logs, servers
+from support import logs, processes, servers
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate, urls
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 def pytest_configure() -> None:
     """Have commands write to pipes as they do for users: whoever imports readline sets COLUMNS."""
     os.environ.pop("COLUMNS", None)
+    processes.fork_from_now_on()
+
+
+def pytest_unconfigure() -> None:
+    """End the process that others were forked from."""
+    processes.forks.close()
 
 
 def pytest_ignore_collect(collection_path, config) -> bool | None:

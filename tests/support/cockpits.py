@@ -18,6 +18,7 @@ import uvicorn
 
 from scrapy_itemgraph.web.app import create_app
 from scrapy_itemgraph.web.graphs import Graphs
+from support import processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +86,7 @@ def crawl_shop(url: str, site: str, log: Path) -> None:
     """Crawl the shop into a database."""
     command = [sys.executable, "-m", "scrapy", "crawl", "shop", "-a", f"site={site}"]
     with log.open("w") as file:
-        subprocess.run(
+        processes.run(
             [*command, "-s", f"ITEMGRAPH_DATABASE_URL={url}"],
             cwd=EXAMPLE,
             stdout=file,

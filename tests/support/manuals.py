@@ -22,7 +22,7 @@ from urllib.request import urlopen
 import pytest
 
 from scrapy_itemgraph.graph import ItemGraph
-from support import logs
+from support import logs, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ class Manuals:
         path = self.directory / f"log-{next(self.numbers)}.txt"
         logs.watch(path)
         with path.open("w") as log:
-            process = subprocess.Popen(
+            process = processes.Popen(
                 command, cwd=PROJECT, env=environment, stdout=log, stderr=subprocess.STDOUT
             )
         return process, path

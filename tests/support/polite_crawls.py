@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from support import logs
+from support import logs, processes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +147,7 @@ class Crawls:
         log = self.directory / f"{agent}.log"
         logs.watch(log)
         with log.open("w") as file:
-            process = subprocess.Popen(
+            process = processes.Popen(
                 command, cwd=PROJECT, env=environment, stdout=file, stderr=subprocess.STDOUT
             )
         self.workers.append(Worker(agent, arguments, process, log))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from scrapy_itemgraph.postgres import engine as engines
-from support import logs
+from support import logs, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -178,7 +178,7 @@ class Project:
         path = self.directory / f"log-{len(self._logs)}.txt"
         logs.watch(path)
         with path.open("w") as log, self._output(len(self.started)).open("w") as output:
-            process = subprocess.Popen(
+            process = processes.Popen(
                 [*within, sys.executable, *arguments],
                 cwd=self.directory,
                 env=environment,

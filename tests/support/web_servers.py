@@ -20,6 +20,7 @@ import httpx
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import urls
+from support import processes
 from support.commands_run import TASKS
 from support.graphs import Crawl
 
@@ -78,7 +79,7 @@ class Server:
 def run(database: str, *arguments: str) -> Any:
     """Run a command on a database, and return its document."""
     setting = f"ITEMGRAPH_DATABASE_URL={database}"
-    done = subprocess.run(
+    done = processes.run(
         [*SCRAPY, *arguments, "--json", "-s", setting],
         cwd=tempfile.gettempdir(),
         capture_output=True,
@@ -94,7 +95,7 @@ def run(database: str, *arguments: str) -> Any:
 def serving(database: str | None, *arguments: str, cwd: Path | None = None) -> Iterator[Server]:
     """Serve a database on a free port; None: the embedded one that the arguments name."""
     named = [] if database is None else ["-s", f"ITEMGRAPH_DATABASE_URL={database}"]
-    process = subprocess.Popen(
+    process = processes.Popen(
         [*SCRAPY, "serve", "--port", "0", *arguments, *named],
         cwd=cwd or tempfile.gettempdir(),
         stdout=subprocess.PIPE,

@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import shlex
-import subprocess
 import sys
 import termios
 from collections import Counter
@@ -16,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import logs, sites
+from support import logs, processes, sites
 from support.projects import PACKAGE
 
 if TYPE_CHECKING:
+    import subprocess
     from email.message import Message
     from typing import Any
 
@@ -137,7 +137,7 @@ class Terminal:
             "TERM": "xterm",
         }
         environment.pop("COLUMNS", None)
-        process = subprocess.Popen(
+        process = processes.Popen(
             [sys.executable, "-m", "scrapy", *arguments],
             cwd=self.project.directory,
             env=environment,

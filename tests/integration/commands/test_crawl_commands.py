@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from support import logs
 from support.commands_run import DAY
+from support.processes import run
 
 from scrapy_itemgraph.commands import COMMANDS, parsing, printing
 from scrapy_itemgraph.commands import status as status_command
@@ -24,7 +25,7 @@ from scrapy_itemgraph.store.registry import crawls, processes, runs, workers
 
 def subprocess_scrapy(*arguments, cwd, **options):
     """Run the real command in a process of its own."""
-    ran = subprocess.run(
+    ran = run(
         [sys.executable, "-m", "scrapy", "itemgraph", *arguments],
         cwd=cwd,
         capture_output=True,
@@ -260,7 +261,7 @@ def test_a_reader_that_leaves(scrapy, crawl, database, tmp_path):
     command = [sys.executable, "-m", "scrapy", "itemgraph", *arguments]
 
     with os.fdopen(writer, "wb") as pipe:
-        ran = subprocess.run(
+        ran = run(
             command, cwd=tmp_path, stdout=pipe, stderr=subprocess.PIPE, check=False, timeout=60
         )
 

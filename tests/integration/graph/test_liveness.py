@@ -20,6 +20,7 @@ import pytest
 import sqlalchemy as sa
 from conftest import new_database
 from support.bouncers import bouncer
+from support.processes import Popen
 from support.proxies import proxy
 from support.races import PATIENCE, Crawl, actors, claimed, ended
 
@@ -98,7 +99,7 @@ def process(
     """Run a worker that has claimed; yield (process, worker's number, its child)."""
     seconds = str(lease.total_seconds())
     command = [sys.executable, "-c", WORKER, url, session_url, seconds, then]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    running = Popen(command, stdout=subprocess.PIPE, text=True)
     child = 0
     try:
         worker, claims, child = map(int, running.stdout.readline().split())

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from support.processes import Popen
 from support.races import PATIENCE, Crawl
 
 from scrapy_itemgraph import CreateItem, task
@@ -75,7 +76,7 @@ def crawl(engine) -> Crawl:
 def server(url: str, *, lease: timedelta = HOUR) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Run a server; yield its process and its number."""
     command = [sys.executable, "-c", SERVER, url, str(lease.total_seconds()), "schedules"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    running = Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         yield running, int(running.stdout.readline())
     finally:

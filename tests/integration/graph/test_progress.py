@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 from scrapy import cmdline
 from scrapy.settings import Settings
+from support import processes
 from support.graphs import Crawl
 
 from scrapy_itemgraph import ItemGraph
@@ -170,7 +171,7 @@ def test_a_reader_that_leaves_does_not_stop_operations(database, items, tmp_path
     command = ["-m", "scrapy", "itemgraph", "apply", "-", "--crawl", "books", "-s", url]
 
     with os.fdopen(writer, "wb") as pipe:
-        ran = subprocess.run(
+        ran = processes.run(
             [sys.executable, *command],
             input=b"".join(line(f"{number:0200}") for number in range(2500)),
             cwd=tmp_path,

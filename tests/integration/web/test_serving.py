@@ -12,7 +12,7 @@ import time
 
 import httpx
 import pytest
-from support import proxies, web_servers
+from support import processes, proxies, web_servers
 from support.graphs import Crawl
 from support.web_servers import SCRAPY, serving
 
@@ -22,7 +22,7 @@ PATIENCE = 120.0  # seconds
 def refused(database, *arguments):
     """Return the one line with which `serve` is refused."""
     setting = f"ITEMGRAPH_DATABASE_URL={database}"
-    done = subprocess.run(
+    done = processes.run(
         [*SCRAPY, "serve", *arguments, "-s", setting],
         capture_output=True,
         text=True,
@@ -190,7 +190,7 @@ def test_it_ends_though_the_database_never_answers(database, engine):
 def test_the_embedded_server_runs_as_long_as_it_is_served(tmp_path):
     """Without a database of one's own the embedded server is held, and stopped at the end."""
     directory = f"ITEMGRAPH_DATA_DIR={tmp_path}/graph"
-    made = subprocess.run([*SCRAPY, "init", "-s", directory], cwd=tmp_path, check=False)
+    made = processes.run([*SCRAPY, "init", "-s", directory], cwd=tmp_path, check=False)
     assert made.returncode == 0
     with serving(None, "-s", directory, cwd=tmp_path) as server:
         assert server.get("/healthz") == {"status": "ok"}
