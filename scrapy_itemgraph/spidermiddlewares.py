@@ -14,7 +14,7 @@ from scrapy.exceptions import CloseSpider
 from scrapy.utils import display
 from scrapy.utils.asyncgen import as_async_generator
 
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError, SessionExpired
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError, SessionExpired
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.blobs import Content
 from scrapy_itemgraph.model.operations import Operation
@@ -24,7 +24,7 @@ from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.execution import current_leg
-from scrapy_itemgraph.worker.spider import callbacks
+from scrapy_itemgraph.worker.spider import callbacks, yield_lines
 from scrapy_itemgraph.worker.worker import WorkerComponent
 
 if TYPE_CHECKING:
@@ -81,7 +81,11 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
     async def _passed_on(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         worker, turns = self._worker, Turns()
         async for output in start:
-            kept = worker.parts.spider_output.from_start(output)
+            try:
+                kept = worker.parts.spider_output.from_start(output)
+            except ItemGraphError as wrong:
+                yield_lines.show(wrong, start)
+                raise
             if kept is not None:
                 yield kept
             await worker.parts.outbox.wait_for_room()

@@ -248,6 +248,7 @@ class _Run:
                 "url": response.url,
                 "status": response.status,
                 "source": source,
+                "cookies": _cookies(request),
             }
         )
 
@@ -266,6 +267,7 @@ class _Run:
         changeset, applied = simulation.changeset, simulation.applied
         error = applied.error or changeset.error
         dropped = changeset.operations if applied.error is not None else self._worker.dropped
+        made, is_done = self._worker.made, applied.outcome is Outcome.OK
         claim = changeset.claim
         assert claim is not None
         url, method = item_names.page_of(claim.item.data)
@@ -275,6 +277,7 @@ class _Run:
             "item": claim.item.id,
             "url": url,
             "method": method,
+            "is_made_up": simulation.is_made_up,
             "outcome": str(applied.outcome),
             "error": None if error is None else asdict(error),
             "allow_failure": changeset.allow_failure,
@@ -288,12 +291,21 @@ class _Run:
                 for one in applied.notes
             ],
             "yielded": _yielded(simulation),
+            "has_yielded": made.has_yielded,
+            "not_yielded": [one._asdict() for one in made.not_yielded()] if is_done else [],
             "changes": [asdict(one) for one in simulation.changes],
             "dropped": [{"op": one.spelling, **given_fields(one)} for one in dropped],
             "scraped": self._scraped,
             "log": [line._asdict() for line in changeset.log],
             "warnings": [*self._warnings.lines, *_uncalled(claim, self._worker.task_of(claim))],
         }
+
+
+def _cookies(request: Request) -> dict[str, str]:
+    """Return the cookies that a request was sent with, or would be, by their names."""
+    header = request.headers.get("Cookie") or b""
+    pairs = (one.strip().partition("=") for one in header.decode(errors="replace").split(";"))
+    return {name: value for name, _, value in pairs if name}
 
 
 def _yielded(simulation: Simulation) -> list[dict[str, Any]]:

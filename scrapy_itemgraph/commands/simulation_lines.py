@@ -28,6 +28,7 @@ _MOST_NEW = 20
 _MOST_REQUESTS = 20
 _MOST_DROPPED = 20
 _MOST_SCRAPED = 10
+_MOST_OF_COOKIE = 12  # characters of a value, which may be a secret; --json has all
 _BODY = 4
 _ABSENT = object()
 
@@ -41,7 +42,9 @@ def lines(
     for one in document["requests"]:
         source = "" if one["source"] == "website" else f" ({one['source']})"
         yield from printing.paragraph(f"{one['status']} {one['method']} {one['url']}{source}")
+        yield from _cookies(one["cookies"])
     yield from _outcome(document)
+    yield from _not_yielded(document)
     now = simulation.now
     requests = {one["item"] for one in document["yielded"]}
     new = [
@@ -75,6 +78,9 @@ def _outcome(document: dict[str, Any]) -> Iterator[str]:
     said = printing.coloured(outcome)
     item = item_names.label_of(document["item"], document["url"], document["method"])
     yield f"{printing.clean(document['task'])} of {printing.clean(item)}: {said}"
+    if document["is_made_up"]:
+        what = "item" if document["method"] is None else "page"
+        yield f"    made up: the graph does not have this {what}"
     yield from printing.error(document["error"])
     where = _last_frame(document["error"])
     if where:
@@ -90,6 +96,30 @@ def _outcome(document: dict[str, Any]) -> Iterator[str]:
         is_kept = document["allow_failure"] and not document["dropped"]
         kept = "is kept (allow_failure)" if is_kept else "is not kept"
         yield f"    the pair would be held; what it yielded {kept}"
+
+
+def _cookies(cookies: Mapping[str, str]) -> Iterator[str]:
+    """Write the cookies of a request."""
+    if cookies:
+        shown = "; ".join(f"{name}={_beginning(value)}" for name, value in cookies.items())
+        yield from printing.paragraph(f"cookies: {shown}", indent=_BODY)
+
+
+def _beginning(value: str) -> str:
+    """Return a cookie's value, or of a longer one as much as tells it from others."""
+    is_long = len(value) > _MOST_OF_COOKIE
+    return f"{value[:_MOST_OF_COOKIE]}… ({len(value)} characters)" if is_long else value
+
+
+def _not_yielded(document: dict[str, Any]) -> Iterator[str]:
+    """Write that nothing was yielded, and what was made and not yielded."""
+    if document["outcome"] == Outcome.OK and not document["has_yielded"]:
+        yield from printing.paragraph("nothing was yielded", CHANGED, indent=_BODY)
+    for one in document["not_yielded"]:
+        times = "" if one["times"] == 1 else f", {one['times']:,} times"
+        text = f"made and not yielded{times}: {one['made']}"
+        yield from printing.paragraph(text, CHANGED, indent=_BODY)
+        yield from printing.paragraph(one["line"], indent=2 * _BODY)
 
 
 def _last_frame(error: Mapping[str, Any] | None) -> str:

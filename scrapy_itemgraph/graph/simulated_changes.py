@@ -152,14 +152,15 @@ def simulate(
             applied=applied,
             changes=tuple(_changes(before, after, into)),
             now=connection.execute(engine.NOW).scalar_one(),
+            is_made_up=plan.made is not None,
         )
     )
 
 
-def refused(changeset: Changeset, error: Exception) -> Simulation:
+def refused(changeset: Changeset, error: Exception, plan: SimulationPlan) -> Simulation:
     """Return what a changeset comes to that the database refuses."""
     applied = Applied(outcome=Outcome.FAILED, error=ErrorRecord.of(error))
-    return Simulation(changeset=changeset, applied=applied)
+    return Simulation(changeset=changeset, applied=applied, is_made_up=plan.made is not None)
 
 
 def _callbacks(plan: SimulationPlan, code: Code, met: Sequence[Task] = ()) -> Sequence[Task]:

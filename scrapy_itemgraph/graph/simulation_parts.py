@@ -132,7 +132,7 @@ class SimulatedCommits:
         try:
             self.simulation = await undone(self._transactions, simulate)
         except DBAPIError as error:
-            self.simulation = simulated_changes.refused(changeset, error)
+            self.simulation = simulated_changes.refused(changeset, error, self._plan)
         assert self.simulation is not None
         return self.simulation.applied
 

@@ -111,9 +111,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """What a changeset came to, and what it changed of which items."""
+    """What a changeset came to, and what it changed of which items.
+
+    `is_made_up`: the graph does not have the item under work.
+    """
 
     changeset: Changeset
     applied: Applied
     changes: tuple[Change, ...] = ()
     now: datetime | None = None  # the server's, as of the end
+    is_made_up: bool = False

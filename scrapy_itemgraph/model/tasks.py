@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -111,36 +112,15 @@ def task(
     answers: Mapping[int, str] | None = None,
 ) -> Callable[[F], F]:
     """Make a spider method a task for items with one of `tags`, or raise a TaskDefinitionError."""
-    if undecorated is not None:
+    given = dict(locals())
+    if given.pop("undecorated") is not None:
         with _named(_where(undecorated)):
             raise TaskDefinitionError("write @task(tags=[…]), with its tags")
 
     def decorate(method: F) -> F:
         with _named(_where(method)):
-            options = Task(
-                name=name if name is not None else method.__name__,
-                method=method.__name__,
-                tags=_names(tags, "tags"),
-                version=version,
-                ttl=_ttl(ttl),
-                depends_on=_names(depends_on, "depends_on"),
-                nice=nice,
-                request=request,
-                slot=slot,
-                download=download,
-                max_attempts=max_attempts,
-                backoff=_backoff(backoff),
-                max_failures=max_failures,
-                allow_failure=allow_failure,
-                rate_limit=_rate_limit(rate_limit),
-                rate_limit_by_tag=_by_tag(rate_limit_by_tag),
-                exempt_global=exempt_global,
-                autothrottle=autothrottle,
-                concurrency=concurrency,
-                exclusive=exclusive,
-                retry_failed_on_version_bump=retry_failed_on_version_bump,
-                answers=_answers(answers),
-            )
+            own = method.__name__
+            options = Task(**{**_read(given), "method": own, "name": own if name is None else name})
         _mark(method, options)
         return method
 
@@ -212,20 +192,15 @@ def of_callback(name: str, options: Mapping[str, Any]) -> Task:
             raise TaskDefinitionError(
                 f"recovers must be True or False, not {options['recovers']!r}"
             )
+        given = {key: value for key, value in options.items() if key != "recovers"}
         return Task(
             name=name,
             method=name,
             tags=(callback_tag(name),),
-            version=options.get("version", "1"),
-            ttl=_ttl(options.get("ttl")),
-            max_failures=options.get("max_failures"),
-            rate_limit=_rate_limit(options.get("rate_limit")),
-            concurrency=options.get("concurrency"),
-            exempt_global=options.get("exempt_global", False),
-            answers=_answers(options.get("answers")),
             max_attempts=1,
             allow_failure=True,
             is_callback=True,
+            **_read(given),
         )
 
 
@@ -301,6 +276,11 @@ def _check_dependencies(spider: str, tasks: Mapping[str, Task]) -> None:
         raise TaskDefinitionError(f"{spider}: tasks depend on each other: {circle}") from None
 
 
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as a Task has them, of those that were written: periods, rates, lists."""
+    return {key: _READ[key](value) if key in _READ else value for key, value in given.items()}
+
+
 def _names(given: Iterable[str], what: str) -> tuple[str, ...]:
     if isinstance(given, str):
         raise TaskDefinitionError(f"{what} is a list: write {what}=[{given!r}]")
@@ -356,6 +336,17 @@ def _tags_together(key: Any) -> tuple[str, ...]:
     tags = tuple(sorted({input_checks.check_tag(tag, what) for tag in key}))
     input_checks.check_tag(",".join(tags), "a tuple of tags in rate_limit_by_tag")
     return tags
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "tags": partial(_names, what="tags"),
+    "ttl": _ttl,
+    "depends_on": partial(_names, what="depends_on"),
+    "backoff": _backoff,
+    "rate_limit": _rate_limit,
+    "rate_limit_by_tag": _by_tag,
+    "answers": _answers,
+}
 
 
 def _check(options: Task) -> None:

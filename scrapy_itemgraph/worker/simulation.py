@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
+from scrapy import signals
 from scrapy.http import HtmlResponse
 from scrapy.responsetypes import responsetypes
 
@@ -14,6 +16,7 @@ from scrapy_itemgraph.graph import SimulationGraph
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.worker.executions.outbox import Outbox
+from scrapy_itemgraph.worker.spider.made_outputs import WatchedOutput
 from scrapy_itemgraph.worker.spider.named_pages import NamedPage
 from scrapy_itemgraph.worker.worker import Worker
 
@@ -31,7 +34,9 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.worker.executions.outbox import Entry
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.made_outputs import MadeOutputs
     from scrapy_itemgraph.worker.spider.request_ids import RequestIds
+    from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
     from scrapy_itemgraph.worker.wiring import Parts
 
 logger = logs.logger(__name__)
@@ -79,6 +84,7 @@ class SimulationWorker(Worker):
     """
 
     outbox_class: ClassVar[type[Outbox]] = _SeenOutbox
+    output_class: ClassVar[type[SpiderOutput]] = WatchedOutput
 
     def __init__(
         self,
@@ -99,11 +105,26 @@ class SimulationWorker(Worker):
         self._wanted = wanted
         self._page = page
         self._identities: RequestIds | None = None
+        self._watch = ExitStack()
 
     async def open(self, identities: RequestIds) -> None:
         """Open the graph, in which the item of a request has the name that a crawl gives it."""
         self._identities = identities
         await super().open(identities)
+        if self.is_open:
+            self._watch_callbacks()
+
+    def _watch_callbacks(self) -> None:
+        """Note what callbacks make, and what becomes of it."""
+        self._watch.enter_context(self.made.watched())
+        for signal in (signals.request_reached_downloader, signals.response_received):
+            self.crawler.signals.connect(self.made.downloaded, signal)
+
+    @property
+    def made(self) -> MadeOutputs:
+        """What callbacks made, and what they yielded of it."""
+        assert isinstance(self.parts.spider_output, WatchedOutput)
+        return self.parts.spider_output.made
 
     @property
     def identities(self) -> RequestIds:
@@ -156,6 +177,7 @@ class SimulationWorker(Worker):
         """Return the saved page, where there is one."""
         if self._page is None:
             return super().response_to(request)
+        self.base.jars.add_to(request)
         response = saved_response(request, self._page.read_bytes(), self._page.name)
         if isinstance(response, HtmlResponse):
             _warn_of_other_site(response, self._page)
@@ -167,6 +189,7 @@ class SimulationWorker(Worker):
             parts.claimer.listen(),
             parts.claimer.watch_room(),
             parts.limit_sync.run(),
+            parts.redirects.run(),
             parts.committer.feed_starved(),
             parts.content_writer.run(),
         )
@@ -174,7 +197,8 @@ class SimulationWorker(Worker):
     async def close(self, reason: str) -> None:
         """Give up the graph, and keep what the simulation came to."""
         graph = self._graph
-        await super().close(reason)
+        with self._watch:
+            await super().close(reason)
         if isinstance(graph, SimulationGraph):
             self.simulation = graph.simulation
 

@@ -41,7 +41,6 @@ from scrapy_itemgraph.worker.spider.logins import Logins
 from scrapy_itemgraph.worker.spider.redirects import Redirects
 from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
 from scrapy_itemgraph.worker.spider.retry_or_failure import RetryPolicy
-from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.spider.validation import Checks
 from scrapy_itemgraph.worker.spider.waiting_requests import WaitingRequests
 from scrapy_itemgraph.worker.spider_start import SpiderStart
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
     from scrapy_itemgraph.worker.spider.request_ids import RequestIds
     from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
+    from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 
 _USUAL_BATCH = 25  # requests in hand that have not started, where work goes slowly
 
@@ -110,6 +110,7 @@ class Inputs:
     identities: RequestIds
     sessions: SessionSync
     outbox: Outbox
+    output_class: Callable[..., SpiderOutput]
     before_commit: Sequence[Callable[[], Awaitable[None]]]
 
 
@@ -264,49 +265,72 @@ def _queues(given: Inputs) -> _Queues:
 
 
 def _outputs(given: Inputs, queues: _Queues) -> _Outputs:
-    crawler, settings, graph, spider = given.crawler, given.settings, given.graph, given.spider
-    duplicates = Duplicates(crawler, given.identities.dupefilter)
-    checks = Checks(given.tasks, graph.callbacks.names)
-    operations = RequestOperations(
-        graph,
-        spider,
-        given.identities,
-        given.callbacks,
-        settings.results.incremental_callbacks,
-        frees_gone=settings.results.has_answers,
+    checks = Checks(given.tasks, given.graph.callbacks.names)
+    redirects = _redirects(given, queues)
+    enqueuer = _enqueuer(given, queues, redirects)
+    logins = _logins(given, queues)
+    return _Outputs(
+        checks=checks,
+        redirects=redirects,
+        enqueuer=enqueuer,
+        logins=logins,
+        spider_output=_spider_output(given, queues, checks, enqueuer, logins),
     )
-    redirects = Redirects(
-        graph=graph,
+
+
+def _redirects(given: Inputs, queues: _Queues) -> Redirects:
+    results = given.settings.results
+    return Redirects(
+        graph=given.graph,
         active=queues.active,
         queue=queues.queue,
-        spider=spider,
-        operations=operations,
-        duplicates=duplicates,
+        spider=given.spider,
+        operations=RequestOperations(
+            given.graph,
+            given.spider,
+            given.identities,
+            given.callbacks,
+            results.incremental_callbacks,
+            frees_gone=results.has_answers,
+        ),
+        duplicates=Duplicates(given.crawler, given.identities.dupefilter),
         sessions=given.sessions,
     )
-    enqueuer = Enqueuer(
-        graph=graph,
+
+
+def _enqueuer(given: Inputs, queues: _Queues, redirects: Redirects) -> Enqueuer:
+    """Build what stores requests, those that lead elsewhere as any."""
+    return Enqueuer(
+        graph=given.graph,
         active=queues.active,
         redirects=redirects,
-        spider=spider,
-        operations=operations,
-        duplicates=duplicates,
-        stats=crawler.stats,
-        most_held=settings.worklist.held_requests,
+        spider=given.spider,
+        operations=redirects.operations,
+        duplicates=redirects.duplicates,
+        stats=given.crawler.stats,
+        most_held=given.settings.worklist.held_requests,
     )
-    logins = Logins(
-        graph=graph,
+
+
+def _logins(given: Inputs, queues: _Queues) -> Logins:
+    return Logins(
+        graph=given.graph,
         active=queues.active,
         queue=queues.queue,
-        crawler=crawler,
-        spider=spider,
+        crawler=given.crawler,
+        spider=given.spider,
         sessions=given.sessions,
         news=given.base.news,
     )
-    has_tasks = bool(given.tasks)
-    spider_output = SpiderOutput(
+
+
+def _spider_output(
+    given: Inputs, queues: _Queues, checks: Checks, enqueuer: Enqueuer, logins: Logins
+) -> SpiderOutput:
+    crawler, settings, has_tasks = given.crawler, given.settings, bool(given.tasks)
+    return given.output_class(
         crawler=crawler,
-        spider=spider,
+        spider=given.spider,
         active=queues.active,
         gate=queues.gate,
         checks=checks,
@@ -318,20 +342,13 @@ def _outputs(given: Inputs, queues: _Queues) -> _Outputs:
         sockets=Descriptors(),
         enqueuer=enqueuer,
         early_links=EarlyLinks(
-            crawler, given.identities, duplicates, enqueuer, has_tasks=has_tasks
+            crawler, given.identities, enqueuer.duplicates, enqueuer, has_tasks=has_tasks
         ),
         logins=logins,
         has_tasks=has_tasks,
         callbacks=settings.results.callbacks,
         starts_at=given.base.egress.starts_at,
         most_of_snippet=settings.records.keep_snippets,
-    )
-    return _Outputs(
-        checks=checks,
-        redirects=redirects,
-        enqueuer=enqueuer,
-        logins=logins,
-        spider_output=spider_output,
     )
 
 

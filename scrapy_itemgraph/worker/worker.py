@@ -34,6 +34,7 @@ from scrapy_itemgraph.worker.spider.cookies import State
 from scrapy_itemgraph.worker.spider.crawl_rules import CrawlRules
 from scrapy_itemgraph.worker.spider.engine_hooks import EngineHooks
 from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
+from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.wiring import Base, Inputs
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Worker:
     """A running crawl process: opens the graph, has the parts built, runs them and ends them."""
 
     outbox_class: ClassVar[type[Outbox]] = Outbox
+    output_class: ClassVar[type[SpiderOutput]] = SpiderOutput
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
@@ -163,6 +165,7 @@ class Worker:
                 identities=identities,
                 sessions=sessions,
                 outbox=self.outbox_class(self.settings.worklist.commit_batch),
+                output_class=self.output_class,
                 before_commit=self._before_commit,
             )
         )

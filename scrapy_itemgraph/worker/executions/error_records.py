@@ -14,6 +14,7 @@ from scrapy_itemgraph.model.work import ErrorRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import CodeType
 
 # Where modules are that are not the project's: ours, installed ones, Python's own.
 _INSTALLED = tuple(
@@ -39,6 +40,16 @@ def keep_source_lines() -> None:
             lines = linecache.getlines(path, vars(module))
             size = sum(map(len, lines))
             linecache.cache[path] = (size, None, lines, path)  # no time: never looked at again
+
+
+def is_of_project(code: CodeType) -> bool:
+    """Tell whether code is neither ours nor of what is installed."""
+    return not code.co_filename.startswith(_INSTALLED)
+
+
+def line_of(code: CodeType, line: int) -> str:
+    """Return a line of a function as a traceback has it: `File "/s.py", line 3, in S.parse`."""
+    return f'File "{code.co_filename}", line {line}, in {code.co_qualname}'
 
 
 def type_name(error: BaseException) -> str:
@@ -80,7 +91,7 @@ def _place(error: BaseException) -> str | None:
     places = [
         f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}"
         for frame, _ in traceback.walk_tb(error.__traceback__)
-        if not frame.f_code.co_filename.startswith(_INSTALLED)
+        if is_of_project(frame.f_code)
     ]
     return _clean(places[-1]) if places else None
 

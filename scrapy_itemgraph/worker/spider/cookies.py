@@ -150,6 +150,12 @@ class Jars(_Synced):
             if live or before:
                 self._compare(key, domain, live or {})
 
+    def add_to(self, request: Request) -> None:
+        """Give a request that is not downloaded the cookies that it would be sent with."""
+        running = self._running()
+        if running is not None:
+            running.process_request(request)
+
     def unsaved(self) -> list[Cookie]:
         """Return what has to be saved, for a commit; it stays unsaved until `saved` is called."""
         return list(self._unsaved.values())

@@ -37,12 +37,16 @@ _FREE_NAMES = {"deleted", "alias deleted"}
 
 @dataclass(slots=True)
 class Discovery:
-    """A request as it was yielded: its identity, and what stores it or why that cannot be."""
+    """A request as it was yielded: its identity, and what stores it or why that cannot be.
+
+    `line` is where a request was yielded that cannot be stored, as a traceback has it.
+    """
 
     identity: Identity
     is_known: bool
     operation: EnqueueRequest | None = None
     error: UnstorableError | None = None
+    line: str | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -110,7 +114,7 @@ class Enqueuer:
             leg.close()
             return False
         if discovery.error is not None and not self._is_duplicate(discovery, execution):
-            return self._carry(request, leg, discovery.identity, discovery.error)
+            return self._carry(request, leg, discovery, discovery.error)
         is_taken = self._take(request, discovery, execution)
         leg.close()
         return is_taken
@@ -155,8 +159,9 @@ class Enqueuer:
     # Requests that cannot be stored
 
     def _carry(
-        self, request: Request, leg: Leg, identity: Identity, error: UnstorableError
+        self, request: Request, leg: Leg, discovery: Discovery, error: UnstorableError
     ) -> bool:
+        identity = discovery.identity
         self._carried = {one for one in self._carried if one.is_open}
         execution = leg.execution
         limit = self.most_held
@@ -176,7 +181,7 @@ class Enqueuer:
             self._carried_starts.add(identity.name)
         self._carried.add(leg)
         self.stats.inc_value("itemgraph/held")
-        self._say_once(execution, error)
+        self._say_once(execution, error, discovery.line)
         leg.is_discovery = False
         name = identity.name if identity.is_filtered else None
         if name is not None:
@@ -184,16 +189,17 @@ class Enqueuer:
         self.redirects.carry(request, leg, name)
         return True
 
-    def _say_once(self, execution: Execution, error: UnstorableError) -> None:
+    def _say_once(self, execution: Execution, error: UnstorableError, line: str | None) -> None:
         place = execution.claim.task if execution.claim else "start()"
         if place in self._places:
             return
         self._places.add(place)
         logger.warning(
-            "%s: %s. Such requests are carried in memory by the execution that yielded "
+            "%s: %s%s. Such requests are carried in memory by the execution that yielded "
             "them, which runs again after a crash; itemgraph/held counts them",
             execution.where,
             error,
+            "" if line is None else f" ({line})",
             extra={"action": "carried"},
         )
 

@@ -26,7 +26,7 @@ from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.downloads.delay_gate import PostponedError
 from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker.executions.execution import Leg, current_leg, request_legs
-from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses
+from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses, yield_lines
 from scrapy_itemgraph.worker.spider.gone_shares import GoneShares
 from scrapy_itemgraph.worker.spider.request_operations import start_requests
 from scrapy_itemgraph.worker.spider.shared_values import SharedValues
@@ -130,11 +130,11 @@ class SpiderOutput:
             async for output in result:
                 if turns.is_due and await self._is_stopped(execution, turns):
                     break
-                kept = self._take(leg, output, is_owner=is_owner, callback=callback)
+                kept = self._take(leg, output, result, is_owner=is_owner, callback=callback)
                 if execution.is_of_task and kept is not None:
                     held.append(kept)
                 elif kept is not None:
-                    for stamped in self._stamped(leg, [kept], continues=is_owner):
+                    for stamped in self._stamped(leg, [kept], continues=is_owner, source=result):
                         yield stamped
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - raised again below
             error = _as_error(raised)
@@ -187,25 +187,35 @@ class SpiderOutput:
             status = None if response is None else response.status
             self.active.fail(execution, error, url=_url(leg), snippet=snippet, status=status)
 
-    def _take(self, leg: Leg, output: Any, *, is_owner: bool, callback: Any) -> Any:
+    def _take(
+        self, leg: Leg, output: Any, source: AsyncIterator[Any], *, is_owner: bool, callback: Any
+    ) -> Any:
+        """Keep an operation; return a request or an item. An error says where `source` yielded."""
         execution = leg.execution
         where = execution.where
         if output is None:
             return None
-        execution.count_output()
-        if isinstance(output, Operation):
-            execution.add(self.checks.checked(output, execution, where))
-            return None
-        if isinstance(output, Request):
-            if is_of_each_start(output.meta) and is_of_each_start(leg.request.meta):
-                del output.meta[TTL]  # it took over the meta of a start request's response
-            check_ttl(output.meta, where)
-            if not is_owner:
-                self._check_target(output, where)
-            return output
-        if is_item(output) or not (execution.is_of_task or execution.is_login):
-            return output
-        raise foreign(output, f"{where}: {_name(callback)}")
+        try:
+            execution.count_output()
+            if isinstance(output, Operation):
+                execution.add(self.checks.checked(output, execution, where))
+                return None
+            if isinstance(output, Request):
+                self._check_request(leg, output, where, is_owner=is_owner)
+                return output
+            if is_item(output) or not (execution.is_of_task or execution.is_login):
+                return output
+            raise foreign(output, f"{where}: {_name(callback)}")
+        except ItemGraphError as wrong:
+            yield_lines.show(wrong, source, callback)
+            raise
+
+    def _check_request(self, leg: Leg, request: Request, where: str, *, is_owner: bool) -> None:
+        if is_of_each_start(request.meta) and is_of_each_start(leg.request.meta):
+            del request.meta[TTL]  # it took over the meta of a start request's response
+        check_ttl(request.meta, where)
+        if not is_owner:
+            self._check_target(request, where)
 
     def _check_target(self, request: Request, where: str) -> None:
         task = callbacks.task_of(callbacks.callback_of(request, self.spider))
@@ -216,8 +226,18 @@ class SpiderOutput:
                 f"{list(task.tags)!r}, data={{'url': …}}) instead"
             )
 
-    def _stamped(self, leg: Leg, outputs: Sequence[Any], *, continues: bool) -> Iterator[Any]:
-        """Yield outputs, requests with legs; none of work of its own, where nobody hears of it."""
+    def _stamped(
+        self,
+        leg: Leg,
+        outputs: Sequence[Any],
+        *,
+        continues: bool,
+        source: AsyncIterator[Any] | None = None,
+    ) -> Iterator[Any]:
+        """Yield outputs, requests with legs; none of work of its own, where nobody hears of it.
+
+        `source` is what has just yielded the one output, and goes on after it.
+        """
         for output in outputs:
             if not isinstance(output, Request):
                 yield output
@@ -228,6 +248,8 @@ class SpiderOutput:
                 self.shared_values.look(request, leg.execution)
             if self.enqueuer.is_settled(request, discovery, leg.execution):
                 continue
+            if source is not None and discovery is not None and discovery.error is not None:
+                discovery.line = yield_lines.line(source)
             child = leg.open_child(is_discovery=not continues)
             child.discovery = discovery
             request_legs.put(request, child)

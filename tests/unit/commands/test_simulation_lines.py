@@ -52,7 +52,10 @@ def written(*changes, **more):
         "item": "A",
         "url": None,
         "method": None,
+        "is_made_up": False,
         "yielded": [],
+        "has_yielded": True,
+        "not_yielded": [],
         "outcome": "ok",
         "error": None,
         "allow_failure": False,
@@ -195,6 +198,7 @@ def _request():
         "url": "http://a.example/" + "y" * 200,
         "status": 200,
         "source": "saved",
+        "cookies": {},
     }
 
 
@@ -220,3 +224,29 @@ def test_requests_are_written_by_their_urls():
         "    http://a.example/1 -> parse (known)",
     ]
     assert not any("REQ:" in line for line in said)
+
+
+def test_what_was_made_and_not_yielded_is_written_with_its_line():
+    """A callback without a `yield` is told from one that had nothing to say; a failure is not."""
+    made = {"made": "CreateItem A", "line": 'File "/s.py", line 3, in S.parse', "times": 2}
+
+    assert written(has_yielded=False, not_yielded=[made], is_made_up=True) == (
+        """parse of A: ok
+    made up: the graph does not have this item
+    nothing was yielded
+    made and not yielded, 2 times: CreateItem A
+        File "/s.py", line 3, in S.parse
+"""
+        + ENDING
+    )
+    assert "nothing was yielded" not in written(outcome="failed", has_yielded=False)
+
+
+def test_cookies_of_a_request_are_written_and_long_values_cut():
+    """What may be a secret is not written whole."""
+    cookies = {"lang": "en", "session": "s" * 40}
+    got = {"status": 200, "method": "GET", "url": "http://a.example/", "source": "website"}
+
+    assert written(requests=[{**got, "cookies": cookies}]).splitlines()[1] == (
+        "    cookies: lang=en; session=ssssssssssss… (40 characters)"
+    )
