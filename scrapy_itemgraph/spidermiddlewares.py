@@ -52,10 +52,12 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
     async def _held_open(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         worker = self._worker
         error: Exception | None = None
-        while worker.failure is None:
+        while not worker.ends_early:
             try:
                 async for kept in self._passed_on(start):
                     yield kept
+                if worker.ends_early:
+                    break
                 worker.start_has_ended()
             except Exception as raised:
                 if isinstance(raised, CloseSpider) and scrapy.version_info >= (2, 18):
@@ -73,7 +75,7 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
                 worker.check_start()
                 break
             start = worker.spider.start()
-        if worker.failure is not None:
+        if worker.ends_early:
             worker.close_spider()
         if error is not None:
             raise error
@@ -91,7 +93,7 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
             await worker.parts.outbox.wait_for_room()
             if turns.is_due:
                 await turns.give()
-            if worker.failure is not None:
+            if worker.ends_early:
                 break
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterable[Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.graph import simulated_changes, simulated_pages
 from scrapy_itemgraph.graph.simulation_parts import (
+    NoJob,
     NoRecovery,
     SimulatedCallbacks,
     SimulatedClaims,
@@ -116,7 +117,8 @@ async def _opened(
     callbacks = SimulatedCallbacks(prepared.callbacks)
     commits = SimulatedCommits(transactions, own, callbacks, plan, code)
     run = SimulatedRun(own, transactions.crawl_id, plan, has_made_crawl=known is None)
-    upkeep = WorkerUpkeep(transactions, own, callbacks, run)
+    job = NoJob()
+    upkeep = WorkerUpkeep(transactions, own, callbacks, run, job)
     return SimulationGraph(
         connections=connections,
         process=process,
@@ -126,6 +128,7 @@ async def _opened(
         contents=contents,
         duties=WorkerDuties(transactions, settings),
         feeds=WorkerFeeds(transactions, process),
+        job=job,
         limits=limits,
         news=WorkerNews(process, transactions.crawl_id, upkeep),
         reads=WorkerReads(transactions),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.worker_recovery import Memory
     from scrapy_itemgraph.model.blobs import Content
     from scrapy_itemgraph.model.cookies import Cookie
+    from scrapy_itemgraph.model.jobs import StopOrder
     from scrapy_itemgraph.model.operations import Changeset, Operation
     from scrapy_itemgraph.model.simulations import Simulation, SimulationPlan
     from scrapy_itemgraph.model.tallies import Tallies
@@ -202,8 +204,9 @@ class SimulatedRun:
     async def mark_started(self) -> None:
         """Do nothing: it was done at once."""
 
-    async def finish(self) -> None:
+    async def finish(self) -> bool:
         """Do nothing: there is no run."""
+        return True
 
     async def remaining(self) -> Remaining:
         """Return that nothing is left."""
@@ -222,6 +225,27 @@ class SimulatedRun:
                 pass
         elif self._has_made_crawl:
             connection.execute(DROP_CRAWL, {"crawl": self._crawl_id, "worker": self._own.id})
+
+
+class NoJob:
+    """The job of a simulation: nobody steers it, whatever its crawl's state is."""
+
+    def hear(self) -> None:
+        """Do nothing."""
+
+    def see(self, state: str | None) -> None:
+        """Do nothing."""
+
+    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - as of a worker's job
+        """Wait for what does not come."""
+        await asyncio.sleep(timeout)
+
+    async def look(self) -> StopOrder | None:
+        """Return that it goes on."""
+        return None
+
+    def leave(self, connection: Connection, reason: str) -> None:
+        """End nothing."""
 
 
 class NoRecovery:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
+    from scrapy_itemgraph.graph.worker_job import WorkerJob
     from scrapy_itemgraph.graph.worker_limits import WorkerLimits
     from scrapy_itemgraph.graph.worker_start import WorkerStart
     from scrapy_itemgraph.model.tasks import Outdated, RegisteredTask, Task
@@ -46,6 +47,8 @@ class WorkerCallbacks:
         start: WorkerStart,
         own: Identity,
         limits: WorkerLimits,
+        *,
+        job: WorkerJob,
     ) -> None:
         self.tasks: dict[int, RegisteredTask] = {}
         self.names: set[str] = set()
@@ -57,6 +60,7 @@ class WorkerCallbacks:
         self._start = start
         self._own = own
         self._limits = limits
+        self._job = job
         self._sources: dict[str, uuid.UUID] = {}  # those that the database was told of
 
     async def register_tasks(self) -> Sequence[str]:
@@ -115,14 +119,16 @@ class WorkerCallbacks:
     # The worker, which tells of its code
 
     def register_process(self, connection: Connection) -> NewProcess:
-        """Register this process as a worker of the crawl."""
+        """Register this process as a worker of the crawl, with its job."""
         lease = self._settings.database.lease
         worker = register_worker(connection, self._crawl_id, self._start, self._sources, lease)
         code_changes.go_on_leaving(connection, self._crawl_id, worker.id, self.left)
+        self._job.join(connection, worker.id)
         return worker
 
     def register_in_run(self, connection: Connection) -> tuple[Run, NewProcess]:
         """Join the crawl's run, or begin one, as a new worker."""
+        self._job.lock(connection)
         run = runs.join(connection, self._crawl_id)
         worker = self.register_process(connection)
         if run.started_at == worker.started_at:

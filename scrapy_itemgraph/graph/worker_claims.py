@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.graph.commits import Commits
     from scrapy_itemgraph.graph.worker_callbacks import WorkerCallbacks
+    from scrapy_itemgraph.graph.worker_job import WorkerJob
     from scrapy_itemgraph.graph.worker_limits import WorkerLimits
     from scrapy_itemgraph.graph.worker_recovery import WorkerRecovery
     from scrapy_itemgraph.model.work import Claim, ClaimBudget, Redirect, RedirectAnswer
@@ -37,6 +38,7 @@ class WorkerClaims:
         own: Identity,
         *,
         callbacks: WorkerCallbacks,
+        job: WorkerJob,
         limits: WorkerLimits,
         commits: Commits,
         recovery: WorkerRecovery,
@@ -46,12 +48,13 @@ class WorkerClaims:
         self._crawl_id = transactions.crawl_id
         self._own = own
         self._callbacks = callbacks
+        self._job = job
         self._limits = limits
         self._commits = commits
         self._recovery = recovery
 
     async def claim(self, budget: ClaimBudget) -> ClaimResult:
-        """Claim work, and the limits that it keeps to."""
+        """Claim work, and the limits that it keeps to; nothing where this worker is to stop."""
         tokens = stored_claims.new_tokens(budget.most)
 
         def claim(connection: Connection, before: int) -> ClaimResult:
@@ -62,7 +65,8 @@ class WorkerClaims:
             known = stored_claims.before_claim(connection, self._crawl_id, self._own.id)
             self.has_cookies = known.has_cookies
             self._commits.see_freed(known.names_freed)
-            if known.others_log_in:
+            self._job.see(known.crawl_state)
+            if known.others_log_in or self._job.order(connection) is not None:
                 return ClaimResult()
             admission = self._limits.admission(budget)
             claims = stored_claims.claim(

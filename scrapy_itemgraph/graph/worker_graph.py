@@ -12,6 +12,7 @@ from scrapy_itemgraph.graph.worker_callbacks import WorkerCallbacks
 from scrapy_itemgraph.graph.worker_claims import WorkerClaims
 from scrapy_itemgraph.graph.worker_duties import WorkerDuties
 from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
+from scrapy_itemgraph.graph.worker_job import WorkerJob, crawl_of
 from scrapy_itemgraph.graph.worker_limits import WorkerLimits
 from scrapy_itemgraph.graph.worker_news import WorkerNews
 from scrapy_itemgraph.graph.worker_reads import WorkerReads
@@ -22,7 +23,7 @@ from scrapy_itemgraph.graph.worker_start import WorkerConnections, WorkerStart, 
 from scrapy_itemgraph.graph.worker_upkeep import WorkerUpkeep
 from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import crawl_starts, item_sweeps, workers
+from scrapy_itemgraph.store.registry import item_sweeps, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         Callbacks,
         Claims,
         Committing,
+        Job,
         Recovery,
         WorkerRun,
     )
@@ -57,6 +59,7 @@ class WorkerGraph:
     contents: WorkerContents
     duties: WorkerDuties
     feeds: WorkerFeeds
+    job: Job
     limits: WorkerLimits
     news: WorkerNews
     reads: WorkerReads
@@ -114,6 +117,7 @@ class WorkerGraph:
             stored_claims.release_all(connection, self.worker_id)
             holdings.release_all(connection, self.worker_id, uses)
             workers.stop(connection, self.worker_id, reason)
+            self.job.leave(connection, reason)
             self.run.leave(connection, reason, told, error)
 
         self.hurry()
@@ -134,23 +138,26 @@ async def _opened(connections: WorkerConnections, start: WorkerStart) -> WorkerG
     contents = await connections.contents(WorkerContents)
     await connections.ensure_schema()
     renamed = await transactions.call(item_sweeps.rename_tags, settings.results.tag_renames)
-    started = await transactions.call(crawl_starts.find_or_make, start.of_crawl)
+    started, of_runner = await transactions.call(crawl_of, start)
     transactions.crawl_id = started.crawl_id
+    job = WorkerJob(
+        transactions, own, scrapyd_job=start.job, of_runner=of_runner, state=started.state
+    )
 
     limits = WorkerLimits(transactions, settings, own, spider=start.spider)
-    callbacks = WorkerCallbacks(transactions, settings, start, own, limits)
+    callbacks = WorkerCallbacks(transactions, settings, start, own, limits, job=job)
     vanished = await callbacks.register_tasks()
     process = connections.process(start, callbacks.register_process)
     commits = Commits(transactions, contents, own, spider=start.spider)
     joined = await _joined(process, callbacks)
-    run = WorkerRuns(transactions, settings, own, callbacks, joined)
+    run = WorkerRuns(transactions, settings, own, callbacks, joined, job=job)
     feeds = WorkerFeeds(transactions, process)
     recovery = WorkerRecovery(
         transactions, commits, process, callbacks=callbacks, runs=run, feeds=feeds
     )
     recovery.begin(started.name)
     await begin_to_live(process)
-    upkeep = WorkerUpkeep(transactions, own, callbacks, run)
+    upkeep = WorkerUpkeep(transactions, own, callbacks, run, job)
     graph = WorkerGraph(
         connections=connections,
         process=process,
@@ -159,6 +166,7 @@ async def _opened(connections: WorkerConnections, start: WorkerStart) -> WorkerG
             transactions,
             own,
             callbacks=callbacks,
+            job=job,
             limits=limits,
             commits=commits,
             recovery=recovery,
@@ -167,6 +175,7 @@ async def _opened(connections: WorkerConnections, start: WorkerStart) -> WorkerG
         contents=contents,
         duties=WorkerDuties(transactions, settings),
         feeds=feeds,
+        job=job,
         limits=limits,
         news=WorkerNews(process, transactions.crawl_id, upkeep),
         reads=WorkerReads(transactions),

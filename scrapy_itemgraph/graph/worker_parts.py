@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph.worker_recovery import Memory
     from scrapy_itemgraph.model.cookies import Cookie
+    from scrapy_itemgraph.model.jobs import StopOrder
     from scrapy_itemgraph.model.operations import Changeset, Operation
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.tasks import RegisteredTask, Task
@@ -88,6 +89,25 @@ class Callbacks(RegisteredTasks, Protocol):
         """Take note of plain callbacks that other workers registered; tell whether there are."""
 
 
+class Job(Protocol):
+    """What people want of a worker; see `WorkerJob`."""
+
+    def hear(self) -> None:
+        """Take note that something that concerns this worker has changed."""
+
+    def see(self, state: str | None) -> None:
+        """Take note of the crawl's state."""
+
+    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
+        """Wait for news, `timeout` seconds at most."""
+
+    async def look(self) -> StopOrder | None:
+        """Return why this worker is to stop; None where it goes on."""
+
+    def leave(self, connection: Connection, reason: str) -> None:
+        """End the job, unless that is its runner's to end."""
+
+
 class WorkerRun(Protocol):
     """The run that a worker takes part in; see `WorkerRuns`."""
 
@@ -105,8 +125,11 @@ class WorkerRun(Protocol):
     async def mark_started(self) -> None:
         """Note that `start()` came to its end; until then no worker finishes the run."""
 
-    async def finish(self) -> None:
-        """Note that the run is over, so that the next start begins another one."""
+    async def finish(self) -> bool:
+        """Note that the run is over, so that the next start begins another one.
+
+        False where it is to be looked again.
+        """
 
     async def remaining(self) -> Remaining:
         """Return what is left for this worker's tasks."""

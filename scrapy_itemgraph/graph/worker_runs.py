@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import tallies
-from scrapy_itemgraph.store.registry import runs, workers
+from scrapy_itemgraph.store.registry import crawl_ends, runs, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.graph.worker_callbacks import WorkerCallbacks
+    from scrapy_itemgraph.graph.worker_job import WorkerJob
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.tasks import Outdated
     from scrapy_itemgraph.model.work import Remaining
@@ -35,6 +36,8 @@ class WorkerRuns:
         own: Identity,
         callbacks: WorkerCallbacks,
         run: Run,
+        *,
+        job: WorkerJob,
     ) -> None:
         self.run = run
         self.is_resumed = run.started_at < own.started_at
@@ -44,6 +47,7 @@ class WorkerRuns:
         self._settings = settings
         self._own = own
         self._callbacks = callbacks
+        self._job = job
         self._started_at = own.started_at
 
     @property
@@ -61,9 +65,23 @@ class WorkerRuns:
         await self._call(workers.mark_started, self._own.id)
         self.is_start_told = True
 
-    async def finish(self) -> None:
-        """Note that the run is over, so that the next start begins another one."""
-        await self._call(runs.finish, self._crawl_id, self.number)
+    async def finish(self) -> bool:
+        """Note that the run is over, so that the next start begins another one.
+
+        With it a crawl that people steer comes to its end. False where others commit to that just
+        now: look again.
+        """
+        if not self._job.is_steered:
+            await self._call(runs.finish, self._crawl_id, self.number)
+            return True
+
+        def finish(connection: Connection) -> bool:
+            until: datetime = self.until or _now(connection)
+            return crawl_ends.finish(
+                connection, self._crawl_id, self.number, worker_id=self._own.id, until=until
+            )
+
+        return await self._call(finish, hot=True)
 
     async def remaining(self) -> Remaining:
         """Return what is left for this worker's tasks."""

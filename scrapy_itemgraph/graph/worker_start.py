@@ -42,7 +42,8 @@ class WorkerStart:
     `crawl` is the crawl's name, or who starts with which arguments. `has_callback` tells whether
     this worker's code has a plain callback that another one registers later, and `callback_names`
     are those that may become tasks. `source_of` returns the digest of a task's code, by its name.
-    `job` and `code` are what people are told of the process: its job and its code's version.
+    `job` and `code` are what people are told of the process: Scrapyd's job, and its code's version.
+    `runners_job` is the number of the job that a runner started this process for.
     `on_replaced` is called when this worker was given up for dead, before it begins anew. None of
     these is called within a transaction.
     """
@@ -53,6 +54,7 @@ class WorkerStart:
     has_callback: Callable[[str], bool] = lambda _: True
     callback_names: Collection[str] = ()
     job: str | None = None
+    runners_job: int | None = None
     code: str | None = None
     code_file: str | None = None
     source_of: Callable[[str], uuid.UUID | None] = lambda _: None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
-    from scrapy_itemgraph.graph.worker_parts import RegisteredTasks, WorkerRun
+    from scrapy_itemgraph.graph.worker_parts import Job, RegisteredTasks, WorkerRun
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.work import TakenOver
     from scrapy_itemgraph.store.registry.duties import Duty, Round
@@ -51,7 +51,12 @@ class WorkerUpkeep:
     round_period = min(duty.period for duty in duties.OF_CRAWL)  # seconds between two rounds
 
     def __init__(
-        self, transactions: Transactions, own: Identity, tasks: RegisteredTasks, run: WorkerRun
+        self,
+        transactions: Transactions,
+        own: Identity,
+        tasks: RegisteredTasks,
+        run: WorkerRun,
+        job: Job,
     ) -> None:
         self.is_sweeping = False
         self.staged = 0
@@ -62,6 +67,7 @@ class WorkerUpkeep:
         self._own = own
         self._tasks = tasks
         self._run = run
+        self._job = job
 
     async def take_over(self) -> int:
         """Free what the crawl's dead and stalled workers had; return how many claims that were."""
@@ -72,6 +78,7 @@ class WorkerUpkeep:
 
     def _see_taken_over(self, taken: TakenOver) -> int:
         self.suspects_wait, self.workers = taken.suspects_wait, taken.workers
+        self._job.see(taken.crawl_state)
         startup_report.tell_given_up(taken.given_up)
         return taken.claims
 

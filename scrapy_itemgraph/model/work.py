@@ -237,9 +237,11 @@ class TakenOver:
     """How many claims of dead and stalled workers are free, and what of them is given up.
 
     `workers` are those of the crawl that did not stop, the one that looked among them.
+    `crawl_state` is that of `model.crawl_states`, None where nobody steers the crawl.
     """
 
     claims: int = 0
     workers: int = 1
     given_up: tuple[GivenUp, ...] = ()
     suspects_wait: bool = False  # there is work to be claimed that must run alone
+    crawl_state: str | None = None

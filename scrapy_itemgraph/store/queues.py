@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.postgres.event_loop import sorted_chunks
+from scrapy_itemgraph.store import awakening
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.notify import notify
 from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS, seconds_until
@@ -120,7 +121,8 @@ WAKE_QUEUES = text("""
     UPDATE queues q SET is_live = true, next_at = greatest(q.next_at, now())
     FROM unnest(CAST(:queues AS int[])) AS wanted(id)
     WHERE q.id = wanted.id AND NOT q.is_live
-    RETURNING q.crawl_id
+    RETURNING q.crawl_id,
+        (SELECT c.state = 'finished' FROM crawls c WHERE c.id = q.crawl_id) AS has_ended
 """)
 
 
@@ -256,17 +258,20 @@ def next_turn(connection: Connection, crawl_id: int) -> float | None:
 def wake(connection: Connection, queue_ids: Iterable[int]) -> None:
     """Wake queues that got work if they were parked as empty, and tell idle workers.
 
+    A crawl that had come to its end is active again then, if people steer it.
     Called after the work was written: who parks a queue has it alone, so either it sees our work,
     or we see it parked.
     """
-    woken: set[int] = set()  # crawls
+    woken: dict[int, bool] = {}  # crawls, and whether they had come to their end
     for queues in sorted_chunks(connection, set(queue_ids)):
         connection.execute(HOLD_QUEUES, {"queues": queues})
         asleep = list(connection.execute(SLEEPING_QUEUES, {"queues": queues}).scalars())
         if asleep:
-            woken.update(connection.execute(WAKE_QUEUES, {"queues": asleep}).scalars())
+            rows = connection.execute(WAKE_QUEUES, {"queues": asleep})
+            woken.update((row.crawl_id, bool(row.has_ended)) for row in rows)
     for crawl in sorted(woken):
         notify(connection, crawl)
+    awakening.awaken(connection, [crawl for crawl, has_ended in woken.items() if has_ended])
 
 
 def find_or_make(

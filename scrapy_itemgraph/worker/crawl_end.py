@@ -26,13 +26,14 @@ class CrawlEnd:
     """Says when a crawl is over, and runs tasks beside it whose errors end it.
 
     `failure` is the message of the error that ended it, `is_cut_off` tells that the database is
-    gone.
+    gone. `stop_reason` is why it ends that was told to, with work left.
     """
 
     crawler: Crawler
     over: asyncio.Event = field(default_factory=asyncio.Event)
     failure: str | None = None
     is_cut_off: bool = False
+    stop_reason: str | None = None
     _closing: asyncio.Future[None] | None = None
 
     def fail(self, message: str) -> None:
@@ -42,6 +43,17 @@ class CrawlEnd:
         self.failure = message
         logger.error("%s", message, extra={"action": "crawl_failed"})
         self.over.set()
+
+    def stop(self, reason: str) -> None:
+        """End the crawl in this process because it was told to; its work is left to others."""
+        self.stop_reason = reason
+        self.over.set()
+        self.close_spider()
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the crawl ends here before its work does: it failed, or was told to stop."""
+        return self.failure is not None or self.stop_reason is not None
 
     def start_task(self, duty: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start what its starter ends; an error in it ends the crawl."""
@@ -61,9 +73,17 @@ class CrawlEnd:
             self.close_spider()
 
     def close_spider(self) -> None:
-        """Close the spider because of the failure."""
+        """Close the spider because of the failure, or because it was told to stop."""
         engine = self.crawler.engine
+        if self._closing is not None:
+            return
         # Before the scraper is open Scrapy cannot close; then `process_start` does it.
         if engine is not None and engine.spider is not None and engine.scraper.slot is not None:
-            reason = GONE_REASON if self.is_cut_off else ERROR_REASON
-            self._closing = asyncio.ensure_future(engine.close_spider_async(reason=reason))
+            closing = engine.close_spider_async(reason=self._reason)
+            self._closing = asyncio.ensure_future(closing)
+
+    @property
+    def _reason(self) -> str:
+        if self.failure is None and self.stop_reason is not None:
+            return self.stop_reason
+        return GONE_REASON if self.is_cut_off else ERROR_REASON

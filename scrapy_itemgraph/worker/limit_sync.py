@@ -78,3 +78,4 @@ class LimitSync:
         others = await either(self.limiters.wanted, self.graph.news.wait_for_own(longest))
         if not others.cancelled() and others.result():
             self.news.set()
+            self.graph.job.hear()

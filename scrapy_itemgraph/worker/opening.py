@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.settings import project_directory
 from scrapy_itemgraph.tools import logs
 
@@ -12,6 +14,31 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.settings import Settings
 
 logger = logs.logger(__name__)
+
+
+JOB = "ITEMGRAPH_JOB"
+"""In the environment of a process that a runner started: the number of its job."""
+
+
+def runners_job() -> int | None:
+    """Return the number of the job that a runner started this process for, if one did.
+
+    Raises:
+        ConfigurationError: it is no number.
+
+    """
+    given = os.environ.get(JOB)
+    if not given:
+        return None
+    if not given.isascii() or not given.isdigit() or len(given) > _LONGEST_NUMBER:
+        raise ConfigurationError(
+            f"{JOB} = {given!r:.80} is no number of a job; runners set it for their processes, so "
+            "unset it in the environment"
+        )
+    return int(given)
+
+
+_LONGEST_NUMBER = 18  # digits
 
 
 def say_where(settings: Settings) -> None:

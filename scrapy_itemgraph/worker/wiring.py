@@ -44,6 +44,7 @@ from scrapy_itemgraph.worker.spider.retry_or_failure import RetryPolicy
 from scrapy_itemgraph.worker.spider.validation import Checks
 from scrapy_itemgraph.worker.spider.waiting_requests import WaitingRequests
 from scrapy_itemgraph.worker.spider_start import SpiderStart
+from scrapy_itemgraph.worker.stop_orders import StopOrders
 from scrapy_itemgraph.worker.waiting_work import WaitingWork
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class Parts:
     claimer: Claimer
     limit_sync: LimitSync
     maintenance: Maintenance
+    stop_orders: StopOrders
     waiting_work: WaitingWork
     waiting_requests: WaitingRequests
     memory: DatabaseMemory
@@ -205,6 +207,7 @@ def build(given: Inputs) -> Parts:
             start_ended=base.start.ended,
             news=base.news,
         ),
+        stop_orders=StopOrders(graph=graph, active=queues.active, gate=queues.gate, end=base.end),
         waiting_work=WaitingWork(graph),
         waiting_requests=WaitingRequests(queues.active),
         memory=DatabaseMemory(

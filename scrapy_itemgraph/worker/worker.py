@@ -120,6 +120,11 @@ class Worker:
         return self._parts is not None
 
     @property
+    def ends_early(self) -> bool:
+        """Whether it ends before the crawl's work does: it failed, or was told to stop."""
+        return self.base.end.is_early
+
+    @property
     def parts(self) -> Parts:
         """The parts of a worker that is open."""
         assert self._parts is not None
@@ -176,7 +181,12 @@ class Worker:
         self._parts = parts
         start = self.base.end.start_task
         self._commits = start(parts.committer.run())
+        await self.base.end.guard(self._stop_if_told(parts))
         self._duties += [start(duty) for duty in self._all_duties(parts)]
+
+    async def _stop_if_told(self, parts: Parts) -> None:
+        """Stop before anything begins, where the crawl is paused, say."""
+        await parts.stop_orders.look()
 
     def _stand_before(self, parts: Parts) -> None:
         """Take the places of methods of Scrapy's engine."""
@@ -193,6 +203,7 @@ class Worker:
             self._claim(parts),
             parts.claimer.listen(),
             parts.claimer.watch_room(),
+            parts.stop_orders.run(),
             parts.limit_sync.run(),
             parts.maintenance.run(),
             parts.redirects.run(),
@@ -235,6 +246,7 @@ class Worker:
             "has_callback": callbacks.has,
             "callback_names": [*methods.callback_names(type(spider)), *callbacks.rules.names],
             "job": getattr(spider, "_job", None),
+            "runners_job": opening.runners_job(),
             "code": code_versions.of_spider(type(spider)),
             "code_file": code_versions.file_of(type(spider)),
             "source_of": callbacks.source_of,
@@ -242,7 +254,8 @@ class Worker:
         }
 
     async def _claim(self, parts: Parts) -> None:
-        await self._sow(parts)
+        if not self.ends_early:
+            await self._sow(parts)
         await parts.claimer.run()
 
     async def _sow(self, parts: Parts) -> None:
@@ -347,5 +360,5 @@ class Worker:
         return self.base.end.failure
 
     def close_spider(self) -> None:
-        """Close the spider because of the failure."""
+        """Close the spider because of the failure, or because it was told to stop."""
         self.base.end.close_spider()

@@ -16,6 +16,7 @@ from scrapy_itemgraph.model import crawl_states, input_checks
 from scrapy_itemgraph.model.crawl_arguments import CrawlStart
 from scrapy_itemgraph.model.crawl_states import Event, State
 from scrapy_itemgraph.store import notify, slots
+from scrapy_itemgraph.store.crawl_events import lock_queue, note
 from scrapy_itemgraph.store.registry import crawl_starts
 from scrapy_itemgraph.tools.wording import closest, one_line
 
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
 
 RESOURCE = "resource"  # the kind of a limit that one process at a time has
 LONGEST = 1000  # characters of a reason that are kept
-
-LOCK_QUEUE = text("SELECT pg_advisory_xact_lock(CAST('places'::regclass::oid AS int), 0)")
-
-NOTE = text("""
-    INSERT INTO crawl_events (crawl_id, at, by, what, detail)
-    VALUES (:crawl, clock_timestamp(), :by, :what, CAST(:detail AS json))
-    RETURNING id
-""")
 
 NAMED = text("SELECT id, state FROM crawls WHERE name = :name")
 
@@ -88,22 +81,6 @@ class Managed(NamedTuple):
 
     id: int
     state: State
-
-
-def lock_queue(connection: Connection) -> None:
-    """Wait until nobody else changes the queue's order, and keep others from it until the end."""
-    connection.execute(LOCK_QUEUE)
-
-
-def note(connection: Connection, crawl_id: int | None, by: str, what: Event, **detail: Any) -> int:
-    """Write down what became true, and who did it; return the event's number.
-
-    The transaction has the queue's lock, so that events have the order in which they became true.
-    """
-    given = {"crawl": crawl_id, "by": by, "what": what}
-    written = {**given, "detail": input_checks.write_json(detail)}
-    number: int = connection.execute(NOTE, written).scalar_one()
-    return number
 
 
 def managed(connection: Connection, name: str) -> Managed:

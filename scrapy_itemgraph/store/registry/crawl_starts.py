@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.crawl_arguments import CrawlStart
+    from scrapy_itemgraph.store.registry.jobs import RunnersJob
 
 MANY = 100  # crawls of a spider, from which on a start says how there will be fewer
 
@@ -26,10 +27,10 @@ SALT = text("SELECT salt FROM salts")
 # Crawls are made one after the other: of two equal starts at once the second finds the first's.
 MAKE_ALONE = text("SELECT FROM salts FOR UPDATE")
 
-BY_IDENTITY = text("SELECT id, name FROM crawls WHERE identity = :identity")
+BY_IDENTITY = text("SELECT id, name, state FROM crawls WHERE identity = :identity")
 
 LOCK = text("""
-    SELECT id, spider, given, arguments, identity FROM crawls WHERE name = :name FOR UPDATE
+    SELECT id, spider, given, arguments, identity, state FROM crawls WHERE name = :name FOR UPDATE
 """)
 
 SET_GIVEN = text("""
@@ -42,11 +43,15 @@ COUNT = text("SELECT count(*) FROM crawls WHERE spider = :spider")
 
 
 class Started(NamedTuple):
-    """The crawl of a start, its name, and what a person should know of it."""
+    """The crawl of a start, its name, and what a person should know of it.
+
+    `state` is that of `model.crawl_states`, None where nobody steers the crawl.
+    """
 
     crawl_id: int
     name: str
     warnings: tuple[str, ...] = ()
+    state: str | None = None
 
 
 def look(connection: Connection, start: CrawlStart) -> tuple[int | None, str]:
@@ -75,8 +80,15 @@ def find_or_make(connection: Connection, start: CrawlStart) -> Started:
     identity = _identity(start, arguments)
     known = connection.execute(BY_IDENTITY, {"identity": identity}).first()
     if known is not None:
-        return Started(known.id, known.name)
+        return Started(known.id, known.name, state=known.state)
     return _make_own(connection, start, arguments)
+
+
+def of_job(connection: Connection, job: RunnersJob, start: CrawlStart) -> Started:
+    """Return the crawl of a runner's job, and keep what its process was started with."""
+    arguments = _arguments(connection, start)
+    _set_given(connection, job.crawl_id, start, arguments, identity=None)
+    return Started(job.crawl_id, job.crawl, state=job.state)
 
 
 def make(connection: Connection, start: CrawlStart) -> Started:
@@ -142,7 +154,7 @@ def _join(connection: Connection, start: CrawlStart, arguments: dict[str, str]) 
             f"({before}), for ITEMGRAPH_CRAWL joins them"
         )
     _set_given(connection, crawl_id, start, arguments, identity=None)
-    return Started(crawl_id, start.name, tuple(warnings))
+    return Started(crawl_id, start.name, tuple(warnings), row.state)
 
 
 def _differs(row: Any, start: CrawlStart, arguments: Mapping[str, str]) -> bool:
@@ -174,12 +186,12 @@ def _make_own(connection: Connection, start: CrawlStart, arguments: dict[str, st
     connection.execute(MAKE_ALONE)
     made = connection.execute(BY_IDENTITY, {"identity": _identity(start, arguments)}).first()
     if made is not None:
-        return Started(made.id, made.name)
+        return Started(made.id, made.name, state=made.state)
     old = connection.execute(LOCK, {"name": start.spider}).first()
     if old is not None and old.given is None:
         if _was_made_by(old.arguments, start):
             _set_given(connection, old.id, start, arguments, identity=_identity(start, arguments))
-            return Started(old.id, start.spider)
+            return Started(old.id, start.spider, state=old.state)
         warnings.append(
             f"The crawl {start.spider!r}, which was there before, is not known to be of these "
             "arguments, so this start has a crawl of its own; to join the other one: scrapy crawl "
@@ -201,7 +213,7 @@ def _make_own(connection: Connection, start: CrawlStart, arguments: dict[str, st
             f"({', '.join(start.given)}). ITEMGRAPH_IGNORED_ARGUMENTS names those that make none; "
             "scrapy itemgraph crawls delete removes old ones"
         )
-    return Started(crawl_id, name, tuple(warnings))
+    return Started(crawl_id, name, tuple(warnings), row.state)
 
 
 def _free_name(connection: Connection, start: CrawlStart, arguments: dict[str, str]) -> str:

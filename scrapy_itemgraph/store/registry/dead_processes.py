@@ -12,6 +12,7 @@ from scrapy_itemgraph.store import attempts, failures, in_flight, logins
 from scrapy_itemgraph.store.columns import columns, typed
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.limits import holdings
+from scrapy_itemgraph.store.registry import jobs
 from scrapy_itemgraph.store.sql_conditions import IS_READY_ALONE, IS_SURELY_DEAD, LOCK_IS_FREE
 from scrapy_itemgraph.store.worklist import claims
 
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 # Of a crawl's workers, and of the processes that work on no crawl of their own. The numbers are
 # looked up first, so that two indexed searches suffice.
 LOST = text(f"""
-    SELECT p.id, {LOCK_IS_FREE} AS has_died FROM processes p
+    SELECT p.id, {LOCK_IS_FREE} AS has_died,
+        EXISTS (SELECT FROM jobs j
+            WHERE j.worker_id = p.id AND j.worker_id IS NOT NULL AND j.ended_at IS NULL
+                AND j.origin <> 'runner') AS has_job
+    FROM processes p
     WHERE p.id = ANY (ARRAY(
             SELECT x.id FROM processes x WHERE x.crawl_id = :crawl AND x.stopped_at IS NULL
             UNION ALL
@@ -48,10 +53,14 @@ MOST_ALONE = 3
 
 
 class LostProcess(NamedTuple):
-    """A process that lives no more; not `has_died`: its lease is over, and it holds its lock."""
+    """A process that lives no more; not `has_died`: its lease is over, and it holds its lock.
+
+    `has_job`: it is a worker with a job that no runner ends.
+    """
 
     id: int
     has_died: bool
+    has_job: bool
 
 
 class Orphan(NamedTuple):
@@ -132,6 +141,7 @@ LOOK = text(f"""
     SELECT
         EXISTS (SELECT FROM work w
             WHERE w.crawl_id = :crawl AND {IS_READY_ALONE}) AS suspects_wait,
+        (SELECT c.state FROM crawls c WHERE c.id = :crawl) AS crawl_state,
         (SELECT count(*) FROM processes p
             WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL) AS workers
 """)  # noqa: S608 - our own conditions
@@ -183,7 +193,8 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
         attempts.record(connection, [one.attempt for one in orphans if one.item_id in items])
         given_up = _give_up(connection, fatal)
         claims.reopen(connection, item_ids, [one.queue_id for one in freed])
-    holdings.outlive(connection, numbers)  # last, for commits lock items before queues
+    holdings.outlive(connection, numbers)  # late, for commits lock items before queues
+    jobs.bury(connection, [one.id for one in gone if one.has_job])  # last, for it locks the queue
     return TakenOver(
         claims=len(orphans),
         given_up=tuple(given_up),

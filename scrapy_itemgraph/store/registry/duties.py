@@ -47,6 +47,11 @@ _LIVES = f"""EXISTS (
         SELECT FROM processes p
         WHERE p.crawl_id = due.crawl_id AND p.stopped_at IS NULL AND NOT {IS_SURELY_DEAD})"""
 
+# Whether results of a crawl fall due without becoming work: it has come to its end, and nobody
+# wants it kept fresh.
+_RESTS = """EXISTS (
+        SELECT FROM crawls c WHERE c.id = {crawl} AND c.state = 'finished' AND NOT c.keeps_fresh)"""
+
 # Crawls in which something is due and of which no worker lives; each part uses an index.
 UNATTENDED = text(f"""
     SELECT due.crawl_id FROM (
@@ -57,6 +62,7 @@ UNATTENDED = text(f"""
         SELECT t.crawl_id FROM tasks t CROSS JOIN LATERAL (
             SELECT FROM results r
             WHERE r.task_id = t.id AND r.due_at <= (SELECT now()) LIMIT 1) AS first
+        WHERE NOT {_RESTS.format(crawl="t.crawl_id")}
         UNION
         SELECT c.id FROM crawls c CROSS JOIN LATERAL (
             SELECT FROM work w
@@ -78,7 +84,8 @@ TRY_ATTEND = text("""
 # In a statement of its own, for a worker may have started before the locks were taken. The moment
 # is that of the transaction's start: results that fall due later are left to those who start.
 STILL_UNATTENDED = text(f"""
-    SELECT now() FROM (SELECT CAST(:crawl AS int) AS crawl_id) AS due WHERE NOT {_LIVES}
+    SELECT now() AS until, {_RESTS.format(crawl=":crawl")} AS rests
+    FROM (SELECT CAST(:crawl AS int) AS crawl_id) AS due WHERE NOT {_LIVES}
 """)  # noqa: S608 - our own condition
 
 
@@ -190,12 +197,12 @@ def _attend(connection: Connection, crawl_id: int, done: Round) -> bool:
     here = {"crawl": crawl_id, "untrusted": server_clock.untrusted(connection)}
     if not connection.execute(TRY_ATTEND, here).scalar_one():
         return False
-    until = connection.execute(STILL_UNATTENDED, here).scalar()
-    if until is None:
+    row = connection.execute(STILL_UNATTENDED, here).first()
+    if row is None:
         return False
-    done.crawl_id, done.until = crawl_id, until
+    done.crawl_id, done.until = crawl_id, row.until
     if not runs.settle(connection, crawl_id):
-        do(connection, OF_CRAWL, done)
+        do(connection, _OF_RESTING if row.rests else OF_CRAWL, done)
         if not done.has_more:
             return False
     done.attended += 1
@@ -209,6 +216,8 @@ OF_CRAWL = (
     Duty("sweep", EVERY_SECOND, _sweep, Lock.ITEMS, Lock.WORK),
 )
 """What is done for a crawl: every second by its workers, else by whoever attends to it."""
+
+_OF_RESTING = tuple(duty for duty in OF_CRAWL if duty.do is not _stage_results)
 
 OF_DATABASE = (
     *map(_rule, pruning.RULES),

@@ -10,7 +10,8 @@ from sqlalchemy import text
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model.crawl_states import Event
 from scrapy_itemgraph.store import notify
-from scrapy_itemgraph.store.registry.crawl_queue import lock_queue, managed, note
+from scrapy_itemgraph.store.crawl_events import lock_queue, note
+from scrapy_itemgraph.store.registry.crawl_queue import managed
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:

@@ -120,7 +120,8 @@ BEFORE_CLAIM = text("""
     SELECT EXISTS (SELECT FROM cookies c WHERE c.crawl_id = :crawl) AS has_cookies,
         EXISTS (SELECT FROM logins l
             WHERE l.crawl_id = :crawl AND l.worker_id <> :worker) AS others_log_in,
-        (SELECT names_freed FROM crawls WHERE id = :crawl) AS names_freed
+        c.names_freed, c.state AS crawl_state
+    FROM (SELECT) AS one LEFT JOIN crawls c ON c.id = :crawl
 """)
 
 
@@ -323,14 +324,18 @@ def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) ->
 
 
 class BeforeClaim(NamedTuple):
-    """What a worker knows of its crawl before it claims; `names_freed` counts commits."""
+    """What a worker knows of its crawl before it claims; `names_freed` counts commits.
+
+    `crawl_state` is that of `model.crawl_states`, None where nobody steers the crawl.
+    """
 
     has_cookies: bool
     others_log_in: bool
     names_freed: int
+    crawl_state: str | None
 
 
 def before_claim(connection: Connection, crawl_id: int, worker_id: int) -> BeforeClaim:
     """Return what a worker has to know of its crawl before it claims."""
     row = connection.execute(BEFORE_CLAIM, {"crawl": crawl_id, "worker": worker_id}).one()
-    return BeforeClaim(row.has_cookies, row.others_log_in, row.names_freed or 0)
+    return BeforeClaim(row.has_cookies, row.others_log_in, row.names_freed or 0, row.crawl_state)

@@ -118,7 +118,7 @@ class Claimer:
     @property
     def _is_running(self) -> bool:
         engine = self.crawler.engine
-        return engine is not None and engine.running
+        return engine is not None and engine.running and not self.active.is_stopping
 
     async def _claim(self) -> bool:
         room = self._room()
@@ -153,6 +153,8 @@ class Claimer:
     async def _start(self, claims: Sequence[Claim]) -> None:
         """Begin the executions of new claims, and see to the limits that they want."""
         await self.hand_out.start(claims)
+        if self.active.is_stopping:  # since it was claimed
+            self.active.release_unbegun()
         unbegun = self.active.unbegun()
         if self.limiters.lacks(unbegun):
             self.limiters.wanted.set()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 logger = logs.logger(__name__)
 
 _POLL = {"close": 1.0, "wait": 5.0}  # seconds without news, by ITEMGRAPH_IDLE
+_LOOK_AGAIN = 0.05  # seconds
 _LONGEST_POLL = 10.0  # where many workers share the crawl
 
 
@@ -42,6 +43,8 @@ class NoWorkLeft:
         poll = min(_POLL[self.idle] * self.graph.upkeep.crowd, _LONGEST_POLL)
         if not self.start.has_ended or not active.is_quiet or not is_dry or active.is_over:
             return poll
+        if active.is_stopping:
+            return poll
         if await self.graph.callbacks.learn():
             return None
         remaining = await self.graph.run.remaining()
@@ -51,16 +54,18 @@ class NoWorkLeft:
         if self.idle == "wait" or not active.is_quiet:
             return poll
         if remaining.is_over:
-            await self._end()
-            return poll
+            return poll if await self._has_ended() else _LOOK_AGAIN
         return poll if remaining.next_retry is None else min(poll, max(remaining.next_retry, 0.05))
 
-    async def _end(self) -> None:
+    async def _has_ended(self) -> bool:
+        """End the run here; False where others commit just now, which may bring more work."""
         await self.graph.run.mark_started()
-        await self.graph.run.finish()
+        if not await self.graph.run.finish():
+            return False
         self.active.is_over = True
         self.over.set()
         self.queue.wake_engine()
+        return True
 
     async def _say_why_idle(self) -> None:
         """Say that there is nothing to do, why, and what would change that."""

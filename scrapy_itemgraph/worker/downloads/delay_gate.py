@@ -119,6 +119,7 @@ class Gate:
         self._waiting: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closing_since: float | None = None
+        self._last_start = math.inf  # a moment of time.monotonic, after which nothing starts
         self._is_over = False
         self._rests_until = -math.inf  # a moment of time.monotonic
         self._blocked: set[Limiter] = set()  # slots
@@ -194,7 +195,8 @@ class Gate:
         if not lane:
             return
         now = time.monotonic()
-        if not self._waiting and self._events.is_alive and self._ready_at(lane, now) <= now:
+        is_open = self._events.is_alive and now < self._last_start
+        if not self._waiting and is_open and self._ready_at(lane, now) <= now:
             _reserve(lane, now)
             return
         waiter = _Waiter(lane, request, leg)
@@ -247,7 +249,7 @@ class Gate:
             if not is_alive:
                 if self._closing_since is not None:
                     self._put_off(waiter)
-            elif at <= now:
+            elif at <= now < self._last_start:
                 self._waiting.remove(waiter)
                 _reserve(waiter.lane, now)
                 waiter.future.set_result(None)
@@ -271,14 +273,14 @@ class Gate:
         if self._closing_since is None:
             return False
         waits = at - now if at < math.inf else now - self._closing_since
-        return waits > _PATIENCE_AT_THE_END
+        return waits > _PATIENCE_AT_THE_END or max(at, now) >= self._last_start
 
     def _look_again(self, at: float, now: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._closing_since is not None and self._waiting:
-            at = min(at, now + 1.0)
+            at = min(at, now + 1.0, max(now, self._last_start))
         if at < math.inf:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self.pump)
 
@@ -320,10 +322,19 @@ class Gate:
         if not waiter.future.done():
             waiter.future.set_exception(PostponedError(f"{waiter.request} has no turn soon"))
 
-    def close(self) -> None:
-        """Give back what would wait for long, from now on: the spider closes."""
+    def close(self, *, last_start_in: float = math.inf) -> None:
+        """Give back what would wait for long, from now on: the spider closes.
+
+        In `last_start_in` seconds nothing starts any more, and what waits here and is given back
+        already goes at once.
+        """
+        now = time.monotonic()
         if self._closing_since is None:
-            self._closing_since = time.monotonic()
+            self._closing_since = now
+        self._last_start = min(self._last_start, now + last_start_in)
+        for waiter in list(self._waiting):
+            if waiter.leg is not None and not waiter.leg.is_startable:
+                self._turn_away(waiter)
         self.pump()
 
     @property

@@ -45,6 +45,7 @@ class ActiveExecutions:
     room: asyncio.Event = field(default_factory=asyncio.Event)
     executions: set[Execution] = field(default_factory=set)
     is_over: bool = False  # the run: found to be, and nothing has begun since
+    is_stopping: bool = False  # nothing is to begin any more
 
     @property
     def under_way(self) -> Collection[Execution]:
@@ -93,6 +94,17 @@ class ActiveExecutions:
         """Give back all claimed work: what it relies on failed, and not by its own fault."""
         for execution in list(self.working):
             execution.release()
+
+    def stop(self) -> None:
+        """Begin nothing any more, and give back the claimed work that has not begun."""
+        self.is_stopping = True
+        self.release_unbegun()
+
+    def release_unbegun(self) -> None:
+        """Give back the claimed work of which no request has started."""
+        for execution in list(self.working):
+            if not execution.has_begun:
+                execution.release()
 
     def close(self) -> None:
         """End all executions; what is claimed is given back."""

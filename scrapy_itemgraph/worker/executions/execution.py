@@ -229,6 +229,11 @@ class Execution:
         return self.allow_failure and self.outcome is Outcome.FAILED
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a request of it was let start that is not to be asked again, or is scraped."""
+        return any(leg.has_started or leg.scrapes for leg in self.legs)
+
+    @property
     def is_scraping(self) -> bool:
         """Whether something that it yielded is under way in the pipelines."""
         return any(leg.scrapes for leg in self.legs)

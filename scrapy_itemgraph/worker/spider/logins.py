@@ -117,12 +117,13 @@ class Logins:
         error = await self._run_login()
         await self.sessions.save()
         self._generation = await self.graph.sessions.end_login(renewed=error is None)
-        if error is not None:
+        if error is not None and not self.active.is_stopping:
             raise ItemGraphError(
                 f"spider {name}: login() failed: {error}. "
                 "The work was given back; start the crawl again to go on"
             )
-        self.crawler.stats.inc_value("itemgraph/logins")
+        if error is None:
+            self.crawler.stats.inc_value("itemgraph/logins")
 
     async def _run_login(self) -> ErrorRecord | None:
         """Run the spider's login to the end of its last callback; return its error, if any."""

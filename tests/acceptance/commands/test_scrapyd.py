@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from conftest import new_database
-from support import manuals, scrapyds, servers
+from support import manuals, scrapyds, servers, steering
 from support.projects import PACKAGE, Project
 
 from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
@@ -248,6 +248,36 @@ def test_two_jobs_share_a_crawl_one_cancelled_one_killed_and_nothing_is_lost(
     assert manuals.pages(database, "shop") == manuals.pages(undisturbed[0].url, "shop")
     assert commits(project) == commits(undisturbed[0])
     assert set(commits(project).values()) == {1}
+
+
+def test_jobs_obey_the_state_of_their_crawl(scrapyd, shop, gate, start, database):
+    """Paused while it runs, a job ends; scheduled then it fetches nothing; resumed one does all."""
+    project = Project(scrapyd.directory, database)
+    name = steering.committed(database, steering.add, spider="shop")  # the site does not count
+    gate.close("one")
+    first = start("one", ITEMGRAPH_DATABASE_URL=database)
+    assert gate.until_waiting("one"), scrapyd.log(first)
+
+    steering.committed(database, steering.change, name, "pause")
+    scrapyd.until(lambda: "was paused by anna@desk" in scrapyd.log(first), first)
+    gate.open("one")
+    second = start("two", ITEMGRAPH_DATABASE_URL=database)
+    scrapyd.until_finished(first, second)
+
+    assert reasons(project) == dict.fromkeys([first, second], "paused")
+    assert attempts(project, second).total() == claimed(project, first) == 0
+
+    steering.committed(database, steering.change, name, "resume")
+    third = start("three", ITEMGRAPH_DATABASE_URL=database)
+    scrapyd.until_finished(third)
+
+    jobs = project.rows("SELECT scrapyd_job, origin, state, reason FROM jobs ORDER BY id")
+    assert jobs == [
+        (first, "scrapyd", "cancelled", "paused"),
+        (second, "scrapyd", "cancelled", "paused"),
+        (third, "scrapyd", "completed", "finished"),
+    ]
+    assert project.rows(f"SELECT state FROM crawls WHERE name = '{name}'") == [("finished",)]
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ class Work:
         graph = parts.graph
         graph.claim, graph.wait, graph.remaining = self.claim, self.wait, self.remaining
         graph.learn, graph.mark_started = self.learn_callbacks, self.note
-        graph.finish, graph.suspects_wait, graph.crowd = self.note, False, 1.0
+        graph.finish, graph.suspects_wait, graph.crowd = self.finish, False, 1.0
         graph.limits = SimpleNamespace(of_claim=lambda _: ())
 
     async def claim(self, budget: ClaimBudget, **_: Any) -> ClaimResult:
@@ -80,6 +80,10 @@ class Work:
 
     async def note(self) -> None:
         """Do nothing."""
+
+    async def finish(self) -> bool:
+        """Return that the run is over."""
+        return True
 
 
 def claimer(parts: Parts, *, has_started: bool = False, batch: int = 25) -> Claimer:

@@ -300,3 +300,29 @@ def test_what_becomes_of_work_whose_request_is_blocked(of_task, url, outcome):
     assert ended.outcome is outcome
     if outcome is Outcome.RETRY:
         assert timedelta(minutes=59) < ended.delay <= timedelta(hours=1)
+
+
+def test_a_process_that_is_told_to_stop_lets_nothing_start_after_a_moment():
+    """What is under way may ask for more until then; then its work is given back too."""
+
+    async def run() -> tuple[list[object], int]:
+        gateway = Gateway(Terms(gap=60))
+        await gateway.fetch(Request(PAGE))
+        given_back, waiting = work(), work()
+        ones = [own(PAGE, given_back), own(PAGE, waiting), Request(FILE)]
+        fetched = [gateway.fetch(one) for one in ones]
+        await fetched[2]
+        given_back.release()
+
+        gateway.gate.close(last_start_in=0.05)
+        late = gateway.fetch(Request(FILE))
+        await asyncio.wait([*fetched, late])
+        assert "all is given back" in gateway.events.told
+        ends = [fetched[0].exception(), fetched[1].exception(), late.exception(), waiting.outcome]
+        return ends, len(gateway.handlers.starts)
+
+    ends, starts = asyncio.run(run())
+
+    assert [type(one) for one in ends[:3]] == [PostponedError] * 3
+    assert ends[3] is Outcome.RELEASED
+    assert starts == 2
