@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -38,6 +39,20 @@ def pytest_ignore_collect(collection_path, config) -> bool | None:
     """Leave what runs in the reactor to a process with pytest-twisted: `make test-reactor`."""
     is_of_reactor = collection_path.name == "reactor" and collection_path.parent.name == "tests"
     return True if is_of_reactor and not config.pluginmanager.has_plugin("twisted") else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep tests as pytest compiles them, even where Python is told to write no bytecode.
+
+    Each process of pytest compiles all of them, or finds what another one did.
+    """
+    was = sys.dont_write_bytecode
+    sys.dont_write_bytecode = False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = was
 
 
 def pytest_collection_modifyitems(items) -> None:

@@ -108,6 +108,8 @@ def test_clocks_of_hosts_may_differ_by_an_hour(project, site, tmp_path):
                 number = int(response.url.rpartition("/")[2])
                 if number < 40:
                     meta = {"itemgraph_ttl": "30m"}
+                    if not number:
+                        yield response.follow("/gate/99", meta=meta)
                     yield response.follow(f"/page/{number + 1}", meta=meta)
                     yield response.follow(f"/page/{number + 100}", meta=meta)
         """
@@ -119,6 +121,8 @@ def test_clocks_of_hosts_may_differ_by_an_hour(project, site, tmp_path):
     )
     slow = project.start("crawl", "s")
     processes = [slow, project.start("crawl", "s", PYTHONPATH=f"{fast}")]
+    project.wait_for("Spider opened")
+    site.release()
 
     for process in processes:
         assert project.finish(process).code == 0
