@@ -15,7 +15,7 @@ from scrapy_itemgraph.model.tallies import NO_TASK
 from scrapy_itemgraph.model.work import NEW, Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.progress import Progress
-from scrapy_itemgraph.worker.spider import callbacks
+from scrapy_itemgraph.worker.spider import callbacks, yield_lines
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -39,8 +39,8 @@ async def sow(
 ) -> None:
     """Apply what the spider's `seeds()` yields, a transaction for every few hundred, and count it.
 
-    `seed` applies some in one transaction. An ItemGraphError names the spider and what is wrong
-    with its seeds.
+    `seed` applies some in one transaction. An ItemGraphError names the spider, what is wrong with
+    its seeds, and the line that yielded it where one did.
     """
     seeds = getattr(spider, "seeds", None)
     if not callable(seeds):
@@ -72,8 +72,13 @@ async def _apply(
     chunk: list[Operation] = []
     count = 0
     progress = Progress("Sowing seeds", "operations", lambda line: logger.info("%s", line))
-    async for one in callbacks.iterate(seeds, each=lambda given: given or ()):
-        chunk.append(_checked(spider, checks, one))
+    outputs = callbacks.iterate(seeds, each=lambda given: given or ())
+    async for one in outputs:
+        try:
+            chunk.append(_checked(spider, checks, one))
+        except ItemGraphError as wrong:
+            yield_lines.name(wrong, outputs)
+            raise
         if len(chunk) == _CHUNK:
             await plant(chunk)
             count += len(chunk)

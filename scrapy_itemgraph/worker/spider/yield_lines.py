@@ -50,6 +50,13 @@ def line(outputs: Any) -> str | None:
     return error_records.line_of(frames[-1].f_code, frames[-1].f_lineno)
 
 
+def name(error: BaseException, outputs: Any) -> None:
+    """Have the message of an error say where the last output was yielded, if that is known."""
+    where = line(outputs)
+    if where is not None:
+        error.args = (f"{error} ({where})", *error.args[1:])
+
+
 def _frames(outputs: Any) -> Sequence[FrameType]:
     """Return the frames of the callback and of what it delegates to, the innermost last."""
     frames = []

@@ -88,3 +88,23 @@ def test_an_error_in_seeds_ends_the_crawl_with_one_that_names_them():
 
     with pytest.raises(ItemGraphError, match="spider shop: seeds: KeyError: 'price'"):
         sow(broken)
+
+
+def test_the_line_that_yielded_a_bad_seed_is_named():
+    """Of a list nobody knows the line, and none is named."""
+
+    def yielding():
+        yield CreateItem("A")
+        yield {"title": "a dict"}
+
+    with pytest.raises(ForeignOutputError) as yielded:
+        sow(yielding)
+    with pytest.raises(ForeignOutputError) as returned:
+        sow(lambda: [{"title": "a dict"}])
+
+    number = yielding.__code__.co_firstlineno + 2
+    assert str(yielded.value).endswith(
+        f'; seeds are operations (File "{__file__}", line {number}, in '
+        "test_the_line_that_yielded_a_bad_seed_is_named.<locals>.yielding)"
+    )
+    assert str(returned.value).endswith("; seeds are operations")
