@@ -44,11 +44,6 @@ def groups(found: Sequence[FailureGroup], now: datetime) -> Iterator[str]:
     return printing.table(found, columns, in_lines=True)
 
 
-def is_page(failure: OpenFailure) -> bool:
-    """Tell whether a failure is of a page that was fetched without a task."""
-    return failure.method is not None and item_names.is_request(failure.item)
-
-
 def details(
     found: FailureDetails, named: str, categories: Collection[str], crawl: str | None
 ) -> Iterator[str]:
@@ -84,7 +79,7 @@ def details(
 
 def _next(found: FailureDetails, named: str, crawl: str | None) -> Iterator[str]:
     failure = found.failure
-    of_task = None if is_page(failure) else failure.task
+    of_task = None if failure.is_page else failure.task
     yield next_commands.simulate(found.spider or "SPIDER", of_task, named, crawl=crawl)
     verb = "handle" if found.handled_at is None else "unhandle"
     yield next_commands.command(verb, failure.id, crawl=crawl)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from scrapy_itemgraph.commands.arguments import CATEGORY, LIMIT, OF_TASK
 from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import documents, item_names
+from scrapy_itemgraph.model import documents
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.failure_filters import FailureFilters
-    from scrapy_itemgraph.store.failures import OpenFailure
     from scrapy_itemgraph.store.open_failures import FailurePage
 
 _HIDDEN = {"item_id", "task_id"}
@@ -85,7 +84,7 @@ def _show(call: Call, graph: ItemGraph) -> None:
     found = graph.failures.get(call.given.failure)
     further = found._asdict()
     document = {**_document(call, further.pop("failure")), **further}
-    named = _named(graph, found.failure)
+    (named,) = graph.lookup.written([found.failure])
     call.write(document, failure_lines.details(found, named, call.given.category, call.crawl))
     if found.handled_at is None:
         number = found.failure.id
@@ -94,21 +93,6 @@ def _show(call: Call, graph: ItemGraph) -> None:
             f"scrapy itemgraph failures --group {number} shows those that are alike; "
             f"scrapy itemgraph handle --group {number} lets all of them run again",
         )
-
-
-def _named(graph: ItemGraph, failure: OpenFailure) -> str:
-    """Return what names a failure's item to a command: a page's URL where that tells it, or its id.
-
-    The method stands before the URL, and its callback behind it where that tells pages apart.
-    """
-    page = item_names.page(failure.url, failure.method)
-    if page is None or not failure_lines.is_page(failure):
-        return failure.item
-    for one in (page, f"{page} {failure.task}"):
-        with suppress(NotFoundError):
-            if graph.lookup.page(one).item == failure.item:
-                return one
-    return failure.item
 
 
 def _list(call: Call, graph: ItemGraph, otherwise: str | None) -> None:

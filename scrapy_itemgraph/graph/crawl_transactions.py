@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from scrapy_itemgraph.connections.transactions import BlockingTransactions
 from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.graph import alike_pages
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import page_search
 from scrapy_itemgraph.store.admin import status
@@ -14,14 +15,12 @@ from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from sqlalchemy import Connection, Engine
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_MOST_LISTED = 10  # pages of one URL
 
 
 class CrawlTransactions(BlockingTransactions):
@@ -136,7 +135,7 @@ def item_of(connection: Connection, crawl_id: int, name: str) -> page_search.Fou
     if not found:
         raise _not_there(connection, crawl_id, name)
     if len(found) > 1:
-        raise NotFoundError(_several(found, name), [one.apart for one in found[:_MOST_LISTED]])
+        raise alike_pages.error(connection, crawl_id, found, name)
     return found[0]
 
 
@@ -146,15 +145,6 @@ def _not_there(connection: Connection, crawl_id: int, name: str) -> NotFoundErro
     near = page_search.near(connection, crawl_id, name)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return NotFoundError(f"the item {name!r} does not exist{hint}", near)
-
-
-def _several(found: Sequence[page_search.FoundPage], name: str) -> str:
-    """Return which pages of a URL there are: by method and callback, else by their ids."""
-    shown = [one.apart for one in found]
-    alike = {one for one in shown if shown.count(one) > 1}
-    listed = [one.item if one.apart in alike else one.apart for one in found[:_MOST_LISTED]]
-    more = f" and {len(found) - _MOST_LISTED:,} more" if len(found) > _MOST_LISTED else ""
-    return f"several items have this URL, {name!r}; say which: {', '.join(map(repr, listed))}{more}"
 
 
 def _task_id(connection: Connection, crawl_id: int, task: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.graph import alike_pages
 from scrapy_itemgraph.model.simulations import StoredPage
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import page_search
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.simulations import WantedPage
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
-
-_MOST_LISTED = 10
 
 
 def find(connection: Connection, crawl_id: int | None, wanted: WantedPage) -> StoredPage | None:
@@ -41,6 +39,5 @@ def _of_url(connection: Connection, crawl_id: int, shown: str) -> ItemSnapshot |
     """Return the one item that tables show so."""
     found = page_search.find(connection, crawl_id, shown)
     if len(found) > 1:
-        listed = ", ".join(f"{one.item} ({one.apart})" for one in found[:_MOST_LISTED])
-        raise NotFoundError(f"several pages have this URL; say which is meant by its id: {listed}")
+        raise alike_pages.error(connection, crawl_id, found, shown)
     return stored_items.named(connection, crawl_id, found[0].item) if found else None

@@ -121,6 +121,15 @@ def _paths(parts: SplitResult) -> tuple[str, str]:
     return path, path.removesuffix("/") if path.endswith("/") else f"{path}/"
 
 
+def written(name: str, url: str | None, method: str | None, callback: str | None) -> list[str]:
+    """Return what a person may write for an item, what reads best first; its name comes last.
+
+    All may lead to other items of the URL, but for the name.
+    """
+    whole = (item_names.label_of(name, url, method), shown(name, url, method, callback), name)
+    return list(dict.fromkeys(whole))
+
+
 def shown(name: str, url: str | None, method: str | None, callback: str | None) -> str:
     """Return what a person writes for an item, and for a page that its callback tells apart."""
     label = item_names.label_of(name, url, method)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import error_fingerprints
+from scrapy_itemgraph.model import error_fingerprints, item_names
 from scrapy_itemgraph.store.columns import columns, typed
 
 if TYPE_CHECKING:
@@ -168,6 +168,11 @@ class OpenFailure(NamedTuple):
     error: dict[str, Any]
     occurred_at: datetime
     log: list[dict[str, Any]]
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is of a page that was fetched without a task."""
+        return self.method is not None and item_names.is_request(self.item)
 
 
 def record(connection: Connection, failed: Sequence[Failed]) -> None:

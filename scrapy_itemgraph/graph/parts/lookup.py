@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.graph.crawl_transactions import item_of
+from scrapy_itemgraph.model import page_names, tasks
 from scrapy_itemgraph.store import page_search
 from scrapy_itemgraph.store.admin import (
     done_lists,
@@ -17,11 +18,13 @@ from scrapy_itemgraph.store.admin import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
+    from scrapy_itemgraph.store.failures import OpenFailure
 
 
 class Lookup:
@@ -89,6 +92,18 @@ class Lookup:
 
         """
         return self._transactions.of_crawl(item_of, name)
+
+    def written(self, failures: Sequence[OpenFailure]) -> list[str]:
+        """Return what a person writes for the item of each failure, so that `page` finds it alone.
+
+        Of a page that is its URL, with its method and callback where these tell it apart; else the
+        item's id.
+        """
+
+        def read(connection: Connection, crawl_id: int) -> list[str]:
+            return [_written(connection, crawl_id, one) for one in failures]
+
+        return self._transactions.of_crawl(read)
 
     def in_crawls(self, name: str) -> list[page_search.FoundPage]:
         """Return the same items of all crawls of the database."""
@@ -159,3 +174,16 @@ class Lookup:
         if task is None:
             return self._transactions.of_crawl(read, None)
         return self._transactions.of_task(task, read)
+
+
+def _written(connection: Connection, crawl_id: int, failure: OpenFailure) -> str:
+    """Return the first of what may be written for a failure's item that leads to it alone."""
+    item, callback = failure.item, tasks.callback_of_tag(tasks.callback_tag(failure.task))
+    for one in page_names.written(item, failure.url, failure.method, callback):
+        if one == item or _finds(connection, crawl_id, one) == [item]:
+            return one
+    return item
+
+
+def _finds(connection: Connection, crawl_id: int, given: str) -> list[str]:
+    return [one.item for one in page_search.find(connection, crawl_id, given)]

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import ItemGraph
-from scrapy_itemgraph.model import counts, documents, moments
+from scrapy_itemgraph.model import counts, documents, moments, next_commands
 from scrapy_itemgraph.model.failure_filters import FailureFilters
 from scrapy_itemgraph.store import open_failures
 from scrapy_itemgraph.web.access import Operator, Reader
@@ -48,6 +48,16 @@ class Shown:
     first_at: datetime
     last_at: datetime
     example: OpenFailure
+    written: str  # what a person writes for the example's item
+
+    @property
+    def command(self) -> str | None:
+        """What simulates the example; None for a page that nothing but an inner name tells."""
+        is_page = self.example.is_page
+        if is_page and self.written == self.example.item:
+            return None
+        of_task = None if is_page else self.task
+        return next_commands.simulate(self.spider or "SPIDER", of_task, self.written)
 
     def __getattr__(self, name: str) -> str:
         """Return a text of the example's error: type, message, place, spider, traceback, snippet.
@@ -57,7 +67,7 @@ class Shown:
         return str(self.example.error.get(name) or "")
 
 
-def _shown(group: FailureGroup) -> Shown:
+def _shown(group: FailureGroup, written: str) -> Shown:
     return Shown(
         group.group.hex,
         group.task,
@@ -66,6 +76,7 @@ def _shown(group: FailureGroup) -> Shown:
         group.first_at,
         group.last_at,
         group.example,
+        written,
     )
 
 
@@ -102,6 +113,7 @@ def failures(
     """Show open failures in groups, the latest first."""
     tasks = graph.tasks.list()
     groups = graph.failures.groups(_GROUPS, sort=sort, **asked.of(graph))
+    written = graph.lookup.written([one.example for one in groups])
     return page(
         request,
         "failures.html",
@@ -112,7 +124,7 @@ def failures(
         filters=asdict(asked),
         moments=periods.LABELS,
         sort=sort,
-        groups=[_shown(one) for one in groups],
+        groups=list(map(_shown, groups, written)),
         stamp=int(counts.total(one.failures + one.refusals for one in tasks)),
         is_cut=len(groups) == _GROUPS,
     )

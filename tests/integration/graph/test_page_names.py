@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from support import graphs
 
@@ -10,6 +12,7 @@ from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import page_names
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
+from scrapy_itemgraph.store.failures import OpenFailure
 
 pytestmark = pytest.mark.server
 
@@ -39,6 +42,9 @@ def graph(engine):
             page(f"{SITE}/twice"),
             page(f"{SITE}/twice", "START:abf:again", callback="again"),
             page(f"{SITE}/4/"),
+            page(f"{SITE}/alike", "REQ:ab1", method="POST", body="q=tea"),
+            page(f"{SITE}/alike", "REQ:ab2", method="POST", body="q=milk", meta={"rank": 2}),
+            page(f"{SITE}/alike", "REQ:ab3", callback="again", method="POST", body="q=tea"),
             page(LONG),
             page("https://www.b.example/Page"),
             CreateItem("URL:http://c.example/tea", ["page"], {"url": "http://c.example/tea"}),
@@ -87,6 +93,41 @@ def test_several_pages_of_a_url_are_listed(graph, given, listed):
     assert list(refused.value.did_you_mean) == listed
     assert all(one in str(refused.value) for one in listed)
     assert [graph.lookup.page(one) for one in listed]
+
+
+def test_pages_that_a_url_does_not_tell_apart_are_listed_with_what_does(graph):
+    """Pages alike in URL, method and callback are named by their ids, and what they carry."""
+    with pytest.raises(NotFoundError) as refused:
+        graph.get(f"{SITE}/alike")
+
+    said = str(refused.value)
+    assert """'REQ:ab1' (body "q=tea", no meta rank), """ in said
+    assert """'REQ:ab2' (body "q=milk", meta rank 2), """ in said
+    assert said.endswith(f"'POST {SITE}/alike again'")
+    assert refused.value.did_you_mean == ("REQ:ab1", "REQ:ab2", f"POST {SITE}/alike again")
+
+
+@pytest.mark.parametrize(
+    ("failed", "written"),
+    [
+        ((page_names.plain_name(f"{SITE}/4/"), f"{SITE}/4/", "GET", "parse"), f"{SITE}/4/"),
+        (("REQ:f00d", f"{SITE}/headers", "GET", "parse"), f"{SITE}/headers"),
+        (("START:abf:again", f"{SITE}/twice", "GET", "callback.again"), f"{SITE}/twice again"),
+        (("REQ:abd", f"{SITE}/form", "POST", "again"), f"POST {SITE}/form again"),
+        (("REQ:ab2", f"{SITE}/alike", "POST", "parse"), "REQ:ab2"),
+        (
+            ("URL:http://c.example/tea", "http://c.example/tea", None, "x"),
+            "URL:http://c.example/tea",
+        ),
+    ],
+)
+def test_what_is_written_for_a_failed_page_leads_to_it_alone(graph, failed, written):
+    """Its URL, with method and callback where these tell it; its id where nothing else does."""
+    item, url, method, task = failed
+    failure = OpenFailure(1, 1, 1, task, item, url, method, False, {}, datetime.now(UTC), [])
+
+    assert graph.lookup.written([failure]) == [written]
+    assert graph.lookup.page(written).item == item
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,16 @@ from scrapy_itemgraph.model.request_operations import EnqueueRequest
 
 SITE = "https://shop.example/list"
 DIGEST = re.compile(r"(REQ|START):|[0-9a-f]{20}")
-# Targets of links, hidden fields, and the command that takes an id.
+# Targets of links, and hidden fields.
 HIDDEN = re.compile(
-    r'<script.*?</script>|(?:href|value|src|id|action|integrity|data-[a-z-]+)="[^"]*"'
-    r"|scrapy itemgraph simulate [^<]*",
+    r'<script.*?</script>|(?:href|value|src|id|action|integrity|data-[a-z-]+)="[^"]*"',
     re.DOTALL,
 )
 
 
 def page(url, callback, **request):
     """Return the operation that a request becomes, as a page that another one led to."""
-    name = page_names.plain_name(url) if not request else f"REQ:{'ab' * 20}"
+    name = page_names.plain_name(url) if not request else f"REQ:{len(url):040x}"
     data = {"url": url, "request": request}
     return EnqueueRequest(id=name, tags=(f"callback:{callback}",), data=data)
 
@@ -38,9 +37,11 @@ def filled(server_url, template):
             page(SITE, "parse"),
             page(f"{SITE}/4/", "parse"),
             page(f"{SITE}/search", "again", method="POST", body="q=tea"),
+            page(f"{SITE}/failing", "again", method="POST", body="q=tea"),
             page(f"{SITE}/{'long' * 500}", "parse"),
         )
         crawl.failed(page_names.plain_name(f"{SITE}/4/"))
+        crawl.failed(f"REQ:{len(f'{SITE}/failing'):040x}", task="again")
         crawl.connection.commit()
         yield url
 
@@ -66,6 +67,8 @@ def test_pages_of_the_cockpit_show_urls(web):
         "search?by=part&q=shop",
     ):
         assert not DIGEST.search(read(web, f"/crawls/books/{path}")), path
+    failures = web.ask("GET", "/crawls/books/failures").text
+    assert f"itemgraph simulate SPIDER &#39;POST {SITE}/failing&#39;</code>" in failures
     assert f"POST {SITE}/search" in read(web, f"/crawls/books/search?q={asked['post']}")
     assert f"POST {SITE}/search" in read(web, "/crawls/books/worklist")
 
