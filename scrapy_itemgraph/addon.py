@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,7 @@ class Addon:
         """Install the components, or refuse the start with an error that says why."""
         is_looking = self._is_looking(settings)
         try:
+            _take_from_runner(settings)
             given = read_project(settings)
             if not given.run.enabled:
                 raise NotConfigured
@@ -164,6 +166,12 @@ class Addon:
         _check_components(settings)
         ours = JournalExporter if given.scraped_items.keep_items else FeedExporter
         _take_feeds(settings, ours=ours)
+
+
+def _take_from_runner(settings: BaseSettings) -> None:
+    """Set what a runner says through the environment, which may be secret: names in a list."""
+    for name in filter(None, os.environ.get("ITEMGRAPH_FROM_RUNNER", "").split(",")):
+        settings.set(name, os.environ[name], "cmdline")
 
 
 def _warn_of_version(version: tuple[int | str, ...]) -> None:

@@ -26,14 +26,17 @@ from scrapy_itemgraph.commands import (
     helping,
     item_lists,
     items,
+    jobs,
     limits,
     parsing,
     printing,
+    runners,
     serve,
     simulate,
     status,
     tasks,
     tokens,
+    work,
     worklist,
 )
 from scrapy_itemgraph.commands.call import Call
@@ -64,6 +67,9 @@ _SECTIONS = (
     dumps,
     serve,
     tokens,
+    work,
+    runners,
+    jobs,
 )
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,6 +73,20 @@ class Call:
             blobs=self.settings.records.blobs,
         ) as graph:
             yield graph
+
+    @property
+    def project(self) -> str:
+        """The project whose runners take its crawls: ITEMGRAPH_PROJECT, else BOT_NAME."""
+        return self.settings.run.project or str(self.scrapy_settings["BOT_NAME"])
+
+    @property
+    def by(self) -> str:
+        """Who runs the command, for the history: user@host."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # in containers, whose user may have no name
+            user = str(os.getuid())
+        return f"{user}@{socket.gethostname()}"
 
     @property
     def named_crawl(self) -> str | None:

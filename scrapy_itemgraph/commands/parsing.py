@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,6 +24,8 @@ and -L LEVEL, before or after its arguments. An ID that begins with a dash goes 
 
 
 _LAST_PORT = 65535
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGT]?)B?", re.IGNORECASE)
+_UNITS = ("", "K", "M", "G", "T")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -124,6 +127,14 @@ def count(text: str) -> int:
     if not 1 <= number < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return number
+
+
+def size(text: str) -> int:
+    """Read a number of bytes: "500M", "5G", or a number alone; units are decimal."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r:.20} is no size; write one such as 500M or 5G")
+    return int(float(found[1]) * 1000 ** _UNITS.index(found[2].upper()))
 
 
 def port(text: str) -> int:

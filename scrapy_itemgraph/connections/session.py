@@ -155,6 +155,10 @@ class Session:
             news.tell()
         return news
 
+    def unsubscribe(self, topic: str) -> None:
+        """Tell nobody of a topic any more."""
+        self._topics.pop(topic, None)
+
     def rename(self, topic: str, to: str) -> None:
         """Tell news of another topic to those who subscribed to this one."""
         if topic in self._topics:

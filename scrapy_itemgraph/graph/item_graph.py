@@ -20,9 +20,11 @@ from scrapy_itemgraph.graph.parts.crawls import Crawls
 from scrapy_itemgraph.graph.parts.database import Database
 from scrapy_itemgraph.graph.parts.duties import Duties
 from scrapy_itemgraph.graph.parts.failures import Failures
+from scrapy_itemgraph.graph.parts.jobs import Jobs
 from scrapy_itemgraph.graph.parts.journal import Journal
 from scrapy_itemgraph.graph.parts.limits import Limits
 from scrapy_itemgraph.graph.parts.lookup import Lookup
+from scrapy_itemgraph.graph.parts.runners import Runners
 from scrapy_itemgraph.graph.parts.tasks import Tasks
 from scrapy_itemgraph.graph.parts.tokens import Tokens
 from scrapy_itemgraph.graph.prepared import prepare
@@ -81,9 +83,11 @@ class ItemGraph:
         self.database = Database(transactions)
         self.duties = Duties(transactions)
         self.failures = Failures(transactions)
+        self.jobs = Jobs(transactions)
         self.journal = Journal(transactions)
         self.limits = Limits(transactions)
         self.lookup = Lookup(transactions)
+        self.runners = Runners(transactions)
         self.tasks = Tasks(transactions)
         self.tokens = Tokens(transactions)
 

@@ -60,9 +60,11 @@ REASONS = {
 }
 """Why the spider of a process closes that is told to stop, as Scrapy's `finish_reason` has it."""
 
+FAILED = frozenset({"itemgraph_error", "itemgraph_database_gone", "start_error"})
+"""Why a spider closes for an error that is none of its pages."""
+
 _OF_STATE = {State.PAUSED: Stop.PAUSE, State.ABORTED: Stop.ABORT}
-_AS_ASKED = {*REASONS.values(), SUPERSEDED, "shutdown", "cancelled"}
-_FAILED = {"itemgraph_error", "itemgraph_database_gone", "start_error"}
+_AS_ASKED = {*REASONS.values(), SUPERSEDED, "shutdown"}
 
 _SENTENCES = {
     Stop.CANCEL: "This job was cancelled",
@@ -76,7 +78,7 @@ _SENTENCES = {
 
 def state_after(reason: str | None) -> JobState:
     """Return the state of a job by the reason that its process gave when it ended."""
-    if reason is None or reason in _FAILED:
+    if reason is None or reason in FAILED:
         return JobState.TEMPORARY_ERROR
     return JobState.CANCELLED if reason in _AS_ASKED else JobState.COMPLETED
 

@@ -36,6 +36,7 @@ class Run:
 
     enabled: bool = field(default=True, metadata=_by(readers.boolean))
     crawl: str | None = field(default=None, metadata=_by(readers.text))
+    project: str | None = field(default=None, metadata=_by(readers.text))
     ignored_arguments: tuple[str, ...] = field(default=(), metadata=_by(readers.names))
     idle: str = field(default="close", metadata=_by(readers.idle))
     tune_gc: bool = field(default=True, metadata=_by(readers.boolean))

@@ -24,6 +24,8 @@ TELL_PROCESSES = text("""
 RUNNERS = "runners"
 TELL_RUNNERS = text("SELECT pg_notify('itemgraph', 'runners')")
 
+TELL_LOG = text("SELECT pg_notify('itemgraph', 'log ' || CAST(:job AS text))")
+
 
 def of_crawl(crawl_id: int) -> str:
     """Return the topic of a crawl: there may be work."""
@@ -35,6 +37,11 @@ def of_process(process_id: int) -> str:
     return f"process {process_id}"
 
 
+def of_log(job: int) -> str:
+    """Return the topic of a job's log: somebody reads it, far from the file."""
+    return f"log {job}"
+
+
 def tell_processes(connection: Connection, crawl_id: int) -> None:
     """Tell all processes that run a crawl, and their runners, that they are to do otherwise."""
     connection.execute(TELL_PROCESSES, {"crawl": crawl_id})
@@ -43,6 +50,11 @@ def tell_processes(connection: Connection, crawl_id: int) -> None:
 def tell_runners(connection: Connection) -> None:
     """Tell all runners that there may be something to start."""
     connection.execute(TELL_RUNNERS)
+
+
+def tell_log(connection: Connection, job: int) -> None:
+    """Tell a job's runner that somebody reads the job's log."""
+    connection.execute(TELL_LOG, {"job": job})
 
 
 def notify(connection: Connection, crawl_id: int) -> None:

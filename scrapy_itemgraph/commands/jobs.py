@@ -1,0 +1,182 @@
+"""Jobs: processes of crawls that people queue, with their logs."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands.command import Argument, Group
+from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.tools.wording import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_itemgraph.commands.call import Call
+    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.store.admin.job_reports import JobLine
+
+_JOB = Argument("job", type=parsing.count, help="the job's number")
+_JOBS = Group("jobs", "Processes of crawls of the queue, with their logs")
+_PAUSE = 1.0  # seconds between two looks at a log
+_ANSWER_WITHIN = 3.0  # seconds in which a runner writes down what its process wrote
+
+_COLUMNS: printing.Columns = {
+    "JOB": "id",
+    "CRAWL": "crawl",
+    "STATE": "state",
+    "BY": lambda one: one.runner or one.origin,
+    "PLACE": "place",
+    "TRY": "attempts",
+    "STARTED": "started_at",
+    "ENDED": "ended_at",
+    "WHY": lambda one: (
+        one.reason or (f"told to stop: {one.stop_wanted}" if one.stop_wanted else "")
+    ),
+}
+
+
+@_JOBS.command(
+    "list",
+    Argument("--open", action="store_true", help="those that are not over"),
+    Argument("--limit", type=parsing.count, metavar="N", default=50, help="of them (50)"),
+)
+def list_jobs(call: Call) -> None:
+    """List jobs, the newest first; with --crawl NAME those of a crawl.
+
+    A job is one process of a crawl, whoever started it. TRY is 1, and how many before it in a row
+    ended abnormally.
+    """
+    given = call.given
+    with call.graph() as graph:
+        lines = graph.jobs.list(crawl=call.crawl, is_open=given.open, limit=given.limit)
+    shown = printing.table(lines, _COLUMNS)
+    none = "there is no such job"
+    call.write([asdict(one) for one in lines], printing.first(lines, shown, given.limit, none))
+
+
+@_JOBS.command("show", _JOB)
+def show(call: Call) -> None:
+    """Show a job: its process, how it ended, and where its log is."""
+    with call.graph() as graph:
+        one = graph.jobs.get(call.given.job)
+    fields = asdict(one)
+    fields["memory"] = "" if one.memory is None else format_size(one.memory)
+    moments = ("created_at", "not_before", "started_at", "ended_at", "due_at")
+    fields |= {name: printing.moment(fields[name]) for name in moments}
+    call.write(asdict(one), printing.fields((n.replace("_", " "), v) for n, v in fields.items()))
+
+
+@_JOBS.command("log", _JOB, Argument("-f", "--follow", action="store_true", help="go on with it"))
+def log(call: Call) -> None:
+    """Print what a job's process wrote; with -f what it writes until it ends.
+
+    On the runner's host the file is read, elsewhere the end of it, 64 kB at most, which the
+    database has.
+    """
+    number, follow = call.given.job, call.given.follow
+    with call.graph() as graph:
+        one = graph.jobs.get(number)
+        parts = _of_file(graph, one, follow=follow)
+        if parts is None:
+            parts = _of_database(graph, one, follow=follow)
+        if call.as_json:
+            call.write({"job": number, "log": "".join(parts)}, [])
+            return
+        for part in parts:
+            _print(part)
+
+
+def _print(text: str) -> None:
+    """Write lines of a log as they may stand on a terminal."""
+    lines = text.splitlines()
+    printing.write_lines(sys.stdout, map(printing.clean, lines))
+    sys.stdout.flush()
+
+
+def _of_file(graph: ItemGraph, one: JobLine, *, follow: bool) -> Iterator[str] | None:
+    """Return parts of a log's file, whole lines; None where the file is not here."""
+    if one.log is None or one.host != socket.gethostname() or not Path(one.log).exists():
+        return None
+    return _parts_of_file(graph, one, Path(one.log), follow=follow)
+
+
+def _parts_of_file(graph: ItemGraph, one: JobLine, path: Path, *, follow: bool) -> Iterator[str]:
+    for number in range(9, 0, -1):
+        older = path.with_suffix(f".log.{number}.gz")
+        if older.exists():
+            with gzip.open(older, "rt", encoding="utf-8", errors="replace") as file:
+                yield from file
+    is_over = one.ended_at is not None
+    with path.open(encoding="utf-8", errors="replace") as file:
+        while True:
+            yield from iter(file.readline, "")
+            if is_over or not follow:
+                return
+            is_over = graph.jobs.get(one.id).ended_at is not None
+            if not is_over:
+                time.sleep(_PAUSE)
+
+
+def _of_database(graph: ItemGraph, one: JobLine, *, follow: bool) -> Iterator[str]:
+    """Yield the end of a log from the database, and what is new of it each second."""
+    if one.started_at is None:
+        raise NotFoundError(f"the job {one.id} has not begun, so it has no log yet")
+    said = _asked(graph, one)
+    yield said
+    while follow and graph.jobs.get(one.id).ended_at is None:
+        time.sleep(_PAUSE)
+        now = graph.jobs.output(one.id)
+        yield _new(said, now)
+        said = now
+    if follow:
+        yield _new(said, graph.jobs.output(one.id))
+
+
+def _asked(graph: ItemGraph, one: JobLine) -> str:
+    """Return the end of a log; of a job that runs, as its runner answers."""
+    before = said = graph.jobs.output(one.id)
+    until = time.monotonic() + (_ANSWER_WITHIN if one.ended_at is None else 0.0)
+    while said == before and time.monotonic() < until:
+        time.sleep(_PAUSE / 5)
+        said = graph.jobs.output(one.id)
+    return said
+
+
+def _new(before: str, now: str) -> str:
+    """Return what of a log's end was not there before."""
+    if now.startswith(before):
+        return now[len(before) :]
+    last = before[-200:]
+    _, found, rest = now.rpartition(last) if last else ("", "", now)
+    return rest if found else now
+
+
+@_JOBS.command("cancel", _JOB)
+def cancel(call: Call) -> None:
+    """Cancel a job that waits, or have its process end in order.
+
+    The crawl stays active, so another process of it is started; `crawls pause` keeps it from that.
+    """
+    number = call.given.job
+    with call.graph() as graph:
+        crawl = graph.jobs.cancel(number, by=call.by)
+    line = f"the job {number} of the crawl {crawl} ends; to keep the crawl from going on: "
+    line += f"scrapy itemgraph crawls pause {crawl}"
+    call.write({"job": number, "crawl": crawl}, [printing.clean(line)])
+
+
+@_JOBS.command("retry", _JOB)
+def retry(call: Call) -> None:
+    """Have another process do what a job did; its crawl becomes active."""
+    number = call.given.job
+    with call.graph() as graph:
+        made, crawl = graph.jobs.retry(number, by=call.by)
+    line = f"the job {made} of the crawl {crawl} waits for a place"
+    call.write({"job": made, "crawl": crawl, "instead_of": number}, [printing.clean(line)])

@@ -1,0 +1,130 @@
+"""Files of what processes write: one of each job, rotated, compressed, and in all not too many."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO, Literal
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+PART = 50_000_000  # bytes, after which a file is rotated
+PARTS = 3  # that are kept of a job, the one that is written among them
+TAIL = 64_000  # bytes of the end that are kept in memory, and at last in the database
+_LONGEST_NAME = 100  # letters of a folder's name
+
+
+def folder_of(crawl: str) -> str:
+    """Return the name of the folder of a crawl's logs: its name, as a file system takes it."""
+    name = quote(crawl, safe=" !#$&'()+,;=@[]")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(crawl.encode()).hexdigest()[:8]
+    return f"{name[:_LONGEST_NAME]}-{digest}"
+
+
+class JobLog:
+    """The log of a job: what its process writes goes to a file, and the end stays in memory.
+
+    Where the file cannot be opened there is the end alone; `error` says why.
+    """
+
+    def __init__(self, folder: Path, crawl: str, job: int) -> None:
+        self.path = folder / folder_of(crawl) / f"{job}.log"
+        self.error: OSError | None = None
+        self._file = self._opened("ab")
+        self._size = 0 if self._file is None else self._file.tell()
+        self._tail = bytearray()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the file is to be rotated before more is written."""
+        return self._size >= PART
+
+    @property
+    def tail(self) -> str:
+        """The end of the output, from the beginning of a line on."""
+        end = bytes(self._tail[-TAIL:])
+        if self._size > TAIL:
+            end = end[end.find(b"\n") + 1 :]
+        return end.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+    def _opened(self, mode: Literal["ab", "wb"]) -> BinaryIO | None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return self.path.open(mode)
+        except OSError as error:
+            self.error = error
+            return None
+
+    def write(self, data: bytes) -> None:
+        """Write what a process wrote; where the disk is full, say, `error` is set.
+
+        What cannot be written is dropped; the end of it stays in memory all the same.
+        """
+        self._size += len(data)
+        self._tail += data
+        if len(self._tail) > 2 * TAIL:
+            del self._tail[:-TAIL]
+        if self._file is None:
+            return
+        try:
+            self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            self.error = error
+
+    def rotate(self) -> None:
+        """Compress what is written, and begin a new file; slow, so it is run in a thread."""
+        self.close()
+        with suppress(OSError):
+            for number in range(PARTS - 1, 1, -1):
+                newer = self._part(number - 1)
+                if newer.exists():
+                    newer.replace(self._part(number))
+            self._compress()
+        self._file = self._opened("wb")
+        self._size = TAIL + 1  # so that `tail` still cuts its first line
+
+    def _compress(self) -> None:
+        with self.path.open("rb") as plain, gzip.open(self._part(1), "wb", compresslevel=1) as file:
+            shutil.copyfileobj(plain, file)
+
+    def _part(self, number: int) -> Path:
+        return self.path.with_suffix(f".log.{number}.gz")
+
+    def close(self) -> None:
+        """End the file."""
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.close()
+
+
+def prune(folder: Path, most: int, running: Collection[Path]) -> int:
+    """Delete the oldest logs of jobs that have ended until the rest has `most` bytes at most.
+
+    Returns how many files were deleted.
+    """
+    found = []
+    for path in folder.glob("*/*.log*"):
+        with suppress(OSError):
+            stat = path.stat()
+            found.append((stat.st_mtime, stat.st_size, path))
+    total = sum(size for _, size, _ in found)
+    deleted = 0
+    for _, size, path in sorted(found):
+        if total <= most:
+            break
+        if path in running:
+            continue
+        with suppress(OSError):
+            path.unlink()
+            total, deleted = total - size, deleted + 1
+    return deleted

@@ -1,0 +1,179 @@
+"""A runner: it takes crawls in the order of the queue, sees processes end, and starts the next."""
+
+from __future__ import annotations
+
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+from support import queued, servers
+from support.projects import Project, until
+
+from scrapy_itemgraph.graph import ItemGraph
+
+# A crawl that goes on, whatever its site does.
+ENDLESS = """
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        print("it begins", flush=True)
+        while True:
+            await asyncio.sleep(0.05)
+        yield
+
+    def parse(self, response):
+        pass
+"""
+
+# One that ends as its crawl's argument says.
+ENDS = """
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        yield seed(f"PAGE:{self.how}")
+
+    @task(tags=["page"])
+    def parse_page(self, response, item):
+        with open("/proc/self/cmdline") as file:
+            assert "hidden" not in file.read()
+        print("the token is", self.token)
+        if self.how == "exit":
+            os._exit(3)
+        if self.how == "close":
+            raise CloseSpider("enough")
+"""
+
+
+def test_places_have_the_best_crawls_and_a_killed_process_is_started_again(project, site):
+    """MNB-4: the nicest two of three run; a killed process costs its place, and is run again."""
+    project.write(ENDLESS)
+    queued.add(project, "third", nice=5)
+    queued.add(project, "first", "second")
+    runner = queued.work(project, "--processes", "2", "--name", "r")
+
+    before = queued.until_running(project, "first", "second")
+    os.kill(before["first"], signal.SIGKILL)
+    until(lambda: queued.running(project).get("first") not in {None, before["first"]}, project.log)
+    after = queued.until_running(project, "first", "second")
+
+    assert after["second"] == before["second"]
+    log = queued.end(project, runner)
+    assert runner.returncode == 0, log
+    assert queued.jobs(project) == [
+        ("first", "temporary-error", 1),
+        ("second", "cancelled", 1),
+        ("first", "cancelled", 2),
+    ]
+
+
+def test_processes_end_as_they_do_and_crawls_go_on_or_not(project, site, monkeypatch):
+    """MNB-3, SS-3: finished, crashed, refused, closed by itself; a secret is no argument."""
+    monkeypatch.setenv("KEY", "hidden")
+    project.write(ENDS)
+    for how in ("well", "exit", "close"):
+        queued.add(project, how, arguments={"how": how, "token": "@env:KEY"})
+    queued.add(project, "refused", spider="none")
+
+    run = project.finish(queued.work(project, "--processes", "2", "--once"))
+
+    assert run.code == 0, run.log
+    ended = project.rows(
+        "SELECT c.name, j.state, j.attempts, j.exit_code, j.reason FROM jobs j "
+        "JOIN crawls c ON c.id = j.crawl_id ORDER BY c.id, j.id"
+    )
+    assert [one[:4] for one in ended] == [
+        ("well", "completed", 1, 0),
+        ("exit", "temporary-error", 1, 3),
+        ("exit", "temporary-error", 2, 3),
+        ("close", "completed", 1, 0),
+        ("refused", "temporary-error", 1, 1),
+        ("refused", "permanent-error", 2, 1),
+    ], run.log
+    states = project.rows("SELECT name, state, next_at > now() FROM crawls ORDER BY id")
+    assert states == [
+        ("well", "finished", None),
+        ("exit", "active", True),
+        ("close", "paused", None),
+        ("refused", "paused", True),
+    ]
+    assert project.rows("SELECT count(*) FROM places WHERE job_id IS NOT NULL") == [(0,)]
+    ((number, path),) = project.rows(
+        "SELECT j.id, j.log FROM jobs j JOIN crawls c ON c.id = j.crawl_id WHERE c.name = 'well'"
+    )
+    assert "the token is hidden" in Path(path).read_text()
+    with ItemGraph.open(project.url) as graph:
+        assert "the token is hidden" in graph.jobs.output(number)
+        assert graph.jobs.get(number).memory > 10**6
+
+
+def test_a_running_process_is_steered_and_its_log_read_from_elsewhere(project, site):
+    """MNB-3: its time is limited, it is cancelled, and its crawl aborted; each job says why."""
+    project.write(ENDLESS)
+    queued.add(project, "a", time_limit=timedelta(seconds=1.5))
+    runner = queued.work(project)
+
+    def reasons():
+        return [reason for (reason,) in project.rows("SELECT reason FROM jobs ORDER BY id")]
+
+    until(lambda: reasons()[:1] == ["it ran longer than its time limit"], project.log)
+    queued.set_terms(project, "a", time_limit=None)
+    until(lambda: is_begun(project), project.log)
+    with ItemGraph.open(project.url) as graph:
+        graph.jobs.cancel(graph.jobs.list(is_open=True)[0].id, by="ann@test")
+    until(lambda: "it was cancelled" in reasons(), project.log)
+    queued.until_running(project, "a")
+    queued.change(project, "a", "abort")
+    until(lambda: not queued.running(project), project.log)
+
+    said = reasons()
+    assert said[0] == "it ran longer than its time limit"
+    assert said[-1] == "the crawl was aborted"
+    queued.end(project, runner)
+
+
+def is_begun(project: Project) -> bool:
+    """Tell whether a process without a time limit has begun, by what it wrote, read elsewhere."""
+    with ItemGraph.open(project.url) as graph:
+        found = graph.jobs.list(is_open=True)
+        return bool(found) and "it begins" in graph.jobs.output(found[0].id)
+
+
+def test_a_runner_waits_for_its_database_and_another_takes_over_from_it(tmp_path, site):
+    """Children go on while the database is away; those of a killed runner end, and run again."""
+    with servers.own_postgres() as server:
+        project = Project(tmp_path, server.url, site.url)
+        project.write(ENDLESS, 'ITEMGRAPH_PATIENCE = "1m"\nITEMGRAPH_LEASE = 3')
+        project.scrapy("itemgraph", "init")
+        queued.add(project, "a", "b")
+        runner = queued.work(project, "--processes", "2", "--name", "one")
+        before = queued.until_running(project, "a", "b")
+
+        server.stop()
+        until(lambda: "waits for it up to" in project.log(runner), project.log)
+        os.kill(before["a"], signal.SIGKILL)
+        until(lambda: not queued.is_alive(before["a"]), project.log)
+        assert queued.is_alive(before["b"])
+        server.start()
+        until(lambda: queued.running(project).get("a") not in {None, before["a"]}, project.log)
+        after = queued.until_running(project, "a", "b")
+        assert after["b"] == before["b"]
+
+        other = queued.work(project, "--processes", "2", "--name", "two")
+        until(lambda: "The runner two takes" in project.log(other), project.log)
+        os.kill(runner.pid, signal.SIGKILL)
+        runner.wait()
+        until(lambda: not any(map(queued.is_alive, after.values())), project.log)
+        until(lambda: len(set(queued.running(project).values()) - set(after.values())) == 2)
+
+        log = queued.end(project, other)
+        assert other.returncode == 0, log
+        assert queued.jobs(project) == [
+            ("a", "temporary-error", 1),
+            ("b", "temporary-error", 1),
+            ("a", "temporary-error", 2),
+            ("a", "cancelled", 1),
+            ("b", "cancelled", 1),
+        ]
