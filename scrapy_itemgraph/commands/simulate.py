@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from itemadapter import is_item
 from scrapy import signals
 from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.exceptions import UsageError
@@ -254,6 +255,10 @@ class _Run:
 
     def _scrape(self, item: Any) -> None:
         self._scraped.append(repr(item))
+        kind = type(item).__name__
+        said = f"a {kind} was yielded, which is no item: feeds and pipelines want a dict"
+        if not is_item(item) and said not in self._warnings.lines:
+            self._warnings.lines.append(said)
 
     def _closed(self, reason: str) -> None:
         self._reason = reason

@@ -10,6 +10,7 @@ from scrapy_itemgraph.commands.printing import ADDED, BOLD, CHANGED, REMOVED
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import wording
+from scrapy_itemgraph.worker.executions import error_records
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -91,11 +92,13 @@ def _outcome(document: dict[str, Any]) -> Iterator[str]:
     elif outcome == Outcome.RELEASED:
         yield from printing.paragraph(document["released_because"], indent=_BODY)
     elif outcome == Outcome.GONE:
-        yield "    the pair would be held, and there would be no failure"
+        held = "pair" if document["method"] is None else "page"
+        yield f"    the {held} would be held, and there would be no failure"
     elif outcome != Outcome.OK:
         is_kept = document["allow_failure"] and not document["dropped"]
-        kept = "is kept (allow_failure)" if is_kept else "is not kept"
-        yield f"    the pair would be held; what it yielded {kept}"
+        is_page = document["method"] is not None
+        kept = "is not kept" if not is_kept else "is kept" if is_page else "is kept (allow_failure)"
+        yield f"    {'the page' if is_page else 'the pair'} would be held; what it yielded {kept}"
 
 
 def _cookies(cookies: Mapping[str, str]) -> Iterator[str]:
@@ -123,13 +126,14 @@ def _not_yielded(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _last_frame(error: Mapping[str, Any] | None) -> str:
-    """Return where an error was raised, as its traceback says."""
+    """Return the project's last line of a traceback; the very last where it has none."""
     frames = [
         line.strip()
         for line in ((error or {}).get("traceback") or "").splitlines()
-        if line.lstrip().startswith("File ")
+        if line.lstrip().startswith('File "')
     ]
-    return frames[-1] if frames else ""
+    own = [one for one in frames if error_records.is_project_file(one.split('"')[1])]
+    return (own or frames or [""])[-1]
 
 
 def _change(change: Change, task: str, now: datetime | None) -> Iterator[str]:
@@ -147,7 +151,7 @@ def _change(change: Change, task: str, now: datetime | None) -> Iterator[str]:
         yield from printing.paragraph(f"~ {_label(before)}", BOLD)
     else:
         yield from printing.paragraph(f"~ {_label(before)} -> {_label(after)} (renamed)", BOLD)
-    names, then = (dict.fromkeys((one.id, *one.aliases)) for one in (before, after))
+    names, then = (dict.fromkeys(_names(one)) for one in (before, after))
     yield from _differences("alias", names, then)
     yield from _differences("tag", before.tags, after.tags)
     yield from _differences("data", before.data, after.data, sign=".")
@@ -160,8 +164,13 @@ def _label(item: ItemPicture) -> str:
     return item_names.label(item.id, item.data)
 
 
+def _names(item: ItemPicture) -> list[str]:
+    """Return an item's id, and its aliases without those by which requests are stored."""
+    return [item.id, *(one for one in item.aliases if not item_names.is_request(one))]
+
+
 def _new(item: ItemPicture) -> Iterator[str]:
-    for alias in item.aliases:
+    for alias in _names(item)[1:]:
         yield from _line("+", f"alias {alias}")
     for name, value in item.tags.items():
         yield from _line("+", _valued("tag", name, value))

@@ -44,7 +44,12 @@ def keep_source_lines() -> None:
 
 def is_of_project(code: CodeType) -> bool:
     """Tell whether code is neither ours nor of what is installed."""
-    return not code.co_filename.startswith(_INSTALLED)
+    return is_project_file(code.co_filename)
+
+
+def is_project_file(path: str) -> bool:
+    """Tell whether a file of code is neither ours nor of what is installed."""
+    return not path.startswith(_INSTALLED)
 
 
 def line_of(code: CodeType, line: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -250,3 +251,27 @@ def test_cookies_of_a_request_are_written_and_long_values_cut():
     assert written(requests=[{**got, "cookies": cookies}]).splitlines()[1] == (
         "    cookies: lang=en; session=ssssssssssss… (40 characters)"
     )
+
+
+def test_the_line_of_the_project_is_written_where_a_library_raised():
+    """What a person can mend is named; a page is held, and no pair."""
+    own = '  File "/home/a/books.py", line 41, in parse'
+    theirs = f'  File "{json.__file__}", line 1, in loads'
+    error = {"type": "ValueError", "message": "no", "traceback": f"Traceback\n{own}\n{theirs}\nno"}
+
+    said = written(outcome="failed", error=error, method="GET", allow_failure=True)
+    unknown = written(outcome="failed", error={**error, "traceback": f"{theirs}\nno"})
+
+    assert f"    {own.strip()}\n    the page would be held; what it yielded is kept\n" in said
+    assert theirs not in said
+    assert theirs in unknown
+
+
+def test_names_by_which_requests_are_stored_are_not_written():
+    """An alias that a carried or redirected request leaves says nothing to a person."""
+    after = picture("REQ:1", aliases=("REQ:2", "B"))
+
+    changed = written(Change(kind="changed", before=picture("REQ:1"), after=after))
+
+    assert "alias B" in changed
+    assert "REQ:2" not in changed
