@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
+from scrapy.utils.conf import arglist_to_dict
 from scrapy.utils.log import configure_logging
 
 from scrapy_itemgraph.commands import (
     blobs,
+    crawl_queue,
+    crawl_views,
     crawls,
     databases,
     dumps,
@@ -50,7 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "GROUPS", "ItemGraphCommand"]
 
-# Modules of commands, in the order of the overview; a docstring is the heading there.
+# Modules of commands, in the order of the overview; a docstring is the heading there, unless the
+# module has but more verbs of a group.
 _SECTIONS = (
     databases,
     items,
@@ -62,6 +66,8 @@ _SECTIONS = (
     status,
     tasks,
     crawls,
+    crawl_queue,
+    crawl_views,
     limits,
     export,
     dumps,
@@ -150,6 +156,7 @@ class ItemGraphCommand(ScrapyCommand):
         assert self.settings is not None
         call = Call(
             given=given,
+            options=arglist_to_dict(opts.set),
             scrapy_settings=self.settings,
             settings=read_project(self.settings),
             crawl=opts.crawl,

@@ -19,7 +19,7 @@ from scrapy_itemgraph.tools import progress
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from scrapy.settings import BaseSettings
@@ -31,9 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A command being run: its arguments, the project's settings, and where it writes."""
+    """A command being run: its arguments, the project's settings, and where it writes.
+
+    `options` are the settings that were given with -s, as text.
+    """
 
     given: Namespace
+    options: Mapping[str, str]
     scrapy_settings: BaseSettings
     settings: Settings
     crawl: str | None

@@ -12,6 +12,7 @@ from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument, Group, command
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model import crawl_arguments
+from scrapy_itemgraph.model.crawl_states import State
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.model.crawl_states import ManagedCrawl
     from scrapy_itemgraph.store.admin.crawl_lists import CrawlLine
 
 CRAWL = Argument("crawl", help="the crawl's name")
@@ -27,7 +29,7 @@ _SPIDER = Argument("--spider", metavar="NAME", help="those of a spider")
 _OLDER = Argument(
     "--older-than", type=parsing.period, metavar="PERIOD", help="not used for so long: 30d"
 )
-_CRAWLS = Group("crawls", "Crawls of the database, which spider arguments make many")
+CRAWLS = Group("crawls", "Crawls of the database, which spider arguments make many")
 
 _COLUMNS: printing.Columns = {
     "CRAWL": "crawl",
@@ -40,19 +42,66 @@ _COLUMNS: printing.Columns = {
 }
 
 
-@_CRAWLS.command("list", _SPIDER, _OLDER)
+@CRAWLS.command(
+    "list",
+    *(_SPIDER, _OLDER),
+    Argument("--limit", metavar="N", type=parsing.count, default=1000, help="at most (1,000)"),
+)
 def list_crawls(call: Call) -> None:
-    """List the crawls of the database by spider, with their arguments.
+    """List the crawls of the database: those of the queue, then the others by spider.
 
-    Each start with other spider arguments is a crawl of its own.
+    Each start with other spider arguments is a crawl of its own. PLACE is its turn among the
+    active ones of its project.
     """
     given = call.given
     with call.graph() as graph:
-        lines = graph.crawls.list(spider=given.spider, older_than=given.older_than)
-    call.write([asdict(one) for one in lines], listing(lines))
+        lines = graph.crawls.list(
+            spider=given.spider, older_than=given.older_than, limit=given.limit
+        )
+        managed = graph.queue.named([one.crawl for one in lines if one.state is not None])
+    by_name = {one.name: asdict(one) for one in managed}
+    document = [{**by_name.get(one.crawl, {}), **asdict(one), "name": one.crawl} for one in lines]
+    call.write(document, _listed(lines, managed, given.limit))
 
 
-@_CRAWLS.command(
+def _listed(
+    lines: Sequence[CrawlLine], managed: Sequence[ManagedCrawl], limit: int
+) -> Iterator[str]:
+    others = [one for one in lines if one.state is None]
+    if managed:
+        yield from printing.table(sorted(managed, key=_turn), _QUEUE)
+    if managed and others:
+        yield ""
+    if others or not managed:
+        yield from listing(others)
+    if len(lines) == limit:
+        yield f"(of {limit:,} crawls, the active ones first; --limit shows more)"
+
+
+def _turn(one: ManagedCrawl) -> tuple[int, str, int, str]:
+    """Return what crawls of the queue are sorted by: state, project, turn, name."""
+    return list(State).index(one.state), one.project, one.place or 0, one.name
+
+
+def _state(one: ManagedCrawl) -> str:
+    return f"{one.state}, drains" if one.jobs and one.state is not State.ACTIVE else one.state
+
+
+_QUEUE: printing.Columns = {
+    "CRAWL": "name",
+    "STATE": _state,
+    "PLACE": "place",
+    "NICE": lambda one: one.nice or None,
+    "PROCESSES": lambda one: f"{one.jobs}/{one.concurrency}",
+    "SPIDER": lambda one: one.spider if one.spider != one.name else "",
+    "ARGUMENTS": lambda one: crawl_arguments.as_options(one.arguments) if one.arguments else "",
+    "TAG": "tag",
+    "NOT BEFORE": "next_at",
+    "NOTE": lambda one: one.state_reason or one.note,
+}
+
+
+@CRAWLS.command(
     "delete",
     Argument("names", nargs="*", metavar="NAME", help="crawls to delete"),
     _SPIDER,

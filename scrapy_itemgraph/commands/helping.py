@@ -26,8 +26,8 @@ def overview(sections: Iterable[ModuleType]) -> str:
     shown = first_words()
     lines = []
     for section in sections:
-        lines += ["", *(section.__doc__ or "").splitlines()]
-        lines += _listed({name: one for name, one in shown.items() if _is_in(one, section)}, shown)
+        if own := {name: one for name, one in shown.items() if _is_in(one, section)}:
+            lines += ["", *(section.__doc__ or "").splitlines(), *_listed(own, shown)]
     return "\n".join(
         [
             "Usage: scrapy itemgraph COMMAND [arguments] [options]",

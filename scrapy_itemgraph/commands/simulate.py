@@ -11,9 +11,8 @@ from itemadapter import is_item
 from scrapy import signals
 from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.exceptions import UsageError
-from scrapy.spiderloader import get_spider_loader
 
-from scrapy_itemgraph.commands import parsing, simulation_lines
+from scrapy_itemgraph.commands import parsing, simulation_lines, spiders
 from scrapy_itemgraph.commands.arguments import CATEGORY, DATA, ID_HELP, TAG, URL
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ItemGraphError, NotFoundError
@@ -85,7 +84,7 @@ def simulate(call: Call) -> int:
     -s HTTPCACHE_ENABLED=1 a page is got once. An item that does not exist is made up by --data or --url,
     with the task's tags unless --tag says otherwise. The exit code is 1 if the execution fails.
     """  # noqa: E501 - lines as they are printed
-    spider_class = _spider_class(call)
+    spider_class = spiders.spider_class(call.scrapy_settings, call.given.spider)
     wanted = _wanted(call, spider_class)
     page = call.given.response
     if page is not None:
@@ -95,19 +94,6 @@ def simulate(call: Call) -> int:
     document = run.document()
     call.write(document, simulation_lines.lines(document, run.simulation, call.given.category))
     return 0 if document["outcome"] in {Outcome.OK, Outcome.GONE} else _FAILED
-
-
-def _spider_class(call: Call) -> type[Spider]:
-    loader: Any = get_spider_loader(call.scrapy_settings)
-    name = call.given.spider
-    known = loader.list()
-    if name not in known:
-        listed = ", ".join(sorted(known)) or "none"
-        raise NotFoundError(
-            f"there is no spider {name!r}{closest(name, known)}; the project has {listed}"
-        )
-    found: type[Spider] = loader.load(name)
-    return found
 
 
 def _wanted(call: Call, spider_class: type[Spider]) -> SimulationPlan | PlainPage:

@@ -24,6 +24,7 @@ from scrapy_itemgraph.graph.parts.jobs import Jobs
 from scrapy_itemgraph.graph.parts.journal import Journal
 from scrapy_itemgraph.graph.parts.limits import Limits
 from scrapy_itemgraph.graph.parts.lookup import Lookup
+from scrapy_itemgraph.graph.parts.queue import Queue
 from scrapy_itemgraph.graph.parts.runners import Runners
 from scrapy_itemgraph.graph.parts.tasks import Tasks
 from scrapy_itemgraph.graph.parts.tokens import Tokens
@@ -87,6 +88,7 @@ class ItemGraph:
         self.journal = Journal(transactions)
         self.limits = Limits(transactions)
         self.lookup = Lookup(transactions)
+        self.queue = Queue(transactions)
         self.runners = Runners(transactions)
         self.tasks = Tasks(transactions)
         self.tokens = Tokens(transactions)

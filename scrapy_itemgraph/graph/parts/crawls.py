@@ -147,11 +147,17 @@ class Crawls:
         self._transactions.of_crawl(crawl_changes.age, period)
 
     def list(
-        self, *, spider: str | None = None, older_than: timedelta | None = None
+        self,
+        *,
+        spider: str | None = None,
+        older_than: timedelta | None = None,
+        limit: int | None = None,
     ) -> list[crawl_lists.CrawlLine]:
         """Return the crawls of the database by spider and name.
 
-        Those of one spider, or those that nobody has used for a period, as far as is asked.
+        Those of one spider, or those that nobody has used for a period, as far as is asked. With
+        `limit` so many are looked at: active, paused, unmanaged, aborted and finished ones, in this
+        order, and of these the newest.
         """
-        found = partial(crawl_lists.listed, spider=spider, older_than=older_than)
+        found = partial(crawl_lists.listed, spider=spider, older_than=older_than, limit=limit)
         return self._transactions.call(found)

@@ -13,7 +13,7 @@ from scrapy_itemgraph.store.admin import queue_reports
 from scrapy_itemgraph.store.registry import crawl_queue, place_locks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import timedelta
 
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
@@ -52,6 +52,10 @@ class Queue:
         terms = {one.name: getattr(new, one.name) for one in fields(new)}
         _check_terms({**terms, "start_settings": new.settings})
         return Added(*self._transactions.call(partial(crawl_queue.add, new=new, by=by)))
+
+    def named(self, names: Collection[str]) -> list[ManagedCrawl]:
+        """Return those of some crawls that are in the queue, by name."""
+        return self._transactions.call(partial(queue_reports.named, names=names))
 
     def list(
         self, states: Sequence[State] | None = None, *, after: str = "", limit: int = 1000

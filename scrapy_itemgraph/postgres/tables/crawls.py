@@ -106,6 +106,7 @@ crawls = Table(
     CheckConstraint("names_freed BETWEEN 0 AND 4611686018427387904", name="names_freed"),
     CheckConstraint("state IN ('active', 'paused', 'aborted', 'finished')", name="state"),
     CheckConstraint("concurrency >= 0", name="concurrency"),
+    Index("crawls_state_id_idx", "state", "id"),
     Index(
         "crawls_queue_idx",
         "project",

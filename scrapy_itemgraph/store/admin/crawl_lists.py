@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+# Those of the queue come first, then those that nobody steers, then the ended, the newest first.
+_OF_STATE = """(
+            SELECT id FROM crawls WHERE state {is_} ORDER BY state DESC, id DESC
+            LIMIT CAST(:limit AS bigint))"""
+_CHOSEN = " UNION ALL ".join(
+    _OF_STATE.format(is_=is_)
+    for is_ in ("= 'active'", "= 'paused'", "IS NULL", "= 'aborted'", "= 'finished'")
+)
+
 # Of a crawl that nobody has started since there are names of spiders, its tasks tell.
 LIST = text(f"""
     SELECT * FROM (
@@ -25,13 +34,14 @@ LIST = text(f"""
             coalesce(c.spider, (SELECT min(t.spider) FROM tasks t WHERE t.crawl_id = c.id))
                 AS spider,
             CASE WHEN json_typeof(c.given) = 'object' THEN c.given END AS arguments,
-            c.run, c.created_at, r.started_at AS run_started_at,
+            c.state, c.run, c.created_at, r.started_at AS run_started_at,
             CASE WHEN r.is_finished THEN r.ended_at END AS run_finished_at,
             greatest(c.created_at, r.started_at, r.ended_at,
                 (SELECT max(p.seen_at) FROM processes p WHERE p.crawl_id = c.id)) AS used_at,
             (SELECT count(*) FROM processes p
                 WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers
-        FROM crawls c LEFT JOIN runs r ON r.crawl_id = c.id AND r.number = c.run) AS listed
+        FROM ({_CHOSEN} LIMIT CAST(:limit AS bigint)) AS chosen JOIN crawls c ON c.id = chosen.id
+        LEFT JOIN runs r ON r.crawl_id = c.id AND r.number = c.run) AS listed
     WHERE (CAST(:spider AS text) IS NULL OR spider = :spider)
         AND (CAST(:age AS interval) IS NULL OR used_at < clock_timestamp() - CAST(:age AS interval))
     ORDER BY spider, crawl
@@ -44,13 +54,14 @@ DELETE = text("DELETE FROM crawls WHERE id = :crawl")
 class CrawlLine:
     """A crawl, the spider that started it last, and with which arguments (None: not known).
 
-    `run` is the number of its present or last run; `used_at` is when it began, or ended, or a
-    worker of it was seen last.
+    `state` is None where nobody steers it. `run` is the number of its present or last run;
+    `used_at` is when it began, or ended, or a worker of it was seen last.
     """
 
     crawl: str
     spider: str | None
     arguments: Mapping[str, str] | None
+    state: str | None
     run: int
     created_at: datetime
     run_started_at: datetime | None
@@ -60,10 +71,19 @@ class CrawlLine:
 
 
 def listed(
-    connection: Connection, *, spider: str | None = None, older_than: timedelta | None = None
+    connection: Connection,
+    *,
+    spider: str | None = None,
+    older_than: timedelta | None = None,
+    limit: int | None = None,
 ) -> list[CrawlLine]:
-    """Return crawls by spider and name: all, those of a spider, those not used for a period."""
-    rows = connection.execute(LIST, {"spider": spider, "age": older_than}).all()
+    """Return crawls by spider and name: all, those of a spider, those not used for a period.
+
+    With `limit` so many at most are looked at: active ones first, then paused ones, those that
+    nobody steers, aborted and finished ones, and of these the newest.
+    """
+    given = {"spider": spider, "age": older_than, "limit": limit}
+    rows = connection.execute(LIST, given).all()
     return [CrawlLine(**row._asdict()) for row in rows]
 
 

@@ -13,17 +13,17 @@ from scrapy_itemgraph.store.registry.crawl_queue import managed
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
     from scrapy_itemgraph.model.crawl_states import Event
 
 MOST = 1000  # crawls, or events, of one call
 
 # Ended crawls may be a great many: they are listed by name, a page of them.
-LIST = text("""
+_LIST = """
     WITH queued AS (
         SELECT id, row_number() OVER (PARTITION BY project ORDER BY nice, queued_at, id) AS place
         FROM crawls WHERE state = 'active')
@@ -35,10 +35,11 @@ LIST = text("""
             WHERE j.crawl_id = c.id AND j.ended_at IS NULL AND j.state = 'running') AS jobs,
         c.run
     FROM crawls c LEFT JOIN limits l ON l.id = c.resource_id LEFT JOIN queued q ON q.id = c.id
-    WHERE c.state = ANY (CAST(:states AS text[])) AND c.name > :after
-        AND (CAST(:name AS text) IS NULL OR c.name = :name)
+    WHERE {which}
     ORDER BY c.name LIMIT :limit
-""")
+"""
+OF_STATES = text(_LIST.format(which="c.state = ANY (CAST(:states AS text[])) AND c.name > :after"))
+NAMED = text(_LIST.format(which="c.state IS NOT NULL AND c.name = ANY (CAST(:names AS text[]))"))
 
 HISTORY = text("""
     SELECT e.id, c.name AS crawl, e.at, e.by, e.what, e.detail
@@ -100,8 +101,14 @@ def crawls(
     connection: Connection, states: Sequence[State], *, after: str = "", limit: int = MOST
 ) -> list[ManagedCrawl]:
     """Return crawls of the queue in these states, by name from `after` on."""
-    given = {"states": list(states), "after": after, "name": None, "limit": limit}
-    return _read(connection, given)
+    given = {"states": list(states), "after": after, "limit": limit}
+    return _read(connection.execute(OF_STATES, given))
+
+
+def named(connection: Connection, names: Collection[str]) -> list[ManagedCrawl]:
+    """Return those of some crawls that are in the queue, by name."""
+    given = {"names": list(names), "limit": len(names)}
+    return _read(connection.execute(NAMED, given))
 
 
 def crawl(connection: Connection, name: str) -> ManagedCrawl:
@@ -112,14 +119,12 @@ def crawl(connection: Connection, name: str) -> ManagedCrawl:
 
     """
     managed(connection, name)
-    given = {"states": list(State), "after": "", "name": name, "limit": 1}
-    (found,) = _read(connection, given)
+    (found,) = named(connection, [name])
     return found
 
 
-def _read(connection: Connection, given: Mapping[str, Any]) -> list[ManagedCrawl]:
-    rows = connection.execute(LIST, given).mappings()
-    return [ManagedCrawl(**{**row, "state": State(row["state"])}) for row in rows]
+def _read(rows: CursorResult[Any]) -> list[ManagedCrawl]:
+    return [ManagedCrawl(**{**row, "state": State(row["state"])}) for row in rows.mappings()]
 
 
 def history(

@@ -1,0 +1,220 @@
+"""Commands of the queue: a crawl is added, looked at, steered and ended on the terminal."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import sqlalchemy as sa
+from support.plans import explaining, touched
+
+from scrapy_itemgraph.store.admin import crawl_lists
+
+SPIDERS = """
+import scrapy
+
+class BooksSpider(scrapy.Spider):
+    name = "books"
+
+class BoatsSpider(scrapy.Spider):
+    name = "boats"
+"""
+
+
+@pytest.fixture
+def queued(scrapy, database, tmp_path, monkeypatch):
+    """Return a function that runs a command in a project with two spiders."""
+    name = f"spiders_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(SPIDERS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def run(*arguments, **settings):
+        return scrapy(*arguments, BOT_NAME="shop", SPIDER_MODULES=[name], **settings)
+
+    return run
+
+
+def test_a_crawl_is_added_with_all_that_it_is_started_with(queued):
+    """MNB-1: spider, arguments, settings, feeds, terms; the answer says what it waits for."""
+    added = queued(
+        *("crawls", "add", "books", "fast", "-a", "cat=1", "-s", "LOG_LEVEL=INFO", "-o", "a.csv"),
+        *("--nice", "-5", "--tag", "big", "--concurrency", "2", "--time-limit", "1h"),
+        *("--note", "for ann", "--resource", "proxy", "--keeps-fresh"),
+    )
+    shown = queued("crawls", "show", "fast", "--json").document
+
+    assert added.code == 0
+    assert "fast is in the queue of the project shop, active, place 1" in added.out
+    assert "no runner of the project shop lives" in added.out
+    assert "has the tag 'big' yet" in added.err
+    assert shown["arguments"] == {"cat": "1"}
+    assert shown["settings"] == {"LOG_LEVEL": "INFO", "FEEDS": {"a.csv": {"format": "csv"}}}
+    terms = ("nice", "tag", "concurrency", "time_limit", "note", "resource", "keeps_fresh")
+    assert [shown[name] for name in terms] == [-5, "big", 2, 3600, "for ann", "proxy", True]
+    assert shown["created_by"].count("@") == 1
+    assert [event["what"] for event in shown["history"]] == ["added"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "code"),
+    [
+        (["bocks"], "there is no spider 'bocks'; did you mean 'books'?", 1),
+        (["books", "a{b}"], "it has braces", 1),
+        (["books", "x", "-O", "a.csv"], "use -o, or -s ITEMGRAPH_KEEP_ITEMS=True", 2),
+        (["books", "x", "-o", "-:csv"], "its job's log; name a file", 2),
+        (["books", "x", "-o", "a.cvs"], "Unrecognized output format 'cvs'", 2),
+        (["books", "x", "-s", "ITEMGRAPH_CRAWL=y"], "crawls add SPIDER NAME", 2),
+        (["books", "x", "-a", "token=1"], "write -a token=@env:TOKEN", 1),
+        (["books", "x", "-s", "API_KEY=1"], "write -s API_KEY=@env:API_KEY", 1),
+        (["books", "x", "--concurrency", "-1"], "how many processes may run at once", 1),
+        (["books", "x", "--time-limit", "soon"], "--time-limit", 2),
+    ],
+)
+def test_what_cannot_be_added_is_refused_with_what_to_do(queued, arguments, said, code):
+    """A wrong spider, name, feed, secret or term is found before anything is stored."""
+    refused = queued("crawls", "add", *arguments)
+
+    assert refused.code == code
+    assert said in refused.err
+    assert "x" not in queued("crawls", "list").out.split()
+
+
+def test_feeds_that_keep_items_may_be_begun_anew(queued):
+    """`-O` is taken where each item is in the file once, however many processes there are."""
+    queued("crawls", "add", "books", "-O", "a.csv", "-s", "ITEMGRAPH_KEEP_ITEMS=True")
+
+    settings = queued("crawls", "show", "books", "--json").document["settings"]
+    assert settings["FEEDS"] == {"a.csv": {"format": "csv", "overwrite": True}}
+
+
+def test_crawls_are_steered_by_name_and_their_history_says_who_did_it(queued):
+    """MNB-3: several at once; each change is answered, and what cannot be done says what can."""
+    for name in ("one", "two"):
+        queued("crawls", "add", "books", name)
+
+    paused = queued("crawls", "pause", "one", "two", "--reason", "the site is down", "--json")
+    explained = queued("crawls", "explain", "one").out
+    again = queued("crawls", "pause", "one")
+    queued("crawls", "resume", "one")
+    aborted = queued("crawls", "abort", "one", "--json").document
+    queued("crawls", "revive", "one")
+    events = queued("crawls", "history", "one", "--json").document
+
+    assert paused.document == [{"name": name, "state": "paused"} for name in ("one", "two")]
+    assert "it is paused by" in explained
+    assert "the site is down" in explained
+    assert "scrapy itemgraph crawls resume one" in explained
+    assert (again.code, "is paused already" in again.err) == (1, True)
+    assert aborted == [{"name": "one", "state": "aborted"}]
+    assert [one["what"] for one in events] == ["revived", "aborted", "resumed", "paused", "added"]
+    assert all("@" in one["by"] for one in events)
+
+
+def test_the_list_has_the_queue_in_its_order_and_then_the_others(queued, scrapy, crawl):
+    """MNB-4: by nice, then by time; then paused ones; a crawl that nobody steers has no state."""
+    for name, nice in (("later", "0"), ("first", "-5"), ("resting", "-9")):
+        queued("crawls", "add", "books", name, "--nice", nice)
+    queued("crawls", "pause", "resting")
+
+    listed = queued("crawls", "list").out.splitlines()
+    documents = {one["name"]: one for one in queued("crawls", "list", "--json").document}
+
+    assert [line.split()[0] for line in listed[1:4]] == ["first", "later", "resting"]
+    states = {name: one["state"] for name, one in documents.items()}
+    assert states.pop(crawl.name) is None
+    assert states == {"first": "active", "later": "active", "resting": "paused"}
+    assert (documents["first"]["place"], documents["resting"]["place"]) == (1, None)
+    limited = queued("crawls", "list", "--limit", "1")
+    assert (
+        limited.out.splitlines()[-1] == "(of 1 crawls, the active ones first; --limit shows more)"
+    )
+
+
+def test_terms_are_changed_and_taken_away(queued):
+    """What `set` does not name stays; settings come beside those that are there."""
+    queued("crawls", "add", "books", "--tag", "big", "--nice", "2", "-s", "A=1")
+
+    queued("crawls", "set", "books", "--no-tag", "--concurrency", "0", "-s", "B=2")
+    nothing = queued("crawls", "set", "books")
+    both = queued("crawls", "set", "books", "--tag", "x", "--no-tag")
+    shown = queued("crawls", "show", "books", "--json").document
+
+    assert (shown["tag"], shown["nice"], shown["concurrency"]) == (None, 2, 0)
+    assert shown["settings"] == {"A": "1", "B": "2"}
+    assert "--concurrency 1" in " ".join(shown["explained"])
+    assert (nothing.code, "say what is to be changed" in nothing.err) == (2, True)
+    assert (both.code, "give one of --tag and --no-tag" in both.err) == (2, True)
+
+
+def test_a_place_is_kept_for_a_crawl(queued, engine):
+    """MNB-5: a place of a runner is locked and unlocked; a runner that is not there is said."""
+    queued("crawls", "add", "books")
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text(
+                "WITH r AS (INSERT INTO runners (name, project, places) VALUES ('box', 'shop', 2) "
+                "RETURNING id) INSERT INTO places (runner_id, number) SELECT r.id, n FROM r, "
+                "generate_series(1, 2) AS n"
+            )
+        )
+
+    unknown = queued("crawls", "lock", "books", "bax")
+    locked = queued("crawls", "lock", "books", "box:2", "--until-finished")
+    unlocked = queued("crawls", "unlock", "books", "--json").document
+
+    assert "did you mean 'box'?" in unknown.err
+    assert (
+        "place 2 of the runner box is kept for the crawl books until it is finished" in locked.out
+    )
+    assert unlocked == [{"runner": "box", "place": 2}]
+
+
+def test_drain_waits_until_no_process_runs_the_crawl(queued, engine):
+    """`drain` returns when the last process has ended, also where the crawl is paused already."""
+    queued("crawls", "add", "books")
+    queued("crawls", "pause", "books")
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text(
+                "INSERT INTO jobs (crawl_id, origin, state, started_at) "
+                "SELECT id, 'hand', 'running', now() FROM crawls"
+            )
+        )
+
+    def end():
+        time.sleep(0.5)
+        with engine.begin() as connection:
+            connection.execute(sa.text("UPDATE jobs SET ended_at = now(), state = 'completed'"))
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    where = queued("crawls", "whereis", "books", "--json").document
+    drained = queued("crawls", "drain", "books")
+    ending.join()
+
+    assert [one["origin"] for one in where] == ["hand"]
+    assert "1 process of books run still" in drained.err
+    assert drained.code == 0
+    assert "no process runs it" in queued("crawls", "whereis", "books").out
+
+
+def test_the_list_reads_as_many_crawls_as_it_shows(connection):
+    """MNB-4: with tens of thousands of crawls that are over, the queue is found by its states."""
+    connection.execute(
+        sa.text(
+            "INSERT INTO crawls (name, state, queued_at) SELECT 'over ' || n, 'finished', now() "
+            "FROM generate_series(1, 50000) AS n"
+        )
+    )
+    connection.execute(
+        sa.text("INSERT INTO crawls (name, state, queued_at) VALUES ('active', 'active', now())")
+    )
+
+    with explaining(connection, is_prepared=False) as explained:
+        found = crawl_lists.listed(connection, limit=10)
+
+    nodes = [node for one in explained for node in one.nodes if "Relation Name" in node]
+    assert (len(found), found[0].crawl) == (10, "active")
+    assert nodes
+    assert not [node for node in nodes if touched(node) > 100]
