@@ -226,7 +226,9 @@ def _results(
         if old is not None and old.state == new.state:
             is_again = old.completed_at != new.completed_at
             state = f"{new.state} again" if is_again else new.state
-        expires = f", expires {_moment(new.expires_at, now)}" if new.completed_at else ""
+        is_made_now = old is None or old.completed_at != new.completed_at
+        since = new.completed_at if now and is_made_now else now
+        expires = f", expires {_moment(new.expires_at, since)}" if new.completed_at else ""
         yield from _line("~" if old else "+", f"{task}: {state}, version {new.version}{expires}")
         metadata = {} if old is None else old.metadata
         for line in _differences("metadata", metadata or {}, new.metadata or {}, sign="."):

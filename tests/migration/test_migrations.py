@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -17,8 +18,12 @@ from support import odd_rows, races
 
 from scrapy_itemgraph.exceptions import DatabaseError, OperationError, SchemaVersionError
 from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.model import tallies
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate, tables
+from scrapy_itemgraph.store import tallies as stored_tallies
+from scrapy_itemgraph.store.admin import activity, run_lists
+from scrapy_itemgraph.store.registry import runs
 
 pytestmark = pytest.mark.server
 
@@ -52,6 +57,24 @@ CATALOG = {
             cycle, cache_size
         FROM pg_sequences WHERE schemaname = 'public'""",
 }
+
+
+BEFORE_TOTALS = (
+    "INSERT INTO crawls (name, run) VALUES ('books', 2)",
+    (
+        "INSERT INTO runs (crawl_id, number, started_at, pages, items, failures) "
+        "VALUES (1, 2, now(), 5, 4, 1)"
+    ),
+    (
+        "INSERT INTO task_minutes (crawl_id, minute, task_id, done, items) "
+        "VALUES (1, date_trunc('minute', now()), 0, 5, 7)"
+    ),
+    (
+        "INSERT INTO processes (kind, crawl_id, host, process_id, code, lease_until) "
+        "VALUES ('worker', 1, 'h', 1, 'digest', now() + interval '1 hour')"
+    ),
+    "INSERT INTO workers (id, spider, job) VALUES (1, 's', 'job')",
+)
 
 
 def dump(connection: sa.Connection) -> dict[str, list[str]]:
@@ -477,6 +500,35 @@ def test_what_was_held_before_pages_could_be_gone_is_held_by_a_failure(empty_eng
             "SELECT is_held, is_successful FROM results ORDER BY item_id"
         ).all()
     assert rows == [(True, False), (False, True)]
+
+
+def test_what_was_counted_before_totals_and_last_errors_goes_on(empty_engine):
+    """Runs, minutes and workers of before keep what they had, and what is new begins at nothing."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0026")
+        for statement in BEFORE_TOTALS:
+            connection.exec_driver_sql(statement)
+        migrate.upgrade(connection)
+
+        (run,) = run_lists.runs(connection, 1)
+        (minute,) = activity.minutes(connection, 1, timedelta(hours=1))
+        (worker,) = activity.workers(connection, 1, stopped=0)
+        told = tallies.Tallies({0: tallies.TaskTally(gone=1, statuses=Counter({"404": 1}))})
+        stored_tallies.add(connection, 1, told)
+        runs.count(connection, 1, 2, [told])
+        (after,) = run_lists.runs(connection, 1)
+        totals = connection.exec_driver_sql("SELECT done, gone, statuses FROM totals").all()
+        connection.exec_driver_sql("DELETE FROM crawls")
+        left = connection.exec_driver_sql("SELECT count(*) FROM totals").scalar_one()
+
+    assert (run.pages, run.items, run.failures) == (5, 4, 1)
+    assert (run.retried, run.refused, run.gone, run.bytes, run.statuses) == (0, 0, 0, 0, {})
+    assert (minute.done, minute.items, minute.gone, minute.scraped) == (5, 7, 0, 0)
+    assert (worker.job, worker.code) == ("job", "digest")
+    assert (worker.code_file, worker.error, worker.error_at) == (None, None, None)
+    assert (after.pages, after.gone, after.statuses) == (5, 1, {"404": 1})
+    assert totals == [(0, 1, {"404": 1})]
+    assert left == 0
 
 
 def test_requests_of_before_for_files_are_known_as_the_spiders(empty_engine):

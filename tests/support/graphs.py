@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.snapshots import ItemSnapshot, ResultSnapshot
     from scrapy_itemgraph.model.work import Applied, Claim, InFlight
 
-LEASE = timedelta(seconds=60)
+LEASE = timedelta(hours=1)  # longer than any module of tests takes, however busy the machine is
 SLOT = "a.example"
 ERROR = ErrorRecord(type="ValueError", message="no price")
 
