@@ -23,6 +23,7 @@ from scrapy_itemgraph.commands import (
     crawl_views,
     crawls,
     databases,
+    docs,
     dumps,
     export,
     failures,
@@ -76,6 +77,7 @@ _SECTIONS = (
     work,
     runners,
     jobs,
+    docs,
 )
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model import input_checks, page_names
 from scrapy_itemgraph.postgres import data_directory
 from scrapy_itemgraph.tools import progress
 
@@ -141,11 +141,13 @@ def item_graph(call: Call) -> Iterator[tuple[ItemGraph, str]]:
 
 def _holding(call: Call, graph: ItemGraph, given: str) -> ItemGraph:
     """Return the graph of the one crawl that has an item; where none has, of the only crawl."""
+    noun = page_names.noun(given)
     found = sorted({one.crawl for one in graph.lookup.in_crawls(given)})
     if len(found) > 1:
         listed = ", ".join(found)
         raise NotFoundError(
-            f"several crawls have the item {given!r}: {listed}; say which with --crawl NAME", found
+            f"several crawls have the {noun} {given!r}: {listed}; say which with --crawl NAME",
+            found,
         )
     known = [one.crawl for one in graph.crawls.list()]
     if found:
@@ -153,7 +155,7 @@ def _holding(call: Call, graph: ItemGraph, given: str) -> ItemGraph:
             call.note(f"of the crawl {found[0]}")
         return graph.of(found[0])
     if len(known) > 1:
-        raise NotFoundError(f"no crawl has the item {given!r}; there are {', '.join(known)}")
+        raise NotFoundError(f"no crawl has the {noun} {given!r}; there are {', '.join(known)}")
     return graph
 
 

@@ -14,7 +14,7 @@ from scrapy_itemgraph.commands.arguments import CATEGORY, LIMIT, OF_TASK
 from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import documents
+from scrapy_itemgraph.model import documents, next_commands
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.failure_filters import FailureFilters
+    from scrapy_itemgraph.store.admin.next_starts import NextStart
     from scrapy_itemgraph.store.open_failures import FailurePage
 
 _HIDDEN = {"item_id", "task_id"}
@@ -254,15 +255,40 @@ def _handle(call: Call, graph: ItemGraph, which: FailureFilters) -> None:
         older = graph.failures.leave_to_newer(source_of, **which)
     with call.progress("handle", "pairs") as progress:
         handled = graph.failures.handle(retry=retry, reached=progress.reach, **which)
-    then = "they may run again" if retry else "they stay held"
     document = {"handled": handled, "retry": retry, "left_by": [one._asdict() for one in older]}
-    lines = [f"{handled:,} handled{f'; {then}' if handled else ''}"]
+    lines = [_handled(handled, retry=retry)]
+    if handled and retry:
+        lines += _next_run(call, graph.crawls.next_start())
     lines += [
         f"worker {one.worker} (process {one.process_id} on {one.host}) runs older code of "
         f"{one.task}, and takes none of its work until it is restarted (--any-code lets it)"
         for one in older
     ]
     call.write(document, map(printing.clean, lines))
+
+
+def _handled(count: int, *, retry: bool) -> str:
+    they = "it" if count == 1 else "they"
+    then = f"{they} may run again" if retry else f"{they} stay{'s' if count == 1 else ''} held"
+    return f"{count:,} handled{f'; {then}' if count else ''}"
+
+
+def _next_run(call: Call, start: NextStart | None) -> Iterator[str]:
+    """Say which command runs again what was freed, unless a worker takes it by itself.
+
+    A new run fetches pages of plain callbacks that are done again as well, where nothing gives them
+    a time to live; so the command has the setting that does.
+    """
+    if start is None or start.is_running:
+        return
+    incremental = call.settings.results.incremental_callbacks
+    others = set() if incremental is None else set(start.callbacks) - set(incremental)
+    is_whole = start.is_new_run and bool(others)
+    settings = [next_commands.KEEPS_DONE] if is_whole else []
+    yield "next"
+    yield f"  {next_commands.crawl(start.spider, start.arguments, *settings)}"
+    if is_whole:
+        yield "  (without -s it is a new crawl, which fetches again what is done as well)"
 
 
 @command(_NUMBERS)

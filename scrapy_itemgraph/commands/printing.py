@@ -203,7 +203,7 @@ class _Column:
         """Return the text of a row (0: the head) in so many columns, in its colour."""
         text = self.texts[number]
         if _width(text) > room:
-            text = _cut(text, room, start=room - len(_CUT) if self.has_begin else None)
+            text = _narrowed(text, room, has_begin=self.has_begin)
         pad = " " * (room - _width(text))
         padded = pad + text if self._is_right else text + pad
         return coloured(padded) if self._is_state and number else padded
@@ -296,6 +296,22 @@ def _cut(text: str, room: int, *, start: int | None = None) -> str:
     room -= len(_CUT)
     start = room // 2 if start is None else start
     return _fitting(text, start) + _CUT + _fitting(text[::-1], room - start)[::-1]
+
+
+def _narrowed(text: str, room: int, *, has_begin: bool) -> str:
+    """Cut the text of a cell: at its end, or in its middle; of a URL most of the end stays.
+
+    Its scheme goes first. A method before it stays.
+    """
+    if has_begin:
+        return _cut(text, room, start=room - len(_CUT))
+    begin, is_url, rest = text.partition("://")
+    if not is_url:
+        return _cut(text, room)
+    rest = f"{begin.rpartition(' ')[0]} {rest}".lstrip()
+    if _width(rest) + len(_CUT) <= room:
+        return f"{_CUT}{rest}"
+    return _cut(rest, room, start=(room - len(_CUT)) // 4)
 
 
 def _fitting(text: str, room: int) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.model.run_standings import standing
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -81,7 +81,5 @@ def _answers(statuses: dict[str, int], size: int) -> str | None:
 
 
 def _run(run: dict[str, Any]) -> str:
-    moment = printing.moment(run["ended_at"] or run["started_at"])
-    reason = "" if run["reason"] in {None, run["state"]} else f" ({run['reason']})"
-    since = "" if run["ended_at"] else "since "
-    return f"{run['number']}, {run['state']} {since}{moment}{reason}"
+    how = standing(run["state"], run["started_at"], run["ended_at"], run["reason"])
+    return f"{run['number']}, {how}"

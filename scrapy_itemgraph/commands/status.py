@@ -84,7 +84,10 @@ _WORKERS: printing.Columns = {
 
 @command(
     Argument(
-        "-v", "--verbose", action="store_true", help="show results by task, and workers, as well"
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show results by task, workers, and how many items the graph has",
     )
 )
 def status(call: Call) -> None:
@@ -130,7 +133,7 @@ def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
         [
             ("crawl", found["crawl"]),
             *progress_lines.fields(found),
-            ("graph items", counts.shown(found["items"])),
+            ("graph items", counts.shown(found["items"]) if is_verbose else None),
             (due, printing.moment(found["next_due"])),
         ]
     )
@@ -174,7 +177,7 @@ _RUNS: printing.Columns = {
     "ENDED": "ended_at",
     "REASON": lambda run: run.reason if run.reason != run.state else None,
     "PAGES": "pages",
-    "ITEMS": "items",
+    "SCRAPED": "items",
     "FAILURES": "failures",
     "WORKERS": lambda run: run.workers or None,
     "SPIDER": "spider",
@@ -188,9 +191,16 @@ def runs(call: Call) -> None:
     """List a crawl's runs, the newest first: when, why they ended, and what they did.
 
     A run goes on until all work is done: it may have been stopped and started again. PAGES are
-    executions that ended well, ITEMS scraped items. The last 100 are kept.
+    executions that ended well, SCRAPED the items that were scraped. The last 100 are kept. Numbers
+    go on after a restart of the crawl, so that none is given twice.
     """
     with call.graph() as graph:
         rows = graph.crawls.runs()
-    lines = printing.table(rows, _RUNS) if rows else iter(["there was no run yet"])
-    call.write([row._asdict() for row in rows], lines)
+        lines = printing.table(rows, _RUNS) if rows else _no_run(graph)
+        call.write([row._asdict() for row in rows], lines)
+
+
+def _no_run(graph: ItemGraph) -> Iterator[str]:
+    past = next((one.run for one in graph.crawls.list() if one.crawl == graph.crawl), 0)
+    anew = f" since the crawl was restarted; the next is run {past + 1}"
+    yield f"there was no run{anew if past else ' yet'}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from scrapy_itemgraph.connections.transactions import BlockingTransactions
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import alike_pages
+from scrapy_itemgraph.model import page_names
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import page_search
 from scrapy_itemgraph.store.admin import status
@@ -140,11 +141,14 @@ def item_of(connection: Connection, crawl_id: int, name: str) -> page_search.Fou
 
 
 def _not_there(connection: Connection, crawl_id: int, name: str) -> NotFoundError:
+    noun = page_names.noun(name)
     if stored_items.is_taken(connection, crawl_id, name):
-        return NotFoundError(f"the item {name!r} was deleted, and its name stays taken")
+        return NotFoundError(f"the {noun} {name!r} was deleted, and its name stays taken")
     near = page_search.near(connection, crawl_id, name)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return NotFoundError(f"the item {name!r} does not exist{hint}", near)
+    is_page = noun == "page"
+    said = f"the crawl knows no page {name!r}" if is_page else f"the item {name!r} does not exist"
+    return NotFoundError(f"{said}{hint}", near)
 
 
 def _task_id(connection: Connection, crawl_id: int, task: str) -> int:

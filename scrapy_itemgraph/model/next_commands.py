@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.model import crawl_arguments, item_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEEPS_DONE = "ITEMGRAPH_DEFAULT_TTL=never"
+"""The setting with which a new run fetches again no page of a plain callback that is done."""
 
 
 def simulate(spider: str, task: str | None, name: str, *, crawl: str | None = None) -> str:
@@ -29,6 +36,13 @@ def simulate_work(
     is_page = method is not None and item_names.is_request(item)
     of_task = None if is_page else task
     return simulate(spider or "SPIDER", of_task, item_names.typed(item, url, method), crawl=crawl)
+
+
+def crawl(spider: str, arguments: Mapping[str, str], *settings: str) -> str:
+    """Return the command that starts a crawl again; in the place of a secret stand three dots."""
+    options = [crawl_arguments.as_options(arguments)] if arguments else []
+    given = shlex.join([one for setting in settings for one in ("-s", setting)])
+    return " ".join(filter(None, ["scrapy crawl", shlex.quote(spider), *options, given]))
 
 
 def command(verb: str, *words: object, crawl: str | None = None) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # A method, unless it is GET; a URL; the callback, where it tells pages of the URL apart.
 _ASKED = re.compile(r"(?:([A-Z]+) )?(\S*://\S*)(?: ([^\W\d]\w*))?").fullmatch
+_URL = re.compile(r"(?:[A-Z]+ )?[A-Za-z][A-Za-z0-9+.-]*://").match
 _PREFIX = re.compile(r"[A-Za-z][\w-]*:(?=https?://)")  # such as URL: of a name that a project gave
 _WWW = "www."
 _HTTP = ("http", "https")
@@ -40,6 +41,11 @@ def asked(given: str) -> AskedPage | None:
     """Return what a text such as `POST http://a.example/ parse` asks for; None: it has no URL."""
     found = _ASKED(given)
     return None if found is None else AskedPage(found[2], found[1], found[3])
+
+
+def noun(given: str) -> str:
+    """Return what people call what they gave: a URL is that of a "page", all else an "item"."""
+    return "page" if _URL(given) else "item"
 
 
 def fingerprint(canonical: str) -> str:

@@ -141,6 +141,18 @@ def test_an_installed_wheel_carries_its_pages(site):
     assert has_files == "True"
 
 
+def test_an_installed_wheel_describes_itself_and_has_its_documentation(site):
+    """The long description links to no file; it names pages, each of which `docs` shows."""
+    (metadata,) = site.glob("scrapy_itemgraph-*.dist-info/METADATA")
+    description = metadata.read_text().partition("\n\n")[2]
+    pages = site / "scrapy_itemgraph" / "docs"
+
+    assert re.findall(r"\]\((?!https?://)", description) == []
+    named = re.findall(r"[\w?] \(`([\w/-]+)`\)", description)
+    assert "howto/data" in named
+    assert [one for one in named if not (pages / f"{one}.md").is_file()] == []
+
+
 def test_an_installed_wheel_types_a_users_spider(site, tmp_path):
     """Mypy, strict, sees the types of task, operations and item; and what is used wrongly."""
     (site / "dependencies.pth").write_text(DEPENDENCIES)

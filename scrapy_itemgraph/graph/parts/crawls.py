@@ -15,6 +15,7 @@ from scrapy_itemgraph.store.admin import (
     dump,
     dump_lines,
     load,
+    next_starts,
     overview,
     run_lists,
     status,
@@ -55,6 +56,10 @@ class Crawls:
     def runs(self, *, limit: int = pruning.MOST_RUNS) -> list[run_lists.RunLine]:
         """Return the runs of the graph's crawl, the newest first, up to `limit`."""
         return self._transactions.of_crawl(run_lists.runs, limit=limit)
+
+    def next_start(self) -> next_starts.NextStart | None:
+        """Return how the graph's crawl is started again; None: it has never run."""
+        return self._transactions.of_crawl(next_starts.next_start)
 
     def restart(
         self, *, dry_run: bool = False, reached: Callable[[int, int], None] | None = None

@@ -17,7 +17,7 @@ from scrapy_itemgraph.store.registry import code_changes, crawls
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
     from sqlalchemy import Connection
@@ -258,8 +258,16 @@ class Failures:
         found = {one.id for one in self._transactions.of_crawl(read)}
         lacking = [str(one) for one in given if one not in found]
         if lacking:
-            are = "is no open failure" if len(lacking) == 1 else "are no open failures"
-            raise NotFoundError(f"there {are} {', '.join(lacking)}")
+            raise NotFoundError(self._not_open(lacking))
+
+    def _not_open(self, lacking: Sequence[str]) -> str:
+        """Say of numbers that no failure of them is open, and what shows more."""
+        are = "is no open failure" if len(lacking) == 1 else "are no open failures"
+        found = self._transactions.of_crawl(open_failures.details, int(lacking[0]))
+        shows = "scrapy itemgraph failures lists those that are"
+        if found is not None and len(lacking) == 1:
+            shows = f"it is handled, as scrapy itemgraph failures {lacking[0]} shows; {shows}"
+        return f"there {are} {', '.join(lacking)}; {shows}"
 
 
 def _which(failure: int | None, filters: FailureFilters) -> FailureFilter:

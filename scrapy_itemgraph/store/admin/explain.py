@@ -31,13 +31,14 @@ _SHORT = 10.0  # seconds that are told with a decimal
 # Every task of a crawl, and what is so of an item: its result, its work, and the slot of that. The
 # failures are the item's first (OFFSET 0): the planner might look through all of the task.
 FACTS = text(f"""
-    SELECT t.name AS task, t.is_enabled, t.is_registered, t.max_failures,
+    SELECT t.name AS task, t.is_callback, t.is_enabled, t.is_registered, t.max_failures,
         ARRAY(SELECT d.name FROM task_dependencies td JOIN tasks d ON d.id = td.depends_on_id
             WHERE td.task_id = t.id ORDER BY 1) AS depends_on,
         ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
         ARRAY(SELECT g.tag_name FROM tags g WHERE g.item_id = :item ORDER BY 1) AS item_tags,
         {STATE} AS state,
         t.version, r.task_version, r.completed_at, r.invalidated_at, r.expires_at, r.due_at,
+        coalesce(r.run, 1) AS run,
         w.not_before, w.tries, w.deaths, w.stalls, w.is_suspect, w.claimed_at,
         (SELECT x.name FROM work v JOIN tasks x ON x.id = v.task_id
             WHERE v.item_id = :item AND v.task_id <> t.id AND v.token IS NOT NULL
@@ -94,6 +95,7 @@ class _Facts(NamedTuple):
     """A row of FACTS; what is None of the work: there is none."""
 
     task: str
+    is_callback: bool
     is_enabled: bool
     is_registered: bool
     max_failures: int | None
@@ -107,6 +109,7 @@ class _Facts(NamedTuple):
     invalidated_at: datetime | None
     expires_at: datetime | None
     due_at: datetime | None
+    run: int
     not_before: datetime | None
     tries: int | None
     deaths: int | None
@@ -224,7 +227,7 @@ def _explanation(
     run: run_lists.RunLine | None,
 ) -> Explanation:
     against = [
-        *_against_outstanding(row, dependencies),
+        *_against_outstanding(row, dependencies, run),
         *_against_claiming(row, open_failures),
         *(reason for limit in limits for reason in _against_starting(limit)),
     ]
@@ -258,7 +261,23 @@ def _why(row: _Facts) -> str:
     )
 
 
-def _against_outstanding(row: _Facts, dependencies: list[_Facts]) -> Iterator[str]:
+def _of_done_page(row: _Facts, run: run_lists.RunLine | None) -> str:
+    """Say of a plain page that is done, and has no time to live, which run fetches it again."""
+    following = "the next run"
+    done = "it is done"
+    if run is not None and run.state != "finished":
+        is_of_run = row.run >= run.number
+        done = f"it is done in run {run.number}, which goes on" if is_of_run else done
+        following = "a new run" if is_of_run else f"run {run.number}"
+    return (
+        f"{done}; {following} fetches it again when it comes to it, unless ITEMGRAPH_DEFAULT_TTL "
+        "(-s ITEMGRAPH_DEFAULT_TTL=never) or ITEMGRAPH_CALLBACKS says how long it stays done"
+    )
+
+
+def _against_outstanding(
+    row: _Facts, dependencies: list[_Facts], run: run_lists.RunLine | None
+) -> Iterator[str]:
     """Say what keeps the pair out of the worklist."""
     if not row.is_registered:
         yield "no spider declares this task any more"
@@ -279,7 +298,8 @@ def _against_outstanding(row: _Facts, dependencies: list[_Facts]) -> Iterator[st
     elif row.state == "gone":
         yield _of_gone(row)
     elif row.state == "fresh":
-        yield _why(row)
+        has_end = row.expires_at is not None or not row.is_callback
+        yield _why(row) if has_end else _of_done_page(row, run)
     yield from _against_dependencies(dependencies)
 
 

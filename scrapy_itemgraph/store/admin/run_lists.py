@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model.run_standings import standing
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.pruning import MOST_RUNS
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
@@ -15,14 +16,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-# A run without living workers that nobody has ended, ended when one of them was seen last.
+# A run without living workers that nobody has ended, ended when one of its was seen last, be it
+# noted by now that they are dead or not.
 RUNS = text(f"""
     SELECT r.number,
         CASE WHEN r.is_finished THEN 'finished' WHEN alive.workers > 0 THEN 'running'
             ELSE 'stopped' END AS state,
         r.started_at,
-        CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.ended_at, alive.seen_at) END
-            AS ended_at,
+        CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.ended_at, alive.seen_at, (
+            SELECT max(p.seen_at) FROM processes p
+            WHERE p.crawl_id = c.id AND p.started_at >= r.started_at)) END AS ended_at,
         CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.reason, 'died') END AS reason,
         r.error, r.spider, r.worker_id AS worker, r.job, alive.workers,
         r.pages, r.items, r.failures, r.retried, r.refused, r.gone, r.statuses, r.bytes
@@ -68,10 +71,8 @@ class RunLine(NamedTuple):
     bytes: int
 
     def __str__(self) -> str:
-        moment = self.ended_at or self.started_at
-        reason = "" if self.reason in {None, self.state} else f" ({self.reason})"
-        since = "" if self.ended_at else "since "
-        return f"run {self.number} {self.state} {since}{moment:%Y-%m-%d %H:%M:%S %Z}{reason}"
+        how = standing(self.state, self.started_at, self.ended_at, self.reason)
+        return f"run {self.number} {how}"
 
 
 def last(connection: Connection, crawl_id: int) -> RunLine | None:

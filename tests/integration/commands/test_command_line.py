@@ -298,3 +298,18 @@ def test_a_data_directory_that_is_a_file(scrapy, tmp_path):
 
     assert ran.code == 1
     assert len(ran.err.splitlines()) == 1
+
+
+def test_the_documentation_is_listed_and_written(scrapy):
+    """A page is asked for by its name, its last part, or a link; what is unclear is said."""
+    listed = scrapy("docs")
+    page = scrapy("docs", "howto/data").out
+
+    assert "howto/data " in listed.out
+    assert page.startswith("# How do I get my data?\n")
+    assert (
+        scrapy("docs", "data").out == scrapy("docs", "docs/howto/data.md#from-python").out == page
+    )
+    assert scrapy("docs", "glossary", "--json").document["title"] == "Glossary"
+    assert "howto/testing or reference/testing" in scrapy("docs", "testing").err
+    assert "did you mean 'howto/data'?" in scrapy("docs", "howto/dat").err

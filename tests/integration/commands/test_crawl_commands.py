@@ -306,10 +306,36 @@ def test_estimates_are_marked_by_the_commands_and_in_json(crawl, scrapy, monkeyp
 
     human, document = scrapy("status").out, scrapy("status", "--json").document
 
-    assert "items ~12" in " ".join(human.split())
+    assert "graph items" not in human
+    assert "graph items ~12" in " ".join(scrapy("status", "-v").out.split())
     assert "0 of ~12 done (0%): ~12 waiting" in human
     assert "parse 0 ~11 0" in " ".join(human.split())
     assert (document["items"], document["estimated"]) == (12, ["items"])
     (task,) = (one for one in document["tasks"] if one["name"] == "parse")
     assert (task["waiting"], task["fresh"], task["estimated"]) == (11, 1, ["waiting"])
     assert "estimated" in scrapy("tasks", "--json").document[0]
+
+
+def test_a_killed_run_ends_when_a_worker_was_seen_last(crawl, scrapy):
+    """So it is before others note the death and after it; a restart keeps its number."""
+    crawl.connection.exec_driver_sql("UPDATE crawls SET run = 3")
+    crawl.connection.exec_driver_sql(
+        "INSERT INTO runs (crawl_id, number, started_at) "
+        "SELECT id, 3, '2026-01-01 10:00Z' FROM crawls"
+    )
+    crawl.connection.exec_driver_sql(
+        "UPDATE processes SET started_at = '2026-01-01 10:00Z', seen_at = '2026-01-01 11:30Z', "
+        "lease_until = '2026-01-01 11:31Z'"
+    )
+    lost = scrapy("status").out
+    crawl.connection.exec_driver_sql("UPDATE processes SET stopped_at = now(), reason = 'died'")
+    buried = scrapy("status").out
+    listed = scrapy("runs").out
+    scrapy("restart", "books", "--yes")
+
+    said = "3, stopped (died; last seen 2026-01-01 11:30:00Z)\n"
+    assert [said in lost, said in buried] == [True, True]
+    assert "2026-01-01 11:30:00Z  died" in listed
+    assert scrapy("runs").out == (
+        "there was no run since the crawl was restarted; the next is run 4\n"
+    )

@@ -157,14 +157,17 @@ def test_a_failure_of_a_plain_callback_is_simulated_by_its_url(scrapy, crawl):
 
 
 def test_a_failure_that_is_handled_can_still_be_shown(scrapy, failing):
-    """It says when and by whom; one that never was is refused."""
+    """It says when and by whom, and `handle` says where to look; one that never was is refused."""
     number = str(numbers(scrapy)[0])
     scrapy("handle", number)
 
     shown = scrapy("failures", number).out
+    again = scrapy("handle", number)
 
     assert re.match(rf"failure {number}: handled \S+ \S+, a person\n", shown)
     assert f"scrapy itemgraph unhandle {number}" in shown
+    assert again.code == 1
+    assert f"it is handled, as scrapy itemgraph failures {number} shows; " in again.err
     assert scrapy("failures", "99999").code == 1
     assert scrapy("failures", number, "--task", "parse").code == 2
 
@@ -229,7 +232,7 @@ def test_a_group_a_text_or_a_time_is_handled_at_once(scrapy, failing):
     assert tried.out == "would handle 3; nothing was changed\n"
     assert counted.document == {"handled": 0, "would_handle": 0, "retry": True}
     assert after_trial == every
-    assert broken.out == "1 handled; they may run again\n"
+    assert broken.out == "1 handled; it may run again\n"
     assert of_group.out == "3 handled; they stay held\n"
     assert numbers(scrapy) == every[4:]
     assert scrapy("handle").code == 2
@@ -258,5 +261,53 @@ def test_a_number_finds_its_crawl(scrapy, failing):
     handled = scrapy("handle", "--group", str(number))
 
     assert "KeyError" in shown.out
-    assert handled.out == "1 handled; they may run again\n"
+    assert handled.out == "1 handled; it may run again\n"
     assert scrapy("failures", "99999").code == 1
+
+
+@pytest.mark.parametrize(
+    ("is_finished", "settings", "said"),
+    [
+        (True, {}, "scrapy crawl shop -a tag=love -s ITEMGRAPH_DEFAULT_TTL=never"),
+        (True, {"ITEMGRAPH_DEFAULT_TTL": "7d"}, "scrapy crawl shop -a tag=love"),
+        (True, {"ITEMGRAPH_CALLBACKS": {"list": {"ttl": "1d"}}}, "scrapy crawl shop -a tag=love"),
+        (False, {}, "scrapy crawl shop -a tag=love"),
+    ],
+)
+def test_handle_says_which_start_runs_it_again(scrapy, failing, is_finished, settings, said):
+    """A new run of plain callbacks needs a time to live, lest it fetch all; a worker no start."""
+    failing.register(parse={"tags": ["page"]}, reviews=TASKS["reviews"], callbacks={"list": {}})
+    every = numbers(scrapy)
+    failing.connection.exec_driver_sql(
+        "UPDATE crawls SET run = 1, spider = 'shop', given = '{\"tag\": \"love\"}'"
+    )
+    failing.connection.exec_driver_sql(
+        "INSERT INTO runs (crawl_id, number, started_at, is_finished) "
+        f"SELECT id, 1, now(), {is_finished} FROM crawls"
+    )
+
+    running = scrapy("handle", str(every[0]), **settings).out
+    failing.connection.exec_driver_sql("UPDATE processes SET stopped_at = now()")
+    stopped = scrapy("handle", str(every[1]), **settings).out
+    held = scrapy("handle", str(every[2]), "--no-retry", **settings).out
+
+    assert running == "1 handled; it may run again\n"
+    assert stopped.splitlines()[1:3] == ["next", f"  {said}"]
+    assert ("without -s" in stopped) == ("-s" in said)
+    assert held == "1 handled; it stays held\n"
+
+
+def test_a_narrow_list_keeps_the_end_of_a_url(scrapy, failing, monkeypatch):
+    """Of a page that does not fit the scheme goes first, then the middle; its end stays."""
+    end = "/docs/15/sql-createtable-and-more.html"
+    fail(failing, f"W{end}", BROKEN)
+
+    monkeypatch.setenv("COLUMNS", "100")
+    wide = scrapy("failures", "--newest").out.splitlines()[1]
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = scrapy("failures", "--newest").out.splitlines()[1]
+
+    assert len(wide) <= 100
+    assert len(narrow) <= 80
+    assert wide.endswith("more.html")
+    assert re.search(r"  a\S*\.\.\.\S*-more\.html$", narrow)

@@ -315,7 +315,7 @@ def test_an_item_is_looked_for_in_all_crawls(scrapy, crawl):
         assert shown.err == f"of the crawl {name}\n"
     both = scrapy("explain", "https://a.example/both")
     assert both.code == 1
-    assert "several crawls have the item 'https://a.example/both': books, other" in both.err
+    assert "several crawls have the page 'https://a.example/both': books, other" in both.err
     assert "say which with --crawl NAME" in both.err
     assert scrapy("explain", "https://a.example/both", "--crawl", "books").code == 0
     none = scrapy("show", "URL:3")

@@ -221,6 +221,35 @@ def test_explain_a_ttl(scrapy, crawl):
     assert "expired 1d ago" in stale[2]
 
 
+RUN = """
+    INSERT INTO runs (crawl_id, number, started_at, is_finished)
+    SELECT id, 1, now(), true FROM crawls
+"""
+
+
+def test_explain_a_plain_page_that_is_done(scrapy, crawl):
+    """Without a time to live it says which run fetches the page again; with one for how long."""
+    crawl.register(parse={"tags": ["page"]})
+    crawl.connection.exec_driver_sql("UPDATE crawls SET run = 1")
+    crawl.connection.exec_driver_sql(RUN)
+    crawl.done("A")
+    of_task = reasons(scrapy, "A")
+    crawl.connection.exec_driver_sql("UPDATE tasks SET is_callback = true")
+    over = reasons(scrapy, "A")
+    crawl.connection.exec_driver_sql("UPDATE runs SET is_finished = false")
+    goes_on = reasons(scrapy, "A")
+    crawl.connection.exec_driver_sql("UPDATE runs SET number = 2")
+    crawl.connection.exec_driver_sql("UPDATE crawls SET run = 2")
+    later = reasons(scrapy, "A")
+    crawl.connection.exec_driver_sql("UPDATE results SET expires_at = now() + interval '2 days'")
+
+    assert of_task == (False, "fresh", "its result never expires")
+    assert over[2].startswith("it is done; the next run fetches it again when it comes to it")
+    assert goes_on[2].startswith("it is done in run 1, which goes on; a new run fetches it again")
+    assert later[2].startswith("it is done; run 2 fetches it again when it comes to it, unless")
+    assert re.search(r"its result is fresh for (1d 23h|2d) more", reasons(scrapy, "A")[2])
+
+
 def test_explain_versions_and_expiry_by_hand(scrapy, crawl):
     """A result of another version, or expired by hand, says so (SRAP-20)."""
     crawl.done("A")
@@ -368,8 +397,8 @@ def test_failures_and_handle(scrapy, crawl):
     assert "ValueError: no price" in human
     assert one.document == {"handled": 1, "retry": True, "left_by": []}
     assert gone.code == 1
-    assert "stay held" in held.out
-    assert rest.out == "1 handled; they may run again\n"
+    assert "it stays held" in held.out
+    assert rest.out == "1 handled; it may run again\n"
     assert none.document["handled"] == 0
     assert scrapy("failures").out == "no failure is open\n"
     assert [w["item"] for w in scrapy("worklist", "--json").document] == ["A", "C"]

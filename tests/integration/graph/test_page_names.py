@@ -87,7 +87,7 @@ def test_a_page_is_found_by_its_url(graph, given, item):
 )
 def test_several_pages_of_a_url_are_listed(graph, given, listed):
     """Where several pages are meant, the error has what to write for each."""
-    with pytest.raises(NotFoundError, match="several items have this URL") as refused:
+    with pytest.raises(NotFoundError, match="several pages have this URL") as refused:
         graph.get(given)
 
     assert list(refused.value.did_you_mean) == listed
@@ -154,13 +154,13 @@ def test_an_item_that_is_not_there_is_told_from_one_that_is(graph, given, meant)
 
 
 def test_nothing_is_meant_by_what_is_like_nothing(graph):
-    """An id that resembles none is said not to be there, and no more."""
+    """An id that resembles none is said not to be there, and no more; a URL is that of a page."""
     with pytest.raises(NotFoundError, match=r"the item 'nothing' does not exist$") as refused:
         graph.results("nothing")
 
     assert refused.value.did_you_mean == ()
     assert graph.get("http://nowhere.example/") is None
-    with pytest.raises(NotFoundError, match=r"'http://b]/' does not exist$"):
+    with pytest.raises(NotFoundError, match=r"the crawl knows no page 'http://b]/'$"):
         graph.results("http://b]/")
 
 

@@ -1,0 +1,50 @@
+"""What the next start of a crawl would be: by which spider, with which arguments, and of which run.
+
+It reads a few rows, however many items there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import Connection
+
+NEXT_START = text(f"""
+    SELECT coalesce(c.spider, (SELECT min(t.spider) FROM tasks t WHERE t.crawl_id = c.id))
+            AS spider,
+        CASE WHEN json_typeof(c.given) = 'object' THEN c.given ELSE '{{}}' END AS arguments,
+        r.is_finished AS is_new_run,
+        EXISTS (SELECT FROM processes p
+            WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS is_running,
+        ARRAY(SELECT t.name FROM tasks t
+            WHERE t.crawl_id = c.id AND t.is_callback AND t.is_registered ORDER BY 1) AS callbacks
+    FROM crawls c JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
+    WHERE c.id = :crawl
+""")  # noqa: S608 - our own condition
+
+
+class NextStart(NamedTuple):
+    """How a crawl that has run is started again.
+
+    With `is_new_run` its last run is over, else a start goes on with it. `is_running`: a worker
+    lives, so nothing has to be started. `callbacks` are the plain ones that are known, by name.
+    """
+
+    spider: str
+    arguments: Mapping[str, str]
+    is_new_run: bool
+    is_running: bool
+    callbacks: list[str]
+
+
+def next_start(connection: Connection, crawl_id: int) -> NextStart | None:
+    """Return how a crawl is started again; None: it has never run, or no spider is known."""
+    row = connection.execute(NEXT_START, {"crawl": crawl_id}).one_or_none()
+    return None if row is None or row.spider is None else NextStart(**row._asdict())
