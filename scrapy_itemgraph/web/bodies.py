@@ -111,6 +111,22 @@ class Undoing(ChosenFailures):
     occurred_since: GivenMoment | None = None
 
 
+class Expiring(Given):
+    """Which results become stale: a task's, those of items with a tag, both together, or all."""
+
+    task: Id | None = None
+    tag: Tag | None = None
+    all: bool = False
+
+
+class AskingAgain(Given):
+    """Which pages that are gone are asked again: a task's, an item's, or all of the crawl."""
+
+    task: Id | None = None
+    item: Id | None = None
+    all: bool = False
+
+
 class NewNice(Given):
     """How early an item's work has its turn."""
 

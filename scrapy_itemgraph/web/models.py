@@ -217,6 +217,12 @@ class Handled(BaseModel):
     retry: bool
 
 
+class AskedAgain(BaseModel):
+    """How many pages that were gone are asked again."""
+
+    handled: int
+
+
 @of_record(status.TaskState)
 class Task(BaseModel):
     """A task as it is declared, and what is done, waiting and failed of it."""
@@ -229,6 +235,14 @@ class Changed(BaseModel):
 
     task: str
     changed: int
+
+
+class Expired(BaseModel):
+    """How many results became stale."""
+
+    task: str | None
+    tag: str | None
+    expired: int
 
 
 class Enabled(BaseModel):

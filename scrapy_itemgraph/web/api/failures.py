@@ -135,3 +135,14 @@ def unhandle_failures(graph: CrawlGraph, _: Operator, given: bodies.Undoing) -> 
     which = _chosen(given, given.occurred_since)
     undone = graph.failures.unhandle(given.since, failure=given.failure, **which)
     return answer({"undone": undone})
+
+
+@router.post("/gone/handle", response_model=models.AskedAgain)
+def handle_gone(graph: CrawlGraph, _: Operator, given: bodies.AskingAgain) -> Response:
+    """Have pages asked again that are gone: a task's, an item's, or all of the crawl."""
+    if given.all == (given.task is not None or given.item is not None):
+        raise OperationError(
+            'say which: "task" and "item" hold together, and "all": true stands alone'
+        )
+    item = None if given.item is None else graph.lookup.page(given.item).item
+    return answer({"handled": graph.failures.handle_gone(given.task, item=item)})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from scrapy_itemgraph.web import models
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.web import bodies, models
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer
 from scrapy_itemgraph.web.graphs import CrawlGraph
@@ -37,3 +38,17 @@ def disable_task(graph: CrawlGraph, _: Operator, task: PathText) -> Response:
 def recompute_ttl(graph: CrawlGraph, _: Operator, task: PathText) -> Response:
     """Let a task's results expire as its time to live says now, but for overridden ones."""
     return answer({"task": task, "changed": graph.tasks.recompute_ttl(task)})
+
+
+@router.post("/expire", response_model=models.Expired)
+def expire_many(graph: CrawlGraph, _: Operator, given: bodies.Expiring) -> Response:
+    """Make results stale, so that they are made again: a task's, a tag's, or all of the crawl.
+
+    It goes through the items two thousand in a transaction, and answers at the end.
+    """
+    if given.all == (given.task is not None or given.tag is not None):
+        raise OperationError(
+            'say which: "task" and "tag" hold together, and "all": true stands alone'
+        )
+    expired = graph.tasks.expire(given.task, tag=given.tag)
+    return answer({"task": given.task, "tag": given.tag, "expired": expired})

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import base64
+import re
+from pathlib import Path
 
 import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
 from support.web_servers import crawl_of, encoded
 
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
 API = "/api/v1/crawls/books"
+HTTP_PAGE = Path(__file__).parents[3] / "docs" / "howto" / "http.md"
 JOURNAL = """
     INSERT INTO journal (crawl_id, item_class, fields)
     SELECT 1, 'dict', '{}' FROM generate_series(1, 3)
@@ -253,18 +258,22 @@ A_RUN = """
 """
 
 
-def test_health_and_metrics(web, filled, engine_of):
+@pytest.fixture(scope="module")
+def metrics(web, filled):
+    """Return what /metrics says once there are totals, and a run."""
+    with crawl_of(filled) as crawl:
+        crawl.connection.exec_driver_sql(TOTALS)
+        crawl.connection.exec_driver_sql(A_RUN)
+    return web.ask("GET", "/metrics")
+
+
+def test_health_and_metrics(web, metrics):
     """/healthz tells that the database answers, and /metrics counts by crawl and task.
 
     Counters come from the totals, statuses that HTTP does not know are one; a run's end has its
     time and reason.
     """
-    with engine_of(filled).begin() as connection:
-        connection.exec_driver_sql(TOTALS)
-        connection.exec_driver_sql(A_RUN)
-
     assert web.get("/healthz") == {"status": "ok"}
-    metrics = web.ask("GET", "/metrics")
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     of_task = 'crawl="books",{}task="parse"'
     for name, label, number in (
@@ -283,6 +292,38 @@ def test_health_and_metrics(web, filled, engine_of):
     assert info in metrics.text
     (totals,) = web.get(f"{API}/totals")
     assert (totals["task"], totals["done"], totals["statuses"]["404"]) == ("parse", 7, 1)
+
+
+def test_rules_for_alerts_name_what_is_exported(metrics):
+    """The rules are YAML as Prometheus has it, of metrics, labels and values that are exported."""
+    page = HTTP_PAGE.read_text()
+    (rules,) = [
+        group["rules"]
+        for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+        for group in yaml.safe_load(block)["groups"]
+    ]
+    exported: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(metrics.text):
+        for sample in family.samples:
+            exported.setdefault(sample.name, set()).update(sample.labels)
+
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 3
+    assert set(re.findall(r"`(itemgraph_\w+)`", page)) <= set(exported)
+    for rule in rules:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        names = set(re.findall(r"itemgraph_\w+", rule["expr"]))
+        assert names
+        assert names <= set(exported)
+        known = set.union(*(exported[name] for name in names))
+        grouped = re.findall(r"(?:by|on) \(([\w, ]+)\)", rule["expr"])
+        used = {one.strip() for group in grouped for one in group.split(",")}
+        used |= set(re.findall(r'(\w+)(?:=~|=|!=|!~)"', rule["expr"]))
+        assert used <= known
+        shown = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        assert shown <= (used & known if grouped else known)
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+    outcomes = re.findall(r'outcome="(\w+)"', str(rules))
+    assert all(f'outcome="{one}"' in metrics.text for one in outcomes)
 
 
 def test_what_is_not_there_is_said_so(web):

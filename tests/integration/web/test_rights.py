@@ -32,6 +32,8 @@ WRITES = [
     ("POST", f"{C}/operations", {"operations": [{"op": "addTag", "id": "BOOK", "tag": "rare"}]}),
     ("POST", f"{C}/failures/handle", {"all": True}),
     ("POST", f"{C}/failures/unhandle", {"since": "2026-01-01T00:00Z"}),
+    ("POST", f"{C}/gone/handle", {"all": True}),
+    ("POST", f"{C}/expire", {"task": "parse"}),
     ("POST", f"{C}/tasks/parse/disable", None),
     ("POST", f"{C}/tasks/parse/enable", None),
     ("POST", f"{C}/tasks/parse/recompute-ttl", None),
