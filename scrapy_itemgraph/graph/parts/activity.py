@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.store.admin import activity, status, totals
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
 
 _AN_HOUR = timedelta(hours=1)
@@ -23,6 +25,14 @@ class Activity:
     def minutes(self, period: timedelta = _AN_HOUR) -> list[activity.TaskMinute]:
         """Return what executions of each task did in each minute of a period up to now."""
         return self._transactions.of_crawl(activity.minutes, period)
+
+    def seconds(self, since: datetime) -> list[activity.SecondOfCrawl]:
+        """Return what was done in each second since a moment.
+
+        It looks at the last 10,000 attempts of the database, and as many items of the crawl; where
+        these do not go back that far it returns nothing.
+        """
+        return self._transactions.of_crawl(activity.seconds, since)
 
     def totals(self) -> list[totals.TaskTotals]:
         """Return all that was done of each task of the crawl since it began, or was restarted."""

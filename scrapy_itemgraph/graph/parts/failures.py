@@ -17,7 +17,7 @@ from scrapy_itemgraph.store.registry import code_changes, crawls
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from uuid import UUID
 
     from sqlalchemy import Connection
@@ -100,6 +100,13 @@ class Failures:
         which = FailureFilter(**filters)
         read = partial(failure_groups.groups, which=which, sort=sort, limit=limit)
         return self._transactions.of_known(which.task, read)
+
+    def times(self, groups: Collection[UUID]) -> dict[UUID, _List[int]]:
+        """Return when open failures of groups were, by group: the newest 500 of each.
+
+        In seconds since 1970, the latest first.
+        """
+        return self._transactions.call(partial(failure_groups.times, groups=groups))
 
     def get(self, failure: int) -> open_failures.FailureDetails:
         """Return a failure of this number with all that is known of it, open or handled.

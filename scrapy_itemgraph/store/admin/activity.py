@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin.limit_names import limit_name
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
@@ -21,6 +22,33 @@ MINUTES = text("""
     FROM task_minutes m LEFT JOIN tasks t ON t.id = m.task_id
     WHERE m.crawl_id = :crawl AND m.minute > clock_timestamp() - CAST(:period AS interval)
     ORDER BY m.minute, t.name
+""")
+
+# What ended in each second, among the newest attempts of the database, and which items were made
+# then, among the newest of the crawl. It `is_whole` where these go back far enough.
+SECONDS = text("""
+    WITH looked AS MATERIALIZED (
+        SELECT a.task_id, a.outcome, a.ended_at, a.scraped FROM attempts a
+        ORDER BY a.id DESC LIMIT :most),
+    made AS MATERIALIZED (
+        SELECT i.created_at FROM items i WHERE i.crawl_id = :crawl
+        ORDER BY i.crawl_id DESC, i.id DESC LIMIT :most)
+    SELECT x.second, sum(x.done) AS done, sum(x.failed) AS failed, sum(x.items) AS items,
+        sum(x.scraped) AS scraped,
+        (SELECT count(*) < :most OR min(l.ended_at) < :since FROM looked l)
+            AND (SELECT count(*) < :most OR min(m.created_at) < :since FROM made m) AS is_whole
+    FROM (
+        SELECT date_trunc('second', a.ended_at) AS second,
+            CASE a.outcome WHEN 'ok' THEN 1 ELSE 0 END AS done,
+            CASE a.outcome WHEN 'failed' THEN 1 ELSE 0 END AS failed,
+            0 AS items, coalesce(a.scraped, 0) AS scraped
+        FROM looked a
+        WHERE a.ended_at >= :since
+            AND a.task_id IN (SELECT t.id FROM tasks t WHERE t.crawl_id = :crawl)
+        UNION ALL
+        SELECT date_trunc('second', m.created_at), 0, 0, 1, 0 FROM made m
+        WHERE m.created_at >= :since) AS x
+    GROUP BY 1 ORDER BY 1
 """)
 
 REQUESTS = text("""
@@ -53,6 +81,7 @@ WORKERS = text(f"""
 
 MOST_WORKERS = 1000
 MOST_MINUTES = 20_000
+MOST_LOOKED_AT = 10_000  # attempts and items, for what was done by the second
 
 
 class TaskMinute(NamedTuple):
@@ -71,6 +100,16 @@ class TaskMinute(NamedTuple):
     items: int
     seconds: float
     gone: int
+    scraped: int
+
+
+class SecondOfCrawl(NamedTuple):
+    """What was done in a second, as `TaskMinute` has it; `items` are all that the graph got."""
+
+    second: datetime
+    done: int
+    failed: int
+    items: int
     scraped: int
 
 
@@ -114,6 +153,18 @@ class WorkerState(NamedTuple):
 def minutes(connection: Connection, crawl_id: int, period: timedelta) -> list[TaskMinute]:
     """Return what was done in each minute that began within a period up to now."""
     return typed(connection.execute(MINUTES, {"crawl": crawl_id, "period": period}), TaskMinute)
+
+
+def seconds(connection: Connection, crawl_id: int, since: datetime) -> list[SecondOfCrawl]:
+    """Return what was done in each second since a moment, where it was something.
+
+    Nothing where the newest `MOST_LOOKED_AT` attempts of the database, and items of the crawl, do
+    not go back that far.
+    """
+    engine.hot_path(connection)
+    given = {"crawl": crawl_id, "since": since, "most": MOST_LOOKED_AT}
+    rows = connection.execute(SECONDS, given).all()
+    return [SecondOfCrawl(*row[:-1]) for row in rows if row.is_whole]
 
 
 def requests(connection: Connection, period: timedelta) -> list[LimitMinute]:

@@ -5,20 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import text
+
 from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.failure_filters import EVERY, FailureFilter
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import failures, open_failures
 from scrapy_itemgraph.store.admin import counting
 from scrapy_itemgraph.store.admin.counting import Counted, Groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from datetime import datetime
     from uuid import UUID
 
     from sqlalchemy import Connection
 
 MOST_LOOKED_AT = 5000  # groups of a database, of which those of a crawl are picked
+MOST_TIMES = 500  # failures of a group of which it is told when they were
 
 # The fingerprints of open failures, each found from the one before by the index of them. Compared
 # as rows: with an equal one the planner might look for the first by going through all numbers.
@@ -64,6 +68,18 @@ GROUPS = Groups(
         )
     },
 )
+
+# When the newest open failures of some groups were, the latest first, in seconds since 1970.
+TIMES = text(f"""
+    SELECT g.fingerprint, ARRAY(
+        SELECT CAST(floor(extract(epoch FROM f.occurred_at)) AS bigint) FROM (
+            SELECT f.occurred_at FROM failures f
+            WHERE f.handled_at IS NULL
+                AND (f.fingerprint, f.id) >= (g.fingerprint, 0)
+                AND (f.fingerprint, f.id) <= (g.fingerprint, {open_failures.MAX_ID})
+            ORDER BY f.fingerprint DESC, f.id DESC LIMIT :most) AS f) AS seconds
+    FROM unnest(CAST(:groups AS uuid[])) AS g(fingerprint)
+""")  # noqa: S608 - our own number
 
 ORDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "last": lambda row: -row["last_id"],
@@ -127,6 +143,16 @@ def groups(
         for row in rows
         if row["last_id"] in examples
     ]
+
+
+def times(connection: Connection, groups: Collection[UUID]) -> dict[UUID, list[int]]:
+    """Return when open failures of groups were: seconds since 1970, the latest first.
+
+    Of each group the newest `MOST_TIMES` are told.
+    """
+    engine.hot_path(connection)
+    given = {"groups": [str(one) for one in groups], "most": MOST_TIMES}
+    return {row.fingerprint: row.seconds for row in connection.execute(TIMES, given)}
 
 
 def _meant(

@@ -32,7 +32,7 @@ def crawls(request: Request, visitor: Reader, graphs: AllGraphs, after: str = ""
     shown = [
         (
             summaries.of_overview(one),
-            plots.plot(plots.summed(graphs.of(one.crawl).activity.minutes()), now),
+            plots.of_hour(plots.summed(graphs.of(one.crawl).activity.minutes()), now),
         )
         for one in found
     ]
@@ -72,6 +72,14 @@ def overview_of(graph: ItemGraph) -> dict[str, Any]:
         "notes": [*summaries.older(workers), *summaries.notes(going_on, now)],
         "tasks": one["tasks"],
         "workers": workers,
-        "plot": plots.plot(plots.summed(graph.activity.minutes()), now),
+        "plot": _plot(graph, now),
         "failures_badge": counts.shown(one["failures"]) if one["failures"] else "",
     }
+
+
+def _plot(graph: ItemGraph, now: datetime) -> plots.Plot:
+    """Return what was done in the last hour, by the minute; of a short time by the second."""
+    minutes = plots.summed(graph.activity.minutes())
+    since = plots.short_since(minutes)
+    seconds = [] if since is None else graph.activity.seconds(since)
+    return plots.of_seconds(seconds, now) if seconds else plots.of_hour(minutes, now)

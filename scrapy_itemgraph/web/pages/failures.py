@@ -17,9 +17,10 @@ from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import counts, documents, moments, next_commands
 from scrapy_itemgraph.model.failure_filters import FailureFilters
 from scrapy_itemgraph.store import open_failures
+from scrapy_itemgraph.store.admin import failure_groups
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.pages import links, messages, periods
+from scrapy_itemgraph.web.pages import failure_sparks, links, messages, periods
 from scrapy_itemgraph.web.pages.rendering import many, page
 from scrapy_itemgraph.web.pages.routes import Fields, Form, PageRoute, back_to
 
@@ -49,6 +50,7 @@ class Shown:
     last_at: datetime
     example: OpenFailure
     written: str  # what a person writes for the example's item
+    spark: failure_sparks.Spark | None
 
     @property
     def command(self) -> str | None:
@@ -67,7 +69,7 @@ class Shown:
         return str(self.example.error.get(name) or "")
 
 
-def _shown(group: FailureGroup, written: str) -> Shown:
+def _shown(group: FailureGroup, written: str, sparks: failure_sparks.Sparks) -> Shown:
     return Shown(
         group.group.hex,
         group.task,
@@ -77,6 +79,7 @@ def _shown(group: FailureGroup, written: str) -> Shown:
         group.last_at,
         group.example,
         written,
+        sparks.of.get(group.group),
     )
 
 
@@ -114,6 +117,8 @@ def failures(
     tasks = graph.tasks.list()
     groups = graph.failures.groups(_GROUPS, sort=sort, **asked.of(graph))
     written = graph.lookup.written([one.example for one in groups])
+    times = graph.failures.times([one.group for one in groups])
+    sparks = failure_sparks.drawn(times, graph.database.now(), failure_groups.MOST_TIMES)
     return page(
         request,
         "failures.html",
@@ -124,7 +129,8 @@ def failures(
         filters=asdict(asked),
         moments=periods.LABELS,
         sort=sort,
-        groups=list(map(_shown, groups, written)),
+        groups=[_shown(one, text, sparks) for one, text in zip(groups, written, strict=True)],
+        axis=sparks.axis,
         stamp=int(counts.total(one.failures + one.refusals for one in tasks)),
         is_cut=len(groups) == _GROUPS,
     )
@@ -206,7 +212,9 @@ def handle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Re
         text = "There was nothing left to handle: somebody was faster."
         return messages.say(request, path, text, kind="warn")
     what = f"{many(number, 'failure')} {'is' if number == 1 else 'are'}"
-    then = "what it held may run again" if retry else "it stays held until it is expired"
+    they = "it" if number == 1 else "they"
+    stay = "it stays held until it is" if number == 1 else "they stay held until they are"
+    then = f"{they} may run again" if retry else f"{stay} expired"
     root = request.scope.get("root_path", "").rstrip("/")
     return messages.say(
         request,

@@ -1,39 +1,57 @@
-"""Plots of the last hour: a bar for each minute's pages, a line for items, marks for failures."""
+"""Plots of what was done: bars for pages, a line for items, marks for failures.
+
+By the minute of the last hour; a crawl that took a few minutes of it, by the second.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.tools.wording import format_period
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime
 
-    from scrapy_itemgraph.store.admin.activity import LimitMinute, TaskMinute
+    from scrapy_itemgraph.store.admin.activity import LimitMinute, SecondOfCrawl, TaskMinute
 
 MINUTES = 60
 WIDTH = 600  # a drawing is stretched to the room that there is
 HEIGHT = 100
 TICKS = ("60 min ago", "45", "30", "15", "now")
+SHORT = 10  # minutes up to which a crawl is drawn by the second
+MOST_SHORT = 5_000  # executions up to which it is
+FEWEST, MOST = 30, 60  # bars of a short crawl
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)  # seconds that a bar may have
+_A_MINUTE = 60  # seconds
+_MINUTE = timedelta(seconds=_A_MINUTE)
 
 
 @dataclass(slots=True)
-class Minute:
-    """What one minute counted: executions that ended well, what they made, what failed.
+class Slice:
+    """What a piece of time counted: executions that ended well, what they made, what failed.
 
     `scraped` counts scraped items, `made` items of the graph.
     """
 
-    minute: datetime
+    begin: datetime
     pages: int = 0
     scraped: int = 0
     made: int = 0
     failures: int = 0
 
+    def add(self, other: Slice) -> None:
+        """Count what another one has as well."""
+        self.pages += other.pages
+        self.scraped += other.scraped
+        self.made += other.made
+        self.failures += other.failures
+
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A minute as drawn: its bar, and what it says when it is pointed at."""
+    """A piece of time as drawn: its bar, and what it says when it is pointed at."""
 
     x: float
     y: float
@@ -45,11 +63,14 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """The last hour as drawn, in pixels, and the numbers of its axis.
+    """Pieces of time as drawn, in pixels, and the numbers of the axes.
 
-    `kind` says what the line is of: scraped items, or new items of the graph where there are none.
+    `title` says of which time, `per` how long a bar is. `kind` says what the line is of: scraped
+    items, or new items of the graph where there are none.
     """
 
+    title: str
+    per: str
     bars: list[Bar]
     line: str
     top: int
@@ -69,73 +90,125 @@ class Plot:
     def summary(self) -> str:
         """The plot in words."""
         return (
-            f"The last {MINUTES} minutes: {self.pages:,} pages, {self.items:,} {self.kind}, "
-            f"{self.failures:,} failures; at most {self.top:,} a minute"
+            f"{self.title}: {self.pages:,} pages, {self.items:,} {self.kind}, "
+            f"{self.failures:,} failures; at most {self.top:,} {self.per}"
         )
 
 
-def summed(rows: Iterable[TaskMinute]) -> list[Minute]:
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """So many pieces of time, of `step` seconds each, and what stands below and above them."""
+
+    title: str
+    first: datetime
+    step: int
+    number: int
+    ticks: tuple[str, ...]
+
+    @property
+    def width(self) -> float:
+        """Pixels of a piece."""
+        return WIDTH / self.number
+
+    def place(self, moment: datetime) -> int:
+        """Return the number of the piece that has a moment."""
+        return int((moment - self.first).total_seconds() // self.step)
+
+
+def summed(rows: Iterable[TaskMinute]) -> list[Slice]:
     """Add the tasks of each minute up."""
-    found: dict[datetime, Minute] = {}
+    found: dict[datetime, Slice] = {}
     for row in rows:
-        one = found.setdefault(row.minute, Minute(row.minute))
-        one.pages += row.done
-        one.scraped += row.scraped
-        one.made += row.items
-        one.failures += row.failed
+        one = Slice(row.minute, row.done, row.scraped, row.items, row.failed)
+        found.setdefault(row.minute, Slice(row.minute)).add(one)
     return list(found.values())
 
 
-def plot(minutes: Sequence[Minute], now: datetime) -> Plot:
+def short_since(minutes: Sequence[Slice]) -> datetime | None:
+    """Return when a crawl began that is short enough for bars of seconds; None: it is not."""
+    if not minutes:
+        return None
+    begins = [one.begin for one in minutes]
+    ended = sum(one.pages + one.failures for one in minutes)
+    is_short = max(begins) - min(begins) < SHORT * _MINUTE and ended <= MOST_SHORT
+    return min(begins) if is_short else None
+
+
+def of_hour(minutes: Sequence[Slice], now: datetime) -> Plot:
     """Draw the minutes of the last hour; those in which nothing happened may be missing."""
-    by_age: dict[int, Minute] = {}
-    start = now.replace(second=0, microsecond=0)
-    for one in minutes:
-        age = round((start - one.minute).total_seconds() / 60)
-        if 0 <= age < MINUTES:
-            by_age[age] = one
-    has_scraped = any(one.scraped for one in by_age.values())
+    first = now.replace(second=0, microsecond=0) - (MINUTES - 1) * _MINUTE
+    return _drawn(minutes, _Axis("The last hour", first, _A_MINUTE, MINUTES, TICKS))
+
+
+def of_seconds(seconds: Sequence[SecondOfCrawl], now: datetime) -> Plot:
+    """Draw a short crawl; until now where it goes on, else until its last execution ended."""
+    slices = [Slice(one.second, one.done, one.scraped, one.items, one.failed) for one in seconds]
+    first, last = slices[0].begin, slices[-1].begin
+    end = now if now - last < _MINUTE else last
+    step = step_of((end - first).total_seconds(), MOST)
+    number = max(FEWEST, int((end - first).total_seconds() // step) + 1)
+    ticks = tuple(
+        f"{first + timedelta(seconds=step * number * quarter / 4):%H:%M:%S}" for quarter in range(5)
+    )
+    title = f"{first:%H:%M:%S} to {'now' if end is now else f'{end:%H:%M:%S}'} (UTC)"
+    return _drawn(slices, _Axis(title, first, step, number, ticks))
+
+
+def step_of(seconds: float, most: int) -> int:
+    """Return how many seconds a bar has, so that a period needs no more than so many bars."""
+    return next((step for step in STEPS if seconds < step * most), STEPS[-1])
+
+
+def _drawn(slices: Iterable[Slice], axis: _Axis) -> Plot:
+    """Draw what an axis has room for."""
+    by_place: dict[int, Slice] = {}
+    for one in slices:
+        place = axis.place(one.begin)
+        if 0 <= place < axis.number:
+            begin = axis.first + timedelta(seconds=place * axis.step)
+            by_place.setdefault(place, Slice(begin)).add(one)
+    has_scraped = any(one.scraped for one in by_place.values())
     kind = "scraped items" if has_scraped else "new items"
-    items = {age: one.scraped if has_scraped else one.made for age, one in by_age.items()}
-    highest = max((max(one.pages, items[age]) for age, one in by_age.items()), default=0)
+    items = {at: one.scraped if has_scraped else one.made for at, one in by_place.items()}
+    highest = max((max(one.pages, items[at]) for at, one in by_place.items()), default=0)
     top = _round_up(highest)
-    step = WIDTH / MINUTES
 
-    def down(number: int) -> float:
-        return HEIGHT * (1 - number / top)
+    def down(count: int) -> float:
+        return HEIGHT * (1 - count / top)
 
-    bars, points = [], []
-    for age in range(MINUTES - 1, -1, -1):
-        x = (MINUTES - 1 - age) * step
-        minute = by_age.get(age)
-        points.append(f"{x + step / 2:.1f},{down(items.get(age, 0)):.1f}")
-        if minute is None:
-            continue
-        y = down(minute.pages)
-        middle = x + step / 2
-        failed = f"{middle - 4:.1f},0 {middle + 4:.1f},0 {middle:.1f},9"
-        bars.append(
-            Bar(
-                x + 1,
-                y,
-                step - 2,
-                HEIGHT - y,
-                f"{minute.minute:%H:%M} UTC: {minute.pages:,} pages, {items[age]:,} {kind}, "
-                f"{minute.failures:,} failures",
-                failed if minute.failures else "",
-            )
-        )
-    found = by_age.values()
+    bars = [
+        _bar(one, axis, down(one.pages), f"{items[at]:,} {kind}")
+        for at, one in sorted(by_place.items())
+    ]
+    line = [
+        f"{(at + 0.5) * axis.width:.1f},{down(items.get(at, 0)):.1f}" for at in range(axis.number)
+    ]
     return Plot(
-        bars,
-        " ".join(points),
-        top,
-        top // 2,
-        TICKS,
-        sum(one.pages for one in found),
-        sum(items.values()),
-        sum(one.failures for one in found),
-        kind,
+        title=axis.title,
+        per="a minute" if axis.step == _A_MINUTE else f"in {format_period(axis.step)}",
+        bars=bars,
+        line=" ".join(line) if any(items.values()) else "",
+        top=top,
+        middle=top // 2,
+        ticks=axis.ticks,
+        pages=sum(one.pages for one in by_place.values()),
+        items=sum(items.values()),
+        failures=sum(one.failures for one in by_place.values()),
+        kind=kind,
+    )
+
+
+def _bar(one: Slice, axis: _Axis, y: float, items: str) -> Bar:
+    x = axis.place(one.begin) * axis.width
+    middle = x + axis.width / 2
+    when = f"{one.begin.astimezone(UTC):{'%H:%M' if axis.step == _A_MINUTE else '%H:%M:%S'}} UTC"
+    return Bar(
+        x=x + 1,
+        y=y,
+        width=axis.width - 2,
+        height=HEIGHT - y,
+        hint=f"{when}: {one.pages:,} pages, {items}, {one.failures:,} failures",
+        failed=f"{middle - 4:.1f},0 {middle + 4:.1f},0 {middle:.1f},9" if one.failures else "",
     )
 
 

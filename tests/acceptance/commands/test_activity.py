@@ -37,6 +37,7 @@ def test_what_was_done_can_be_looked_at(project):
             graph.activity.workers(),
             graph.activity.requests(),
         )
+        seconds = graph.activity.seconds(worker.started_at)
         failures, in_all = graph.failures.list(), graph.activity.totals()
         (run,) = graph.crawls.runs()
     of_task = [one for one in minutes if one.task == "parse"]
@@ -44,6 +45,7 @@ def test_what_was_done_can_be_looked_at(project):
     assert ends == [2, 1, 3, 0, 2]
     assert sum(one.seconds for one in of_task) > 0
     assert sum(one.items for one in minutes if one.task is None) == 5
+    assert [sum(one[at] for one in seconds) for at in (1, 2, 3)] == [2, 3, 7]
     of_none, totals = in_all
     assert of_none.items == 5
     assert (totals.task, *totals[1:6]) == ("parse", 2, 1, 3, 0, 0)

@@ -11,7 +11,7 @@ from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.store import open_failures
-from scrapy_itemgraph.store.admin import counting, crawl_changes
+from scrapy_itemgraph.store.admin import counting, crawl_changes, failure_groups
 
 pytestmark = pytest.mark.server
 
@@ -70,6 +70,20 @@ def test_failures_that_are_alike_are_one_group(graph):
     assert graph.failures.list(task="index", group=last.group) == []
     (other,) = graph.of("other").failures.groups()
     assert other.example.item == "X"
+
+
+def test_it_is_told_when_failures_of_groups_were(graph, monkeypatch):
+    """The newest of each group that is asked for, in seconds, the latest first."""
+    *_, last = graph.failures.groups()
+    monkeypatch.setattr(failure_groups, "MOST_TIMES", 3)
+
+    times = graph.failures.times([last.group])
+
+    assert list(times) == [last.group]
+    assert times[last.group][0] == int(last.last_at.timestamp())
+    assert sorted(times[last.group], reverse=True) == times[last.group]
+    assert len(times[last.group]) == 3
+    assert graph.failures.times([]) == {}
 
 
 def test_failures_of_an_item_are_found_by_it(graph):

@@ -156,6 +156,10 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
         step, crawl.id, None, since=LONG_AGO, before=None, limit=100
     ),
     "workers": lambda step, crawl: activity.workers(step, crawl.id, stopped=9),
+    "seconds": lambda step, crawl: activity.seconds(step, crawl.id, LONG_AGO),
+    "when failures of groups were": lambda step, crawl: failure_groups.times(
+        step, [one.group for one in failure_groups.groups(step, crawl.id, limit=9)]
+    ),
     "minutes": lambda step, crawl: activity.minutes(step, crawl.id, timedelta(hours=1)),
     **{
         f"{state or 'outstanding'} work": lambda step, crawl, state=state: work_pages.page(
@@ -676,6 +680,7 @@ def test_a_report_reads_few_rows(million, step, monkeypatch, report):
     monkeypatch.setattr(counting, "PAGES", 5)
     monkeypatch.setattr(item_pages, "MOST_LOOKED_AT", COUNTED)
     monkeypatch.setattr(open_failures, "LOOKED_AT", COUNTED)
+    monkeypatch.setattr(activity, "MOST_LOOKED_AT", COUNTED)
 
     with explaining(step, is_prepared=False) as explained:
         REPORTS[report](step, million)

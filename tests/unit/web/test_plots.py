@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scrapy_itemgraph.store.admin.activity import LimitMinute
-from scrapy_itemgraph.web.pages import plots
+from scrapy_itemgraph.store.admin.activity import LimitMinute, SecondOfCrawl
+from scrapy_itemgraph.web.pages import failure_sparks, plots
 
 NOW = datetime(2030, 1, 1, 12, 30, 20, tzinfo=UTC)
 
@@ -44,3 +44,45 @@ def test_a_limit_far_above_leaves_the_bars_their_room() -> None:
     assert found.line is None
     assert found.allowed == 3000
     assert max(height for _, _, height in found.bars) == plots.SPARK_HEIGHT
+
+
+@pytest.mark.parametrize(
+    ("minutes", "pages", "is_short"), [((), 0, False), ((3, 1), 9, True), ((12, 1), 9, False)]
+)
+def test_a_crawl_of_some_minutes_is_drawn_by_the_second(minutes, pages, is_short) -> None:
+    """Ten minutes of work, and few thousand pages, have bars of seconds; more has minutes."""
+    begins = [NOW - timedelta(minutes=age) for age in minutes]
+    slices = [plots.Slice(begin, pages=pages) for begin in begins]
+
+    assert (plots.short_since(slices) is not None) == is_short
+    assert plots.short_since([plots.Slice(NOW, pages=plots.MOST_SHORT + 1)]) is None
+
+
+def test_a_short_crawl_fills_its_plot() -> None:
+    """Its bars go from its first second to its last, and add up; the axis and a bar say when."""
+    begin = NOW - timedelta(minutes=20)
+    seconds = [SecondOfCrawl(begin + timedelta(seconds=n), 5, n % 2, 3, 0) for n in range(90)]
+
+    found = plots.of_seconds(seconds, NOW)
+
+    assert (len(found.bars), found.per) == (45, "in 2s")
+    assert (found.pages, found.failures, found.items, found.kind) == (450, 45, 270, "new items")
+    assert found.title == "12:10:20 to 12:11:49 (UTC)"
+    assert (found.ticks[0], found.ticks[-1]) == ("12:10:20", "12:11:50")
+    assert found.bars[-1].x + found.bars[-1].width == pytest.approx(plots.WIDTH - 1)
+    assert found.bars[0].hint.startswith("12:10:20 UTC: 10 pages")
+
+
+def test_failures_of_groups_stand_on_one_axis() -> None:
+    """Bars of all groups have one scale of time; a mark tells where the looking began."""
+    now = NOW.timestamp()
+    times = {"a": [now - 10, now - 70], "b": [now - 10, now - 10], "old": [now - 90_000]}
+
+    found = failure_sparks.drawn(times, NOW, most=2)
+
+    assert set(found.of) == {"a", "b"}
+    assert len(found.of["a"].bars) == 2
+    assert found.of["b"].bars[0][0] == found.of["a"].bars[-1][0] == found.of["b"].unknown
+    assert "at most 2 failures" in found.of["b"].words
+    assert found.axis.startswith("12:29:10 to 12:30:1")
+    assert failure_sparks.drawn({}, NOW, most=2).axis == ""
