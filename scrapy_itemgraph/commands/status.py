@@ -59,14 +59,14 @@ _COUNTS: printing.Columns = {
     "TASK": tasks.marked,
     "WAITING": "waiting",
     "LATER": "delayed",
-    "CLAIMED": "claimed",
+    "RUNNING": "claimed",
     "DUE": "due",
     "COMPLETED": "completed",
     "FRESH": "fresh",
-    "HELD": "held",
-    "FAILURES": "failures",
-    "REFUSED": "refusals",
+    "FAILED": "failed",
     "GONE": lambda task: task["gone"] or None,
+    "REFUSED": lambda task: task["refused"] or None,
+    "GIVEN UP": lambda task: task["given_up"] or None,
 }
 _WORKERS: printing.Columns = {
     "WORKER": lambda worker: str(worker["id"]),

@@ -37,8 +37,8 @@ FACTS = text(f"""
         ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
         ARRAY(SELECT g.tag_name FROM tags g WHERE g.item_id = :item ORDER BY 1) AS item_tags,
         {STATE} AS state,
-        t.version, r.task_version, r.completed_at, r.invalidated_at, r.expires_at, r.due_at,
-        coalesce(r.run, 1) AS run,
+        t.version, r.task_version, r.is_successful, r.completed_at, r.invalidated_at, r.expires_at,
+        r.due_at, coalesce(r.run, 1) AS run,
         w.not_before, w.tries, w.deaths, w.stalls, w.is_suspect, w.claimed_at,
         (SELECT x.name FROM work v JOIN tasks x ON x.id = v.task_id
             WHERE v.item_id = :item AND v.task_id <> t.id AND v.token IS NOT NULL
@@ -105,6 +105,7 @@ class _Facts(NamedTuple):
     state: str
     version: str
     task_version: str | None
+    is_successful: bool | None
     completed_at: datetime | None
     invalidated_at: datetime | None
     expires_at: datetime | None
@@ -249,7 +250,8 @@ def _why(row: _Facts) -> str:
     if row.task_version != row.version:
         return f"its result is of version {row.task_version!r}, not {row.version!r}"
     if row.invalidated_at is not None:
-        return "it was expired by hand or by another task"
+        has_failed = row.is_successful is False
+        return "it failed" if has_failed else "it was expired by hand or by another task"
     if row.expires_at is None:
         return "its result never expires"
     seconds = (row.expires_at - row.now).total_seconds()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=PageRoute)
 
 WAYS = {
-    "exact": "exactly this id or alias",
+    "exact": "exactly this URL, id or alias",
     "prefix": "names that begin so",
     "part": "names and URLs with this in them",
     "path": "a JSON path in the data",
@@ -45,7 +45,7 @@ async def search(
         if await run_in_threadpool(graph.get, q) is not None:
             root = request.scope.get("root_path", "").rstrip("/")
             return RedirectResponse(root + links.of_crawl(graph.crawl, "item", id=q), 303)
-        note = "No item has exactly this id or alias; names with this in them:"
+        note = "No item has exactly this URL, id or alias; names with this in them:"
         by = "part"
     if q:
         try:

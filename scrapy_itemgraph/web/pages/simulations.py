@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from starlette.concurrency import run_in_threadpool
 
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model import input_checks, item_names
 from scrapy_itemgraph.tools.wording import closest
 from scrapy_itemgraph.web.access import Operator, Visitor
 from scrapy_itemgraph.web.graphs import CrawlGraph
@@ -64,6 +64,8 @@ def _page(
     name: str,
     found: Simulated | None,
 ) -> HTMLResponse:
+    item = graph.get(name) if name else None
+    url, method = item_names.page_of(None if item is None else item.data)
     return page(
         request,
         "simulation.html",
@@ -71,6 +73,8 @@ def _page(
         crawl=graph.crawl,
         tab="",
         item=name,
+        url=url,
+        method=method,
         task=task,
         is_possible=request.app.state.simulations is not None,
         found=found,

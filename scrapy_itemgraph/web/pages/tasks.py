@@ -14,7 +14,7 @@ from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import drawing, links, messages
-from scrapy_itemgraph.web.pages.rendering import many, page, short
+from scrapy_itemgraph.web.pages.rendering import page, short
 from scrapy_itemgraph.web.pages.routes import Fields, PageRoute, back_to
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def _drawn(tasks: Sequence[TaskState], root: str, crawl: str) -> drawing.Drawing
     nodes = []
     for task in shown:
         lines = [f"{counts.shown(task.waiting)} waiting, {counts.shown(task.fresh)} fresh"]
-        if task.failures or task.held:
-            lines.append(f"✕ {many(task.failures, 'failure')}, {counts.shown(task.held)} held")
+        if task.failed:
+            lines.append(f"✕ {counts.shown(task.failed)} failed")
         if task.gone:
             lines.append(f"{counts.shown(task.gone)} gone")
         if not task.is_enabled:
@@ -116,5 +116,5 @@ def disable(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> R
     """Leave a task's work unclaimed."""
     graph.tasks.disable(form.exact("task"))
     path = back_to(request, links.of_crawl(graph.crawl, "tasks"))
-    text = f"{short(form.exact('task'))} is disabled; what is claimed of it finishes."
+    text = f"{short(form.exact('task'))} is disabled; what runs of it finishes."
     return messages.say(request, path, text)

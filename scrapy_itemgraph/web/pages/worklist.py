@@ -11,19 +11,21 @@ from scrapy_itemgraph.model.operations import DeleteItem, Expire
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import links, messages
-from scrapy_itemgraph.web.pages.rendering import page, short
+from scrapy_itemgraph.web.pages.rendering import many, page, short
 from scrapy_itemgraph.web.pages.routes import Fields, ItemName, PageRoute, back_to
 
 router = APIRouter(route_class=PageRoute)
 
 _SHOWN = 50
+# The states of work, which stand in addresses, in the words of `status`.
 _STATES = {
-    "ready": "ready to run",
-    "delayed": "not before a later time",
-    "claimed": "claimed by a worker",
-    "held": "held by a failure",
-    "gone": "gone, as the website says",
+    "ready": "waiting",
+    "delayed": "later",
+    "claimed": "running",
+    "held": "failed, refused or given up",
+    "gone": "gone",
 }
+_WORDS = {**_STATES, "held": "held"}
 
 
 @router.get("/crawls/{crawl:segment}/worklist", name="worklist")
@@ -49,6 +51,7 @@ def worklist(
         tab="worklist",
         task_names=list(graph.tasks.tags()),
         states=_STATES,
+        words=_WORDS,
         filters={"task": task, "slot": slot, "state": state},
         is_first=not after,
         rows=found.rows,
@@ -87,6 +90,18 @@ def expire(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Re
     graph.apply([Expire(id=name, task=task)])
     what = f"{task} of {short(name)} is expired" if task else f"{short(name)} is expired"
     return messages.say(request, back_to(request, links.of_crawl(graph.crawl)), f"{what}.")
+
+
+@router.post("/crawls/{crawl:segment}/ask-again", name="ask again")
+def ask_again(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
+    """Have pages asked again that are gone: all of the crawl, or of a task."""
+    number = graph.failures.handle_gone(form.exact("task") or None)
+    path = back_to(request, links.of_crawl(graph.crawl, "worklist"))
+    if not number:
+        return messages.say(request, path, "No page was gone any more.", kind="warn")
+    is_one = number == 1
+    said = f"{many(number, 'page')} {'is' if is_one else 'are'} asked again by the next run."
+    return messages.say(request, path, said)
 
 
 @router.post("/crawls/{crawl:segment}/delete", name="delete")

@@ -3,163 +3,77 @@
 from __future__ import annotations
 
 import csv
-import os
-import pty
 import re
 import shlex
-import sys
-import termios
 from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from support import logs, processes, sites
-from support.projects import PACKAGE
+from conftest import new_database
+from support import cockpits, flawed_manual, logs, servers, sites, web_servers
+from support.flawed_manual import CRAWL, CRAWL_NEW, MENDED_DASH, MENDED_HEADING, Terminal, mend
+from support.projects import Project
 
 if TYPE_CHECKING:
-    import subprocess
-    from email.message import Message
-    from typing import Any
+    from collections.abc import Iterator
 
-    from support.projects import Project
+    from playwright.sync_api import Page
 
-MANUAL = Path("/usr/share/doc/postgresql-doc-15/html")
-CHAPTERS = ("sql-commands", "reference-client", "reference-server")
-FLAWS = {"heading": 60, "dash": 15, "missing": 5}
 NOTHING = dict.fromkeys(("done", "waiting", "running", "later", "failed", "gone"), 0)
-DIGEST = re.compile(r"\b(?:REQ|START):|\b(?=\d*[a-f])[0-9a-f]{16,}\b")
-CRAWL = "scrapy crawl manual -s ITEMGRAPH_KEEP_ITEMS=True"
-# Of what is fetched again, only what is new and what failed (`docs/howto/existing-project.md`).
-CRAWL_NEW = f"{CRAWL} -s ITEMGRAPH_DEFAULT_TTL=never"
-
-SPIDER = """
-import os
-
-from scrapy.linkextractors import LinkExtractor
-from scrapy.spiders import CrawlSpider, Rule
-
-
-class ManualSpider(CrawlSpider):
-    name = "manual"
-    start_urls = [os.environ["SITE"] + "/reference.html"]
-    rules = [
-        Rule(LinkExtractor(allow=r"/(sql-commands|reference-\\w+)\\.html", restrict_css=".toc")),
-        Rule(LinkExtractor(restrict_css=".toc"), callback="parse_command"),
-    ]
-
-    def parse_command(self, response):
-        name, purpose = response.css(".refnamediv p").xpath("string()").get().split(" — ", 1)
-        synopsis = response.xpath("//h2[.='Synopsis']/following-sibling::*")[0]
-        yield {
-            "name": name,
-            "purpose": purpose,
-            "synopsis": synopsis.xpath("string()").get().strip(),
-            "url": response.url,
-        }
-"""
-# How the spider is mended: what stands in it, and what should.
-MENDED_HEADING = ("//h2[.='Synopsis']/", "//h2[.='Synopsis' or .='Usage']/")
-MENDED_DASH = ('.split(" — ", 1)', '.replace(": ", " — ", 1).split(" — ", 1)')
 
 pytestmark = [
     pytest.mark.docs_crawl,
     pytest.mark.skipif(
-        not (MANUAL / "reference.html").exists(),
+        not (flawed_manual.MANUAL / "reference.html").exists(),
         reason="Debian's postgresql-doc-15 is not installed; .ci/run does it",
     ),
     pytest.mark.tracebacks("IndexError: list index", "ValueError: not enough values to unpack"),
 ]
 
 
-class Reference(sites.Site):
-    """The reference pages of the manual, of which 80 are not as the others."""
+@dataclass(frozen=True)
+class Crawled:
+    """The manual after its first crawl: the database, the screen, and what the site was asked."""
 
-    is_restored = False
-
-    def __init__(self, port: int = 0, host: str = "127.0.0.1") -> None:
-        super().__init__(port, host)
-        contents = (MANUAL / "reference.html").read_text()
-        _, _, toc = contents.partition('class="toc"')
-        links = sorted(set(re.findall(r'href="([\w-]+\.html)"', toc.partition("navfooter")[0])))
-        self.commands = [f"/{link}" for link in links if link[:-5] not in CHAPTERS]
-        kinds = [kind for kind, number in FLAWS.items() for _ in range(number)]
-        # They lie all over the manual: 77 and 216, the number of pages, have no common divisor.
-        self.flaws = {
-            self.commands[index * 77 % len(self.commands)]: kind for index, kind in enumerate(kinds)
-        }
-
-    def failing(self, *kinds: str) -> set[str]:
-        """Return the paths of the pages with these flaws."""
-        return {path for path, kind in self.flaws.items() if kind in kinds}
-
-    def respond(
-        self, method: str, target: str, headers: Message, body: bytes
-    ) -> tuple[int, dict[str, Any], bytes]:
-        with self._lock:
-            self.hits[target] += 1
-        flaw = self.flaws.get(target, "")
-        if not (MANUAL / target[1:]).is_file() or (flaw == "missing" and not self.is_restored):
-            return 404, {"Content-Type": "text/html"}, b"<h1>Not Found</h1>"
-        text = (MANUAL / target[1:]).read_text()
-        if flaw == "heading":
-            text = text.replace("<h2>Synopsis</h2>", "<h2>Usage</h2>")
-        if flaw == "dash":
-            text = text.replace(" — ", ": ")
-        return 200, {"Content-Type": "text/html; charset=utf-8"}, text.encode()
+    url: str
+    screen: str
+    hits: Counter[str]
 
 
-@dataclass
-class Terminal:
-    """A terminal in a project's directory, and what was ever on its screen."""
-
-    project: Project
-    screens: list[str] = field(default_factory=list)
-
-    def type(self, line: str) -> str:
-        """Run a command as a person types it; return what it shows once it ended well."""
-        program, *arguments = shlex.split(line)
-        assert program == "scrapy"
-        process, screen = self._start(arguments)
-        shown = _read(screen).replace("\r\n", "\n")
-        self.screens.append(shown)
-        assert process.wait() == 0, f"{line}\n{shown}"
-        return shown
-
-    def _start(self, arguments: list[str]) -> tuple[subprocess.Popen, int]:
-        shown, screen = pty.openpty()
-        termios.tcsetwinsize(screen, (24, 100))
-        environment = os.environ | {
-            "SITE": self.project.site_url,
-            "PYTHONPATH": str(PACKAGE),
-            "NO_COLOR": "1",
-            "TERM": "xterm",
-        }
-        environment.pop("COLUMNS", None)
-        process = processes.Popen(
-            [sys.executable, "-m", "scrapy", *arguments],
-            cwd=self.project.directory,
-            env=environment,
-            stdin=screen,
-            stdout=screen,
-            stderr=screen,
-        )
-        os.close(screen)
-        self.project.started.append(process)
-        return process, shown
+@pytest.fixture(scope="module")
+def site() -> Iterator[flawed_manual.Reference]:
+    """Serve the manual's reference pages to all tests."""
+    with sites.site(flawed_manual.Reference) as one:
+        yield one
 
 
-def _read(screen: int) -> str:
-    """Read a screen until nobody writes to it any more."""
-    read = b""
-    with os.fdopen(screen, "rb", buffering=0) as reader:
-        try:
-            while chunk := reader.read(65536):
-                read += chunk
-        except OSError:  # so Linux says that the other end is closed
-            pass
-    return read.decode()
+@pytest.fixture(scope="module")
+def crawled(server_url, template, site) -> Iterator[Crawled]:
+    """Crawl the manual once, on a terminal."""
+    with (
+        new_database(server_url, template) as url,
+        servers.open_directory() as directory,
+    ):
+        project = Project(directory, url, site.url)
+        flawed_manual.write(project)
+        screen = logs.take(Terminal(project).type(CRAWL))
+        yield Crawled(url, screen, site.hits.copy())
+
+
+@pytest.fixture
+def database(server_url, crawled) -> Iterator[str]:
+    """Yield a copy of the crawled database, to be triaged."""
+    with new_database(server_url, crawled.url) as url:
+        yield url
+
+
+@pytest.fixture
+def project(site, project) -> Project:
+    """Return the crawled project, whose spider is not mended, and whose site lacks pages."""
+    site.is_restored = False
+    flawed_manual.write(project)
+    return project
 
 
 def command(shown: str, start: str) -> str:
@@ -174,38 +88,16 @@ def progress(shown: str) -> dict[str, int]:
     return {name: int(number) for number, name in re.findall(r"(\d+) ([a-z ]+)", known)}
 
 
-def mend(project: Project, wrong: str, right: str) -> None:
-    """Mend the spider."""
-    spider = project.directory / "manual" / "spiders" / "reference.py"
-    text = spider.read_text()
-    assert wrong in text
-    spider.write_text(text.replace(wrong, right))
-
-
-@pytest.fixture(scope="module")
-def site_kind() -> type[sites.Site]:
-    """Return the manual's reference pages as the site."""
-    return Reference
-
-
-@pytest.fixture
-def terminal(project) -> Terminal:
-    """Return a terminal in a project whose spider is not ready for 75 of the pages."""
-    project.package = "manual"
-    project.write("", "LOG_LEVEL = 'INFO'", **{"spiders/reference": SPIDER})
-    return Terminal(project)
-
-
-def test_a_manual_is_triaged_on_the_terminal_alone(project, site, terminal):
+def test_a_manual_is_triaged_on_the_terminal_alone(project, site, crawled):
     """80 pages fail in three ways: they are found, mended and fetched again, and no page besides.
 
     Commands work as they are shown, and no page is called by anything but its URL.
     """
+    terminal = Terminal(project, [crawled.screen])
     type_ = terminal.type
 
     # What is wrong?
-    logs.take(type_(CRAWL))
-    assert (site.hits.total(), len(site.hits)) == (220, 220)
+    assert (crawled.hits.total(), len(crawled.hits)) == (220, 220)
     failed = type_("scrapy itemgraph status")
     listed = type_("scrapy itemgraph failures")
     groups = type_("scrapy itemgraph failures --groups --sort count")
@@ -257,4 +149,113 @@ def test_a_manual_is_triaged_on_the_terminal_alone(project, site, terminal):
     with (project.directory / "manual.csv").open(newline="") as file:
         urls = [row["url"] for row in csv.DictReader(file)]
     assert sorted(urls) == [site.url + path for path in site.commands]
-    assert not DIGEST.search("".join(terminal.screens))
+    assert not flawed_manual.DIGEST.search("".join(terminal.screens))
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody before a browser, who clicks on what can be read, and what was read."""
+
+    page: Page
+    read: list[str]
+
+    def click(self, role: str, name: str | re.Pattern[str]) -> None:
+        """Click on the first link, button or box of a name."""
+        self.read.append(self.page.inner_text("body"))
+        is_exact = isinstance(name, str)
+        self.page.get_by_role(role, name=name, exact=is_exact).first.click()
+
+    def look(self, *texts: str) -> None:
+        """Wait until the page shows each text."""
+        for text in texts:
+            self.page.get_by_text(text).first.wait_for()
+        self.read.append(self.page.inner_text("body"))
+
+    def find(self, text: str) -> None:
+        """Look for something by the field at the top."""
+        self.page.get_by_label("Find a page or item").fill(text)
+        self.page.keyboard.press("Enter")
+
+
+@pytest.fixture
+def person(project, site, monkeypatch) -> Iterator[Person]:
+    """Return somebody before the cockpit of the project; no script of it may break."""
+    monkeypatch.setenv("SITE", site.url)
+    with (
+        web_servers.serving(project.url, cwd=project.directory) as server,
+        cockpits.chromium() as browser,
+    ):
+        page = browser.new_page(base_url=server.url)
+        wrong: list[str] = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto("/")
+        yield Person(page, [])
+        assert not wrong
+
+
+def crawl_again(project, site, *kinds: str) -> None:
+    """Crawl what is new and what failed: these are the pages with some flaws, and no others."""
+    before = site.hits.copy()
+    assert project.scrapy(*shlex.split(CRAWL_NEW)[1:]).code == 0
+    assert site.hits - before == Counter(["/reference.html", *site.failing(*kinds)])
+
+
+def test_a_manual_is_triaged_in_the_browser_alone(person, project, site):
+    """The same 80 failures, by clicks on what the pages show, in a server of the project.
+
+    One is found by its page's URL, read, mended and simulated; then all that are alike are handled,
+    ticked in a list, as a group, and by a filter. No id is typed or shown.
+    """
+    page, click, look = person.page, person.click, person.look
+
+    # What is wrong?
+    click("link", "manual")
+    click("link", "80 open failures")
+    page.get_by_label("Sort").select_option("most first")
+    click("button", "Show")
+    counts = page.locator("article .count").all_inner_texts()
+    assert [one.split()[0] for one in counts] == ["60", "15", "5"]
+
+    # A page of the headings is found, read, mended and tried.
+    path = min(site.failing("heading"))
+    person.find(site.url + path)
+    look(site.url + path, "held")
+    click("link", re.compile(r"^Failure \d+$"))
+    look("IndexError: list index out of range")
+    assert "synopsis = response.xpath(" in page.get_by_label("Traceback").inner_text()
+    assert "<title>" in page.get_by_label("Snippet of the response").inner_text()
+    mend(project, *MENDED_HEADING)
+    before = site.hits.copy()
+    click("link", "Simulate…")
+    click("button", "Simulate")
+    look("It would succeed")
+    assert site.hits - before == Counter([path])
+
+    # Those that are alike are ticked, and run again together.
+    click("link", site.url + path)
+    click("link", re.compile(r"^Failure \d+$"))
+    click("link", "All failures of its group")
+    assert page.locator("tbody tr").count() == 60
+    page.get_by_label("all that are shown").check()
+    click("button", "Handle these: run again")
+    look("60 failures are handled: they may run again")
+    crawl_again(project, site, "heading")
+
+    # The rest: what a filter chooses, and a group.
+    mend(project, *MENDED_DASH)
+    site.is_restored = True
+    click("link", "Overview")
+    click("link", "20 open failures")
+    page.get_by_label("Text").fill("http 404")
+    click("button", "Show")
+    click("button", "Handle all that these filters choose")
+    look("5 failures are handled")
+    click("link", re.compile("^Failures"))
+    click("button", "Handle all of them: run again")
+    look("15 failures are handled", "No open failure")
+    crawl_again(project, site, "dash", "missing")
+
+    # Nothing is left.
+    click("link", "Overview")
+    look("no open failure", "100%")
+    assert not flawed_manual.DIGEST.search("\n".join(person.read))

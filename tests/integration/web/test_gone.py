@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import urlencode
+
 import pytest
 from conftest import new_database
 from support import web_servers
 
+from scrapy_itemgraph.commands.status import _CRAWLS
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
 API = "/api/v1/crawls/books"
@@ -51,3 +55,71 @@ def test_pages_of_the_cockpit_show_what_is_gone(web):
     assert "1 gone" in tasks
     assert "state=gone" in tasks
     assert "its page is gone" in explained
+
+
+def test_pages_have_the_words_of_the_command_line(web):
+    """Crawls, a crawl's tasks and its worklist say where work stands as `status` does."""
+    words = [name.lower() for name in _CRAWLS][4:10]
+    assert words == ["done", "waiting", "running", "later", "failed", "gone"]
+    for path in ("/", "/crawls/books"):
+        shown = web.ask("GET", path).text
+        assert re.findall(rf"<th[^>]*>({'|'.join(words)})</th>", shown) == words
+    listed = web.ask("GET", "/crawls/books/worklist").text
+    assert {"waiting", "running", "later", "gone"} <= set(
+        re.findall(r"<option[^>]*>(\w+)<", listed)
+    )
+    assert not re.search(r">[^<]*\b(claimed|backoff|delayed)\b", shown + listed)
+
+
+def test_pages_that_are_gone_are_asked_again_over_http(web, filled):
+    """Of a task, of an item, or all; nothing is done without a word which."""
+
+    def ask(**given):
+        return web.ask("POST", f"{API}/gone/handle", given)
+
+    def end(name):
+        with web_servers.crawl_of(filled) as crawl:
+            crawl.end(crawl.claimed(name), outcome=Outcome.GONE, error=NOT_FOUND)
+
+    assert ask().status_code == ask(all=True, task="parse").status_code == 422
+    assert ask(item="nowhere").status_code == 404
+    assert ask(task="parse", item="BOOK:gone").json() == {"handled": 1}
+    assert ask(all=True).json() == {"handled": 0}
+    end("BOOK:gone")
+    assert ask(all=True).json() == {"handled": 1}
+    end("BOOK:gone")
+    page = "/crawls/books/worklist?state=gone"
+    assert "Ask all of them again…" in web.ask("GET", page).text
+    said = web.ask(
+        "POST",
+        "/crawls/books/ask-again",
+        content=urlencode({"task": "parse", "back": page}),
+        headers={
+            "sec-fetch-site": "same-origin",
+            "content-type": "application/x-www-form-urlencoded",
+        },
+        follow_redirects=True,
+    ).text
+    assert "1 page is asked again by the next run" in said
+    assert "Nothing fits" in said
+
+
+def test_results_are_expired_over_http(web, filled):
+    """Of a task, a tag, both together, or all, as the command does; the answer counts them."""
+    with web_servers.crawl_of(filled) as crawl:
+        crawl.done("DONE")
+
+    def ask(**given):
+        return web.ask("POST", f"{API}/expire", given)
+
+    assert ask().status_code == ask(all=True, tag="page").status_code == 422
+    assert ask(task="pars").json()["detail"].endswith("did you mean 'parse'?")
+    assert ask(task="parse", tag="nothing").json() == {
+        "task": "parse",
+        "tag": "nothing",
+        "expired": 0,
+    }
+    assert ask(task="parse", tag="page").json()["expired"] >= 1
+    (result,) = [one for one in web.get("/items/DONE/operations") if one["task"] == "parse"]
+    assert result["state"] == "stale"
+    assert ask(all=True).json()["expired"] >= 1

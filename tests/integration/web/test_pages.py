@@ -15,6 +15,7 @@ from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
 POSTS = {
     "expire": ("id", "task"),
+    "ask-again": ("task",),
     "delete": ("id",),
     "nice": ("id", "nice"),
     "handle": ("failure", "group", "task", "type", "text", "since"),
