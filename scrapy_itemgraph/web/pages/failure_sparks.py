@@ -59,7 +59,7 @@ def drawn(times: Mapping[UUID, Sequence[int]], now: datetime, most: int) -> Spar
         if of
     }
     end = first + number * step
-    return Sparks(sparks, f"{_said(first)} to {_said(end)} UTC, {format_period(step)} a bar")
+    return Sparks(sparks, f"{_period(first, end)} UTC, {format_period(step)} a bar")
 
 
 def _spark(times: Sequence[int], first: int, step: int, number: int, *, is_cut: bool) -> Spark:
@@ -78,5 +78,8 @@ def _spark(times: Sequence[int], first: int, step: int, number: int, *, is_cut: 
     )
 
 
-def _said(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%H:%M:%S}"
+def _period(first: int, end: int) -> str:
+    """Write from when to when, with days where these are two."""
+    begins, ends = (datetime.fromtimestamp(one, UTC) for one in (first, end))
+    form = "%H:%M:%S" if begins.date() == ends.date() else "%Y-%m-%d %H:%M:%S"
+    return f"{begins:{form}} to {ends:{form}}"

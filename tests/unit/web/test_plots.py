@@ -74,7 +74,10 @@ def test_a_short_crawl_fills_its_plot() -> None:
 
 
 def test_failures_of_groups_stand_on_one_axis() -> None:
-    """Bars of all groups have one scale of time; a mark tells where the looking began."""
+    """Bars of all groups have one scale of time; a mark tells where the looking began.
+
+    The axis names the days where it goes over midnight.
+    """
     now = NOW.timestamp()
     times = {"a": [now - 10, now - 70], "b": [now - 10, now - 10], "old": [now - 90_000]}
 
@@ -86,3 +89,5 @@ def test_failures_of_groups_stand_on_one_axis() -> None:
     assert "at most 2 failures" in found.of["b"].words
     assert found.axis.startswith("12:29:10 to 12:30:1")
     assert failure_sparks.drawn({}, NOW, most=2).axis == ""
+    over_midnight = failure_sparks.drawn({"a": [now, now - 80_000]}, NOW, most=9)
+    assert over_midnight.axis == "2029-12-31 14:00:00 to 2030-01-01 13:00:00 UTC, 1h a bar"
