@@ -11,7 +11,7 @@ from scrapy.exceptions import UsageError
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument, Group, command
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.model import crawl_arguments
+from scrapy_itemgraph.model import counts, crawl_arguments
 from scrapy_itemgraph.model.crawl_states import State
 from scrapy_itemgraph.tools import wording
 
@@ -179,16 +179,17 @@ def restart(call: Call) -> int:
     """
     name, yes = call.given.crawl, call.given.yes
     with call.graph(crawl=name) as graph, call.progress("restart", "items") as progress:
-        counts = graph.crawls.restart(
+        rows = graph.crawls.restart(
             dry_run=not yes, reached=lambda done, total: progress.reach(done, total=total)
         )
-    document = {"crawl": name, "is_deleted": yes, "rows": counts}
-    call.write(document, _restart_lines(name, counts, yes=yes))
+    document = {"crawl": name, "is_deleted": yes, "rows": rows, "estimated": counts.estimated(rows)}
+    call.write(document, _restart_lines(name, rows, yes=yes))
     return 0 if yes else 1
 
 
-def _restart_lines(name: str, counts: dict[str, int], *, yes: bool) -> Iterator[str]:
-    listed = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
+def _restart_lines(name: str, rows: dict[str, int], *, yes: bool) -> Iterator[str]:
+    shown = (f"{counts.shown(number)} {what}" for what, number in rows.items() if number)
+    listed = ", ".join(shown) or "nothing"
     if yes:
         yield printing.clean(f"deleted of the crawl {name}: {listed}")
     else:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.store.open_failures import FailurePage
 
 _HIDDEN = {"item_id", "task_id"}
-_COUNTED = 100_000
 _SORTS = ("last", "first", "count", "task", "type")
 
 _GROUP = Argument("--group", metavar="N", type=parsing.count, help="those that are like number N")
@@ -239,10 +238,15 @@ def _handle_gone(call: Call) -> None:
 
 
 def _say_how_many(call: Call, graph: ItemGraph, which: FailureFilters) -> None:
-    count = graph.failures.count(_COUNTED, **which)
-    more = " or more" if count == _COUNTED else ""
-    document = {"handled": 0, "would_handle": count, "retry": not call.given.no_retry}
-    call.write(document, [f"would handle {count:,}{more}; nothing was changed"])
+    count = graph.failures.count(**which)
+    document = {
+        "handled": 0,
+        "would_handle": count.number,
+        "is_estimated": count.is_estimated,
+        "retry": not call.given.no_retry,
+    }
+    about = "~" if count.is_estimated else ""
+    call.write(document, [f"would handle {about}{count.number:,}; nothing was changed"])
 
 
 def _handle(call: Call, graph: ItemGraph, which: FailureFilters) -> None:

@@ -93,7 +93,7 @@ _KEPT: printing.Columns = {
 }
 _SLOTS: printing.Columns = {
     "SLOT": "name",
-    "WORK": lambda one: one.work if one.is_counted else printing.AtLeast(one.work or 0),
+    "WORK": "work",
     **_KEPT,
     "BLOCKED UNTIL": "blocked_until",
     "BY": "blocked_by",

@@ -47,10 +47,6 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]*m|\n)")
 clean = wording.one_line
 
 
-class AtLeast(int):
-    """A number at which counting stopped: there may be more."""
-
-
 def write(stream: TextIO, line: str) -> None:
     """Write a line; what the terminal's encoding lacks is escaped, and so is what steers it.
 
@@ -271,8 +267,7 @@ def _text(value: Any) -> str:
         return "yes" if value else ""
     if isinstance(value, datetime):
         return moment(value)
-    more = "+" if isinstance(value, AtLeast) else ""
-    return f"{counts.shown(value)}{more}" if isinstance(value, int) else clean(value)
+    return counts.shown(value) if isinstance(value, int) else clean(value)
 
 
 def _fit(columns: Sequence[_Column], room: int | None) -> list[int]:

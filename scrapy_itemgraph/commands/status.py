@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.store.admin.crawl_lists import CrawlLine
 
-_MOST_CRAWLS = 100  # each is counted by statements of its own
+_MOST_CRAWLS = 100  # that are counted together
 
 
 def _number(name: str) -> Callable[[dict[str, Any]], int]:
@@ -108,9 +108,10 @@ def status(call: Call) -> None:
 
 def _of_each(graph: ItemGraph, lines: Sequence[CrawlLine]) -> Iterator[dict[str, Any]]:
     """Yield how each of the crawls stands that were used last, in the order of the lines."""
-    recent = {one.crawl for one in nlargest(_MOST_CRAWLS, lines, key=lambda one: one.used_at)}
+    recent = [one.crawl for one in nlargest(_MOST_CRAWLS, lines, key=lambda one: one.used_at)]
+    found = {one.crawl: one for one in graph.crawls.overview(*recent)}
     for line in lines:
-        for one in graph.crawls.overview(line.crawl) if line.crawl in recent else ():
+        if (one := found.get(line.crawl)) is not None:
             named = {"spider": line.spider, "arguments": line.arguments, "used_at": line.used_at}
             yield named | asdict(one) | {"run": None if one.run is None else one.run._asdict()}
 

@@ -1,82 +1,228 @@
-"""How long the cockpit's pages take at ten thousand and at ten million items, side by side.
+"""How long pages and commands take at ten thousand and at ten million pages, side by side.
 
-Of one item in ten a task has failed. Each page is asked for in turns on both graphs.
+Of a plain spider's crawl, half of whose pages are done. Each page of the cockpit, each list of the
+API and each command that only reads is asked for in turns on both, and of each the median counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.filled import fill, settle
+import sqlalchemy as sa
+from benchmarks import plain_crawl
 from conftest import new_database
 from support import servers, web_servers
 
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres import migrate
+from scrapy_itemgraph.postgres import migrate, urls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 SMALL = 10_000
-AIM = 300  # milliseconds that a page may take longer
+AIM = 300  # milliseconds that one may take longer
+URL = "http://h7.example/page/107/of-usual-length.html"  # a page whose callback has failed
+DONE = "http://h1.example/page/1/of-usual-length.html"  # one that was fetched ten times
+LACKING = "http://h7.example/page/107/of-usual-length"
+TEXT = "h7.example/page/9"
+NO_TEXT = "no such text"
 PAGES = {
     "crawls": "",
-    "overview": "crawls/books/overview",
-    "worklist": "crawls/books/worklist",
-    "held work": "crawls/books/worklist?state=held",
-    "later work": "crawls/books/worklist?state=delayed",
-    "work of a slot": "crawls/books/worklist?slot=q7.example",
-    "failures": "crawls/books/failures",
-    "item": "crawls/books/item?id=i7",
-    "items": "crawls/books/items",
-    "items of a tag": "crawls/books/items?tag=page",
-    "held items": "crawls/books/items?state=held",
-    "items in no such state": "crawls/books/items?state=stale&since=1h",
-    "done last": "crawls/books/done",
-    "tasks": "crawls/books/tasks",
-    "slots": "crawls/books/slots",
-    "workers": "crawls/books/workers",
-    "search": "crawls/books/search?q=zzz",
+    "overview": "crawls/pages/overview",
+    "runs": "crawls/pages/runs",
+    "worklist": "crawls/pages/worklist",
+    **{
+        f"worklist: {state}": f"crawls/pages/worklist?state={state}"
+        for state in ("ready", "delayed", "claimed", "held", "gone")
+    },
+    "worklist: held in a slot": "crawls/pages/worklist?state=held&slot=h7.example",
+    "worklist: later in a slot": "crawls/pages/worklist?state=delayed&slot=h7.example",
+    "worklist: a slot": "crawls/pages/worklist?slot=h7.example",
+    "worklist: a callback": "crawls/pages/worklist?task=parse",
+    "explain": f"crawls/pages/explain?id={URL}",
+    "failures": "crawls/pages/failures",
+    "failures: by count": "crawls/pages/failures?sort=count",
+    "failures: no such text": "crawls/pages/failures?text=nothing",
+    "failures: one by one": "crawls/pages/failures/list",
+    "failures: no such text, listed": "crawls/pages/failures/list?text=nothing",
+    "failures: of an hour": "crawls/pages/failures/list?since=1h",
+    "failure": "crawls/pages/failures/3",
+    "item": f"crawls/pages/item?id={URL}",
+    "item with many attempts": f"crawls/pages/item?id={DONE}",
+    "items": "crawls/pages/items",
+    "items: of a tag": "crawls/pages/items?tag=callback:parse",
+    "items: of a callback": "crawls/pages/items?task=parse",
+    **{
+        f"items: {state}": f"crawls/pages/items?state={state.replace(' ', '+')}"
+        for state in ("never run", "fresh", "stale", "held", "gone")
+    },
+    "items: changed in an hour": "crawls/pages/items?since=1h",
+    "done last": "crawls/pages/done",
+    "done last, of a callback": "crawls/pages/done?task=parse",
+    "tasks": "crawls/pages/tasks",
+    "slots": "crawls/pages/slots",
+    "workers": "crawls/pages/workers",
+    "search: a page": f"crawls/pages/search?q={URL}",
+    "search: no such name": "crawls/pages/search?q=zzz",
+    "search: beginnings": "crawls/pages/search?q=http&by=prefix",
+    "search: a path": "crawls/pages/search?q=$.nothing&by=path",
+}
+API = {
+    f"GET {path.partition('?')[0]}{'?…' if '?' in path else ''}": f"api/v1/crawls/pages/{path}"
+    for path in ("status", "items", "done", "failures", "failure-groups", "worklist", "journal")
+} | {"GET /metrics": "metrics"}
+COMMANDS = {
+    "status": ["status"],
+    "status -v": ["status", "-v"],
+    "runs": ["runs"],
+    "tasks": ["tasks"],
+    "slots": ["slots"],
+    "slots --crawl": ["slots", "--crawl", plain_crawl.NAME],
+    "worklist": ["worklist"],
+    "worklist --task": ["worklist", "--task", "parse"],
+    "worklist --gone": ["worklist", "--gone"],
+    "explain URL": ["explain", URL],
+    "show URL": ["show", URL],
+    "show URL (not there)": ["show", LACKING],
+    "items": ["items"],
+    "items --tag": ["items", "--tag", "callback:parse"],
+    "items --state fresh": ["items", "--state", "fresh"],
+    "items --state held": ["items", "--state", "held"],
+    "items --since 1h": ["items", "--since", "1h"],
+    "done": ["done"],
+    "failures": ["failures"],
+    "failures N": ["failures", "3"],
+    "failures --groups": ["failures", "--groups"],
+    "failures --group N": ["failures", "--group", "3"],
+    "failures --since 1h": ["failures", "--since", "1h"],
+    "failures --error (common)": ["failures", "--error", "price"],
+    "failures --error (none)": ["failures", "--error", NO_TEXT],
+    "handle --all --dry-run": ["handle", "--all", "--dry-run"],
+    "handle --task --dry-run": ["handle", "--task", "parse_page", "--dry-run"],
+    "handle --group --dry-run": ["handle", "--group", "3", "--dry-run"],
+    "handle --error --dry-run": ["handle", "--error", "price", "--dry-run"],
+    "handle --error (none) --dry-run": ["handle", "--error", NO_TEXT, "--dry-run"],
+    "crawls list": ["crawls", "list"],
+    "restart (says what would go)": ["restart", plain_crawl.NAME],
 }
 
 
 def main() -> None:
-    """Fill both, ask for each page, and print."""
+    """Fill both, ask for each, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=10_000_000)
+    parser.add_argument("--crawls", type=int, default=1, help="that the pages are of")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="what has this in its name")
+    parser.add_argument("--keep", metavar="NAME", help="use these databases, made when not there")
     given = parser.parse_args()
     with servers.server() as server, ExitStack() as stack:
-        sites = {}
-        for count in (SMALL, given.items):
-            url = stack.enter_context(new_database(server))
-            engine = engines.sync_engine(url)
-            with engine.begin() as connection:
-                migrate.ensure(connection, auto=True)
+        databases = {
+            count: stack.enter_context(_filled(server, count, given.crawls, given.keep))
+            for count in (SMALL, given.items)
+        }
+        sites = {
+            count: stack.enter_context(web_servers.serving(url)).url
+            for count, url in databases.items()
+        }
+        asked: dict[str, Callable[[int], None]] = {}
+        for name, path in (PAGES | API).items():
+            asked[name] = lambda count, path=path: _get(sites[count] + path)
+        for name, words in COMMANDS.items():
+            asked[f"$ {name}"] = lambda count, words=words: _run(databases[count], words)
+        print(f"{'ms':<36}{SMALL:>12,}{given.items:>14,}{'longer by':>12}{'times':>8}", flush=True)
+        for name, ask in asked.items():
+            if given.only in name:
+                _compare(name, ask, list(databases), given.rounds)
+
+
+def _compare(name: str, ask: Callable[[int], None], counts: list[int], rounds: int) -> None:
+    """Ask on each graph in turns, and print the medians in milliseconds."""
+    times: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(rounds):
+        for count in counts:
             started = time.perf_counter()
-            fill(engine, count, failing=10)
-            settle(engine)
-            engine.dispose()
-            print(f"{count:>12,} items filled in {time.perf_counter() - started:.0f} s", flush=True)
-            sites[count] = stack.enter_context(web_servers.serving(url, "--crawl", "books")).url
-        print(f"{'page, ms':<16}{SMALL:>12,}{given.items:>14,}{'longer by':>12}")
-        for name, path in PAGES.items():
-            times: dict[int, list[float]] = {count: [] for count in sites}
-            for _ in range(given.rounds):
-                for count, site in sites.items():
-                    started = time.perf_counter()
-                    with urllib.request.urlopen(site + path, timeout=60) as answer:
-                        answer.read()
-                    times[count].append(1000 * (time.perf_counter() - started))
-            small, large = (statistics.median(found) for found in times.values())
-            over = "" if large - small <= AIM else f"  more than {AIM}"
-            print(f"{name:<16}{small:>12.0f}{large:>14.0f}{large - small:>12.0f}{over}", flush=True)
+            ask(count)
+            times[count].append(1000 * (time.perf_counter() - started))
+    small, large = (statistics.median(found) for found in times.values())
+    over = "" if large - small <= AIM else f"  more than {AIM}"
+    ratio = large / small
+    print(
+        f"{name:<36}{small:>12.0f}{large:>14.0f}{large - small:>12.0f}{ratio:>8.2f}{over}",
+        flush=True,
+    )
+
+
+def _get(url: str) -> None:
+    with urllib.request.urlopen(url, timeout=120) as answer:
+        answer.read()
+
+
+def _run(database: str, words: list[str]) -> None:
+    """Run a command, which may say that there is nothing of the kind."""
+    done = subprocess.run(
+        [*web_servers.SCRAPY, *words, "-s", f"ITEMGRAPH_DATABASE_URL={database}"],
+        cwd=tempfile.gettempdir(),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    if "Traceback" in done.stderr or done.returncode not in {0, 1}:
+        raise SystemExit(f"{words} failed:\n{done.stderr[-3000:]}")
+
+
+@contextmanager
+def _filled(server: str, count: int, crawls: int, keep: str | None) -> Iterator[str]:
+    """Yield a database with so many pages, of so many crawls."""
+    if keep is None:
+        with new_database(server) as url:
+            _fill(url, count, crawls)
+            yield url
+        return
+    kept = urls.normalise_url(server).set(database=f"{keep}_{crawls}_{count}")
+    if _make(server, kept.database or ""):
+        _fill(kept.render_as_string(hide_password=False), count, crawls)
+    yield kept.render_as_string(hide_password=False)
+
+
+def _make(server: str, name: str) -> bool:
+    """Make a database; return whether it was not there."""
+    admin = sa.create_engine(
+        urls.normalise_url(server), isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool
+    )
+    with admin.connect() as connection:
+        there = sa.text("SELECT count(*) FROM pg_database WHERE datname = :name")
+        if connection.execute(there, {"name": name}).scalar():
+            return False
+        connection.exec_driver_sql(f'CREATE DATABASE "{name}"')
+    return True
+
+
+def _fill(url: str, count: int, crawls: int) -> None:
+    engine = engines.sync_engine(url)
+    with engine.begin() as connection:
+        migrate.ensure(connection, auto=True)
+    started = time.perf_counter()
+    plain_crawl.fill(engine, count, of=crawls)
+    with engine.connect() as connection:
+        size = connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar()
+    engine.dispose()
+    took = time.perf_counter() - started
+    print(f"{count:>12,} pages filled in {took:.0f} s, {(size or 0) >> 20:,} MiB", flush=True)
 
 
 if __name__ == "__main__":

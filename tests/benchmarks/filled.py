@@ -124,28 +124,15 @@ def fill(
     Of one item in `failing` a task has failed (0: of none).
     """
     crawl = Filled(engine, count)
-    with _loading(engine) as connection:
-        # In the transaction that truncates a table, filling it writes no WAL.
-        connection.exec_driver_sql(f"TRUNCATE {', '.join(BIG_TABLES)}")
-        for table in BIG_TABLES:
-            connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
-        indexes = connection.exec_driver_sql(
-            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' "
-            "AND indexname LIKE '%%_idx' AND tablename = ANY (%s)",
-            (list(BIG_TABLES),),
-        ).all()
-        for name, _ in indexes:
-            connection.exec_driver_sql(f"DROP INDEX {name}")
+    with loading(engine) as connection, emptied(connection):
         _fill(connection, crawl, slots, wide, failing)
-        for _, definition in indexes:
-            connection.exec_driver_sql(definition)
     return crawl
 
 
 def add_crawl(engine: sa.Engine, name: str, count: int, *, first: int) -> Filled:
     """Fill one more crawl, whose items have numbers after `first`."""
     crawl = Filled(engine, count, name, first)
-    with _loading(engine) as connection:
+    with loading(engine) as connection:
         _fill(connection, crawl, 1, WIDE, 0)
     return crawl
 
@@ -160,12 +147,32 @@ def settle(engine: sa.Engine) -> None:
 
 
 @contextmanager
-def _loading(engine: sa.Engine) -> Iterator[sa.Connection]:
+def loading(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Yield a transaction for large statements, in which no key is checked."""
     with engine.begin() as connection:
         connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
         connection.exec_driver_sql("SET LOCAL maintenance_work_mem = '512MB'")
         connection.exec_driver_sql("SET LOCAL work_mem = '256MB'")
         yield connection
+
+
+@contextmanager
+def emptied(connection: sa.Connection) -> Iterator[None]:
+    """Empty the large tables, and make their indexes after what is done within."""
+    # In the transaction that truncates a table, filling it writes no WAL.
+    connection.exec_driver_sql(f"TRUNCATE {', '.join(BIG_TABLES)}")
+    for table in BIG_TABLES:
+        connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+    indexes = connection.exec_driver_sql(
+        "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' "
+        "AND indexname LIKE '%%_idx' AND tablename = ANY (%s)",
+        (list(BIG_TABLES),),
+    ).all()
+    for name, _ in indexes:
+        connection.exec_driver_sql(f"DROP INDEX {name}")
+    yield
+    for _, definition in indexes:
+        connection.exec_driver_sql(definition)
 
 
 def _fill(connection: sa.Connection, crawl: Filled, slots: int, wide: int, failing: int) -> None:

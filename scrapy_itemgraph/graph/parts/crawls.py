@@ -11,6 +11,7 @@ from scrapy_itemgraph.store import pruning
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import (
     crawl_changes,
+    crawl_contents,
     crawl_lists,
     dump,
     dump_lines,
@@ -46,12 +47,11 @@ class Crawls:
         return self._transactions.call(status.crawls)
 
     def overview(
-        self, name: str | None = None, *, after: str = "", limit: int = 100
+        self, *names: str, after: str = "", limit: int = 100
     ) -> list[overview.CrawlOverview]:
-        """Return how each of the database's crawls stands, by name from `after` on; or one."""
-        return self._transactions.call(
-            partial(overview.overview, name=name, after=after, limit=limit)
-        )
+        """Return how each of the database's crawls stands, by name from `after` on; or some."""
+        read = partial(overview.overview, names=names or None, after=after, limit=limit)
+        return self._transactions.call(read)
 
     def runs(self, *, limit: int = pruning.MOST_RUNS) -> list[run_lists.RunLine]:
         """Return the runs of the graph's crawl, the newest first, up to `limit`."""
@@ -66,6 +66,7 @@ class Crawls:
     ) -> dict[str, int]:
         """Delete all that the graph's crawl has; return how much of what. Its tasks stay known.
 
+        With `dry_run` nothing is deleted, and what would be is an estimate where it is much.
         `reached(done, total)` is called now and then with the number of items that are deleted.
 
         Raises:
@@ -75,7 +76,7 @@ class Crawls:
 
         def run(connection: Connection, crawl_id: int) -> dict[str, int]:
             if dry_run:
-                return crawl_changes.holds(connection, crawl_id)
+                return crawl_contents.holds(connection, crawl_id)
             crawls.own_crawl(connection, crawl_id)
             crawl_changes.refuse_workers(connection, crawl_id)
             return crawl_changes.restart(connection, crawl_id, reached)

@@ -6,13 +6,14 @@ import builtins
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, Unpack
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Unpack
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.failure_filters import FailureFilter, FailureFilters
 from scrapy_itemgraph.store import failures, gone_pages, open_failures, queues
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import crawl_changes, failure_groups
+from scrapy_itemgraph.store.admin import crawl_changes, failure_counts, failure_groups
 from scrapy_itemgraph.store.registry import code_changes, crawls
 from scrapy_itemgraph.store.worklist import refresh
 
@@ -29,6 +30,13 @@ HANDLED_BY = "a person"
 _EVER = datetime.min.replace(tzinfo=UTC)
 
 _List: TypeAlias = builtins.list  # a method of this name hides it
+
+
+class FailureCount(NamedTuple):
+    """How many pairs of item and task open failures are of."""
+
+    number: int
+    is_estimated: bool
 
 
 class Failures:
@@ -135,16 +143,21 @@ class Failures:
         """Return the name of the crawl whose failure has this number; None: there is none."""
         return self._transactions.call(partial(open_failures.crawl_of, failure=failure))
 
-    def count(self, most: int = 100_000, **filters: Unpack[FailureFilters]) -> int:
-        """Return how many pairs of item and task open failures are of; `most` at most."""
+    def count(self, **filters: Unpack[FailureFilters]) -> FailureCount:
+        """Return how many pairs of item and task open failures are of: `number`, `is_estimated`.
+
+        It is an estimate, of a sample, where more than 10,000 are open, or 5,000 of which a type, a
+        text or a time is asked.
+
+        Raises:
+            NotFoundError: there is no open failure of a number that is given, or no such task.
+
+        """
         which = FailureFilter(**filters)
         self._check_open(which)
-        pairs: set[tuple[int, int]] = set()
-        for found in self._steps(which):
-            pairs |= {(one.item_id, one.task_id) for one in found}
-            if len(pairs) >= most:
-                break
-        return min(len(pairs), most)
+        read = partial(failure_counts.pairs, which=which)
+        number = self._transactions.of_known(which.task, read)
+        return FailureCount(int(number), isinstance(number, counts.Estimate))
 
     def handle(
         self,

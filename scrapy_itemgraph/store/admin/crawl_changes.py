@@ -116,15 +116,6 @@ def recompute_ttl(connection: Connection, crawl_id: int, task_id: int) -> int:
     return changed
 
 
-def holds(connection: Connection, crawl_id: int) -> dict[str, int]:
-    """Count what a restart of a crawl would delete."""
-    counts = {}
-    for name, where in OF_CRAWL.items():
-        counted = text(f"SELECT count(*) FROM {where}")  # noqa: S608 - our own constants
-        counts[name] = connection.execute(counted, {"crawl": crawl_id}).scalar_one()
-    return counts
-
-
 def restart(
     connection: Connection, crawl_id: int, reached: Callable[[int, int], None] | None = None
 ) -> dict[str, int]:
@@ -141,7 +132,7 @@ def restart(
         if reached is not None:
             reached(counts["items"], total)
     for name, where in OF_CRAWL.items():
-        deleted = text(f"DELETE FROM {where}")  # noqa: S608
+        deleted = text(f"DELETE FROM {where}")  # noqa: S608 - our own constants
         counts[name] += connection.execute(deleted, {"crawl": crawl_id}).rowcount
     connection.execute(FREE_NAMES, {"crawl": crawl_id})
     return counts

@@ -36,12 +36,14 @@ LIST = text(f"""
             CASE WHEN json_typeof(c.given) = 'object' THEN c.given END AS arguments,
             c.state, c.run, c.created_at, r.started_at AS run_started_at,
             CASE WHEN r.is_finished THEN r.ended_at END AS run_finished_at,
-            greatest(c.created_at, r.started_at, r.ended_at,
-                (SELECT max(p.seen_at) FROM processes p WHERE p.crawl_id = c.id)) AS used_at,
+            greatest(c.created_at, r.started_at, r.ended_at, seen.at) AS used_at,
             (SELECT count(*) FROM processes p
                 WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers
         FROM ({_CHOSEN} LIMIT CAST(:limit AS bigint)) AS chosen JOIN crawls c ON c.id = chosen.id
-        LEFT JOIN runs r ON r.crawl_id = c.id AND r.number = c.run) AS listed
+        LEFT JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
+        LEFT JOIN (
+            SELECT p.crawl_id, max(p.seen_at) AS at FROM processes p GROUP BY p.crawl_id
+        ) AS seen ON seen.crawl_id = c.id) AS listed
     WHERE (CAST(:spider AS text) IS NULL OR spider = :spider)
         AND (CAST(:age AS interval) IS NULL OR used_at < clock_timestamp() - CAST(:age AS interval))
     ORDER BY spider, crawl

@@ -56,6 +56,7 @@ GROUPS = Groups(
     source=f"{_HEADS} JOIN tasks k ON k.id = t.task_id",
     where="k.crawl_id = :crawl",
     key="fingerprint",
+    key_type="uuid",
     order="t.last_id DESC",
     counted={
         "count": Counted(

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.store.admin import counting
 from scrapy_itemgraph.store.admin.limit_names import limit_name
 from scrapy_itemgraph.store.limits.sharing import STORED_TERMS, StoredTerms
 from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from sqlalchemy import Connection, Row, TextClause
@@ -27,22 +29,34 @@ _OF_LIMIT = f"""
     CASE WHEN l.blocked_until > clock_timestamp() THEN l.blocked_by END AS blocked_by
 """
 
+_IS_OF_QUEUE = """
+            (CAST(:crawl AS int) IS NULL OR q.crawl_id = :crawl)
+            AND (CAST(:only AS int) IS NULL OR q.slot_id = :only)"""
+QUEUES = text(f"SELECT count(*) FROM queues q WHERE {_IS_OF_QUEUE}")  # noqa: S608 - our own
+
 # Slots that matter now, those with the most work first; of one crawl all that it had work for: a
-# queue is kept for 30 days. Work is what a claim could take, apart from limits; per queue it is
-# counted up to a number that nobody reads to the end.
+# queue is kept for 30 days. Work is what a claim could take, apart from limits; per queue up to
+# `many` is counted, and where there is more a sample tells of all.
 SLOTS = text(f"""
     WITH waiting AS MATERIALIZED (
-        SELECT q.slot_id, sum(head.number) AS number
+        SELECT q.slot_id, sum(head.number) AS number, bool_or(head.number > :many) AS is_cut
         FROM queues q CROSS JOIN LATERAL (
             SELECT count(*) AS number FROM (
                 SELECT FROM work w
                 WHERE w.queue_id = q.id AND {IS_READY_BESIDE_OTHERS}
-                LIMIT :many) AS counted) AS head
-        WHERE (CAST(:crawl AS int) IS NULL OR q.crawl_id = :crawl)
-            AND (CAST(:only AS int) IS NULL OR q.slot_id = :only)
+                LIMIT :many + 1) AS counted) AS head
+        WHERE {_IS_OF_QUEUE}
+        GROUP BY q.slot_id),
+    sampled AS MATERIALIZED (
+        SELECT q.slot_id, count(*) / CAST(:share AS float8) AS number
+        FROM work w TABLESAMPLE SYSTEM (100 * :share) REPEATABLE (0)
+        JOIN queues q ON q.id = w.queue_id
+        WHERE (SELECT bool_or(is_cut) FROM waiting) AND {IS_READY_BESIDE_OTHERS} AND {_IS_OF_QUEUE}
         GROUP BY q.slot_id)
-    SELECT {_OF_LIMIT}, CAST(least(coalesce(w.number, 0), :many) AS bigint) AS work
-    FROM limits l LEFT JOIN waiting w ON w.slot_id = l.id
+    SELECT {_OF_LIMIT}, coalesce(w.is_cut, false) AS is_cut,
+        CAST(CASE WHEN w.is_cut THEN greatest(w.number, s.number)
+            ELSE coalesce(w.number, 0) END AS bigint) AS work
+    FROM limits l LEFT JOIN waiting w ON w.slot_id = l.id LEFT JOIN sampled s ON s.slot_id = l.id
     WHERE l.kind = 'slot' AND l.name <> ''
         AND (CAST(:crawl AS int) IS NULL OR w.slot_id IS NOT NULL)
         AND CASE WHEN CAST(:only AS int) IS NOT NULL THEN l.id = :only
@@ -57,7 +71,7 @@ SLOTS = text(f"""
 
 # Limits with a name that a task keeps to, somebody has, or a person set.
 NAMED = text(f"""
-    SELECT {_OF_LIMIT}, CAST(NULL AS bigint) AS work
+    SELECT {_OF_LIMIT}, false AS is_cut, CAST(NULL AS bigint) AS work
     FROM limits l
     WHERE l.kind <> 'slot' AND CASE WHEN CAST(:only AS int) IS NOT NULL THEN l.id = :only
         ELSE EXISTS (
@@ -106,7 +120,7 @@ class LimitState:
     """A limit as it is kept, what was set and learned of it, and who has it.
 
     `delay` are the seconds between two starts on average, `gap` the least, for jitter makes
-    some shorter; `work` counts what waits in a slot, up to 100,000: then `is_counted` is false.
+    some shorter; `work` counts what waits in a slot; where `is_counted` is false it is an estimate.
     """
 
     name: str
@@ -136,13 +150,13 @@ def listed(
     With `crawl_id` those that this crawl's work keeps to, or kept to within 30 days, and of slots
     its work alone; those with as much work follow each other by their last start, the latest first.
     """
-    given = {"crawl": crawl_id, "only": None, "many": counting.MOST, "limit": limit}
+    given = {"crawl": crawl_id, "only": None, "limit": limit}
     return [*_states(connection, NAMED, given), *_states(connection, SLOTS, given)]
 
 
 def state(connection: Connection, found: FoundLimit) -> LimitState:
     """Return one limit as it is kept."""
-    given = {"crawl": None, "only": found.id, "many": counting.MOST, "limit": 1}
+    given = {"crawl": None, "only": found.id, "limit": 1}
     (one,) = _states(connection, SLOTS if found.kind == "slot" else NAMED, given)
     return one
 
@@ -150,6 +164,8 @@ def state(connection: Connection, found: FoundLimit) -> LimitState:
 def _states(
     connection: Connection, statement: TextClause, given: dict[str, Any]
 ) -> list[LimitState]:
+    if statement is SLOTS:
+        given = {**given, **_how_far(connection, given)}
     bound = {name: given[name] for name in statement._bindparams}  # noqa: SLF001
     rows = connection.execute(statement, bound).all()
     holders: dict[int, list[Holder]] = defaultdict(list)
@@ -158,15 +174,26 @@ def _states(
     return [_limit_state(row, holders[row.id]) for row in rows]
 
 
+def _how_far(connection: Connection, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return up to how much work of a queue is counted, and what share of all a sample has."""
+    queues = connection.execute(QUEUES, {name: given[name] for name in ("crawl", "only")}).scalar()
+    return {
+        "many": min(counting.MOST, max(counting.LEAST, counting.AT_FIRST // max(queues or 0, 1))),
+        "share": counting.sampled_share(connection, "work"),
+    }
+
+
 def _limit_state(row: Row[Any], holders: list[Holder]) -> LimitState:
     terms, columns = StoredTerms(*row[:_OF_TERMS]).in_force, row._asdict()
     del columns["id"]
+    is_cut = columns.pop("is_cut")
     columns |= {
         "name": limit_name(row.kind, row.name),
         "delay": terms.mean_delay,
         "gap": terms.gap,
         "concurrency": terms.concurrency,
-        "is_counted": row.work is None or row.work < counting.MOST,
+        "work": counts.rounded(row.work) if is_cut else row.work,
+        "is_counted": not is_cut,
         "holders": tuple(holder for holder in holders if holder.units),
         "waiting": tuple(holder for holder in holders if not holder.units),
     }

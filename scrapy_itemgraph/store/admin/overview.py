@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
@@ -13,23 +14,29 @@ from scrapy_itemgraph.store.admin import counting, run_lists, run_progress, stat
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row
 
 CRAWLS = text(f"""
+    WITH shown AS MATERIALIZED (
+        SELECT c.* FROM crawls c
+        WHERE c.name > :after
+            AND (CAST(:names AS text[]) IS NULL OR c.name = ANY (CAST(:names AS text[])))
+        ORDER BY c.name LIMIT :limit)
     SELECT c.id, c.name, c.created_at, r.started_at AS run_started_at,
         CASE WHEN r.is_finished THEN r.ended_at END AS run_finished_at,
         last.stopped_at, last.reason,
         (SELECT count(*) FROM processes p
             WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS workers,
         lately.done, lately.failed, lately.items, lately.scraped
-    FROM crawls c
+    FROM shown c
     LEFT JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
-    LEFT JOIN LATERAL (
-        SELECT p.stopped_at, p.reason FROM processes p
-        WHERE p.crawl_id = c.id AND p.stopped_at IS NOT NULL
-        ORDER BY p.stopped_at DESC LIMIT 1) AS last ON true
+    LEFT JOIN (
+        SELECT DISTINCT ON (p.crawl_id) p.crawl_id, p.stopped_at, p.reason FROM processes p
+        WHERE p.crawl_id = ANY (ARRAY(SELECT id FROM shown)) AND p.stopped_at IS NOT NULL
+        ORDER BY p.crawl_id, p.stopped_at DESC) AS last ON last.crawl_id = c.id
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(m.done), 0) AS done, coalesce(sum(m.failed), 0) AS failed,
             coalesce(sum(m.items), 0) AS items, coalesce(sum(m.scraped), 0) AS scraped
@@ -37,8 +44,7 @@ CRAWLS = text(f"""
         WHERE m.crawl_id = c.id
             AND m.minute >= date_trunc('minute', clock_timestamp()) - interval '1 minute'
             AND m.minute < date_trunc('minute', clock_timestamp())) AS lately
-    WHERE c.name > :after AND (CAST(:name AS text) IS NULL OR c.name = :name)
-    ORDER BY c.name LIMIT :limit
+    ORDER BY c.name
 """)  # noqa: S608 - our own condition
 
 
@@ -120,44 +126,62 @@ class CrawlOverview:
 
 
 def overview(
-    connection: Connection, *, name: str | None, after: str, limit: int
+    connection: Connection, *, names: Collection[str] | None, after: str, limit: int
 ) -> list[CrawlOverview]:
-    """Return crawls in the order of their names, of those behind `after`; or one."""
-    given = {"name": name, "after": after, "limit": limit}
-    found = []
-    for row in connection.execute(CRAWLS, given).all():
-        counted = counting.count(connection, task_counts.OVERVIEW, crawl=row.id)
-        tasks = [TaskNumbers(**one, estimated=counts.estimated(one)) for one in counted]
-        numbers = {
-            name: counts.total(getattr(one, of_task) for one in tasks)
-            for name, of_task in _TOTALS.items()
-        }
-        numbers["items"] = status.items(connection, row.id)
-        found.append(
-            CrawlOverview(
-                crawl=row.name,
-                state=_state(row.workers, row.run_started_at, row.run_finished_at),
-                workers=row.workers,
-                **{name: int(number) for name, number in numbers.items()},
-                estimated=counts.estimated(numbers),
-                done_last_minute=int(row.done),
-                failed_last_minute=int(row.failed),
-                items_last_minute=int(row.items),
-                scraped_last_minute=int(row.scraped),
-                run=run_lists.last(connection, row.id),
-                progress=run_progress.progress(
-                    connection, row.id, counted, is_running=row.workers > 0
-                ),
-                next_due=connection.execute(status.NEXT_DUE, {"crawl": row.id}).scalar(),
-                created_at=row.created_at,
-                run_started_at=row.run_started_at,
-                run_finished_at=row.run_finished_at,
-                stopped_at=row.stopped_at,
-                reason=row.reason,
-                tasks=tuple(tasks),
-            )
+    """Return crawls in the order of their names, of those behind `after`; all, or some by name.
+
+    It takes as many statements for a hundred crawls as for one.
+    """
+    given = {"names": None if names is None else list(names), "after": after, "limit": limit}
+    rows = connection.execute(CRAWLS, given).all()
+    crawls = [row.id for row in rows]
+    counted = counting.count(connection, task_counts.OVERVIEW, crawls=crawls)
+    of_each: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for one in counted:
+        of_each[one.pop("crawl")].append(one)
+    items = status.items_of_each(connection, crawls)
+    runs = run_lists.last_of_each(connection, crawls)
+    paces = run_progress.paces(connection, [row.id for row in rows if row.workers])
+    due = status.next_due(connection, crawls)
+    return [
+        CrawlOverview(
+            **_columns(row),
+            **_numbers(of_each[row.id], items[row.id]),
+            run=runs.get(row.id),
+            progress=run_progress.of_tasks(of_each[row.id], paces.get(row.id)),
+            next_due=due.get(row.id),
         )
-    return found
+        for row in rows
+    ]
+
+
+def _columns(row: Row[Any]) -> dict[str, Any]:
+    """Return what a crawl's own row tells."""
+    same = ("workers", "created_at", "run_started_at", "run_finished_at", "stopped_at", "reason")
+    return {
+        "crawl": row.name,
+        "state": _state(row.workers, row.run_started_at, row.run_finished_at),
+        "done_last_minute": int(row.done),
+        "failed_last_minute": int(row.failed),
+        "items_last_minute": int(row.items),
+        "scraped_last_minute": int(row.scraped),
+        **{name: getattr(row, name) for name in same},
+    }
+
+
+def _numbers(counted: Sequence[dict[str, Any]], items: int) -> dict[str, Any]:
+    """Return a crawl's numbers, which are added up of its tasks', and those of each task."""
+    tasks = tuple(TaskNumbers(**one, estimated=counts.estimated(one)) for one in counted)
+    numbers = {
+        name: counts.total(getattr(one, of_task) for one in tasks)
+        for name, of_task in _TOTALS.items()
+    }
+    numbers["items"] = items
+    return {
+        **{name: int(number) for name, number in numbers.items()},
+        "estimated": counts.estimated(numbers),
+        "tasks": tasks,
+    }
 
 
 def _state(workers: int, started: datetime | None, finished: datetime | None) -> CrawlState:

@@ -26,6 +26,7 @@ SWEEPS = Groups(
         t.tags, t.opened_at, t.swept""",
     source="sweeps t",
     where="t.crawl_id = :crawl",
+    key_type="bigint",
     order="t.id",
     counted={
         "left": Counted(

@@ -12,14 +12,15 @@ from scrapy_itemgraph.store.pruning import MOST_RUNS
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
 
 # A run without living workers that nobody has ended, ended when one of its was seen last, be it
 # noted by now that they are dead or not.
-RUNS = text(f"""
-    SELECT r.number,
+_RUN = f"""
+        r.number,
         CASE WHEN r.is_finished THEN 'finished' WHEN alive.workers > 0 THEN 'running'
             ELSE 'stopped' END AS state,
         r.started_at,
@@ -29,14 +30,28 @@ RUNS = text(f"""
         CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.reason, 'died') END AS reason,
         r.error, r.spider, r.worker_id AS worker, r.job, alive.workers,
         r.pages, r.items, r.failures, r.retried, r.refused, r.gone, r.statuses, r.bytes
-    FROM crawls c JOIN runs r ON r.crawl_id = c.id
+    FROM crawls c {{runs}}
     CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE NOT {IS_DEAD}) AS workers, max(p.seen_at) AS seen_at
         FROM processes p
         WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND r.number = c.run) AS alive
+"""  # noqa: S608 - our own condition
+
+_OF_CRAWL = _RUN.format(runs="JOIN runs r ON r.crawl_id = c.id")
+RUNS = text(f"""
+    SELECT {_OF_CRAWL}
     WHERE c.id = :crawl
     ORDER BY r.number DESC LIMIT :limit
-""")  # noqa: S608 - our own condition
+""")
+
+_LAST_OF_CRAWL = _RUN.format(
+    runs="""CROSS JOIN LATERAL (
+        SELECT r.* FROM runs r WHERE r.crawl_id = c.id ORDER BY r.number DESC LIMIT 1) AS r"""
+)
+LAST = text(f"""
+    SELECT c.id, {_LAST_OF_CRAWL}
+    WHERE c.id = ANY (CAST(:crawls AS int[]))
+""")
 
 
 class RunLine(NamedTuple):
@@ -77,7 +92,13 @@ class RunLine(NamedTuple):
 
 def last(connection: Connection, crawl_id: int) -> RunLine | None:
     """Return a crawl's present or last run; None where there was none."""
-    return next(iter(runs(connection, crawl_id, limit=1)), None)
+    return last_of_each(connection, [crawl_id]).get(crawl_id)
+
+
+def last_of_each(connection: Connection, crawls: Sequence[int]) -> dict[int, RunLine]:
+    """Return the present or last run of some crawls, of those that had one."""
+    rows = connection.execute(LAST, {"crawls": list(crawls)})
+    return {crawl_id: RunLine(*columns) for crawl_id, *columns in rows}
 
 
 def runs(connection: Connection, crawl_id: int, *, limit: int = MOST_RUNS) -> list[RunLine]:

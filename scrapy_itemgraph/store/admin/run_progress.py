@@ -13,13 +13,13 @@ from sqlalchemy import text
 from scrapy_itemgraph.model import counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy import Connection
 
 # What was done in the last minutes, and in how many seconds; of the run under way alone.
-PACE = text("""
-    SELECT coalesce(sum(m.done), 0) + coalesce(sum(m.failed), 0) + coalesce(sum(m.gone), 0)
+PACES = text("""
+    SELECT c.id, coalesce(sum(m.done), 0) + coalesce(sum(m.failed), 0) + coalesce(sum(m.gone), 0)
             + coalesce(sum(m.refused), 0) AS ended,
         coalesce(sum(m.scraped), 0) AS scraped, coalesce(sum(m.items), 0) AS made,
         coalesce(CAST(extract(epoch FROM clock_timestamp() - greatest(min(m.minute), r.started_at))
@@ -28,7 +28,7 @@ PACE = text("""
     LEFT JOIN task_minutes m ON m.crawl_id = c.id
         AND m.minute >= greatest(date_trunc('minute', r.started_at),
             date_trunc('minute', clock_timestamp()) - interval '5 minutes')
-    WHERE c.id = :crawl GROUP BY r.started_at
+    WHERE c.id = ANY (CAST(:crawls AS int[])) GROUP BY c.id, r.started_at
 """)
 
 SHORTEST = 10.0  # seconds after which a pace says something
@@ -103,23 +103,18 @@ class Pace:
 NO_PACE = Pace(0, 0, 0, 0.0)
 
 
-def progress(
-    connection: Connection, crawl_id: int, tasks: Iterable[Mapping[str, Any]], *, is_running: bool
-) -> Progress:
-    """Return how far a crawl is whose tasks were counted; a pace is told while it is running."""
-    pace = _pace(connection, crawl_id) if is_running else NO_PACE
-    return of_tasks([one for one in tasks if one["is_registered"]], pace)
+def paces(connection: Connection, running: Sequence[int]) -> dict[int, Pace]:
+    """Return how fast crawls go that are running, by their numbers."""
+    rows = connection.execute(PACES, {"crawls": list(running)}) if running else ()
+    return {
+        row.id: Pace(int(row.ended), int(row.scraped), int(row.made), row.seconds) for row in rows
+    }
 
 
-def _pace(connection: Connection, crawl_id: int) -> Pace:
-    row = connection.execute(PACE, {"crawl": crawl_id}).first()
-    if row is None:
-        return NO_PACE
-    return Pace(int(row.ended), int(row.scraped), int(row.made), row.seconds)
-
-
-def of_tasks(tasks: list[Mapping[str, Any]], pace: Pace) -> Progress:
-    """Add up where the work of tasks stands."""
+def of_tasks(counted: Iterable[Mapping[str, Any]], pace: Pace | None) -> Progress:
+    """Add up where the work of a crawl's tasks stands; a pace is told while it is running."""
+    pace = pace or NO_PACE
+    tasks = [one for one in counted if one["is_registered"]]
     numbers = {name: counts.total(one[of] for one in tasks) for name, of in _OF_TASKS.items()}
     stands = counts.total(one[name] for one in tasks for name in ("fresh", "due"))
     numbers["earlier"] = counts.less(stands, numbers["done"])

@@ -22,7 +22,7 @@ from scrapy_itemgraph.store.sql_conditions import IS_GONE, is_stale
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection
@@ -74,12 +74,13 @@ WORKERS = text("""
     WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL ORDER BY p.id
 """)
 NEXT_DUE = text("""
-    SELECT min(first.due_at) FROM tasks t
+    SELECT t.crawl_id, min(first.due_at) AS due_at FROM tasks t
     CROSS JOIN LATERAL (
         SELECT r.due_at FROM results r
         WHERE r.task_id = t.id AND r.due_at IS NOT NULL
         ORDER BY r.due_at LIMIT 1) AS first
-    WHERE t.crawl_id = :crawl AND t.is_registered
+    WHERE t.crawl_id = ANY (CAST(:crawls AS int[])) AND t.is_registered
+    GROUP BY t.crawl_id
 """)
 OLD_SNAPSHOT = text("""
     SELECT pid, application_name, now() - xact_start AS age FROM pg_stat_activity
@@ -238,9 +239,19 @@ def crawls(connection: Connection) -> list[str]:
 
 def items(connection: Connection, crawl_id: int) -> int:
     """Count a crawl's items."""
-    (row,) = counting.count(connection, task_counts.ITEMS, crawl=crawl_id)
-    number: int = row["items"]
-    return number
+    return items_of_each(connection, [crawl_id])[crawl_id]
+
+
+def items_of_each(connection: Connection, crawls: Sequence[int]) -> dict[int, int]:
+    """Count the items of some crawls."""
+    rows = counting.count(connection, task_counts.ITEMS, crawls=list(crawls))
+    return {row["crawl"]: row["items"] for row in rows}
+
+
+def next_due(connection: Connection, crawls: Sequence[int]) -> dict[int, datetime]:
+    """Return when the next result of crawls falls due, or the first fell; of those with one."""
+    rows = connection.execute(NEXT_DUE, {"crawls": list(crawls)})
+    return {row.crawl_id: row.due_at for row in rows}
 
 
 def summary(connection: Connection, crawl_id: int) -> Summary:
@@ -264,7 +275,7 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
         later=total("delayed"),
         **{name: total(name) for name in ("given_up", "claimed", "failures", "lost")},
         **{name: total(name) for name in ("refusals", "gone")},
-        next_due=connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
+        next_due=next_due(connection, [crawl_id]).get(crawl_id),
         now=connection.execute(NOW).scalar_one(),
         sweeps=tuple(progress_reports.sweeps(connection, crawl_id)),
     )
@@ -278,17 +289,16 @@ def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
     number = items(connection, crawl_id)
     run = run_lists.last(connection, crawl_id)
     listed = [row._asdict() for row in tasks(connection, crawl_id)]
-    is_running = run is not None and run.workers > 0
+    running = [crawl_id] if run is not None and run.workers > 0 else []
+    pace = run_progress.paces(connection, running).get(crawl_id)
     return {
         "items": number,
         "run": None if run is None else run._asdict(),
         "estimated": counts.estimated({"items": number}),
-        "progress": documents.of(
-            run_progress.progress(connection, crawl_id, listed, is_running=is_running)
-        ),
+        "progress": documents.of(run_progress.of_tasks(listed, pace)),
         "tasks": listed,
         "workers": [row._asdict() for row in connection.execute(WORKERS, {"crawl": crawl_id})],
-        "next_due": connection.execute(NEXT_DUE, {"crawl": crawl_id}).scalar(),
+        "next_due": next_due(connection, [crawl_id]).get(crawl_id),
         **going_on(connection, crawl_id),
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scrapy_itemgraph.store.admin.counting import Counted, Groups
 from scrapy_itemgraph.store.sql_conditions import (
     IS_CALLED_FOR,
@@ -17,9 +19,9 @@ from scrapy_itemgraph.store.sql_conditions import (
 )
 
 ITEMS = Groups(
-    columns="t.name",
+    columns="t.id AS crawl",
     source="crawls t",
-    where="t.id = :crawl",
+    where="t.id = ANY (CAST(:crawls AS int[]))",
     counted={
         "items": Counted(
             table="items",
@@ -122,7 +124,9 @@ _WAS_REFUSED = _OPEN.format(which="f.is_refusal")
 
 
 def _held(condition: str) -> Counted:
-    return _results(f"{_OF_TASK} AND {IS_HELD}", IS_HELD, condition=condition)
+    # Each is looked up among the failures of its pair.
+    found = _results(f"{_OF_TASK} AND {IS_HELD}", IS_HELD, condition=condition)
+    return replace(found, weight=10)
 
 
 _IS_OF_RUN = """r.completed_at >= (
@@ -161,11 +165,11 @@ TASKS = Groups(
     counted={**WORK, **RESULTS, **FAILURES, **PROGRESS},
 )
 
-# What is counted of a crawl that is seen from above: by its tasks.
+# What is counted of crawls that are seen from above: by their tasks.
 OVERVIEW = Groups(
-    columns="t.name, t.is_enabled, t.is_registered",
+    columns="t.crawl_id AS crawl, t.name, t.is_enabled, t.is_registered",
     source="tasks t",
-    where="t.crawl_id = :crawl",
+    where="t.crawl_id = ANY (CAST(:crawls AS int[]))",
     order="t.name",
     counted={
         **WORK,
@@ -208,13 +212,9 @@ OF_SUMMARY = Groups(
             ),
             f"{IS_READY} AND {_BLOCKED}",
         ),
-        "given_up": _results(
-            f"{_OF_TASK} AND {IS_HELD}",
-            IS_HELD,
-            condition="""NOT EXISTS (
+        "given_up": _held("""NOT EXISTS (
                 SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
-                    AND f.handled_at IS NULL)""",
-        ),
+                    AND f.handled_at IS NULL)"""),
         "lost": _open_failures(
             "NOT f.is_refusal", condition="f.error->>'type' IN ('worker died', 'stalled')"
         ),

@@ -48,11 +48,14 @@ from scrapy_itemgraph.store import queues as slot_queues
 from scrapy_itemgraph.store.admin import (
     activity,
     counting,
+    crawl_contents,
     done_lists,
     expirable,
     explain,
+    failure_counts,
     failure_groups,
     item_pages,
+    limit_reports,
     neighbours,
     outstanding,
     overview,
@@ -107,6 +110,13 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     ),
     "items to be expired": lambda step, crawl: to_be_expired(step, crawl, tag=None),
     "items with a tag to be expired": lambda step, crawl: to_be_expired(step, crawl, tag="page"),
+    "what a crawl has": lambda step, crawl: crawl_contents.holds(step, crawl.id),
+    "how many failures are open": lambda step, crawl: failure_counts.pairs(step, crawl.id, EVERY),
+    "how many failures have a text": lambda step, crawl: failure_counts.pairs(
+        step, crawl.id, FailureFilter(text="no such error")
+    ),
+    "slots": lambda step, crawl: limit_reports.listed(step, crawl_id=crawl.id, limit=9),
+    "slots of all crawls": lambda step, crawl: limit_reports.listed(step, limit=9),
     "the newest failure": lambda step, crawl: open_failures.newest(step),
     "one failure": lambda step, crawl: open_failures.details(
         step, crawl.id, step.scalar(sa.text("SELECT max(id) FROM failures"))
@@ -115,7 +125,7 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     "a page by its URL": lambda step, crawl: page_search.find(step, crawl.id, NO_PAGE),
     "a page by its URL in all crawls": lambda step, crawl: page_search.find(step, None, NO_PAGE),
     "pages that are spelled alike": lambda step, crawl: page_search.near(step, crawl.id, NO_PAGE),
-    "overview": lambda step, crawl: overview.overview(step, name=None, after="", limit=9),
+    "overview": lambda step, crawl: overview.overview(step, names=None, after="", limit=9),
     "groups of failures": lambda step, crawl: failure_groups.groups(step, crawl.id, limit=9),
     "groups of failures by a text": lambda step, crawl: failure_groups.groups(
         step, crawl.id, FailureFilter(text="error"), sort="count", limit=9
@@ -677,7 +687,11 @@ def test_a_report_reads_few_rows(million, step, monkeypatch, report):
     `explain` leaves the planner to itself, as it is for people.
     """
     monkeypatch.setattr(counting, "MOST", COUNTED)
+    monkeypatch.setattr(counting, "AT_FIRST", COUNTED)
+    monkeypatch.setattr(counting, "LEAST", 1)
     monkeypatch.setattr(counting, "PAGES", 5)
+    monkeypatch.setattr(crawl_contents, "FEW", COUNTED)
+    monkeypatch.setattr(failure_counts, "COUNTED", COUNTED)
     monkeypatch.setattr(item_pages, "MOST_LOOKED_AT", COUNTED)
     monkeypatch.setattr(open_failures, "LOOKED_AT", COUNTED)
     monkeypatch.setattr(activity, "MOST_LOOKED_AT", COUNTED)
