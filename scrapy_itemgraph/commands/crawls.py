@@ -143,7 +143,7 @@ def _meant(call: Call, graph: ItemGraph) -> list[CrawlLine]:
     known = graph.crawls.list(spider=given.spider, older_than=given.older_than)
     wanted = set(given.names)
     for name in sorted(wanted - {one.crawl for one in known}):
-        graph.of(name).tasks.list()  # raises
+        graph.of(name).tasks.tags()  # raises
     return [one for one in known if not wanted or one.crawl in wanted]
 
 

@@ -13,7 +13,7 @@ from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.failure_filters import FailureFilter, FailureFilters
 from scrapy_itemgraph.store import failures, gone_pages, open_failures, queues
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import crawl_changes, failure_counts, failure_groups
+from scrapy_itemgraph.store.admin import crawl_changes, failure_counts, failure_groups, status
 from scrapy_itemgraph.store.registry import code_changes, crawls
 from scrapy_itemgraph.store.worklist import refresh
 
@@ -127,6 +127,10 @@ class Failures:
         if found is None:
             raise NotFoundError(f"there is no failure {failure} in {self._transactions.crawl!r}")
         return found
+
+    def open(self) -> int:
+        """Return how many failures and refusals are open; an estimate above 100,000."""
+        return self._transactions.of_crawl(status.open_failures)
 
     def of_item(self, name: str) -> dict[str, int]:
         """Return the number of the open failure of each task of an item, by the task's name.

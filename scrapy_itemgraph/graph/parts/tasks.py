@@ -74,6 +74,10 @@ class Tasks:
         """Return the tags that call for each task, by its name; nothing is counted for it."""
         return self._transactions.of_crawl(_tags)
 
+    def declared(self) -> list[status.DeclaredTask]:
+        """Return every task as its spider declared it; nothing is counted for it."""
+        return self._transactions.of_crawl(status.declared)
+
     def list(self) -> list[status.TaskState]:
         """Return every task with what is done, waiting and failed of it."""
         return self._transactions.of_crawl(status.tasks)

@@ -190,17 +190,17 @@ def explain(
         if row.task == task
         or (task is None and (row.is_called_for or row.task_version is not None))
     ]
-    open_failures: dict[str, int] = {}
+    stopped_by: dict[str, int] = {}
     if any(row.max_failures is not None for row in asked):
         counted = counting.count(connection, task_counts.COUNTED_FAILURES, crawl=crawl_id)
-        open_failures = {one["name"]: one["failures"] for one in counted}
+        stopped_by = {one["name"]: one["failures"] for one in counted if one["is_stopped"]}
     run = run_lists.last(connection, crawl_id)
     return [
         _explanation(
             row,
             [facts[name] for name in row.depends_on],
             limits[row.task].values(),
-            open_failures.get(row.task, 0),
+            stopped_by.get(row.task),
             run,
         )
         for row in asked
@@ -224,12 +224,12 @@ def _explanation(
     row: _Facts,
     dependencies: list[_Facts],
     limits: Collection[_Limit],
-    open_failures: int,
+    stopped_by: int | None,
     run: run_lists.RunLine | None,
 ) -> Explanation:
     against = [
         *_against_outstanding(row, dependencies, run),
-        *_against_claiming(row, open_failures),
+        *_against_claiming(row, stopped_by),
         *(reason for limit in limits for reason in _against_starting(limit)),
     ]
     why = row.state if row.completed_at is None else _why(row)
@@ -331,8 +331,8 @@ def _of_gone(row: _Facts) -> str:
     )
 
 
-def _against_claiming(row: _Facts, open_failures: int) -> Iterator[str]:
-    """Say what keeps outstanding work from being claimed now."""
+def _against_claiming(row: _Facts, stopped_by: int | None) -> Iterator[str]:
+    """Say what keeps outstanding work from being claimed now; `stopped_by` counts failures."""
     if row.claimed_at is not None:
         since = wording.format_period((row.now - row.claimed_at).total_seconds())
         yield (
@@ -342,9 +342,9 @@ def _against_claiming(row: _Facts, open_failures: int) -> Iterator[str]:
         yield f"the task is disabled; scrapy itemgraph enable {row.task}"
     for worker in row.left_by:
         yield f"{worker} leaves it alone, for it runs older code: restart it"
-    if row.max_failures is not None and open_failures >= row.max_failures:
+    if stopped_by is not None:
         yield (
-            f"the task is stopped by {counts.shown(open_failures)} open failures "
+            f"the task is stopped by {counts.shown(stopped_by)} open failures "
             f"(max_failures={row.max_failures}); handle them"
         )
     if row.not_before is not None and row.not_before > row.now:

@@ -108,6 +108,21 @@ class Attempt(NamedTuple):
     host: str | None
 
 
+class DeclaredTask(NamedTuple):
+    """A task as it is declared; its names are those of a `TaskState`."""
+
+    name: str
+    spider: str
+    version: str
+    ttl: timedelta | None
+    nice: int
+    is_enabled: bool
+    is_registered: bool
+    max_failures: int | None
+    tags: list[str]
+    depends_on: list[str]
+
+
 class TaskState(NamedTuple):
     """A task as it is declared, and what is done, waiting and failed of it.
 
@@ -224,6 +239,17 @@ def results(connection: Connection, crawl_id: int, item_id: int) -> list[ResultS
 def attempts(connection: Connection, item_id: int, *, limit: int) -> list[Attempt]:
     """Return the last attempts at an item's tasks, the latest first."""
     return typed(connection.execute(ATTEMPTS, {"item": item_id, "limit": limit}), Attempt)
+
+
+def declared(connection: Connection, crawl_id: int) -> list[DeclaredTask]:
+    """Return every task as it is declared; nothing is counted."""
+    return typed(connection.execute(task_counts.DECLARED, {"crawl": crawl_id}), DeclaredTask)
+
+
+def open_failures(connection: Connection, crawl_id: int) -> int:
+    """Count the open failures and refusals of a crawl."""
+    rows = counting.count(connection, task_counts.OPEN_FAILURES, crawl=crawl_id)
+    return counts.total(row[name] for row in rows for name in task_counts.FAILURES)
 
 
 def tasks(connection: Connection, crawl_id: int) -> list[TaskState]:

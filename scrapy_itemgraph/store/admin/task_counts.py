@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlalchemy import text
+
 from scrapy_itemgraph.store.admin.counting import Counted, Groups
 from scrapy_itemgraph.store.sql_conditions import (
     IS_CALLED_FOR,
@@ -153,12 +155,15 @@ FAILURES = {
     "refusals": _open_failures("f.is_refusal"),
 }
 
-TASKS = Groups(
-    columns="""t.name, t.spider, t.version, t.ttl, t.nice, t.is_enabled, t.is_registered,
+_DECLARED = """t.name, t.spider, t.version, t.ttl, t.nice, t.is_enabled, t.is_registered,
         t.max_failures,
         ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
         ARRAY(SELECT d.name FROM task_dependencies td JOIN tasks d ON d.id = td.depends_on_id
-            WHERE td.task_id = t.id ORDER BY 1) AS depends_on""",
+            WHERE td.task_id = t.id ORDER BY 1) AS depends_on"""
+DECLARED = text(f"SELECT {_DECLARED} FROM tasks t WHERE t.crawl_id = :crawl ORDER BY t.name")  # noqa: S608 - our own columns
+
+TASKS = Groups(
+    columns=_DECLARED,
     source="tasks t",
     where="t.crawl_id = :crawl",
     order="t.name",
@@ -179,12 +184,22 @@ OVERVIEW = Groups(
     },
 )
 
-# Open failures of the tasks that so many of them stop.
-COUNTED_FAILURES = Groups(
+OPEN_FAILURES = Groups(
     columns="t.name",
     source="tasks t",
+    where="t.crawl_id = :crawl",
+    counted=FAILURES,
+)
+
+# Open failures of the tasks that so many of them stop, and whether they do. Of each the tags of its
+# item are looked up.
+COUNTED_FAILURES = Groups(
+    columns=f"t.name, {IS_STOPPED} AS is_stopped",
+    source="tasks t",
     where="t.crawl_id = :crawl AND t.max_failures IS NOT NULL",
-    counted={"failures": _open_failures("NOT f.is_refusal", condition=IS_CALLED_FOR)},
+    counted={
+        "failures": replace(_open_failures("NOT f.is_refusal", condition=IS_CALLED_FOR), weight=20)
+    },
 )
 
 _IS_BLOCKED = "l.blocked_by = 'person' AND l.blocked_until > clock_timestamp()"

@@ -70,7 +70,7 @@ _HELD = f"""
             WHERE CAST(:slot AS int) IS NULL OR EXISTS (
                 SELECT FROM items i
                 WHERE i.id = r.item_id AND coalesce(t.slot_id, i.slot_id) = :slot)
-            ORDER BY r.task_id, r.item_id LIMIT :limit) AS r
+            ORDER BY r.item_id LIMIT :limit) AS r
         WHERE t.crawl_id = :crawl AND (CAST(:task AS int) IS NULL OR t.id = :task)
         ORDER BY r.task_id, r.item_id LIMIT :limit) AS r
     JOIN tasks t ON t.id = r.task_id

@@ -114,7 +114,7 @@ def failures(
     request: Request, visitor: Reader, graph: CrawlGraph, asked: Asked, sort: Sort = "last"
 ) -> HTMLResponse:
     """Show open failures in groups, the latest first."""
-    tasks = graph.tasks.list()
+    task_names = list(graph.tasks.tags())  # or a NotFoundError that names the crawls there are
     groups = graph.failures.groups(_GROUPS, sort=sort, **asked.of(graph))
     written = graph.lookup.written([one.example for one in groups])
     times = graph.failures.times([one.group for one in groups])
@@ -125,13 +125,13 @@ def failures(
         visitor=visitor,
         crawl=graph.crawl,
         tab="failures",
-        task_names=[one.name for one in tasks],
+        task_names=task_names,
         filters=asdict(asked),
         moments=periods.LABELS,
         sort=sort,
         groups=[_shown(one, text, sparks) for one, text in zip(groups, written, strict=True)],
         axis=sparks.axis,
-        stamp=int(counts.total(one.failures + one.refusals for one in tasks)),
+        stamp=int(graph.failures.open()),
         is_cut=len(groups) == _GROUPS,
     )
 
@@ -157,7 +157,7 @@ def listed(
         visitor=visitor,
         crawl=graph.crawl,
         tab="failures",
-        task_names=[one.name for one in graph.tasks.list()],
+        task_names=list(graph.tasks.tags()),
         filters={**asdict(asked), "group": group},
         moments=periods.LABELS,
         sort=sort,

@@ -129,7 +129,7 @@ def _dependencies(graph: ItemGraph, states: Mapping[str, str], root: str) -> dra
     """Draw how the tasks of an item depend on each other, with the state of each; None: not."""
     edges = [
         drawing.Edge(need, task.name)
-        for task in (graph.tasks.list() if len(states) > 1 else ())
+        for task in (graph.tasks.declared() if len(states) > 1 else ())
         if task.name in states
         for need in task.depends_on
         if need in states

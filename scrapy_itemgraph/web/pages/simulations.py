@@ -18,7 +18,7 @@ from scrapy_itemgraph.web.pages.routes import Fields, ItemName, PageRoute
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.graph import ItemGraph
-    from scrapy_itemgraph.store.admin.status import TaskState
+    from scrapy_itemgraph.store.admin.status import DeclaredTask
     from scrapy_itemgraph.web.simulation_processes import Simulated, Simulations
 
 router = APIRouter(route_class=PageRoute)
@@ -49,8 +49,8 @@ async def run(request: Request, visitor: Operator, graph: CrawlGraph, form: Fiel
     return await run_in_threadpool(_page, request, visitor, graph, task, name, found)
 
 
-def _task(graph: ItemGraph, name: str) -> TaskState:
-    known = {one.name: one for one in graph.tasks.list()}
+def _task(graph: ItemGraph, name: str) -> DeclaredTask:
+    known = {one.name: one for one in graph.tasks.declared()}
     if name not in known:
         raise NotFoundError(f"there is no task {name!r}{closest(name, known)}")
     return known[name]
@@ -60,7 +60,7 @@ def _page(
     request: Request,
     visitor: Visitor,
     graph: ItemGraph,
-    task: TaskState,
+    task: DeclaredTask,
     name: str,
     found: Simulated | None,
 ) -> HTMLResponse:
