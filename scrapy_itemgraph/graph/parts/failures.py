@@ -129,7 +129,7 @@ class Failures:
         return found
 
     def open(self) -> int:
-        """Return how many failures and refusals are open; an estimate above 100,000."""
+        """Return how many failures and refusals are open; an estimate above 100,000 of a task."""
         return self._transactions.of_crawl(status.open_failures)
 
     def of_item(self, name: str) -> dict[str, int]:

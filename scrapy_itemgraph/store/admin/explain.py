@@ -342,9 +342,11 @@ def _against_claiming(row: _Facts, stopped_by: int | None) -> Iterator[str]:
         yield f"the task is disabled; scrapy itemgraph enable {row.task}"
     for worker in row.left_by:
         yield f"{worker} leaves it alone, for it runs older code: restart it"
-    if stopped_by is not None:
+    if stopped_by is not None and row.max_failures is not None:
+        # A sample may have fewer of them than stop the task.
+        number = max(stopped_by, counts.Estimate(row.max_failures))
         yield (
-            f"the task is stopped by {counts.shown(stopped_by)} open failures "
+            f"the task is stopped by {counts.shown(number)} open failures "
             f"(max_failures={row.max_failures}); handle them"
         )
     if row.not_before is not None and row.not_before > row.now:

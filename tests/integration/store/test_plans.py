@@ -87,6 +87,12 @@ def to_be_expired(step: sa.Connection, crawl: Filled, *, tag: str | None) -> Non
     expirable.look(step, crawl.id, task="parse", tag=tag, after=crawl.item_at(0.3))
 
 
+def work(step: sa.Connection, crawl: Filled, state: str | None, slot: str | None = None) -> Any:
+    """Read the first page of work in a state."""
+    none: Any = dict.fromkeys(("task", "task_id", "tag", "after"))
+    return work_pages.page(step, crawl.id, **none, slot=slot, state=state, limit=100)
+
+
 REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     "status": lambda step, crawl: status.status(step, crawl.id),
     "the lines of a run": lambda step, crawl: status.summary(step, crawl.id),
@@ -172,19 +178,12 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     ),
     "minutes": lambda step, crawl: activity.minutes(step, crawl.id, timedelta(hours=1)),
     **{
-        f"{state or 'outstanding'} work": lambda step, crawl, state=state: work_pages.page(
-            step,
-            crawl.id,
-            task=None,
-            task_id=None,
-            tag=None,
-            slot=None,
-            state=state,
-            after=None,
-            limit=100,
-        )
+        f"{state or 'outstanding'} work": lambda step, crawl, state=state: work(step, crawl, state)
         for state in (None, *work_pages.WorkState)
     },
+    "held work of a slot": lambda step, crawl: work(
+        step, crawl, "held", step.scalar(sa.text("SELECT min(name) FROM limits WHERE name <> ''"))
+    ),
 }
 WHOLE = Terms(gap=1.0, concurrency=8)
 UNITS = Terms(concurrency=8)

@@ -186,6 +186,36 @@ def test_counts_beyond_the_limit_are_marked_estimates(crowd, monkeypatch, is_ana
     assert (document["items"], document["estimated"]) == (ITEMS, ("items",))
 
 
+def test_a_small_table_is_counted_whole_after_a_first_look(crowd, monkeypatch):
+    """What the first look did not count to its end is exact where a sample is the whole table."""
+    monkeypatch.setattr(counting, "AT_FIRST", 1)
+    monkeypatch.setattr(counting, "LEAST", 1)
+
+    found = {task.name: task for task in status.tasks(crowd.connection, crowd.id)}
+
+    expected = plain(crowd)
+    assert {name: numbers(found[name]) for name in expected} == expected
+    assert {task.estimated for task in found.values()} == {()}
+
+
+def test_a_report_counts_the_cheapest_as_far_as_its_rows_go(crowd, monkeypatch):
+    """Of large tables a report counts so many rows one by one; the other numbers are marked."""
+    monkeypatch.setattr(counting, "AT_FIRST", 1)
+    monkeypatch.setattr(counting, "LEAST", 1)
+    monkeypatch.setattr(counting, "IN_ALL", budget := 60)
+    monkeypatch.setattr(counting, "sampled_share", lambda *_: 1 - 1e-9)
+
+    found = {task.name: task for task in status.tasks(crowd.connection, crowd.id)}
+
+    exact = 0
+    for name, expected in plain(crowd).items():
+        for which, number in numbers(found[name]).items():
+            assert isinstance(number, Estimate) == (which in found[name].estimated)
+            assert abs(number - expected[which]) <= (5 if isinstance(number, Estimate) else 0)
+            exact += 0 if isinstance(number, Estimate) or number <= 1 else number
+    assert 0 < exact <= budget
+
+
 def test_a_group_of_which_the_sample_has_nothing_is_not_told_as_empty(crowd, monkeypatch):
     """An estimate is not below what was counted before counting stopped."""
     monkeypatch.setattr(counting, "MOST", 50)
@@ -307,6 +337,8 @@ def test_explain_marks_an_estimate_of_failures(crowd, monkeypatch):
     assert f"stopped by {number} open failures" in why()
     monkeypatch.setattr(counting, "MOST", 3)
     assert "stopped by ~" in why()
+    monkeypatch.setattr(counting, "PAGES", 1e-9)
+    assert "stopped by ~3 open failures" in why()
 
 
 def test_an_open_sweep_of_many_items_is_estimated(crowd, monkeypatch):
