@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.commands import parsing
@@ -10,6 +11,8 @@ from scrapy_itemgraph.commands.command import Command, Group, first_words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import ModuleType
+
+_WIDTH = 100  # columns of a group's lines
 
 
 def usage(found: Command | Group | None) -> str:
@@ -58,11 +61,19 @@ def of_group(group: Group) -> str:
 def _listed(shown: Mapping[str, Command | Group], all_of_them: Iterable[str]) -> list[str]:
     """Return a line for each command, as wide as all of the overview asks for."""
     width = max(map(len, all_of_them))
-    return [f"  {name:<{width}}  {_summary(one)}" for name, one in shown.items()]
+    return [line for name, one in shown.items() for line in _wrapped(name.ljust(width), one)]
 
 
-def _summary(one: Command | Group) -> str:
-    return f"{one.summary}: {', '.join(one.verbs)}" if isinstance(one, Group) else one.summary
+def _wrapped(name: str, one: Command | Group) -> list[str]:
+    """Return a command's line; the verbs of a group may take more."""
+    if not isinstance(one, Group):
+        return [f"  {name}  {one.summary}"]
+    return textwrap.wrap(
+        f"{one.summary}: {', '.join(one.verbs)}",
+        width=_WIDTH,
+        initial_indent=f"  {name}  ",
+        subsequent_indent=" " * (len(name) + 4),
+    )
 
 
 def _is_in(one: Command | Group, section: ModuleType) -> bool:

@@ -34,7 +34,7 @@ def error(
     said = ", ".join(f"{one!r}{notes.get(one, '')}" for one in written)
     more = f" and {len(found) - _MOST_LISTED:,} more" if len(found) > _MOST_LISTED else ""
     return NotFoundError(
-        f"several items have this URL, {given!r}; say which: {said}{more}", written
+        f"several pages have this URL, {given!r}; say which: {said}{more}", written
     )
 
 

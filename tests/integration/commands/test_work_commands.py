@@ -241,7 +241,10 @@ def test_explain_a_plain_page_that_is_done(scrapy, crawl):
     crawl.connection.exec_driver_sql("UPDATE runs SET number = 2")
     crawl.connection.exec_driver_sql("UPDATE crawls SET run = 2")
     later = reasons(scrapy, "A")
-    crawl.connection.exec_driver_sql("UPDATE results SET expires_at = now() + interval '2 days'")
+    crawl.connection.exec_driver_sql(
+        "UPDATE results SET (expires_at, due_at) = (now() + interval '2 days', now() + interval "
+        "'2 days')"
+    )
 
     assert of_task == (False, "fresh", "its result never expires")
     assert over[2].startswith("it is done; the next run fetches it again when it comes to it")

@@ -17,7 +17,7 @@ from scrapy_itemgraph.model.feed_exports import Scraped
 from scrapy_itemgraph.model.operations import Changeset, DeleteItem, RenameItem, UpdateData
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.store import scraped_items
-from scrapy_itemgraph.store.admin import crawl_changes
+from scrapy_itemgraph.store.admin import crawl_changes, crawl_contents
 from scrapy_itemgraph.store.registry import crawls
 
 pytestmark = pytest.mark.server
@@ -175,7 +175,7 @@ def test_crawls_are_apart(crawl, connection):
     crawl.commit(keeping(None, names="a"))
     other.commit(keeping(None, names="b"))
 
-    held = crawl_changes.holds(connection, crawl.id)
+    held = crawl_contents.holds(connection, crawl.id)
     deleted = crawl_changes.restart(connection, crawl.id)
 
     assert held["journal"] == deleted["journal"] == 1

@@ -61,7 +61,7 @@ def test_what_is_not_there_is_none(crawl):
 
 def test_of_several_pages_one_has_to_be_said(crawl):
     """They are listed by their ids, with what their requests carry."""
-    with pytest.raises(NotFoundError, match="several items have this URL") as refused:
+    with pytest.raises(NotFoundError, match="several pages have this URL") as refused:
         find(crawl, f"POST {URL}")
 
     assert """'REQ:a' (body "q=tea"), 'REQ:b' (body "q=milk")""" in str(refused.value)
