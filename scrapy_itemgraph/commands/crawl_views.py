@@ -141,7 +141,7 @@ def _where(processes: Sequence[RunningProcess]) -> Iterator[str]:
             "STARTED BY": lambda one: one.origin if one.runner is None else f"runner {one.runner}",
             "PLACE": "place",
             "HOST": "host",
-            "PROCESS": "process_id",
+            "PROCESS": lambda one: str(one.process_id or ""),
             "SINCE": "started_at",
             "ENDS": "stop_wanted",
         },

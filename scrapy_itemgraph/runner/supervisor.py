@@ -358,7 +358,7 @@ async def run(options: Options) -> None:
     graph = await RunnerGraph.open(options.settings, options.terms)
     terms = options.terms
     logger.warning(
-        "The runner %s takes crawls of the project %s: %d places, process %d",
+        "The runner %s takes crawls of the project %s: places: %d, process %d",
         terms.name,
         terms.project,
         terms.places,

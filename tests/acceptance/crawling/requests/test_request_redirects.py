@@ -10,6 +10,9 @@ from support.scripted_sites import DROPS, fp
 def test_where_a_redirect_leads_is_taken_before_it_is_downloaded(project, site):
     """The target is an alias by then, and a page that links to it does not fetch it again."""
     project.write("""
+    import asyncio
+    from pathlib import Path
+
     class S(scrapy.Spider):
         name = "s"
         start_urls = [SITE + "/page/1"]
@@ -18,7 +21,9 @@ def test_where_a_redirect_leads_is_taken_before_it_is_downloaded(project, site):
             yield scrapy.Request(SITE + "/redirect?to=/gate/target", self.more, priority=1)
             yield scrapy.Request(SITE + "/page/2", self.link)
 
-        def link(self, response):
+        async def link(self, response):
+            while not Path("arrived").exists():
+                await asyncio.sleep(0.05)
             yield scrapy.Request(SITE + "/gate/target", self.more)
             yield {"linked": True}
 
@@ -27,6 +32,7 @@ def test_where_a_redirect_leads_is_taken_before_it_is_downloaded(project, site):
     """)
     process = project.start("crawl", "s")
     assert site.arrived.wait(120), project.log()
+    (project.directory / "arrived").touch()
 
     owners = project.rows(
         "SELECT i.name FROM aliases a JOIN items i ON i.id = a.item_id "
