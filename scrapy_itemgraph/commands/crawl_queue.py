@@ -94,6 +94,7 @@ def add(call: Call) -> None:
         name=given.name,
         arguments=dict(given.arguments),
         settings=_settings(call),
+        ignored=call.settings.run.ignored_arguments,
         is_paused=given.paused,
         **terms,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.exceptions import OperationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime, timedelta
 
 
@@ -117,8 +117,9 @@ def after(name: str, state: State, change: Change) -> tuple[State, Event]:
 class NewCrawl:
     """A crawl that is to be queued: its spider, with what that is started, and its terms.
 
-    `name` is None for the name that a start by hand would give it; `resource` names a limit that
-    one process at a time has.
+    `name` is None for the name that a start by hand would give it; `ignored` are the names of
+    arguments that make no crawl of their own. `resource` names a limit that one process at a time
+    has.
     """
 
     spider: str
@@ -126,6 +127,7 @@ class NewCrawl:
     name: str | None = None
     arguments: Mapping[str, str]
     settings: Mapping[str, Any]
+    ignored: Collection[str] = ()
     nice: int = 0
     concurrency: int = 1
     tag: str | None = None

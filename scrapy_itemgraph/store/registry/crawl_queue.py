@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import crawl_states, input_checks
+from scrapy_itemgraph.model import crawl_arguments, crawl_states, input_checks
 from scrapy_itemgraph.model.crawl_arguments import CrawlStart
 from scrapy_itemgraph.model.crawl_states import Event, State
 from scrapy_itemgraph.store import notify, slots
@@ -124,7 +124,8 @@ def add(connection: Connection, new: NewCrawl, *, by: str) -> tuple[str, list[st
 
     """
     lock_queue(connection)
-    start = CrawlStart(spider=new.spider, given=new.arguments, name=new.name)
+    counted, _ = crawl_arguments.counted(new.arguments, new.ignored)
+    start = CrawlStart(spider=new.spider, given=counted, name=new.name)
     started = crawl_starts.make(connection, start)
     row = connection.execute(NAMED, {"name": started.name}).one()
     if row.state is not None:

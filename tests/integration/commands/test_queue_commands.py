@@ -88,6 +88,15 @@ def test_feeds_that_keep_items_may_be_begun_anew(queued):
     assert settings["FEEDS"] == {"a.csv": {"format": "csv", "overwrite": True}}
 
 
+def test_arguments_that_do_not_count_make_no_crawl_of_their_own(queued):
+    """The crawl is the one that a start by hand has; its processes get all arguments."""
+    arguments = ("-a", "day=1", "-a", "_trace=2", "-a", "cat=3")
+    queued("crawls", "add", "books", *arguments, ITEMGRAPH_IGNORED_ARGUMENTS="day")
+
+    shown = queued("crawls", "show", "books:cat=3", "--json").document
+    assert shown["arguments"] == {"day": "1", "_trace": "2", "cat": "3"}
+
+
 def test_crawls_are_steered_by_name_and_their_history_says_who_did_it(queued):
     """MNB-3: several at once; each change is answered, and what cannot be done says what can."""
     for name in ("one", "two"):
