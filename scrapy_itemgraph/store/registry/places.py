@@ -300,12 +300,14 @@ def assign(connection: Connection, runner_id: int, process_id: int, host: str) -
     runner = _runner(connection, here)
     if runner is None or not runner.starts:
         return []
-    assigned = []
+    assigned: list[Assigned] = []
     for place in connection.execute(FREE, here).all():
         crawl = _next_crawl(connection, runner, here, place)
         if crawl is not None:
             at = {**here, "place": place.number}
             assigned.append(_give(connection, runner, at, crawl))
+        elif place.locked_to is None:
+            break  # nothing waits that this runner may take, so the places after it get nothing
     return assigned
 
 

@@ -141,10 +141,10 @@ def is_begun(project: Project) -> bool:
         return bool(found) and "it begins" in graph.jobs.output(found[0].id)
 
 
-def test_a_runner_waits_for_its_database_and_another_takes_over_from_it(tmp_path, site):
+def test_a_runner_waits_for_its_database_and_another_takes_over_from_it(project, site):
     """Children go on while the database is away; those of a killed runner end, and run again."""
     with servers.own_postgres() as server:
-        project = Project(tmp_path, server.url, site.url)
+        project.url = server.url
         project.write(ENDLESS, 'ITEMGRAPH_PATIENCE = "1m"\nITEMGRAPH_LEASE = 3')
         project.scrapy("itemgraph", "init")
         queued.add(project, "a", "b")
