@@ -53,7 +53,7 @@ _COLUMNS: printing.Columns = {
     "BUSY": lambda one: f"{one.busy}/{one.places}",
     "TAGS": _tags,
     "HOST": "host",
-    "PROCESS": "process_id",
+    "PROCESS": lambda one: str(one.process_id or ""),
     "MEMORY FREE": lambda one: _bytes(one.memory_free),
     "DISK FREE": lambda one: _bytes(one.disk_free),
 }

@@ -156,8 +156,9 @@ def test_terms_are_changed_and_taken_away(queued):
     assert (both.code, "give one of --tag and --no-tag" in both.err) == (2, True)
 
 
-def test_a_place_is_kept_for_a_crawl(queued, engine):
-    """MNB-5: a place of a runner is locked and unlocked; a runner that is not there is said."""
+@pytest.fixture
+def box(queued, engine):
+    """Make a crawl and a runner of two places, which has gone."""
     queued("crawls", "add", "books")
     with engine.begin() as connection:
         connection.execute(
@@ -168,6 +169,10 @@ def test_a_place_is_kept_for_a_crawl(queued, engine):
             )
         )
 
+
+@pytest.mark.usefixtures("box")
+def test_a_place_is_kept_for_a_crawl(queued):
+    """MNB-5: a place of a runner is locked and unlocked; a runner that is not there is said."""
     unknown = queued("crawls", "lock", "books", "bax")
     locked = queued("crawls", "lock", "books", "box:2", "--until-finished")
     unlocked = queued("crawls", "unlock", "books", "--json").document
@@ -177,6 +182,48 @@ def test_a_place_is_kept_for_a_crawl(queued, engine):
         "place 2 of the runner box is kept for the crawl books until it is finished" in locked.out
     )
     assert unlocked == [{"runner": "box", "place": 2}]
+
+
+@pytest.mark.usefixtures("box")
+def test_runners_are_looked_at_and_told_what_they_take(queued):
+    """SS-5: one that is gone stays in the list; what it takes when it comes back is set."""
+    listed = queued("runners", "list", "--json").document
+    queued("runners", "drain", "box")
+    again = queued("runners", "drain", "box")
+    queued("runners", "tag", "box", "big", "fast")
+    queued("runners", "set", "box", "--only-tagged", "yes")
+    shown = queued("runners", "show", "box", "--json").document
+    unknown = queued("runners", "show", "bax")
+
+    assert [(one["name"], one["state"], one["places"]) for one in listed] == [("box", "gone", 2)]
+    assert "as before" in again.out
+    assert (shown["tags"], shown["only_tagged"]) == (["big", "fast"], True)
+    assert [one["number"] for one in shown["in_places"]] == [1, 2]
+    assert (unknown.code, "did you mean 'box'?" in unknown.err) == (1, True)
+
+
+@pytest.mark.usefixtures("box")
+def test_jobs_are_looked_at_and_cancelled(queued, engine):
+    """SS-4: a job that waits is cancelled, one that is over is not, and one that is not there."""
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text("INSERT INTO jobs (crawl_id, origin) SELECT id, 'runner' FROM crawls")
+        )
+
+    (listed,) = queued("jobs", "list", "--open", "--json").document
+    number = str(listed["id"])
+    log = queued("jobs", "log", number)
+    cancelled = queued("jobs", "cancel", number)
+    again = queued("jobs", "cancel", number)
+    shown = queued("jobs", "show", number, "--json").document
+
+    assert (listed["crawl"], listed["state"]) == ("books", "pending")
+    assert (log.code, "has not begun" in log.err) == (1, True)
+    assert cancelled.code == 0
+    assert (again.code, "is over: cancelled" in again.err) == (1, True)
+    assert (shown["state"], shown["ended_at"] is not None) == ("cancelled", True)
+    assert "there is no job 99" in queued("jobs", "show", "99").err
+    assert "there is no runner 'nobody'" in queued("reclaim", "nobody", "--reason", "x").err
 
 
 def test_drain_waits_until_no_process_runs_the_crawl(queued, engine):
