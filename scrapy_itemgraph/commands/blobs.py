@@ -11,6 +11,7 @@ from scrapy_itemgraph.commands import printing, streams
 from scrapy_itemgraph.commands.arguments import ID
 from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
+from scrapy_itemgraph.model import counts
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call
@@ -74,4 +75,4 @@ def collect_blobs(call: Call) -> None:
     """
     with call.graph() as graph:
         deleted = graph.blobs.collect(now=call.given.now)
-    call.write({"deleted": deleted}, [f"deleted {deleted:,} contents"])
+    call.write({"deleted": deleted}, [f"deleted {counts.many(deleted, 'content')}"])

@@ -155,7 +155,7 @@ def listing(lines: Sequence[CrawlLine]) -> Iterator[str]:
         group = list(some)
         if place:
             yield ""
-        count = f"{len(group):,} crawl" + ("s" if len(group) > 1 else "")
+        count = counts.many(len(group), "crawl")
         yield printing.clean(f"spider {spider}: {count}" if spider else f"no spider: {count}")
         yield from printing.table(group, _COLUMNS)
 
@@ -163,7 +163,7 @@ def listing(lines: Sequence[CrawlLine]) -> Iterator[str]:
 def _said(lines: Sequence[CrawlLine], items: dict[str, int], *, yes: bool) -> Iterator[str]:
     if yes:
         for name, count in items.items():
-            yield printing.clean(f"deleted the crawl {name} with {count:,} items")
+            yield printing.clean(f"deleted the crawl {name} with {counts.many(count, 'item')}")
         return
     yield from listing(lines)
     if lines:
@@ -188,7 +188,7 @@ def restart(call: Call) -> int:
 
 
 def _restart_lines(name: str, rows: dict[str, int], *, yes: bool) -> Iterator[str]:
-    shown = (f"{counts.shown(number)} {what}" for what, number in rows.items() if number)
+    shown = (f"{what} {counts.shown(number)}" for what, number in rows.items() if number)
     listed = ", ".join(shown) or "nothing"
     if yes:
         yield printing.clean(f"deleted of the crawl {name}: {listed}")

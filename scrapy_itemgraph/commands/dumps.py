@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.commands import printing, streams
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.tools import bulk
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def dump(call: Call) -> None:
                 )
             if count % _NOW_AND_THEN == 0:
                 progress.reach(count)
-    told = f"{count:,} lines of the crawl {graph.crawl!r} to {call.given.output}"
+    told = f"{counts.many(count, 'line')} of the crawl {graph.crawl!r} to {call.given.output}"
     if call.given.output == "-":
         call.note(f"scrapy itemgraph: {printing.clean(told)}")
         return

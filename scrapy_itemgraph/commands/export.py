@@ -11,6 +11,7 @@ from scrapy.exceptions import UsageError
 from scrapy_itemgraph.commands import feed_exports, parsing, printing
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.model import counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,5 +98,7 @@ def export(call: Call) -> None:
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     for one in document["feeds"]:
-        yield printing.clean(f"{one['items']:,} items to {one['uri']} ({one['format']})")
+        yield printing.clean(
+            f"{counts.many(one['items'], 'scraped item')} to {one['uri']} ({one['format']})"
+        )
     yield f"What is kept later: --since {document['until'].isoformat()}"

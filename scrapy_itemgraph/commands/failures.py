@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 
-from scrapy_itemgraph.commands import code_on_disk, failure_lines, parsing, printing
+from scrapy_itemgraph.commands import code_on_disk, failure_lines, next_starts, parsing, printing
 from scrapy_itemgraph.commands.arguments import CATEGORY, LIMIT, OF_TASK
 from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import documents, next_commands
+from scrapy_itemgraph.model import counts, documents
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.failure_filters import FailureFilters
-    from scrapy_itemgraph.store.admin.next_starts import NextStart
     from scrapy_itemgraph.store.open_failures import FailurePage
 
 _HIDDEN = {"item_id", "task_id"}
@@ -229,12 +228,19 @@ def _handle_gone(call: Call) -> None:
         raise UsageError("--gone goes with --task and --item alone")
     if given.id is None:
         with call.graph() as graph:
-            freed = graph.failures.handle_gone(given.task)
+            _free_gone(call, graph)
     else:
         with item_graph(call) as (graph, item):
-            freed = graph.failures.handle_gone(given.task, item=item)
-    document = {"handled": freed, "retry": True, "left_by": []}
-    call.write(document, [f"{freed:,} gone{'; they are asked again' if freed else ''}"])
+            _free_gone(call, graph, item)
+
+
+def _free_gone(call: Call, graph: ItemGraph, item: str | None = None) -> None:
+    freed = graph.failures.handle_gone(call.given.task, item=item)
+    they = "it is" if freed == 1 else "they are"
+    lines = [f"{freed:,} gone{f'; {they} asked again' if freed else ''}"]
+    if freed:
+        lines += next_starts.lines(call, graph)
+    call.write({"handled": freed, "retry": True, "left_by": []}, map(printing.clean, lines))
 
 
 def _say_how_many(call: Call, graph: ItemGraph, which: FailureFilters) -> None:
@@ -262,7 +268,7 @@ def _handle(call: Call, graph: ItemGraph, which: FailureFilters) -> None:
     document = {"handled": handled, "retry": retry, "left_by": [one._asdict() for one in older]}
     lines = [_handled(handled, retry=retry)]
     if handled and retry:
-        lines += _next_run(call, graph.crawls.next_start())
+        lines += next_starts.lines(call, graph)
     lines += [
         f"worker {one.worker} (process {one.process_id} on {one.host}) runs older code of "
         f"{one.task}, and takes none of its work until it is restarted (--any-code lets it)"
@@ -275,24 +281,6 @@ def _handled(count: int, *, retry: bool) -> str:
     they = "it" if count == 1 else "they"
     then = f"{they} may run again" if retry else f"{they} stay{'s' if count == 1 else ''} held"
     return f"{count:,} handled{f'; {then}' if count else ''}"
-
-
-def _next_run(call: Call, start: NextStart | None) -> Iterator[str]:
-    """Say which command runs again what was freed, unless a worker takes it by itself.
-
-    A new run fetches pages of plain callbacks that are done again as well, where nothing gives them
-    a time to live; so the command has the setting that does.
-    """
-    if start is None or start.is_running:
-        return
-    incremental = call.settings.results.incremental_callbacks
-    others = set() if incremental is None else set(start.callbacks) - set(incremental)
-    is_whole = start.is_new_run and bool(others)
-    settings = [next_commands.KEEPS_DONE] if is_whole else []
-    yield "next"
-    yield f"  {next_commands.crawl(start.spider, start.arguments, *settings)}"
-    if is_whole:
-        yield "  (without -s it is a new crawl, which fetches again what is done as well)"
 
 
 @command(_NUMBERS)
@@ -311,5 +299,6 @@ def unhandle(call: Call) -> None:
             f"nothing was undone: {', '.join(map(str, numbers))} was not handled by a person, "
             "or has run since, or runs"
         )
-    are = "failure is" if opened == 1 else "failures are"
-    call.write({"undone": opened}, [f"{opened:,} {are} open again; what failed is held"])
+    are = "is" if opened == 1 else "are"
+    said = f"{counts.many(opened, 'failure')} {are} open again; what failed is held"
+    call.write({"undone": opened}, [said])

@@ -12,7 +12,7 @@ from scrapy.exceptions import UsageError
 from scrapy_itemgraph.commands import item_files, parsing, printing, streams
 from scrapy_itemgraph.commands.arguments import LIMIT, OF_TASK
 from scrapy_itemgraph.commands.command import Argument, command
-from scrapy_itemgraph.model import item_columns, item_names, tasks
+from scrapy_itemgraph.model import counts, item_columns, item_names, tasks
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _write(call: Call, graph: ItemGraph, since: datetime | None) -> None:
             if count % _NOW_AND_THEN == 0:
                 progress.reach(count)
                 graph.activity.announce("items", count)
-    told = printing.clean(f"{count:,} items to {name} ({kind})")
+    told = printing.clean(f"{counts.many(count, 'item')} to {name} ({kind})")
     if name == "-":
         call.note(told)
     else:

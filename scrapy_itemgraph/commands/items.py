@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 
-from scrapy_itemgraph.commands import parsing, printing, streams
+from scrapy_itemgraph.commands import next_starts, parsing, printing, streams
 from scrapy_itemgraph.commands.arguments import CATEGORY, DATA, ID, ID_HELP, OF_TASK, TAG, URL
 from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
-from scrapy_itemgraph.model import input_checks, item_names, operations
+from scrapy_itemgraph.model import counts, input_checks, item_names, operations
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.model.snapshots import ResultSnapshot
@@ -268,7 +269,8 @@ def expire(call: Call) -> None:
     if given.tag is not None or given.all:
         raise UsageError("give ID, with --task or without; or --task, --tag or --all, and no ID")
     with item_graph(call) as (graph, name):
-        _write_results(call, graph.expire(name, call.given.task))
+        results = graph.expire(name, call.given.task)
+        _write_results(call, results, next_starts.lines(call, graph) if results else ())
 
 
 def _expire_many(call: Call) -> None:
@@ -277,9 +279,11 @@ def _expire_many(call: Call) -> None:
         raise UsageError("say which: ID, --task TASK, --tag NAME, or --all")
     with call.graph() as graph, call.progress("expire", "results") as progress:
         expired = graph.tasks.expire(given.task, tag=given.tag, reached=progress.reach)
+        then = [*next_starts.lines(call, graph)] if expired else []
     document = {"task": given.task, "tag": given.tag, "expired": expired}
-    are = "result is" if expired == 1 else "results are"
-    call.write(document, [f"{expired:,} {are} stale"])
+    are = "is" if expired == 1 else "are"
+    lines = [f"{counts.many(expired, 'result')} {are} stale", *then]
+    call.write(document, map(printing.clean, lines))
 
 
 @command(
@@ -320,10 +324,11 @@ def _recompute_ttl(call: Call) -> None:
         raise UsageError("--recompute takes --task TASK, and no ID")
     with call.graph() as graph:
         changed = graph.tasks.recompute_ttl(given.task)
-    call.write({"task": given.task, "changed": changed}, [f"{changed:,} results changed"])
+    document = {"task": given.task, "changed": changed}
+    call.write(document, [f"{counts.many(changed, 'result')} changed"])
 
 
-def _write_results(call: Call, results: Sequence[ResultSnapshot]) -> None:
-    """Show what results are after a change."""
+def _write_results(call: Call, results: Sequence[ResultSnapshot], then: Iterable[str] = ()) -> None:
+    """Show what results are after a change, and what comes next."""
     lines = printing.table(results, _STATES) if results else ["no task has a result of it"]
-    call.write([asdict(result) for result in results], lines)
+    call.write([asdict(result) for result in results], chain(lines, map(printing.clean, then)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.commands.printing import ADDED, BOLD, CHANGED, REMOVED
-from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.model import counts, item_names
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import wording
 from scrapy_itemgraph.worker.executions import error_records
@@ -62,7 +62,7 @@ def lines(
         yield from _change(change, document["task"], now)
     if len(new) > _MOST_NEW:
         yield ""
-        yield f"and {len(new) - _MOST_NEW:,} more new items; --json has all"
+        yield f"and {counts.many(len(new) - _MOST_NEW, 'more new item')}; --json has all"
     yield from _yielded(document["yielded"])
     yield from _dropped(document["dropped"])
     if document["log"]:

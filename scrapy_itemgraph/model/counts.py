@@ -42,6 +42,11 @@ def shown(number: int) -> str:
     return f"~{int(number):,}" if isinstance(number, Estimate) else f"{number:,}"
 
 
+def many(number: int, noun: str) -> str:
+    """Write a number of something: `1 failure`, `~120,000 failures`."""
+    return f"{shown(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def estimated(numbers: Mapping[str, object]) -> tuple[str, ...]:
     """Return the names of those that are estimates."""
     return tuple(name for name, number in numbers.items() if isinstance(number, Estimate))

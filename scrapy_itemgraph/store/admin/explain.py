@@ -346,7 +346,7 @@ def _against_claiming(row: _Facts, stopped_by: int | None) -> Iterator[str]:
         # A sample may have fewer of them than stop the task.
         number = max(stopped_by, counts.Estimate(row.max_failures))
         yield (
-            f"the task is stopped by {counts.shown(number)} open failures "
+            f"the task is stopped by {counts.many(number, 'open failure')} "
             f"(max_failures={row.max_failures}); handle them"
         )
     if row.not_before is not None and row.not_before > row.now:
@@ -355,7 +355,8 @@ def _against_claiming(row: _Facts, stopped_by: int | None) -> Iterator[str]:
         yield f"it may not start for another {wait}{tried}"
     if row.is_suspect:
         ends = ((row.deaths, "died"), (row.stalls, "stalled"))
-        what = " and ".join(f"{number} workers {how}" for number, how in ends if number)
+        found = [f"{counts.many(number, 'worker')} {how}" for number, how in ends if number]
+        what = " and ".join(found)
         yield f"{what} on it; it runs when a worker runs nothing else"
     if row.claimed_at is None and row.blocked_by is not None:
         yield f'{row.blocked_by!r} of the item is claimed, and one of the two is exclusive="item"'

@@ -20,7 +20,7 @@ NEXT_START = text(f"""
     SELECT coalesce(c.spider, (SELECT min(t.spider) FROM tasks t WHERE t.crawl_id = c.id))
             AS spider,
         CASE WHEN json_typeof(c.given) = 'object' THEN c.given ELSE '{{}}' END AS arguments,
-        r.is_finished AS is_new_run,
+        c.state, r.is_finished AS is_new_run,
         EXISTS (SELECT FROM processes p
             WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS is_running,
         ARRAY(SELECT t.name FROM tasks t
@@ -33,12 +33,14 @@ NEXT_START = text(f"""
 class NextStart(NamedTuple):
     """How a crawl that has run is started again.
 
-    With `is_new_run` its last run is over, else a start goes on with it. `is_running`: a worker
-    lives, so nothing has to be started. `callbacks` are the plain ones that are known, by name.
+    `state` is that of a crawl in the queue; None: nobody steers it. With `is_new_run` its last run
+    is over, else a start goes on with it. `is_running`: a worker lives, so nothing has to be
+    started. `callbacks` are the plain ones that are known, by name.
     """
 
     spider: str
     arguments: Mapping[str, str]
+    state: str | None
     is_new_run: bool
     is_running: bool
     callbacks: list[str]

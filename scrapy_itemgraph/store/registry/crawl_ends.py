@@ -119,7 +119,7 @@ def _left(connection: Connection, crawl_id: int, kinds: list[int]) -> str | None
     parts = {
         "of websites that are blocked": row.blocked,
         "of tasks that are disabled, stopped or gone": row.disabled,
-        "failures open": row.failed,
+        f"failure{'' if row.failed == 1 else 's'} open": row.failed,
     }
     said = [f"{_number(count)} {what}" for what, count in parts.items() if count]
     return f"left: {', '.join(said)}" if said else None

@@ -21,7 +21,7 @@ from scrapy_itemgraph.store.admin import failure_groups
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import failure_sparks, links, messages, periods
-from scrapy_itemgraph.web.pages.rendering import many, page
+from scrapy_itemgraph.web.pages.rendering import page
 from scrapy_itemgraph.web.pages.routes import Fields, Form, PageRoute, back_to
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def handle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Re
     if not number:
         text = "There was nothing left to handle: somebody was faster."
         return messages.say(request, path, text, kind="warn")
-    what = f"{many(number, 'failure')} {'is' if number == 1 else 'are'}"
+    what = f"{counts.many(number, 'failure')} {'is' if number == 1 else 'are'}"
     they = "it" if number == 1 else "they"
     stay = "it stays held until it is" if number == 1 else "they stay held until they are"
     then = f"{they} may run again" if retry else f"{stay} expired"
@@ -239,7 +239,7 @@ def unhandle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> 
     if not number:
         text = "Nothing was undone: what was handled has run since, or runs."
         return messages.say(request, path, text, kind="warn")
-    what = f"{many(number, 'failure')} {'is' if number == 1 else 'are'}"
+    what = f"{counts.many(number, 'failure')} {'is' if number == 1 else 'are'}"
     return messages.say(request, path, f"{what} open again.")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.tools.wording import format_period
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ class Plot:
     def summary(self) -> str:
         """The plot in words."""
         return (
-            f"{self.title}: {self.pages:,} pages, {self.items:,} {self.kind}, "
-            f"{self.failures:,} failures; at most {self.top:,} {self.per}"
+            f"{self.title}: {counts.many(self.pages, 'page')}, {self.items:,} {self.kind}, "
+            f"{counts.many(self.failures, 'failure')}; at most {self.top:,} {self.per}"
         )
 
 
@@ -201,13 +202,14 @@ def _drawn(slices: Iterable[Slice], axis: _Axis) -> Plot:
 def _bar(one: Slice, axis: _Axis, y: float, items: str) -> Bar:
     x = axis.place(one.begin) * axis.width
     middle = x + axis.width / 2
+    pages = counts.many(one.pages, "page")
     when = f"{one.begin.astimezone(UTC):{'%H:%M' if axis.step == _A_MINUTE else '%H:%M:%S'}} UTC"
     return Bar(
         x=x + 1,
         y=y,
         width=axis.width - 2,
         height=HEIGHT - y,
-        hint=f"{when}: {one.pages:,} pages, {items}, {one.failures:,} failures",
+        hint=f"{when}: {pages}, {items}, {counts.many(one.failures, 'failure')}",
         failed=f"{middle - 4:.1f},0 {middle + 4:.1f},0 {middle:.1f},9" if one.failures else "",
     )
 

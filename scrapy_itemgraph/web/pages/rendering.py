@@ -89,11 +89,6 @@ def number(value: int | None) -> Markup:
     return Markup("{}").format(counts.shown(value))
 
 
-def many(value: int, word: str) -> str:
-    """Return a number of something: `1 failure`, `~120,000 failures`."""
-    return f"{counts.shown(value)} {word}{'' if value == 1 else 's'}"
-
-
 def when(value: datetime | None, nothing: str = "never") -> Markup:
     """Return a moment as the time from now, with the exact one in its title."""
     if value is None:
@@ -155,7 +150,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (plain, short, title, number, many, when, exact, period, size, sign, json_text)
+    filters = (plain, short, title, number, counts.many, when, exact, period, size, sign, json_text)
     environment.filters |= {one.__name__: one for one in filters}
     environment.filters |= {"lines": trees.lines, "tree": trees.tree, "page_link": links.page_link}
     environment.filters |= {"shown": counts.shown, "label": item_names.label_of}

@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.operations import DeleteItem, Expire
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph

@@ -145,7 +145,7 @@ def test_a_manual_is_triaged_on_the_terminal_alone(project, site, crawled):
     mended = type_("scrapy itemgraph status")
     assert "no failure is open" in type_("scrapy itemgraph failures")
     assert progress(mended) == {**NOTHING, "done": 21, "done by earlier runs": 199}
-    assert "216 items to manual.csv" in type_("scrapy itemgraph export -O manual.csv")
+    assert "216 scraped items to manual.csv" in type_("scrapy itemgraph export -O manual.csv")
     with (project.directory / "manual.csv").open(newline="") as file:
         urls = [row["url"] for row in csv.DictReader(file)]
     assert sorted(urls) == [site.url + path for path in site.commands]

@@ -142,7 +142,7 @@ def test_restart(scrapy, crawl):
     done = scrapy("restart", "books", "--yes", "--json")
 
     assert asked.code == living.code == 1
-    assert "1 items" in asked.out
+    assert "items 1" in asked.out
     assert "add --yes" in asked.out
     assert f"worker {crawl.worker}" in living.err
     assert done.code == 0

@@ -137,7 +137,7 @@ def test_each_format(export, keep, tmp_path):
     assert "<item><b>1</b><a>ä</a></item>" in (tmp_path / "out.xml").read_text()
     with (tmp_path / "out.pickle").open("rb") as file:
         assert [pickle.load(file), pickle.load(file)][1] == {"b": Decimal("1.50"), "a": MOMENT}
-    assert "2 items to out.jl (jl)" in run.out
+    assert "2 scraped items to out.jl (jl)" in run.out
 
 
 def test_append_and_overwrite(export, keep, tmp_path):
@@ -185,7 +185,7 @@ def test_standard_output(export, keep):
 
     assert run.code == 0, run.err
     assert run.out == '{"a": 1}\n{"a": 2}\n'
-    assert "2 items to stdout:" in run.err
+    assert "2 scraped items to stdout:" in run.err
 
 
 def test_json_says_what_was_written(export, keep, crawl):
@@ -302,8 +302,8 @@ def test_feeds_of_the_same_uri(export, keep, tmp_path):
     assert "<a>" not in (tmp_path / "products.xml").read_text()
     with gzip.open(tmp_path / "all.jl.gz", "rt") as file:
         assert file.read() == '{"a": 1}\n{"a": 2}\n{"a": 3}\n{}\n'
-    assert "4 items to" in run.out
-    assert "1 items to products.xml" in run.out
+    assert "4 scraped items to" in run.out
+    assert "1 scraped item to products.xml" in run.out
     assert odd.code == 2
     assert "item_filter" in odd.err
 

@@ -19,6 +19,10 @@ from scrapy_itemgraph.model.operations import Expire
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
 NOT_FOUND = ErrorRecord(type="http 404", message="Ignoring non-200 response")
+RUN = """
+    INSERT INTO runs (crawl_id, number, started_at, is_finished)
+    SELECT id, 1, now(), true FROM crawls
+"""
 COLOUR = re.compile(r"\x1b\[\d*m")
 
 
@@ -200,12 +204,38 @@ def test_pages_that_are_gone_are_listed_and_asked_again(scrapy, crawl):
     assert re.search("its page is gone; it is asked again in (1d|23h 59m); scrapy itemgraph", why)
     assert misuse.code == 2
     assert "--gone goes with --task and --item alone" in misuse.err
-    assert one.out == "1 gone; they are asked again\n"
+    assert one.out == "1 gone; it is asked again\n"
     assert unknown.code == 1
     assert "the item 'X' does not exist" in unknown.err
-    assert freed.out == "1 gone; they are asked again\n"
+    assert freed.out == "1 gone; it is asked again\n"
     assert none.out == "no page is gone\n"
     assert [one["item"] for one in scrapy("failures", "--json").document] == ["C"]
+
+
+def test_what_was_freed_or_made_stale_says_what_runs_it(scrapy, crawl):
+    """`expire` and `handle --gone` say the next start; of a crawl in the queue what frees it."""
+    crawl.register(parse={"tags": ["page"]}, callbacks={"list": {}})
+    crawl.connection.exec_driver_sql("UPDATE crawls SET run = 1, spider = 'shop'")
+    crawl.connection.exec_driver_sql(RUN)
+    for name in "AD":
+        crawl.done(name)
+    crawl.end(crawl.claimed("B"), outcome=Outcome.GONE, error=NOT_FOUND)
+    start = ["next", "  scrapy crawl shop -s ITEMGRAPH_DEFAULT_TTL=never"]
+
+    by_worker = scrapy("expire", "A").out
+    crawl.connection.exec_driver_sql("UPDATE processes SET stopped_at = now()")
+    item = scrapy("expire", "A").out.splitlines()
+    gone = scrapy("handle", "--gone", "--item", "B").out.splitlines()
+    every = scrapy("expire", "--task", "parse").out.splitlines()
+    said = []
+    for state in ("active", "paused", "aborted", "finished"):
+        crawl.connection.exec_driver_sql(f"UPDATE crawls SET state = '{state}'")
+        said.append(scrapy("expire", "A").out.splitlines()[2:])
+
+    assert "next" not in by_worker
+    assert item[2:4] == every[1:3] == gone[1:3] == start
+    steered = [["next", f"  scrapy itemgraph crawls {verb} books"] for verb in ("resume", "revive")]
+    assert said == [[], *steered, []]
 
 
 def test_explain_a_ttl(scrapy, crawl):
@@ -219,12 +249,6 @@ def test_explain_a_ttl(scrapy, crawl):
     assert "fresh for " in fresh[2]
     assert stale[:2] == (True, "stale")
     assert "expired 1d ago" in stale[2]
-
-
-RUN = """
-    INSERT INTO runs (crawl_id, number, started_at, is_finished)
-    SELECT id, 1, now(), true FROM crawls
-"""
 
 
 def test_explain_a_plain_page_that_is_done(scrapy, crawl):

@@ -112,7 +112,7 @@ def test_a_crawl_ends_with_its_run_and_says_what_is_left(crawl):
 
     assert crawl.finished()
 
-    reason = "left: 1 of tasks that are disabled, stopped or gone, 1 failures open"
+    reason = "left: 1 of tasks that are disabled, stopped or gone, 1 failure open"
     assert crawl.state == ("finished", reason)
     assert crawl.history == ["added", "finished", "unlocked"]
     assert crawl.rows("SELECT lock FROM places ORDER BY number") == [(None,), ("indefinitely",)]
