@@ -12,7 +12,7 @@ from scrapy_itemgraph.model.operations import DeleteItem, Expire
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import links, messages
-from scrapy_itemgraph.web.pages.rendering import many, page, short
+from scrapy_itemgraph.web.pages.rendering import page, short
 from scrapy_itemgraph.web.pages.routes import Fields, ItemName, PageRoute, back_to
 
 router = APIRouter(route_class=PageRoute)
@@ -101,7 +101,7 @@ def ask_again(request: Request, _: Operator, graph: CrawlGraph, form: Fields) ->
     if not number:
         return messages.say(request, path, "No page was gone any more.", kind="warn")
     is_one = number == 1
-    said = f"{many(number, 'page')} {'is' if is_one else 'are'} asked again by the next run."
+    said = f"{counts.many(number, 'page')} {'is' if is_one else 'are'} asked again by the next run."
     return messages.say(request, path, said)
 
 
