@@ -13,6 +13,7 @@ from scrapy_itemgraph.tools.wording import closest
 if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call
 
+_OF_CHECKOUT = ("benchmarks.md", "contributing.md")  # which the wheel does not have
 _FOLDERS = (".", "howto", "reference", "explanation")
 _COLUMNS: printing.Columns = {"PAGE": "page", "TITLE": "title"}
 
@@ -41,7 +42,8 @@ def docs(call: Call) -> None:
 def _pages() -> list[_Page]:
     directory = _directory()
     files = [path for folder in _FOLDERS for path in sorted((directory / folder).glob("*.md"))]
-    return [_page(directory, path) for path in files]
+    files.sort(key=lambda path: path.name != "index.md")  # it says what the others are for
+    return [_page(directory, path) for path in files if path.name not in _OF_CHECKOUT]
 
 
 def _page(directory: Path, path: Path) -> _Page:

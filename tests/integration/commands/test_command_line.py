@@ -305,7 +305,9 @@ def test_the_documentation_is_listed_and_written(scrapy):
     listed = scrapy("docs")
     page = scrapy("docs", "howto/data").out
 
+    assert listed.out.splitlines()[1].startswith("index ")
     assert "howto/data " in listed.out
+    assert "contributing" not in listed.out
     assert page.startswith("# How do I get my data?\n")
     assert (
         scrapy("docs", "data").out == scrapy("docs", "docs/howto/data.md#from-python").out == page
