@@ -115,15 +115,13 @@ _TERMS = ("nice", "concurrency", "tag", "note", "time_limit", "resource", "keeps
 
 
 def _settings(call: Call) -> dict[str, Any]:
-    """Return the settings that processes of a new crawl are started with.
+    """Return the settings that processes of a new crawl are started with, feeds among them.
 
     Raises:
         UsageError: they name the crawl, or a feed that each process would begin anew.
 
     """
-    given = {name: one for name, one in call.options.items() if name not in _OF_THIS_COMMAND}
-    if "ITEMGRAPH_CRAWL" in given:
-        raise UsageError("a crawl's name is given as an argument: crawls add SPIDER NAME")
+    given = _options(call)
     output, anew = call.given.output, call.given.overwrite_output
     if not output and not anew:
         return given
@@ -155,7 +153,7 @@ def set_terms(call: Call) -> None:
     """
     name, changes = call.given.name, _changes(call)
     with call.graph() as graph:
-        if options := _settings_to_be(call):
+        if options := _options(call):
             changes["start_settings"] = {**graph.queue.get(name).settings, **options}
         if not changes:
             raise UsageError("say what is to be changed, such as --nice -5")
@@ -165,7 +163,10 @@ def set_terms(call: Call) -> None:
     call.write(crawl_views.plain(crawl), _lines(f"the crawl {name} has {what} as you say", waits))
 
 
-def _settings_to_be(call: Call) -> dict[str, str]:
+def _options(call: Call) -> dict[str, str]:
+    """Return the settings of `-s` that are a crawl's, and not this command's own."""
+    if "ITEMGRAPH_CRAWL" in call.options:
+        raise UsageError("a crawl has its name from crawls add SPIDER NAME, and keeps it")
     return {name: one for name, one in call.options.items() if name not in _OF_THIS_COMMAND}
 
 
@@ -261,7 +262,9 @@ def _wait(call: Call, graph: ItemGraph, name: str) -> None:
         if len(processes) != said:
             said = len(processes)
             several = "1 process" if said == 1 else f"{said:,} processes"
-            call.note(printing.clean(f"{several} of {name} run still; Ctrl-C ends the wait alone"))
+            call.note(
+                printing.clean(f"{several} of {name} still at work; Ctrl-C ends the wait alone")
+            )
         time.sleep(_POLL)
 
 

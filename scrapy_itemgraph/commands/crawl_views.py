@@ -10,7 +10,6 @@ from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument
 from scrapy_itemgraph.commands.crawls import CRAWLS
 from scrapy_itemgraph.model import crawl_arguments, crawl_waits
-from scrapy_itemgraph.model.crawl_states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +89,7 @@ def _said(value: Any) -> str:
 
 def state(crawl: ManagedCrawl) -> str:
     """Return a crawl's state as a person reads it: with what drains, and why it is so."""
-    drains = ", drains" if crawl.jobs and crawl.state is not State.ACTIVE else ""
+    drains = ", drains" if crawl.is_draining else ""
     return f"{crawl.state}{drains}" + (f": {crawl.state_reason}" if crawl.state_reason else "")
 
 

@@ -84,7 +84,7 @@ def _turn(one: ManagedCrawl) -> tuple[int, str, int, str]:
 
 
 def _state(one: ManagedCrawl) -> str:
-    return f"{one.state}, drains" if one.jobs and one.state is not State.ACTIVE else one.state
+    return f"{one.state}, drains" if one.is_draining else one.state
 
 
 _QUEUE: printing.Columns = {

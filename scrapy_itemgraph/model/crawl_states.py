@@ -168,6 +168,11 @@ class ManagedCrawl:
     jobs: int
     run: int
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether processes run that are to end, since it is not active any more."""
+        return self.jobs > 0 and self.state is not State.ACTIVE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlEvent:

@@ -146,6 +146,7 @@ def test_terms_are_changed_and_taken_away(queued):
 
     queued("crawls", "set", "books", "--no-tag", "--concurrency", "0", "-s", "B=2")
     nothing = queued("crawls", "set", "books")
+    renamed = queued("crawls", "set", "books", "-s", "ITEMGRAPH_CRAWL=x")
     both = queued("crawls", "set", "books", "--tag", "x", "--no-tag")
     shown = queued("crawls", "show", "books", "--json").document
 
@@ -153,6 +154,7 @@ def test_terms_are_changed_and_taken_away(queued):
     assert shown["settings"] == {"A": "1", "B": "2"}
     assert "--concurrency 1" in " ".join(shown["explained"])
     assert (nothing.code, "say what is to be changed" in nothing.err) == (2, True)
+    assert (renamed.code, "and keeps it" in renamed.err) == (2, True)
     assert (both.code, "give one of --tag and --no-tag" in both.err) == (2, True)
 
 
@@ -250,7 +252,7 @@ def test_drain_waits_until_no_process_runs_the_crawl(queued, engine):
     ending.join()
 
     assert [one["origin"] for one in where] == ["hand"]
-    assert "1 process of books run still" in drained.err
+    assert "1 process of books still at work" in drained.err
     assert drained.code == 0
     assert "no process runs it" in queued("crawls", "whereis", "books").out
 
