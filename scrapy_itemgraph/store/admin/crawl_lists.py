@@ -19,12 +19,20 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 # Those of the queue come first, then those that nobody steers, then the ended, the newest first.
+# BETWEEN leaves the order by state to the index by state: of `= 'active'` a planner whose
+# statistics are of before reads all crawls by their numbers.
 _OF_STATE = """(
             SELECT id FROM crawls WHERE state {is_} ORDER BY state DESC, id DESC
             LIMIT CAST(:limit AS bigint))"""
 _CHOSEN = " UNION ALL ".join(
     _OF_STATE.format(is_=is_)
-    for is_ in ("= 'active'", "= 'paused'", "IS NULL", "= 'aborted'", "= 'finished'")
+    for is_ in (
+        "BETWEEN 'active' AND 'active'",
+        "BETWEEN 'paused' AND 'paused'",
+        "IS NULL",
+        "BETWEEN 'aborted' AND 'aborted'",
+        "BETWEEN 'finished' AND 'finished'",
+    )
 )
 
 # Of a crawl that nobody has started since there are names of spiders, its tasks tell.

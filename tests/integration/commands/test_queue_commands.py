@@ -258,7 +258,18 @@ def test_drain_waits_until_no_process_runs_the_crawl(queued, engine):
 
 
 def test_the_list_reads_as_many_crawls_as_it_shows(connection):
-    """MNB-4: with tens of thousands of crawls that are over, the queue is found by its states."""
+    """MNB-4: with tens of thousands of crawls that are over, the queue is found by its states.
+
+    Also by a planner whose statistics are of before, when all crawls were active.
+    """
+    connection.execute(
+        sa.text(
+            "INSERT INTO crawls (name, state, queued_at) SELECT 'early ' || n, 'active', now() "
+            "FROM generate_series(1, 200) AS n"
+        )
+    )
+    connection.execute(sa.text("ANALYZE crawls"))
+    connection.execute(sa.text("DELETE FROM crawls WHERE name LIKE 'early %'"))
     connection.execute(
         sa.text(
             "INSERT INTO crawls (name, state, queued_at) SELECT 'over ' || n, 'finished', now() "
