@@ -21,7 +21,8 @@ _LINE = """
         j.memory, j.code, j.scrapyd_job, j.schedule_id AS schedule, j.due_at
     FROM jobs j JOIN crawls c ON c.id = j.crawl_id LEFT JOIN runners r ON r.id = j.runner_id"""
 
-# Each of these follows an index from its end: of all jobs, of a crawl's, of those not over.
+# The first two follow an index from its end: of all jobs, of a crawl's. No index has the order of
+# the third, so it reads those that are not over, and sorts them.
 NEWEST = text(f"{_LINE} WHERE j.id < :before ORDER BY j.id DESC LIMIT :limit")
 
 OF_CRAWL = text(f"""{_LINE}
@@ -32,7 +33,7 @@ OF_CRAWL = text(f"""{_LINE}
 OPEN = text(f"""{_LINE}
     WHERE j.ended_at IS NULL AND j.id < :before
         AND (CAST(:crawl AS text) IS NULL OR c.name = :crawl)
-    ORDER BY j.id DESC LIMIT :limit
+    ORDER BY -j.id LIMIT :limit
 """)
 
 ONE = text(f"{_LINE} WHERE j.id = :job")

@@ -44,7 +44,7 @@ NAMED = text(_LIST.format(which="c.state IS NOT NULL AND c.name = ANY (CAST(:nam
 HISTORY = text("""
     SELECT e.id, c.name AS crawl, e.at, e.by, e.what, e.detail
     FROM crawl_events e JOIN crawls c ON c.id = e.crawl_id
-    WHERE c.name = :name AND e.id < :before
+    WHERE e.crawl_id = :crawl AND e.id < :before
         AND (CAST(:whats AS text[]) IS NULL OR e.what = ANY (:whats))
     ORDER BY e.id DESC LIMIT :limit
 """)
@@ -52,9 +52,9 @@ HISTORY = text("""
 PROCESSES = text("""
     SELECT j.id AS job, j.origin, r.name AS runner, j.place, j.host, j.process_id, j.started_at,
         j.stop_wanted
-    FROM crawls c JOIN jobs j ON j.crawl_id = c.id LEFT JOIN runners r ON r.id = j.runner_id
-    WHERE c.name = :name AND j.ended_at IS NULL AND j.state = 'running'
-    ORDER BY j.id
+    FROM jobs j LEFT JOIN runners r ON r.id = j.runner_id
+    WHERE j.crawl_id = :crawl AND j.ended_at IS NULL AND j.state = 'running'
+    ORDER BY j.started_at, j.id
 """)
 
 RUNNERS = text(f"""
@@ -139,16 +139,20 @@ def history(
 
     With `whats` those of these kinds.
     """
-    managed(connection, name)
-    given = {"name": name, "before": 2**62 if before is None else before, "limit": limit}
-    given["whats"] = None if whats is None else list(whats)
+    crawl_id = managed(connection, name).id
+    given = {
+        "crawl": crawl_id,
+        "before": 2**62 if before is None else before,
+        "limit": limit,
+        "whats": None if whats is None else list(whats),
+    }
     return [CrawlEvent(**row) for row in connection.execute(HISTORY, given).mappings()]
 
 
 def processes(connection: Connection, name: str) -> list[RunningProcess]:
     """Return the processes that run a crawl."""
-    managed(connection, name)
-    return typed(connection.execute(PROCESSES, {"name": name}), RunningProcess)
+    here = {"crawl": managed(connection, name).id}
+    return typed(connection.execute(PROCESSES, here), RunningProcess)
 
 
 def waits(connection: Connection, name: str) -> Waits:

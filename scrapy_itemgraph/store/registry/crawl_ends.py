@@ -76,8 +76,8 @@ FINISHED_WITH_QUEUES = text("""
         SELECT (SELECT min(q.crawl_id) FROM queues q
             WHERE q.is_live AND q.holder IS NULL AND q.crawl_id > awake.id)
         FROM awake WHERE awake.id IS NOT NULL)
-    SELECT c.id FROM awake JOIN crawls c ON c.id = awake.id
-    WHERE c.state = 'finished'
+    SELECT awake.id FROM awake
+    WHERE (SELECT c.state FROM crawls c WHERE c.id = awake.id) = 'finished'
     LIMIT :most
 """)
 

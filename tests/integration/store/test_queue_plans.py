@@ -1,0 +1,121 @@
+"""Statements about the queue read few rows, however many crawls, jobs and events there are."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+from support.plans import explaining
+
+from scrapy_itemgraph.model.jobs import Stop
+from scrapy_itemgraph.model.runners import Terms
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store import awakening
+from scrapy_itemgraph.store.admin import job_reports, queue_reports
+from scrapy_itemgraph.store.registry import (
+    crawl_ends,
+    crawl_queue,
+    job_ends,
+    jobs,
+    places,
+    runners,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection
+
+pytestmark = pytest.mark.server
+
+ACTIVE, FINISHED = 2_000, 20_000
+MOST = 60  # rows of tables that a statement may read for four places
+MOST_OF = {"queue_reports.NAMED": MOST + ACTIVE}  # the place of a crawl is counted
+TABLES = ("crawls", "jobs", "crawl_events", "places", "runners", "processes", "queues")
+FILL = (
+    """INSERT INTO crawls (name, state, spider, project, start_arguments, nice, queued_at)
+    SELECT 'active ' || n, 'active', 's', 'p', '{}', n % 5, clock_timestamp()
+    FROM generate_series(1, :active) AS n""",
+    """INSERT INTO crawls (name, state, spider, project, start_arguments, queued_at)
+    SELECT 'over ' || n, 'finished', 's', 'p', '{}', clock_timestamp()
+    FROM generate_series(1, :finished) AS n""",
+    """INSERT INTO jobs (crawl_id, origin, state, attempts, started_at, ended_at, exit_code)
+    SELECT id, 'runner', 'completed', 1, now() - interval '1 hour', now(), 0 FROM crawls
+    CROSS JOIN generate_series(1, 2) WHERE state = 'finished'""",
+    """INSERT INTO crawl_events (crawl_id, at, by, what, detail)
+    SELECT id, now(), 'ann', what, '{}' FROM crawls
+    CROSS JOIN unnest(ARRAY['added', 'assigned', 'ended', 'finished']) AS what""",
+    """INSERT INTO queues (crawl_id, slot_id, is_live)
+    SELECT id, (SELECT min(id) FROM limits), true FROM crawls WHERE state = 'finished' LIMIT 10""",
+)
+TERMS = Terms(name="r", project="p", places=4)
+OWN = {"host": "h", "process_id": 1, "lease": timedelta(minutes=1), "running": {}}
+
+
+@pytest.fixture(params=["no statistics", "statistics"])
+def filled(request, engine) -> Iterator[Connection]:
+    """Yield a transaction on a queue with many crawls, most of which are over."""
+    with engine.begin() as connection:
+        for table in TABLES:
+            connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        connection.exec_driver_sql("INSERT INTO limits (kind, name) VALUES ('slot', 'a.example')")
+        for statement in FILL:
+            connection.execute(sa.text(statement), {"active": ACTIVE, "finished": FINISHED})
+        if request.param == "statistics":
+            connection.exec_driver_sql("ANALYZE")
+    with engine.connect() as connection:
+        engines.hot_path(connection)
+        yield connection
+        connection.rollback()
+
+
+def test_a_round_of_a_runner_reads_few_rows(filled):
+    """MNB-4: to look, assign, note, end and preempt is done without reading the queue through."""
+    process, runner = runners.register(filled, TERMS, **OWN)
+    here = runner, process.id
+    with explaining(filled) as explained:
+        assert places.look(filled, *here).may_assign
+        given = places.assign(filled, *here, "h")
+        first, second, *_ = given
+        job_ends.started(filled, first.job, 4711, "log")
+        jobs.of_runner(filled, first.job, spider="s", host="h", process_id=4711)
+        job_ends.keep_output(filled, first.job, "said", 1)
+        job_ends.stop(filled, second.job, Stop.TIME)
+        job_ends.end(filled, first.job, by="runner r", exit_code=1)
+        job_ends.end(filled, second.job, by="runner r", exit_code=0)
+        filled.execute(sa.text("UPDATE places SET since = since - interval '1 hour'"))
+        filled.execute(sa.text("UPDATE crawls SET nice = -9 WHERE name = 'active 1999'"))
+        places.look(filled, *here)
+        places.assign(filled, *here, "h")
+        places.preempt(filled, *here)
+
+    assert len(given) == 4
+    assert too_many(explained) == {}
+
+
+def test_what_happens_to_one_crawl_reads_few_rows(filled):
+    """MNB-4: a crawl is steered, awakened and explained without reading the others."""
+    over = filled.scalar(sa.text("SELECT id FROM crawls WHERE name = 'over 7'"))
+    with explaining(filled) as explained:
+        assert awakening.awaken(filled, [over]) == 1
+        crawl_ends.awaken_missed(filled)
+        crawl_queue.set_terms(filled, "active 7", {"nice": 3}, by="ann")
+        queue_reports.history(filled, "active 7")
+        queue_reports.processes(filled, "active 7")
+        runners.register(filled, TERMS, **OWN)
+        assert queue_reports.waits(filled, "active 7").runners
+        job_reports.jobs(filled, limit=20)
+        job_reports.jobs(filled, crawl="over 7")
+        job_reports.jobs(filled, is_open=True)
+
+    assert too_many(explained) == {}
+
+
+def too_many(explained) -> dict[str, int]:
+    """Return the statements that read too many rows, and how many."""
+    names = itertools.groupby(sorted(explained, key=lambda one: one.name), lambda one: one.name)
+    most = {name: max(one.rows for one in group) for name, group in names}
+    return {name: rows for name, rows in most.items() if rows > MOST_OF.get(name, MOST)}
