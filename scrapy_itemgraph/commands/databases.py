@@ -67,6 +67,34 @@ def grants(call: Call) -> None:
     call.write({**document, "applied": call.given.apply}, lines)
 
 
+@command(
+    Argument("name", choices=["ssscrape"], metavar="NAME", help="in whose shape: ssscrape"),
+    *(
+        Argument(f"--{kind}", metavar="ROLE", help=f"a role of the server that is a {kind} there")
+        for kind in RoleKind
+    ),
+    Argument("--drop", action="store_true", help="drop them; nothing of what they show is lost"),
+    Argument("--apply", action="store_true", help="carry them out, as the owner of the tables"),
+)
+def views(call: Call) -> None:
+    """Print what makes views of jobs and schedules for programs that know Ssscrape's tables.
+
+    They stand in a schema of their own. Roles get rights to the views alone: a manager and a worker
+    add jobs, and change their messages, a scheduler adds jobs, read-only looks.
+    """
+    given = {str(kind): getattr(call.given, kind.replace("-", "_")) for kind in RoleKind}
+    roles = {kind: role for kind, role in given.items() if role is not None}
+    with call.graph() as graph:
+        statements = graph.database.views(
+            call.given.name, roles=roles, drop=call.given.drop, apply=call.given.apply
+        )
+    lines = [f"{statement.strip()};" for statement in statements]
+    if call.given.apply:
+        lines = [f"the views {call.given.name}.* {'are gone' if call.given.drop else 'are there'}"]
+    document = {"name": call.given.name, "statements": statements, "applied": call.given.apply}
+    call.write(document, lines)
+
+
 def _migrate(call: Call, *, force: bool = False) -> Migrated:
     # SQLAlchemy, which runs need not.
     from scrapy_itemgraph.graph import ItemGraph, Patience  # noqa: PLC0415

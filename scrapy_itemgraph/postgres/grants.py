@@ -17,6 +17,8 @@ from scrapy_itemgraph.postgres.migrate import VERSION_TABLE
 from scrapy_itemgraph.postgres.tables import metadata
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from sqlalchemy import Connection
 
 
@@ -118,8 +120,13 @@ def of_kind(connection: Connection, kind: RoleKind, role: str) -> Grants:
     return Grants(kind, role, tuple(given))
 
 
-def apply(connection: Connection, given: Grants) -> None:
-    """Carry grants out.
+def schema(connection: Connection) -> str:
+    """Return the name of the schema that has the tables."""
+    return str(connection.execute(PLACE, {"versions": VERSION_TABLE}).one().schema)
+
+
+def apply(connection: Connection, statements: Iterable[str], *, roles: Collection[str]) -> None:
+    """Carry out statements that give roles rights.
 
     Raises:
         NotFoundError: there is no such role.
@@ -128,17 +135,18 @@ def apply(connection: Connection, given: Grants) -> None:
     """
     place = connection.execute(PLACE, {"versions": VERSION_TABLE}).one()
     known = text("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :role)")
-    if not connection.execute(known, {"role": given.role}).scalar_one():
-        raise NotFoundError(
-            f"the server has no role {given.role!r}; make it first, as one who may: "
-            f"CREATE ROLE {given.role} LOGIN PASSWORD '…'"
-        )
+    for role in roles:
+        if not connection.execute(known, {"role": role}).scalar_one():
+            raise NotFoundError(
+                f"the server has no role {role!r}; make it first, as one who may: "
+                f"CREATE ROLE {role} LOGIN PASSWORD '…'"
+            )
     if not place.is_ours:
         raise OperationError(
             f"the tables belong to {place.owner!r}, who alone grants rights to them: run this with "
             "that role in ITEMGRAPH_DATABASE_URL, or without --apply and give it the lines"
         )
-    if given.role == place.owner:
-        raise OperationError(f"{given.role!r} owns the tables and may do everything already")
-    for statement in given.statements:
+    if place.owner in roles:
+        raise OperationError(f"{place.owner!r} owns the tables and may do everything already")
+    for statement in statements:
         connection.exec_driver_sql(statement.replace("%", "%%"))  # no place for a parameter

@@ -8,8 +8,10 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.roles import RoleKind
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import grants as role_grants
+from scrapy_itemgraph.postgres import ssscrape_views
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -46,14 +48,56 @@ class Database:
             OperationError: there is no such kind, or somebody else owns the tables.
 
         """
-        if kind not in set(RoleKind):
-            kinds = ", ".join(RoleKind)
-            raise OperationError(f"there is no kind of role {kind!r}; the kinds are {kinds}")
+        known = _kind(kind)
 
         def given(connection: Connection) -> Grants:
-            found = role_grants.of_kind(connection, RoleKind(kind), role)
+            found = role_grants.of_kind(connection, known, role)
             if apply:
-                role_grants.apply(connection, found)
+                role_grants.apply(connection, found.statements, roles=[role])
             return found
 
         return self._transactions.call(given)
+
+    def views(
+        self,
+        name: str,
+        *,
+        roles: Mapping[str, str] | None = None,
+        drop: bool = False,
+        apply: bool = False,
+    ) -> tuple[str, ...]:
+        """Return the statements that make views for other programs; carry them out if `apply`.
+
+        `name` is "ssscrape". `roles` are names of the server's roles by kind: each gets the rights
+        of its kind to the views, and none to the tables. With `drop` the views are dropped.
+
+        Raises:
+            NotFoundError: there is no such role.
+            OperationError: there are no such views or kinds, or somebody else owns the tables.
+
+        """
+        if name != ssscrape_views.SCHEMA:
+            raise OperationError(f"there are no views {name!r}; there are: {ssscrape_views.SCHEMA}")
+        kinds = {_kind(kind): role for kind, role in (roles or {}).items()}
+
+        def given(connection: Connection) -> tuple[str, ...]:
+            schema = role_grants.schema(connection)
+            found = ssscrape_views.drop() if drop else ssscrape_views.make(schema, kinds)
+            if apply:
+                role_grants.apply(connection, found, roles=list(kinds.values()))
+            return found
+
+        return self._transactions.call(given)
+
+
+def _kind(given: str) -> RoleKind:
+    """Return a kind of role.
+
+    Raises:
+        OperationError: there is no such kind.
+
+    """
+    if given not in set(RoleKind):
+        kinds = ", ".join(RoleKind)
+        raise OperationError(f"there is no kind of role {given!r}; the kinds are {kinds}")
+    return RoleKind(given)
