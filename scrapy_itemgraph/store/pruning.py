@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 STEP = 1000
 MOST_RUNS = 100  # of a crawl, that are kept
+MOST_EVENTS = 1000  # likewise
 LOCK = int.from_bytes(b"itgprune", "big")  # the advisory lock of whoever prunes
 
 TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
@@ -76,6 +77,18 @@ JOURNAL = text("""
 """)
 
 
+# Those before the last so many of the crawl.
+EVENTS = text("""
+    DELETE FROM crawl_events WHERE ctid = ANY (ARRAY(
+        SELECT e.ctid FROM crawl_events e
+        WHERE e.crawl_id = :crawl AND e.id <= (
+            SELECT o.id FROM crawl_events o WHERE o.crawl_id = :crawl
+            ORDER BY o.id DESC OFFSET :most LIMIT 1)
+        ORDER BY e.id LIMIT :limit
+        FOR UPDATE SKIP LOCKED))
+""")
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A table, and which of its rows `x` nobody needs; in their order, if any."""
@@ -108,6 +121,8 @@ RULES = (
         f"""LEFT JOIN processes p ON p.id = x.worker_id
             WHERE p.id IS NULL OR p.stopped_at < {A_DAY_AGO}""",
     ),
+    Rule("jobs", f"WHERE x.ended_at < {A_MONTH_AGO} ORDER BY x.ended_at"),
+    Rule("crawl_events", f"WHERE x.crawl_id IS NULL AND x.at < {A_MONTH_AGO} ORDER BY x.id"),
     Rule("runs", f"JOIN crawls c ON c.id = x.crawl_id WHERE x.number <= c.run - {MOST_RUNS}"),
     # Not the workers of a run that is not over: a start looks at them. Nobody is given their
     # numbers again.
@@ -162,6 +177,15 @@ def prune_journal(connection: Connection, crawl_id: int, period: timedelta) -> i
         return 0
     given = {"crawl": crawl_id, "period": period, "limit": STEP}
     return connection.execute(JOURNAL, given).rowcount
+
+
+def prune_events(connection: Connection, crawl_id: int) -> int:
+    """Delete a step of what happened to a crawl, but for the last thousand events of it."""
+    if not _is_mine(connection):
+        return 0
+    engine.hot_path(connection)
+    given = {"crawl": crawl_id, "most": MOST_EVENTS, "limit": STEP}
+    return connection.execute(EVENTS, given).rowcount
 
 
 def _is_mine(connection: Connection) -> bool:

@@ -229,6 +229,7 @@ OF_DATABASE = (
 OF_WORKER = (
     *OF_DATABASE,
     _prune("queues", lambda c, done: pruning.prune_queues(c, done.crawl_id)),
+    _prune("crawl_events", lambda c, done: pruning.prune_events(c, done.crawl_id)),
     _prune("journal", _prune_journal),
 )
 """The same, and what a worker prunes of its crawl."""

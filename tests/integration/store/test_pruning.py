@@ -295,3 +295,49 @@ def test_minutes_of_tasks_go_after_a_day_and_of_limits_after_an_hour(crawl):
 
     assert names(crawl, "task_minutes", "task_id") == [2]
     assert names(crawl, "limit_minutes", "limit_id") == [2]
+
+
+def test_jobs_and_events_of_runners_go_after_a_month(crawl):
+    """What is not over stays, and so does what happened to a crawl."""
+    execute(
+        crawl,
+        """
+        INSERT INTO jobs (crawl_id, origin, state, message, started_at, ended_at) VALUES
+            (:crawl, 'runner', 'completed', 'old', ago('32 days'), ago('31 days')),
+            (:crawl, 'runner', 'completed', 'young', ago('32 days'), ago('29 days')),
+            (:crawl, 'runner', 'running', 'open', ago('32 days'), NULL)
+        """,
+    )
+    execute(
+        crawl,
+        """
+        INSERT INTO crawl_events (crawl_id, at, by, what) VALUES
+            (NULL, ago('31 days'), 'r', 'runner up'), (NULL, ago('29 days'), 'r', 'runner gone'),
+            (:crawl, ago('31 days'), 'ann', 'added')
+        """,
+    )
+
+    assert [prune(crawl.connection, RULE[one]) for one in ("jobs", "crawl_events")] == [1, 1]
+    assert names(crawl, "jobs", "message") == ["open", "young"]
+    assert names(crawl, "crawl_events", "what") == ["added", "runner gone"]
+
+
+def test_the_last_1000_events_of_a_crawl_are_kept(crawl):
+    """However often a crawl runs, its history stays readable, and others' histories are whole."""
+    other = graphs.Crawl.of(crawl.connection)
+    for one, count in ((crawl, 1500), (other, 20)):
+        execute(
+            crawl,
+            "INSERT INTO crawl_events (crawl_id, by, what) SELECT :one, n, 'ended' "
+            "FROM generate_series(1, CAST(:count AS int)) AS n",
+            one=one.id,
+            count=count,
+        )
+
+    assert pruning.prune_events(crawl.connection, crawl.id) == 500
+    assert pruning.prune_events(crawl.connection, crawl.id) == 0
+    assert pruning.prune_events(crawl.connection, other.id) == 0
+    kept = crawl.rows(
+        "SELECT min(CAST(by AS int)), count(*) FROM crawl_events GROUP BY crawl_id ORDER BY 2"
+    )
+    assert [tuple(row) for row in kept] == [(1, 20), (501, 1000)]
