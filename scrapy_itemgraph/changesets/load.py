@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
 from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.changesets.state import TOMBSTONE, Blob, Item, Result, TaskRow
+from scrapy_itemgraph.model.due_times import stored_expiry
 from scrapy_itemgraph.model.operations import AttachBlob, DetachBlob, Expire, MergeItem, RenameItem
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.event_loop import (
@@ -19,7 +21,7 @@ from scrapy_itemgraph.postgres.event_loop import (
     sorted_chunks,
 )
 from scrapy_itemgraph.store import blobs as stored_blobs
-from scrapy_itemgraph.store.sql_conditions import IS_STOPPED
+from scrapy_itemgraph.store.sql_conditions import IS_STOPPED, SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
 
 TASKS = text(f"""
     SELECT t.id, t.name, t.version, t.ttl, t.is_registered, t.is_callback,
-        t.is_callback AND t.max_failures IS NOT NULL AND {IS_STOPPED} AS is_stopped
+        t.is_callback AND t.max_failures IS NOT NULL AND {IS_STOPPED} AS is_stopped,
+        {SCHEDULE} AS schedule
     FROM tasks t WHERE t.crawl_id = :crawl
-""")  # noqa: S608 - our own condition
+""")  # noqa: S608 - our own conditions
 
 # No join with what may change meanwhile: of an item that another commit gives another slot while
 # we wait for its lock, PostgreSQL would find that it joins no more, and leave the item out.
@@ -94,7 +97,13 @@ def send_tasks(connection: Connection, crawl_id: int) -> CursorResult[*tuple[Any
 
 def read_tasks(answer: CursorResult[*tuple[Any, ...]]) -> dict[str, TaskRow]:
     """Return a crawl's tasks by name."""
-    return {row.name: TaskRow(*row) for row in answer}
+    return {row.name: _task(row) for row in answer}
+
+
+def _task(row: Any) -> TaskRow:
+    *columns, schedule = row
+    found = TaskRow(*columns)
+    return found if schedule is None else replace(found, expiry=stored_expiry(schedule))
 
 
 def load(

@@ -18,6 +18,7 @@ from scrapy_itemgraph.tools.parted_dict import mapping_for
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
+    from scrapy_itemgraph.model.due_times import Expiry
     from scrapy_itemgraph.model.operations import CreateItem, Operation
     from scrapy_itemgraph.model.work import Pair
 
@@ -233,6 +234,7 @@ class TaskRow:
     is_registered: bool
     is_callback: bool = False
     is_stopped: bool = False  # by `max_failures`
+    expiry: Expiry | None = None  # None: its results expire by `ttl`
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.commands.command import Argument, command
+from scrapy_itemgraph.model.due_times import stored_expiry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ _DECLARED: printing.Columns = {
     "TASK": marked,
     "SPIDER": "spider",
     "VERSION": "version",
-    "TTL": lambda task: printing.period(task["ttl"]),
+    "TTL": lambda task: stored_expiry(task["schedule"]) or printing.period(task["ttl"]),
     "NICE": "nice",
     "TAGS": lambda task: ", ".join(task["tags"]),
     "DEPENDS ON": lambda task: ", ".join(task["depends_on"]),

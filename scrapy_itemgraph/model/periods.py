@@ -1,28 +1,15 @@
-"""Periods that users write, times to live among them; and when a result falls due."""
+"""Periods that users write, times to live among them."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-
-from scrapy_itemgraph.model import moments
-
-if TYPE_CHECKING:
-    from datetime import datetime
+from typing import Any
 
 LONGEST = timedelta(days=36525)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PERIOD = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _PERIOD_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-
-
-def next_due(completed_at: datetime, ttl: timedelta | None) -> datetime | None:
-    """Return when a result that was completed at `completed_at` falls due; None: never.
-
-    `store.sql_conditions.NEXT_DUE` says the same in SQL.
-    """
-    return None if ttl is None else moments.later(completed_at, ttl)
 
 
 def parse_period(value: Any, what: str) -> timedelta:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -276,74 +276,3 @@ def spread_of(key: str, spread: timedelta) -> timedelta:
 def jitter(schedule_id: int, due_at: datetime, most: timedelta) -> timedelta:
     """Return by how much a schedule's start is later than a due time: less than `most`."""
     return spread_of(f"{schedule_id} {due_at.astimezone(UTC).isoformat()}", most)
-
-
-@dataclass(frozen=True, slots=True)
-class Expiry:
-    """When results of a task expire: at the rule's next due time after their completion.
-
-    With a `spread` each item has a due time of its own, so much later at most, always the same.
-    """
-
-    rule: Rule
-    spread: timedelta = field(default=timedelta())
-
-    @classmethod
-    def read(cls, given: Mapping[str, Any], *, time_zone: Any = None, spread: Any = None) -> Expiry:
-        """Return what the options of a task say, whose keys are kinds of rules.
-
-        Raises:
-            ValueError: they cannot be kept; it says what to write.
-
-        """
-        rule = Rule.read(given, time_zone=time_zone)
-        if spread is None:
-            return cls(rule)
-        period = periods.parse_period(spread, "spread")
-        if period.microseconds:
-            raise ValueError(f"spread={spread!r} must be whole seconds")
-        return cls(rule, period)
-
-    def __str__(self) -> str:
-        spread = f", spread over {format_exactly(self.spread)}" if self.spread else ""
-        return f"{self.rule}{spread}"
-
-    def next_due(self, completed_at: datetime, item_id: int) -> datetime | None:
-        """Return when a result of an item that was completed at a moment expires."""
-        later = spread_of(str(item_id), self.spread) if self.spread else timedelta()
-        due = _due_after(self.rule, completed_at - later)
-        return None if due is None else due + later
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as it is stored with its task."""
-        rule = self.rule
-        found = {str(rule.kind): rule.spec}
-        if rule.time_zone != "UTC":
-            found["time_zone"] = rule.time_zone
-        if self.spread:
-            found["spread"] = format_exactly(self.spread)
-        return found
-
-
-def _due_after(rule: Rule, moment: datetime) -> datetime | None:
-    if rule.kind is Kind.EVERY:
-        return rule.next_after(moment)
-    # A clock shows whole minutes only at whole minutes, so a minute's moments have one next one.
-    return _due_after_minute(rule, moment.replace(second=0, microsecond=0))
-
-
-@lru_cache(maxsize=10_000)
-def _due_after_minute(rule: Rule, minute: datetime) -> datetime | None:
-    return rule.next_after(minute)
-
-
-@lru_cache(maxsize=1000)
-def _stored(text: tuple[tuple[str, Any], ...]) -> Expiry:
-    stored = dict(text)
-    zone, spread = stored.pop("time_zone", None), stored.pop("spread", None)
-    return Expiry.read(stored, time_zone=zone, spread=spread)
-
-
-def stored_expiry(stored: Mapping[str, Any] | None) -> Expiry | None:
-    """Return what is stored with a task; None: its results expire by its ttl."""
-    return None if stored is None else _stored(tuple(stored.items()))

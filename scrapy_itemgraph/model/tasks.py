@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from scrapy_itemgraph.exceptions import ItemGraphError, TaskDefinitionError
 from scrapy_itemgraph.model import input_checks, periods, rates
 from scrapy_itemgraph.model.answers import read_answers
+from scrapy_itemgraph.model.due_times import Expiry
 from scrapy_itemgraph.model.rates import RateLimit
+from scrapy_itemgraph.model.schedules import Kind
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
@@ -24,9 +26,12 @@ if TYPE_CHECKING:
 MARK = "__itemgraph_task__"
 _CALLBACK = "callback:"  # how the tag of a plain callback begins
 SET_ASIDE = "callback."
+_BESIDE_RULES = ("time_zone", "spread")
+_OF_EXPIRY = (*map(str, Kind), *_BESIDE_RULES)
 CALLBACK_OPTIONS = (
     "version",
     "ttl",
+    *_OF_EXPIRY,
     "max_failures",
     "rate_limit",
     "concurrency",
@@ -48,6 +53,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Task:
     """A task as a spider declares it; `ttl` is None for the default and "never" for none.
 
+    With an `expiry` its results expire by that, and there is no `ttl`.
     The keys of `rate_limit_by_tag` are sorted tags, all of which an item must have.
     """
 
@@ -56,6 +62,7 @@ class Task:
     tags: tuple[str, ...] = ()
     version: str = "1"
     ttl: timedelta | Literal["never"] | None = None
+    expiry: Expiry | None = None
     depends_on: tuple[str, ...] = ()
     nice: int = 0
     request: str | Callable[..., Any] | None = None
@@ -93,6 +100,11 @@ def task(
     name: str | None = None,
     version: str = "1",
     ttl: timedelta | float | str | None = None,
+    every: timedelta | float | str | None = None,
+    at: str | Sequence[str] | None = None,
+    cron: str | None = None,
+    time_zone: str | None = None,
+    spread: timedelta | float | str | None = None,
     depends_on: Iterable[str] = (),
     nice: int = 0,
     request: str | Callable[..., Any] | None = None,
@@ -278,7 +290,12 @@ def _check_dependencies(spider: str, tasks: Mapping[str, Task]) -> None:
 
 def _read(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as a Task has them, of those that were written: periods, rates, lists."""
-    return {key: _READ[key](value) if key in _READ else value for key, value in given.items()}
+    read = {
+        key: _READ[key](value) if key in _READ else value
+        for key, value in given.items()
+        if key not in _OF_EXPIRY
+    }
+    return read | {"expiry": _expiry(given)}
 
 
 def _names(given: Iterable[str], what: str) -> tuple[str, ...]:
@@ -289,6 +306,20 @@ def _names(given: Iterable[str], what: str) -> tuple[str, ...]:
 
 def _ttl(given: Any) -> timedelta | Literal["never"] | None:
     return None if given is None else periods.parse_ttl(given) or "never"
+
+
+def _expiry(options: Mapping[str, Any]) -> Expiry | None:
+    rule = {str(kind): options.get(kind) for kind in Kind if options.get(kind) is not None}
+    if not rule:
+        for name in _BESIDE_RULES:
+            if options.get(name) is not None:
+                raise TaskDefinitionError(f"{name} goes with every, at or cron; give one of them")
+        return None
+    if options.get("ttl") is not None:
+        raise TaskDefinitionError(
+            f"ttl and {next(iter(rule))} both say when results expire; leave one of them out"
+        )
+    return Expiry.read(rule, **{name: options.get(name) for name in _BESIDE_RULES})
 
 
 def _answers(given: Any) -> Mapping[int, str] | None:

@@ -61,6 +61,11 @@ def _near(name: str) -> str:
     return f"; did you mean {found[0]!r}?" if found else closest(name, known)
 
 
+def shown(moment: datetime, time_zone: str) -> str:
+    """Return what a place's clock shows at a moment, to the minute: "2026-11-26 03:00"."""
+    return f"{moment.astimezone(read_zone(time_zone)):%Y-%m-%d %H:%M}"
+
+
 def next_fixed(after: NextTime, zone: ZoneInfo, moment: datetime) -> datetime | None:
     """Return the first moment after `moment` at which one of some times of the day comes."""
     wall = _wall(moment, zone)

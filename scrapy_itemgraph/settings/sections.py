@@ -14,6 +14,7 @@ from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.model import periods
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.model.hosts import HostRule, read_rules
+from scrapy_itemgraph.model.schedules import Kind
 from scrapy_itemgraph.settings import readers
 
 if TYPE_CHECKING:
@@ -86,7 +87,11 @@ class Results:
         """
         if self.has_default_ttl:
             return None
-        return [name for name, options in self.callbacks.items() if options.get("ttl") is not None]
+        return [
+            name
+            for name, options in self.callbacks.items()
+            if any(options.get(option) is not None for option in ("ttl", *Kind))
+        ]
 
     @property
     def has_answers(self) -> bool:

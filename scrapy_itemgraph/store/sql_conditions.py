@@ -93,10 +93,15 @@ IS_LASTING = """r.completed_at IS NOT NULL AND r.expires_at IS NULL
 IS_LAPSED = """r.completed_at IS NOT NULL AND r.due_at IS NULL
                 AND (r.expires_at IS NOT NULL OR r.invalidated_at IS NOT NULL OR r.is_held)"""
 
-# When a complete result `r` of a task `t` falls due; null: never. `model.periods.next_due` says the
-# same, for one result; this is for statements that may be about ten million.
+# When a complete result `r` of a task `t` without a schedule falls due; null: never.
+# `model.due_times.next_due` says the same, for one result; this is for statements that may be about
+# ten million.
 NEXT_DUE = f"""CASE WHEN t.ttl IS NOT NULL
         THEN least(r.completed_at + t.ttl, timestamptz '{LATEST.isoformat()}') END"""
+
+
+# At which times of the clock results of a task `t` expire; null: by its time to live.
+SCHEDULE = "(SELECT ts.schedule FROM task_schedules ts WHERE ts.task_id = t.id)"
 
 
 def seconds_until(moment: str) -> str:

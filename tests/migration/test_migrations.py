@@ -601,6 +601,23 @@ def test_a_schema_is_not_migrated_under_workers_that_live(empty_engine, empty_da
     assert ItemGraph.migrate(empty_database).before == migrate.head()
 
 
+def test_tasks_of_before_have_no_schedule(empty_engine):
+    """Tasks of before 0034 keep their time to live, and no schedule."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0033")
+        connection.exec_driver_sql("INSERT INTO crawls (name) VALUES ('books')")
+        connection.exec_driver_sql(
+            "INSERT INTO tasks (crawl_id, name, spider, version, ttl, definition) "
+            "SELECT id, 'fetch', 's', '1', '1 day', gen_random_uuid() FROM crawls"
+        )
+        migrate.upgrade(connection)
+
+        found = connection.exec_driver_sql(
+            "SELECT t.ttl, s.schedule FROM tasks t LEFT JOIN task_schedules s ON s.task_id = t.id"
+        ).one()
+    assert tuple(found) == (timedelta(days=1), None)
+
+
 def test_tables_of_other_origin_are_named(empty_engine):
     """A table of our name that is not ours is an error that says what to do."""
     with empty_engine.begin() as connection:

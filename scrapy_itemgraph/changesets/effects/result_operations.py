@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.changesets.effects.item_operations import applies, merged
 from scrapy_itemgraph.changesets.state import Handled, Result
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import due_times, periods
 from scrapy_itemgraph.model import operations as ops
-from scrapy_itemgraph.model import periods
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from scrapy_itemgraph.changesets.effects.item_operations import ChangesetRun
     from scrapy_itemgraph.changesets.state import Item, TaskRow
     from scrapy_itemgraph.model.work import Claim
@@ -72,17 +74,25 @@ def set_ttl(run: ChangesetRun, operation: ops.SetTTL) -> None:
             continue
         result = item.results.get(task.id)
         if result is not None and result.completed_at is not None:
-            _set_expiry(run, result, task, operation)
+            _set_expiry(run, item, result, task, operation)
         else:
             run.note(operation, "no result", item, task.name)
     run.note(operation, "ttl", item, str(operation.ttl))
 
 
-def _set_expiry(run: ChangesetRun, result: Result, task: TaskRow, operation: ops.SetTTL) -> None:
+def _set_expiry(
+    run: ChangesetRun, item: Item, result: Result, task: TaskRow, operation: ops.SetTTL
+) -> None:
     assert result.completed_at is not None
-    ttl = task.ttl if operation.ttl is None else periods.parse_ttl(operation.ttl)
-    moment = periods.next_due(result.completed_at, ttl)
+    if operation.ttl is None:
+        moment = _next_due(result.completed_at, task, item)
+    else:
+        moment = due_times.next_due(result.completed_at, periods.parse_ttl(operation.ttl))
     result.expire_at(moment, run.draft.state.moment, overridden=operation.ttl is not None)
+
+
+def _next_due(completed_at: datetime, task: TaskRow, item: Item) -> datetime | None:
+    return due_times.next_due(completed_at, task.ttl, task.expiry, item_id=item.id)
 
 
 def complete(
@@ -108,7 +118,7 @@ def complete(
     result.is_successful = not is_held
     result.is_pending = False
     result.run = run.draft.state.run
-    result.expire_at(periods.next_due(now, task.ttl), now, overridden=False)
+    result.expire_at(_next_due(now, task, item), now, overridden=False)
     run.draft.effects.failures.append(Handled((item.id, task.id)))
     return result
 
@@ -146,7 +156,7 @@ def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
     result = complete(run, item, task, version=claim.version, is_held=is_held)
     result.is_successful = not is_failed
     if run.own_ttl is not None:
-        _set_expiry(run, result, task, run.own_ttl)
+        _set_expiry(run, item, result, task, run.own_ttl)
     if (is_failed and task.is_callback) or (is_held and not is_failed):
         result.invalidated_at = run.draft.state.moment  # to run again once it is freed
     elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:

@@ -115,6 +115,11 @@ crawls = Table(
         "id",
         postgresql_where=text("state = 'active'"),
     ),
+    Index(
+        "crawls_fresh_idx",
+        "next_at",
+        postgresql_where=text("keeps_fresh AND state = 'finished'"),
+    ),
 )
 
 runs = Table(
@@ -197,6 +202,22 @@ tasks = Table(
     UniqueConstraint("crawl_id", "name"),
     CheckConstraint("ttl > '0' AND ttl <= '36525 days'", name="ttl"),
     CheckConstraint("max_failures >= 1", name="max_failures"),
+)
+
+
+# At which times of the clock the results of a task expire. Not columns of tasks: they make its rows
+# as wide as the planner takes them to be, and most tasks have no schedule.
+task_schedules = Table(
+    "task_schedules",
+    metadata,
+    Column(
+        "task_id",
+        Integer,
+        ForeignKey("tasks.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("schedule", JSON, nullable=False),
 )
 
 

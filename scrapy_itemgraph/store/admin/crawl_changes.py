@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model.due_times import stored_expiry
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.items import item_ids
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from sqlalchemy import Connection
+
+    from scrapy_itemgraph.model.due_times import Expiry
 
 STEP = 1000
 RESTART_STEP = 5000
@@ -36,6 +39,26 @@ RECOMPUTE = text(f"""
     WHERE t.id = :task AND r.task_id = t.id AND r.completed_at IS NOT NULL
         AND NOT r.ttl_overridden AND r.expires_at IS DISTINCT FROM {NEXT_DUE}
 """)  # noqa: S608 - our own expression
+
+SCHEDULE_OF = text("SELECT schedule FROM task_schedules WHERE task_id = :task")
+
+COMPLETED = text("""
+    SELECT r.item_id, r.completed_at FROM results r
+    WHERE r.task_id = :task AND r.item_id > :after AND r.completed_at IS NOT NULL
+        AND NOT r.ttl_overridden
+    ORDER BY r.item_id LIMIT :limit
+""")
+
+# As RECOMPUTE does it.
+RESCHEDULE = text("""
+    UPDATE results r
+    SET expires_at = found.due,
+        due_at = CASE WHEN r.expires_at IS NULL OR r.due_at IS NOT NULL
+            OR found.due > clock_timestamp() THEN found.due END
+    FROM unnest(CAST(:items AS bigint[]), CAST(:due AS timestamptz[])) AS found(item_id, due)
+    WHERE r.task_id = :task AND r.item_id = found.item_id
+        AND r.expires_at IS DISTINCT FROM found.due
+""")
 
 # What a restart deletes, in this order; results, tags and failures go with their items.
 OF_CRAWL = {
@@ -108,12 +131,33 @@ AGED = {
 
 
 def recompute_ttl(connection: Connection, crawl_id: int, task_id: int) -> int:
-    """Set when a task's results expire from its present time to live; return how many changed."""
+    """Set when a task's results expire from its present time to live, or by its schedule.
+
+    Return how many changed.
+    """
     own_crawl(connection, crawl_id)
-    changed = connection.execute(RECOMPUTE, {"task": task_id}).rowcount
+    expiry = stored_expiry(connection.execute(SCHEDULE_OF, {"task": task_id}).scalar())
+    if expiry is None:
+        changed = connection.execute(RECOMPUTE, {"task": task_id}).rowcount
+    else:
+        changed = _reschedule(connection, task_id, expiry)
     if changed:
         open_sweep(connection, crawl_id, task_id)
     return changed
+
+
+def _reschedule(connection: Connection, task_id: int, expiry: Expiry) -> int:
+    """Set when a task's results expire by its schedule, some thousand at a time."""
+    changed, last = 0, 0
+    while True:
+        page = {"task": task_id, "after": last, "limit": RESTART_STEP}
+        rows = connection.execute(COMPLETED, page).all()
+        if not rows:
+            return changed
+        last = rows[-1].item_id
+        due = [expiry.next_due(row.completed_at, row.item_id) for row in rows]
+        found = {"task": task_id, "items": [row.item_id for row in rows], "due": due}
+        changed += connection.execute(RESCHEDULE, found).rowcount
 
 
 def restart(

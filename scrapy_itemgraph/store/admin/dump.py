@@ -19,6 +19,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.postgres import engine, migrate
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.blobs import Place
+from scrapy_itemgraph.store.sql_conditions import SCHEDULE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -58,7 +59,7 @@ _LIMITS = """(SELECT json_agg(json_build_array(l.kind, l.name) ORDER BY l.kind, 
     FROM limits l WHERE l.id = ANY ({0}.limit_ids) AND {0}.limit_ids <> '{{}}')"""
 
 _TASK = _object(f"""'kind', 'task', 'name', t.name, 'spider', t.spider, 'version', t.version,
-    'ttl', t.ttl::text, 'nice', nullif(t.nice, 0), 'slot', s.name,
+    'ttl', t.ttl::text, 'schedule', {SCHEDULE}, 'nice', nullif(t.nice, 0), 'slot', s.name,
     'max_failures', t.max_failures, 'is_item_exclusive', nullif(t.is_item_exclusive, false),
     'is_enabled', nullif(t.is_enabled, true), 'is_registered', nullif(t.is_registered, true),
     'is_callback', nullif(t.is_callback, false), 'definition', t.definition,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.model import counts, wall_clocks
+from scrapy_itemgraph.model.due_times import stored_expiry
 from scrapy_itemgraph.model.limits import LOOKAHEAD
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.store.admin import counting, run_lists, task_counts
@@ -17,7 +18,7 @@ from scrapy_itemgraph.store.admin.limit_names import limit_name
 from scrapy_itemgraph.store.admin.status import STATE
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.limits.sharing import STORED_TERMS, StoredTerms
-from scrapy_itemgraph.store.sql_conditions import seconds_since, seconds_until
+from scrapy_itemgraph.store.sql_conditions import SCHEDULE, seconds_since, seconds_until
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ FACTS = text(f"""
         ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
         ARRAY(SELECT g.tag_name FROM tags g WHERE g.item_id = :item ORDER BY 1) AS item_tags,
         {STATE} AS state,
-        t.version, r.task_version, r.is_successful, r.completed_at, r.invalidated_at, r.expires_at,
+        t.version, CASE WHEN NOT r.ttl_overridden THEN {SCHEDULE} END AS schedule,
+        r.task_version, r.is_successful, r.completed_at, r.invalidated_at, r.expires_at,
         r.due_at, coalesce(r.run, 1) AS run,
         w.not_before, w.tries, w.deaths, w.stalls, w.is_suspect, w.claimed_at,
         (SELECT x.name FROM work v JOIN tasks x ON x.id = v.task_id
@@ -104,6 +106,7 @@ class _Facts(NamedTuple):
     item_tags: list[str]
     state: str
     version: str
+    schedule: dict[str, Any] | None
     task_version: str | None
     is_successful: bool | None
     completed_at: datetime | None
@@ -257,10 +260,20 @@ def _why(row: _Facts) -> str:
     seconds = (row.expires_at - row.now).total_seconds()
     if row.due_at is None:
         return f"its result expired {wording.format_period(-seconds)} ago"
-    left = f"is fresh for {wording.format_period(seconds)} more"
+    left = f"is fresh for {wording.format_period(seconds)} more{_by_schedule(row)}"
     return (
         f"its result {left if seconds > 0 else 'has expired and becomes stale when a run starts'}"
     )
+
+
+def _by_schedule(row: _Facts) -> str:
+    """Say when a result expires on the clock of its task's schedule."""
+    expiry = stored_expiry(row.schedule)
+    if expiry is None or row.expires_at is None:
+        return ""
+    zone = expiry.rule.time_zone
+    shown = wall_clocks.shown(row.expires_at, zone)
+    return f": it expires at {shown} {zone} by its schedule ({expiry})"
 
 
 def _of_done_page(row: _Facts, run: run_lists.RunLine | None) -> str:

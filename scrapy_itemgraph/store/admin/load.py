@@ -5,6 +5,7 @@ Lines are written some thousand items at a time, by COPY, with numbers of this d
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from contextlib import contextmanager
 from operator import itemgetter
@@ -16,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
 from scrapy_itemgraph.model import error_fingerprints, input_checks, item_names, periods
+from scrapy_itemgraph.model.due_times import read_expiry
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
@@ -83,6 +85,10 @@ ADD_TASK = text("""
 IS_POSSIBLE = text("""
     SELECT coalesce(ttl > interval '0' AND ttl <= :longest, true)
     FROM (SELECT CAST(:ttl AS interval) AS ttl) AS given
+""")
+
+ADD_SCHEDULE = text("""
+    INSERT INTO task_schedules (task_id, schedule) VALUES (:task, CAST(:schedule AS json))
 """)
 
 ADD_TASK_TAGS = text("""
@@ -282,6 +288,7 @@ class Load:
             )
         task = self._connection.execute(ADD_TASK, given).scalar_one()
         self._tasks[line["name"]] = task
+        self._schedule(task, line.get("schedule"))
         tags = {"crawl": self._crawl, "task": task, "tags": line.get("tags", [])}
         self._connection.execute(ADD_TASK_TAGS, tags)
         for one in tagged:
@@ -289,6 +296,11 @@ class Load:
             given = {"task": task, "limit": limits[limit], "tags": one["tags"]}
             self._connection.execute(ADD_TAG_LIMIT, given)
         self._depends[line["name"]] = line.get("depends_on", ())
+
+    def _schedule(self, task: int, given: Any) -> None:
+        if given is not None:
+            stored = {"task": task, "schedule": json.dumps(read_expiry(given).as_json())}
+            self._connection.execute(ADD_SCHEDULE, stored)
 
     def _task_id(self, name: str | None) -> int | None:
         if name is None:

@@ -135,6 +135,7 @@ class TaskState(NamedTuple):
     spider: str
     version: str
     ttl: timedelta | None
+    schedule: dict[str, Any] | None
     nice: int
     is_enabled: bool
     is_registered: bool

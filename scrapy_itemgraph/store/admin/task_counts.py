@@ -17,6 +17,7 @@ from scrapy_itemgraph.store.sql_conditions import (
     IS_READY_ALONE,
     IS_READY_BESIDE_OTHERS,
     IS_STOPPED,
+    SCHEDULE,
     STANDS,
 )
 
@@ -155,11 +156,11 @@ FAILURES = {
     "refusals": _open_failures("f.is_refusal"),
 }
 
-_DECLARED = """t.name, t.spider, t.version, t.ttl, t.nice, t.is_enabled, t.is_registered,
-        t.max_failures,
+_DECLARED = f"""t.name, t.spider, t.version, t.ttl, {SCHEDULE} AS schedule, t.nice, t.is_enabled,
+        t.is_registered, t.max_failures,
         ARRAY(SELECT tt.tag_name FROM task_tags tt WHERE tt.task_id = t.id ORDER BY 1) AS tags,
         ARRAY(SELECT d.name FROM task_dependencies td JOIN tasks d ON d.id = td.depends_on_id
-            WHERE td.task_id = t.id ORDER BY 1) AS depends_on"""
+            WHERE td.task_id = t.id ORDER BY 1) AS depends_on"""  # noqa: S608 - our own condition
 DECLARED = text(f"SELECT {_DECLARED} FROM tasks t WHERE t.crawl_id = :crawl ORDER BY t.name")  # noqa: S608 - our own columns
 
 TASKS = Groups(

@@ -66,6 +66,10 @@ ADD_DEPENDENCIES = text("""
     INSERT INTO task_dependencies (task_id, depends_on_id)
     SELECT :task, unnest(CAST(:on AS int[]))
 """)
+DROP_SCHEDULE = text("DELETE FROM task_schedules WHERE task_id = :task")
+ADD_SCHEDULE = text("""
+    INSERT INTO task_schedules (task_id, schedule) VALUES (:task, CAST(:schedule AS json))
+""")
 MAKE_KIND = text("INSERT INTO kinds (task_id) VALUES (:task) ON CONFLICT DO NOTHING")
 UNREGISTER = text("UPDATE tasks SET is_registered = false WHERE id = :task")
 HAS_RESULTS = text("""
@@ -296,12 +300,14 @@ def define(one: Task, spider: str, default_ttl: timedelta | None) -> uuid.UUID:
         one.is_callback,
         sorted(one.rate_limit_by_tag),
     ]
+    if one.expiry is not None:  # others have the digest that they had before there was one
+        declared.append(one.expiry.as_json())
     return uuid.UUID(bytes=hashlib.sha256(json.dumps(declared).encode()).digest()[:16])
 
 
 def _ttl(one: Task, default_ttl: timedelta | None) -> timedelta | None:
     if one.ttl is None:
-        return default_ttl
+        return None if one.expiry is not None else default_ttl
     return None if one.ttl == "never" else one.ttl
 
 
@@ -335,6 +341,10 @@ def _connect(
     connection.execute(
         ADD_DEPENDENCIES, {"task": task_id, "on": [ids[name] for name in one.depends_on]}
     )
+    connection.execute(DROP_SCHEDULE, {"task": task_id})
+    if one.expiry is not None:
+        schedule = json.dumps(one.expiry.as_json())
+        connection.execute(ADD_SCHEDULE, {"task": task_id, "schedule": schedule})
     connection.execute(MAKE_KIND, {"task": task_id})
 
 

@@ -18,11 +18,13 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from scrapy_itemgraph.model import counts, item_names, next_commands
+from scrapy_itemgraph.model import counts, due_times, item_names, next_commands
 from scrapy_itemgraph.tools.wording import format_period, format_size, one_line
 from scrapy_itemgraph.web.pages import links, messages, trees
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fastapi import Request
 
     from scrapy_itemgraph.web.access import Visitor
@@ -113,6 +115,11 @@ def period(value: timedelta | float | None, nothing: str = NOTHING) -> str:
     return f"{seconds:.2g}s" if 0 < seconds < _SHORT_PERIOD else format_period(seconds)
 
 
+def schedule(stored: Mapping[str, Any]) -> str:
+    """Return when results of a task expire: `at 03:00 Europe/Berlin`."""
+    return str(due_times.read_expiry(stored))
+
+
 def size(value: int | None) -> str:
     """Return a number of bytes: `12 kB`."""
     return NOTHING if value is None else format_size(value)
@@ -150,7 +157,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (plain, short, title, number, counts.many, when, exact, period, size, sign, json_text)
+    filters = (
+        plain,
+        short,
+        title,
+        number,
+        counts.many,
+        when,
+        exact,
+        period,
+        schedule,
+        size,
+        sign,
+        json_text,
+    )
     environment.filters |= {one.__name__: one for one in filters}
     environment.filters |= {"lines": trees.lines, "tree": trees.tree, "page_link": links.page_link}
     environment.filters |= {"shown": counts.shown, "label": item_names.label_of}

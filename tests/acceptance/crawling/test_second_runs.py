@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 from support import sites
 from support.projects import kill, until
 
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store.admin import crawl_changes
 
 FEED = 'FEEDS = {"out.jsonl": {"format": "jsonlines", "overwrite": True}}\n'
+CRAWL = sa.text("SELECT id FROM crawls")
 NEVER = 'ITEMGRAPH_DEFAULT_TTL = "never"\n'
 OPEN_FAILURES = "SELECT count(*) FROM failures WHERE handled_at IS NULL"
 
@@ -107,6 +111,24 @@ def test_a_ttl_of_one_callback_makes_its_pages_incremental(project, site):
     once = {"/page/kept", "/page/below", "/page/meta"}
     assert {path for path, hits in site.hits.items() if hits == 1} == once
     assert {path for path, hits in site.hits.items() if hits == 2} == {"/page/0", "/page/plain"}
+
+
+def test_pages_of_a_callback_expire_by_the_clock(project, site):
+    """SS-6: a plain callback's pages stay done until its time of the day, and `explain` says so."""
+    clock = {"at": "03:00", "time_zone": "Europe/Berlin"}
+    project.write(SHOP.replace("LAST", "4"), f"ITEMGRAPH_CALLBACKS = {{'parse_page': {clock}}}")
+    project.crawl()
+    second = project.crawl()
+    explained = project.scrapy("itemgraph", "explain", f"{site.url}/page/1")
+    listed = project.scrapy("itemgraph", "tasks")
+    with engines.sync_engine(project.url).begin() as connection:
+        crawl_changes.age(connection, connection.scalar(CRAWL), timedelta(days=1))
+    project.crawl()
+
+    assert "but for parse_page (ITEMGRAPH_CALLBACKS)" in second.log
+    assert "03:00 Europe/Berlin by its schedule" in explained.output
+    assert "at 03:00 Europe/Berlin" in listed.output
+    assert site.hits["/page/1"] == 2
 
 
 def test_what_nobody_links_to_any_more_is_not_fetched(project, site):

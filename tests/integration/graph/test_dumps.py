@@ -26,7 +26,12 @@ TASKS = {
     "parse": {"tags": ["page"], "version": "2", "ttl": "30d"},
     "index": {"tags": ["list", "page"], "nice": 5, "slot": "elsewhere.example", "max_failures": 9},
     "review": {"tags": ["page"], "depends_on": ["parse"]},
-    "rated": {"tags": ["rated"], "rate_limit_by_tag": {"rated": "1/s"}},
+    "rated": {
+        "tags": ["rated"],
+        "at": "3:00",
+        "time_zone": "Asia/Tokyo",
+        "rate_limit_by_tag": {"rated": "1/s"},
+    },
 }
 
 # A document as only other programs write it: digits, escapes and white space of its own.

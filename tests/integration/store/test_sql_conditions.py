@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scrapy_itemgraph.model import moments, periods
+from scrapy_itemgraph.model import due_times, moments, periods
 from scrapy_itemgraph.store.sql_conditions import NEXT_DUE
 
 pytestmark = pytest.mark.server
@@ -35,4 +35,4 @@ def test_a_result_falls_due_in_sql_when_it_does_in_python(connection, completed_
     """Statements about all results of a task agree with what a commit writes of each."""
     found = connection.execute(RESULT, {"completed": completed_at, "ttl": ttl}).scalar_one()
 
-    assert found == periods.next_due(completed_at, ttl)
+    assert found == due_times.next_due(completed_at, ttl)

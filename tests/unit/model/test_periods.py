@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scrapy_itemgraph.model import moments, periods
+from scrapy_itemgraph.model import due_times, moments, periods
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 )
 def test_a_result_falls_due_when_its_time_to_live_is_over(completed_at, ttl, due):
     """It is counted from the result's own completion."""
-    assert periods.next_due(completed_at, ttl) == due
+    assert due_times.next_due(completed_at, ttl) == due
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from scrapy_itemgraph.model.schedules import CatchUp, Expiry, Rule, fire, jitter, stored_expiry
+from scrapy_itemgraph.model.due_times import Expiry, stored_expiry
+from scrapy_itemgraph.model.schedules import CatchUp, Rule, fire, jitter
 
 MINUTE = timedelta(minutes=1)
 STEP = timedelta(minutes=15)  # of the other computation, whose times are all such

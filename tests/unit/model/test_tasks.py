@@ -260,3 +260,23 @@ def test_a_limit_of_a_plain_callback_that_cannot_work_is_refused(options, what_i
 
     assert str(raised.value).startswith("ITEMGRAPH_CALLBACKS['parse']: ")
     assert what_is_wrong in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "what_is_wrong"),
+    [
+        ({"at": "03:00", "ttl": "1d"}, "ttl and at both say when results expire"),
+        ({"at": "03:00", "every": "6h"}, "give one of every= or at= or cron="),
+        ({"spread": "1h"}, "spread goes with every, at or cron"),
+        ({"cron": "0 3 31 2 *"}, "bad day-of-month; the fields are minute hour"),
+        ({"at": "03:00", "time_zone": "Europe/Berln"}, "did you mean 'Europe/Berlin'"),
+    ],
+)
+def test_a_clock_that_cannot_be_kept_is_refused_where_it_is_declared(options, what_is_wrong):
+    """SS-6: of a task and of a plain callback alike; the error names it, and says what to write."""
+    with pytest.raises(TaskDefinitionError, match=r"^@task of ") as of_task:
+        tasks.task(tags=["page"], **options)(lambda self, response, item: None)
+    with pytest.raises(TaskDefinitionError, match=r"^ITEMGRAPH_CALLBACKS") as of_callback:
+        tasks.of_callback("parse", options)
+
+    assert all(what_is_wrong in str(one.value) for one in (of_task, of_callback))

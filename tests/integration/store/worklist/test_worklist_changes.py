@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from support import graphs, oracle
@@ -10,10 +11,11 @@ from support.worklists import claimed
 
 from scrapy_itemgraph import AddTag, CreateItem, RemoveTag, SetTTL, UpdateData
 from scrapy_itemgraph.model import tasks
+from scrapy_itemgraph.model.due_times import Expiry
 from scrapy_itemgraph.model.work import InFlight, Outcome
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import in_flight
-from scrapy_itemgraph.store.admin import crawl_changes, outstanding
+from scrapy_itemgraph.store.admin import crawl_changes, explain, outstanding, status
 from scrapy_itemgraph.store.registry import item_sweeps
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims, expired_results
@@ -496,3 +498,48 @@ def test_crawls_are_namespaces(connection):
     assert one.get("A").data == {"crawl": "one"}
     assert two.get("A").data == {"crawl": "two"}
     assert (one.worklist(), two.worklist()) == ([], ["A parse"])
+
+
+def test_results_expire_by_the_clock(connection):
+    """SRAP-24: results expire at their task's next time of the day; an own TTL overrides that."""
+    crawl = graphs.Crawl.of(
+        connection, parse={"tags": ["page"], "at": "03:00", "time_zone": "Asia/Kathmandu"}
+    )
+    crawl.done("A")
+    crawl.done("B", SetTTL("9d"))
+    made = crawl.result("A")
+    expires_at = made.expires_at.astimezone(ZoneInfo("Asia/Kathmandu"))
+
+    (found,) = explain.explain(connection, crawl.id, crawl.item_id("A"))
+    crawl.age(days=1)
+    crawl.stage()
+
+    assert (expires_at.hour, expires_at.minute, expires_at.second) == (3, 0, 0)
+    assert timedelta() < expires_at - made.completed_at <= timedelta(days=1)
+    assert f"it expires at {expires_at:%Y-%m-%d} 03:00 Asia/Kathmandu by its schedule" in " ".join(
+        found.reasons
+    )
+    assert (crawl.state("A"), crawl.state("B")) == ("stale", "fresh")
+
+
+def test_a_schedule_changed_in_code_is_recomputed(connection):
+    """A recompute goes by the schedule that the code declares, and back to a time to live."""
+    crawl = graphs.Crawl.of(connection, parse={"tags": ["page"], "ttl": "1h"})
+    task = crawl.task_id("parse")
+    crawl.done("A")
+    completed_at = crawl.result("A").completed_at
+    crawl.register(parse={"tags": ["page"], "every": "7d", "spread": "1h"})
+    scheduled = crawl.registration.changed
+
+    counts = [crawl_changes.recompute_ttl(connection, crawl.id, task) for _ in range(2)]
+    found = crawl.result("A").expires_at
+    listed = status.tasks(connection, crawl.id)[0]
+    crawl.register(parse={"tags": ["page"]})
+    crawl_changes.recompute_ttl(connection, crawl.id, task)
+
+    expiry = Expiry.read({"every": "7d"}, spread="1h")
+    assert scheduled == ("parse",)
+    assert found == expiry.next_due(completed_at, crawl.item_id("A"))
+    assert counts == [1, 0]
+    assert (listed.ttl, listed.schedule) == (None, {"every": "7d", "spread": "1h"})
+    assert crawl.result("A").expires_at is None
