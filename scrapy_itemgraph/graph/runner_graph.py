@@ -199,7 +199,7 @@ class RunnerGraph:
 
     async def stop(self, job: int, why: Stop) -> None:
         """Note why a job's process is told to stop, and tell its worker."""
-        await self._call(job_ends.stop, job, why)
+        await self._call(partial(job_ends.stop, job=job, why=why, by=self._by))
 
     async def keep_output(self, job: int, output: str, memory: int) -> None:
         """Keep the end of a job's output, and the most bytes of memory that its process had."""

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-# Of a crawl's workers, and of the processes that work on no crawl of their own. The numbers are
-# looked up first, so that two indexed searches suffice.
+# Of a crawl's workers, and of processes that work on no crawl of their own, but for runners: who
+# notes that these are gone frees their places. The numbers are looked up first, so that two indexed
+# searches suffice.
 LOST = text(f"""
     SELECT p.id, {LOCK_IS_FREE} AS has_died,
         EXISTS (SELECT FROM jobs j
@@ -35,7 +36,8 @@ LOST = text(f"""
     WHERE p.id = ANY (ARRAY(
             SELECT x.id FROM processes x WHERE x.crawl_id = :crawl AND x.stopped_at IS NULL
             UNION ALL
-            SELECT x.id FROM processes x WHERE x.crawl_id IS NULL AND x.stopped_at IS NULL))
+            SELECT x.id FROM processes x
+            WHERE x.crawl_id IS NULL AND x.stopped_at IS NULL AND x.kind <> 'runner'))
         AND p.stopped_at IS NULL AND p.id <> :own AND {IS_SURELY_DEAD}
     FOR NO KEY UPDATE OF p SKIP LOCKED
 """)  # noqa: S608 - our own conditions

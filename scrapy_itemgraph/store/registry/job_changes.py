@@ -77,7 +77,7 @@ def cancel(connection: Connection, job: int, *, by: str) -> str:
         return str(row.crawl)
     if row.stop_wanted is not None:
         raise OperationError(f"the job {job} is told to stop already, for: {row.stop_wanted}")
-    job_ends.stop(connection, job, Stop.CANCEL)
+    job_ends.stop(connection, job, Stop.CANCEL, by=by)
     if row.runner is not None:
         connection.execute(notify.TELL, {"worker": row.runner})
     return str(row.crawl)

@@ -26,7 +26,7 @@ STARTED = text("""
 STOP = text("""
     UPDATE jobs SET stop_wanted = :why, updated_at = clock_timestamp()
     WHERE id = :job AND ended_at IS NULL AND stop_wanted IS NULL
-    RETURNING worker_id
+    RETURNING worker_id, crawl_id
 """)
 
 OUTPUT = text("""
@@ -97,10 +97,14 @@ def started(connection: Connection, job: int, process_id: int, log: str) -> None
     connection.execute(STARTED, {"job": job, "process": process_id, "log": log})
 
 
-def stop(connection: Connection, job: int, why: Stop) -> None:
+def stop(connection: Connection, job: int, why: Stop, *, by: str) -> None:
     """Note why a job's process is told to stop, unless that is noted, and tell its worker."""
+    lock_queue(connection)
     row = connection.execute(STOP, {"job": job, "why": why}).first()
-    if row is not None and row.worker_id is not None:
+    if row is None:
+        return
+    note(connection, row.crawl_id, by, Event.STOPPED, job=job, why=why)
+    if row.worker_id is not None:
         connection.execute(notify.TELL, {"worker": row.worker_id})
 
 

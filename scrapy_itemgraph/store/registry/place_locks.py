@@ -30,7 +30,7 @@ PLACES = text("""
 """)
 
 LOCK = text("""
-    UPDATE places SET locked_to = :crawl, lock = :lock
+    UPDATE places SET locked_to = :crawl, lock = :lock, kept_for = NULL
     WHERE runner_id = :runner AND number = :number
 """)
 

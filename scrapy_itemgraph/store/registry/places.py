@@ -18,7 +18,7 @@ from scrapy_itemgraph.postgres import engine, server_clock
 from scrapy_itemgraph.store import notify
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.crawl_events import lock_queue, note
-from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_SURELY_DEAD
+from scrapy_itemgraph.store.sql_conditions import IS_SURELY_DEAD
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -124,10 +124,14 @@ UNKEEP = text("""
     UPDATE places SET kept_for = NULL WHERE runner_id = :runner AND number = :place
 """)
 
-USE_RESOURCE = text("UPDATE limits SET last_at = clock_timestamp() WHERE id = :resource")
+USE_RESOURCE = text("""
+    UPDATE limits SET last_at = clock_timestamp() WHERE id = :resource
+    RETURNING CAST(last_at + make_interval(secs => coalesce(set_gap, gap)) AS text)
+""")
 
-# Whether a place is free on any runner that lives and may take a crawl: that one takes it.
-FREE_ELSEWHERE = text(f"""
+# Whether a place is free on any runner that may take a crawl and is not noted to be gone: that one
+# takes it.
+FREE_ELSEWHERE = text("""
     SELECT EXISTS (
         SELECT FROM runners r JOIN processes p ON p.id = r.process_id
         JOIN places free ON free.runner_id = r.id
@@ -136,8 +140,8 @@ FREE_ELSEWHERE = text(f"""
                 OR CAST(:tag AS text) = ANY (r.tags))
             AND free.job_id IS NULL AND (free.kept_for IS NULL OR free.kept_for = :crawl)
             AND (free.locked_to IS NULL OR free.locked_to = :crawl)
-            AND NOT {IS_DEAD})
-""")  # noqa: S608 - our own condition
+            AND p.stopped_at IS NULL)
+""")
 
 WORST = text("""
     SELECT p.number, p.job_id, c.id AS crawl_id, c.name, j.worker_id
@@ -181,11 +185,12 @@ JOBS = text("""
     FROM places p JOIN jobs j ON j.id = p.job_id WHERE p.runner_id = :runner ORDER BY p.number
 """)
 
-# The dead among runners that have something still, and jobs that nobody runs any more.
+# The dead among runners that nobody noted to be gone, and jobs that nobody runs any more.
 GONE = text(f"""
     SELECT r.id FROM runners r LEFT JOIN processes p ON p.id = r.process_id
     WHERE r.id <> :runner
-        AND EXISTS (SELECT FROM places x WHERE x.runner_id = r.id AND x.job_id IS NOT NULL)
+        AND (p.stopped_at IS NULL
+            OR EXISTS (SELECT FROM places x WHERE x.runner_id = r.id AND x.job_id IS NOT NULL))
         AND (p.id IS NULL OR {IS_SURELY_DEAD})
 """)  # noqa: S608 - our own condition
 
@@ -323,6 +328,8 @@ def _next_crawl(
             if crawl is not None or only == place.locked_to:
                 return crawl
             connection.execute(UNKEEP, {**here, "place": place.number})
+            told = {"runner": runner.name, "place": place.number}
+            note(connection, only, runner.by, Event.UNKEPT, **told)
     return connection.execute(BEST, runner.asked).first()
 
 
@@ -333,8 +340,10 @@ def _give(connection: Connection, runner: _Runner, at: dict[str, Any], crawl: An
     made = typed(connection.execute(TAKE_PENDING, given), _Job)
     job = made[0] if made else typed(connection.execute(MAKE_JOB, given), _Job)[0]
     connection.execute(TAKE_PLACE, {**given, "job": job.id})
+    resource_free_at = None
     if crawl.resource_id is not None:
-        connection.execute(USE_RESOURCE, {"resource": crawl.resource_id})
+        resource = {"resource": crawl.resource_id}
+        resource_free_at = connection.execute(USE_RESOURCE, resource).scalar()
     note(
         connection,
         crawl.id,
@@ -343,6 +352,7 @@ def _give(connection: Connection, runner: _Runner, at: dict[str, Any], crawl: An
         job=job.id,
         runner=runner.name,
         place=at["place"],
+        resource_free_at=resource_free_at,
     )
     return Assigned(
         job=job.id,

@@ -72,6 +72,7 @@ TAKE_BACK = text("""
         RETURNING j.id, j.place, j.crawl_id, j.started_at)
     UPDATE places p SET crawl_id = kept.crawl_id, job_id = kept.id, since = kept.started_at
     FROM kept WHERE p.runner_id = :runner AND p.number = kept.place
+    RETURNING p.number, p.job_id
 """)
 
 REPORT = text("""
@@ -136,8 +137,10 @@ def register(
         "logs": terms.logs,
     }
     runner: int = connection.execute(PUT, given).scalar_one()
-    _make_places(connection, runner, terms.places, running)
+    if known is not None and known.process is not None:
+        processes.stop(connection, known.process, _DIED)
     told = {name: given[name] for name in ("project", "tags", "only_tagged", "places", "preempts")}
+    told["jobs"] = _make_places(connection, runner, terms.places, running)
     note(connection, None, _by(terms.name), Event.RUNNER_UP, runner=terms.name, host=host, **told)
     notify.tell_runners(connection)
     return process, runner
@@ -145,15 +148,18 @@ def register(
 
 def _make_places(
     connection: Connection, runner: int, places: int, running: Mapping[int, int]
-) -> None:
+) -> dict[int, int]:
+    """Make a runner's places; return the jobs that it has still, by place."""
     here = {"runner": runner, "places": places}
     connection.execute(LET_GO, here)
     connection.execute(DROP_PLACES, here)
     connection.execute(MAKE_PLACES, here)
     connection.execute(EMPTY_PLACES, here)
-    if running:
-        own = {"jobs": list(running.values()), "places": list(running)}
-        connection.execute(TAKE_BACK, {"runner": runner, **own})
+    if not running:
+        return {}
+    own = {"jobs": list(running.values()), "places": list(running)}
+    kept = connection.execute(TAKE_BACK, {"runner": runner, **own}).all()
+    return {row.number: row.job_id for row in kept}
 
 
 def report(connection: Connection, runner: int, host: HostState) -> None:

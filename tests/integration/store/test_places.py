@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.crawl_states import Change, NewCrawl
+from scrapy_itemgraph.model.jobs import Stop
 from scrapy_itemgraph.model.runners import HostState, Terms
 from scrapy_itemgraph.store.admin import job_reports, runner_reports
 from scrapy_itemgraph.store.registry import (
@@ -314,3 +315,53 @@ def test_jobs_are_cancelled_retried_and_reclaimed(queue):
     assert (ended.state, ended.reason) == ("temporary-error", "reclaimed: host is gone")
     assert job_changes.reclaim_runner(queue.connection, "r", "host is gone", by="ann")
     assert queue.look() is None
+
+
+def test_a_dead_runner_that_ran_nothing_is_noted_too(queue):
+    """MNB-1: its free places wait for no crawl any more, and somebody is told; another notes it."""
+    queue.add("worse", nice=1)
+    queue.runner()
+    queue.assign()
+    queue.stick()
+    queue.runner("idle", tags=("big",))
+    queue.add("better")
+    queue.die("idle")
+
+    assert not queue.preempt()
+    (gone,) = queue.look().gone
+    assert runners.bury(queue.connection, [gone], queue.of["r"][0], "runner r") == ["idle"]
+    assert queue.look().gone == ()
+    assert queue.run("SELECT what, body->>'runner' FROM notices") == [("runner gone", "idle")]
+    assert queue.preempt()
+
+
+def test_a_place_that_is_locked_is_kept_for_nobody_else(queue):
+    """MNB-6: a crawl for which a process ends gets another place, if its own is locked meanwhile."""
+    queue.add("worse", nice=1, concurrency=2)
+    queue.runner(count=2)
+    queue.assign()
+    queue.stick()
+    queue.add("better")
+    assert queue.preempt()
+    place_locks.lock(queue.connection, "worse", "r", 1, for_="indefinitely", by="ann")
+    place_locks.lock(queue.connection, "worse", "r", 2, for_="indefinitely", by="ann")
+    place_locks.unlock(queue.connection, "worse", by="ann")
+
+    assert queue.preempt()
+    assert len(queue.stops()) == 2
+
+
+def test_who_stops_a_process_is_in_the_history(queue):
+    """MNB-3: that a job is cancelled, or over its time, is an event of its crawl: who, and why."""
+    queue.add("a", concurrency=2)
+    queue.runner(count=2)
+    queue.assign()
+    (job,), _ = queue.run("SELECT id FROM jobs ORDER BY id")
+    job_changes.cancel(queue.connection, job, by="ann")
+    job_ends.stop(queue.connection, job + 1, Stop.TIME, by="runner r")
+    job_ends.stop(queue.connection, job + 1, Stop.DEPLOY, by="runner r")
+
+    events = queue.run(
+        "SELECT by, detail->>'why' FROM crawl_events WHERE what = 'told to stop' ORDER BY id"
+    )
+    assert events == [("ann", "cancel"), ("runner r", "time")]
