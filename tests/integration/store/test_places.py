@@ -336,7 +336,7 @@ def test_a_dead_runner_that_ran_nothing_is_noted_too(queue):
 
 
 def test_a_place_that_is_locked_is_kept_for_nobody_else(queue):
-    """MNB-6: a crawl for which a process ends gets another place, if its own is locked meanwhile."""
+    """MNB-6: a crawl that a process ends for gets another place, if its own is locked meanwhile."""
     queue.add("worse", nice=1, concurrency=2)
     queue.runner(count=2)
     queue.assign()
