@@ -11,6 +11,7 @@ from scrapy_itemgraph.model.crawl_states import Change, NewCrawl
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import crawl_queue
 from support.projects import until
+from support.queue_replay import Replay
 
 if TYPE_CHECKING:
     import subprocess
@@ -85,13 +86,23 @@ def until_running(project: Project, *names: str) -> dict[str, int]:
     return running(project)
 
 
-def end(project: Project, runner: subprocess.Popen) -> str:
-    """Tell a runner to end at once; return its log."""
+def end(project: Project, runner: subprocess.Popen, *, sticks: float = 30) -> str:
+    """Tell a runner to end at once; return its log. Places stuck to crawls for so many seconds."""
     runner.send_signal(signal.SIGTERM)
     until(lambda: "Told to end" in project.log(runner) or runner.poll() is not None)
     if runner.poll() is None:
         runner.send_signal(signal.SIGTERM)
-    return project.finish(runner).log
+    log = project.finish(runner).log
+    replayed(project, sticks)
+    return log
+
+
+def replayed(project: Project, sticks: float = 30) -> Replay:
+    """Return what happened to the queue, of which a model finds nothing wrong."""
+    with transaction(project.url) as connection:
+        replay = Replay(sticks).read(connection)
+    assert replay.wrongs == []
+    return replay
 
 
 def is_alive(process_id: int) -> bool:

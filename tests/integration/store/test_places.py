@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
+from support import moved_clocks
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.crawl_states import Change, NewCrawl
@@ -365,3 +366,27 @@ def test_who_stops_a_process_is_in_the_history(queue):
         "SELECT by, detail->>'why' FROM crawl_events WHERE what = 'told to stop' ORDER BY id"
     )
     assert events == [("ann", "cancel"), ("runner r", "time")]
+
+
+@pytest.mark.server
+def test_a_runner_is_not_gone_because_the_clock_jumped_ahead(database):
+    """MNB-1: a lease that seems to be over since the server's clock was set is not; later it is."""
+    moved_clocks.install(database)
+    with moved_clocks.process(database) as one, moved_clocks.process(database) as other:
+        with one.begin() as connection:
+            Queue(connection).add("a")
+            queue = Queue(connection)
+            queue.runner()
+            queue.assign()
+        with other.begin() as connection:
+            looks = Queue(connection)
+            looks.runner("x")
+            assert looks.look("x").gone == ()
+        moved_clocks.move(database, 3600)
+        with other.begin() as connection:
+            looks.connection = connection
+            assert looks.look("x").gone == ()
+            looks.of |= queue.of
+            looks.die("r")
+            looks.run("UPDATE processes SET lease_until = lease_until - interval '2 hours'")
+            assert looks.look("x").gone == (queue.of["r"][0],)

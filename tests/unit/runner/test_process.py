@@ -153,6 +153,20 @@ def test_a_log_is_rotated_and_its_end_kept(run, options, monkeypatch):
     assert log.path.exists()
 
 
+def test_a_process_goes_on_where_its_log_cannot_be_written(run, options, caplog):
+    """On a full disk its output is dropped, but for the end in memory; the runner says so once."""
+    folder = options.logs / log_files.folder_of(JOB.crawl)
+    folder.mkdir(parents=True)
+    (folder / f"{JOB.job}.log").symlink_to("/dev/full")
+
+    ended, log = run("for n in range(100_000): print('line', n)")
+
+    assert ended.code == 0
+    assert log.tail.endswith("\nline 99999\n")
+    (said,) = [one.getMessage() for one in caplog.records if "cannot be written" in one.msg]
+    assert "No space left on device" in said
+
+
 def test_secrets_are_no_arguments_of_a_process(options, monkeypatch):
     """What the environment alone may have is not in the command; @env: is resolved in the child."""
     job = Assigned(job=1, place=1, crawl="c", spider="s", arguments={"key": "@env:KEY"})

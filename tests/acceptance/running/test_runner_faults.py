@@ -1,0 +1,149 @@
+"""Runners and processes that hang, freeze, are cut off, or lose a place to a better crawl."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+import sqlalchemy as sa
+from support import proxies, queued
+from support.projects import until
+
+from scrapy_itemgraph.graph import ItemGraph
+
+# Pages one at a time; or a process that is stuck in `__init__`, where Scrapy hears no SIGINT.
+PAGES = """
+import time
+
+class S(scrapy.Spider):
+    name = "s"
+    custom_settings = {"CONCURRENT_REQUESTS": 1}
+
+    def __init__(self, pages="", **given):
+        super().__init__(**given)
+        self.pages = int(pages or 0)
+        while not pages:
+            open("stuck", "w").close()
+            time.sleep(60)
+
+    async def start(self):
+        for number in range(self.pages):
+            yield scrapy.Request(f"{SITE}/slow/0.1/{self.pages}/{number}")
+
+    def parse(self, response):
+        yield {"url": response.url}
+"""
+
+# A crawl that goes on, whatever its site does.
+ENDLESS = """
+class S(scrapy.Spider):
+    name = "s"
+
+    async def start(self):
+        while True:
+            await asyncio.sleep(0.05)
+        yield
+
+    def parse(self, response):
+        pass
+"""
+
+SHORT = 'ITEMGRAPH_PATIENCE = "1m"\nITEMGRAPH_LEASE = 3'
+
+
+def test_a_better_crawl_takes_a_place_and_the_other_goes_on_where_it_was(project, site):
+    """MNB-5: it loses no page and fetches none twice; one that is stuck ends within the ladder."""
+    project.write(PAGES)
+    queued.add(project, "long", nice=1, arguments={"pages": "40"})
+    runner = queued.work(project, "--stop-after", "2s")
+    until(lambda: sum(site.hits.values()) > 5, project.log)
+    with queued.transaction(project.url) as connection:
+        connection.execute(sa.text("UPDATE places SET since = since - interval '1 minute'"))
+    queued.add(project, "stuck", nice=2)
+    queued.add(project, "short", arguments={"pages": "3"})
+
+    def is_stuck() -> bool:
+        return "stuck" in queued.running(project)
+
+    until((project.directory / "stuck").exists, project.log)
+    stuck = queued.running(project)["stuck"]
+    with ItemGraph.open(project.url) as graph:
+        (job,) = graph.jobs.list(is_open=True)
+        graph.jobs.cancel(job.id, by="ann@test")
+    until(lambda: not is_stuck(), project.log)
+
+    assert not queued.is_alive(stuck)
+    ended = project.rows("SELECT exit_code FROM jobs WHERE reason = 'it was cancelled'")
+    assert ended == [(-signal.SIGKILL,)]
+    jobs = queued.jobs(project)
+    assert jobs[:3] == [
+        ("long", "cancelled", 1),
+        ("short", "completed", 1),
+        ("long", "completed", 1),
+    ]
+    asked = Counter(hit.split("/")[3] for hit in site.hits if hit.startswith("/slow/"))
+    assert asked == {"40": 40, "3": 3}
+    assert {hits for hit, hits in site.hits.items() if hit.startswith("/slow/")} == {1}
+    assert queued.replayed(project, sticks=0).counts["preempted"] == 1
+    queued.end(project, runner, sticks=0)
+
+
+def test_a_frozen_runner_does_not_act_on_what_it_lost(project, site):
+    """MNB-1: another takes over after the lease; thawed, it goes on with what is its own alone."""
+    project.write(ENDLESS, SHORT)
+    queued.add(project, "a", "b")
+    frozen = queued.work(project, "--processes", "2", "--name", "one")
+    before = queued.until_running(project, "a", "b")
+    second = project.scrapy("itemgraph", "work", *queued.LITTLE, "--name", "one")
+    assert second.code == 1
+    assert f"the runner one runs already: process {frozen.pid} on " in second.log
+    assert "or give this one a name of its own: work --name NAME" in second.log
+
+    other = queued.work(project, "--processes", "2", "--name", "two")
+    os.kill(frozen.pid, signal.SIGSTOP)
+    os.kill(before["a"], signal.SIGKILL)
+    until(lambda: queued.running(project).get("a") not in {None, before["a"]}, project.log)
+    assert "The runner one is gone" in project.log(other)
+    assert queued.running(project)["b"] == before["b"]
+    os.kill(frozen.pid, signal.SIGCONT)
+    until(lambda: project.rows("SELECT 1 FROM places WHERE crawl_id IS NOT NULL OFFSET 1"))
+
+    after = queued.until_running(project, "a", "b")
+    assert after["b"] == before["b"]
+    queued.end(project, frozen)
+    until(lambda: queued.running(project).get("b") not in {None, after["b"]}, project.log)
+    assert queued.running(project)["a"] == after["a"]
+    queued.end(project, other)
+    assert queued.jobs(project) == [
+        ("a", "temporary-error", 1),
+        ("b", "cancelled", 1),
+        ("a", "cancelled", 1),
+        ("b", "cancelled", 1),
+    ]
+
+
+def test_a_host_that_is_cut_off_loses_its_crawls_to_another(project, other, engine, site):
+    """MNB-1: after the lease others run them; back again, its processes see that, and end."""
+    project.write(ENDLESS, SHORT)
+    with proxies.proxy(engine) as (proxy, other.url):
+        other.write(ENDLESS, SHORT)
+        queued.add(project, "a")
+        cut = queued.work(other, "--name", "far")
+        (lost,) = queued.until_running(project, "a").values()
+        near = queued.work(project, "--name", "near")
+        until(lambda: "The runner near takes" in project.log(near), project.log)
+        proxy.freeze()
+        until(lambda: queued.running(project).get("a") not in {None, lost}, project.log)
+        assert queued.is_alive(lost)
+        proxy.thaw()
+        until(lambda: not queued.is_alive(lost), other.log)
+
+        queued.end(project, near)
+        until(lambda: "a" in queued.running(project), other.log)
+        queued.end(other, cut)
+    assert queued.jobs(project) == [
+        ("a", "temporary-error", 1),
+        ("a", "cancelled", 1),
+        ("a", "cancelled", 1),
+    ]
