@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument
 from scrapy_itemgraph.commands.crawls import CRAWLS
-from scrapy_itemgraph.model import crawl_arguments, crawl_waits
+from scrapy_itemgraph.model import crawl_arguments, crawl_waits, crawl_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.model.crawl_states import CrawlEvent, ManagedCrawl
@@ -48,7 +47,7 @@ def _shown(
     processes: Sequence[RunningProcess],
     events: Sequence[CrawlEvent],
 ) -> Iterator[str]:
-    options = [f"-s {name}={_said(value)}" for name, value in crawl.settings.items()]
+    options = [f"-s {name}={crawl_words.said(value)}" for name, value in crawl.settings.items()]
     yield from printing.fields(
         [
             ("crawl", crawl.name),
@@ -81,12 +80,6 @@ def _shown(
     yield from _events(events)
 
 
-def _said(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def state(crawl: ManagedCrawl) -> str:
     """Return a crawl's state as a person reads it: with what drains, and why it is so."""
     drains = ", drains" if crawl.is_draining else ""
@@ -95,15 +88,7 @@ def state(crawl: ManagedCrawl) -> str:
 
 def plain(crawl: ManagedCrawl) -> dict[str, Any]:
     """Return a crawl as JSON has it, secrets left out."""
-    hidden = {
-        name: "…" if crawl_arguments.is_secret(name) and not _is_of_environment(value) else value
-        for name, value in crawl.arguments.items()
-    }
-    return {**asdict(crawl), "arguments": hidden}
-
-
-def _is_of_environment(value: Any) -> bool:
-    return str(value).startswith("@env:")
+    return {**asdict(crawl), "arguments": crawl_arguments.without_secrets(crawl.arguments)}
 
 
 @CRAWLS.command("explain", _NAME)
@@ -168,22 +153,6 @@ def _events(events: Sequence[CrawlEvent]) -> Iterator[str]:
         "AT": "at",
         "BY": "by",
         "WHAT": "what",
-        "DETAILS": lambda one: _details(one.detail),
+        "DETAILS": lambda one: crawl_words.details(one.detail),
     }
     return printing.table(events, columns, in_lines=True)
-
-
-def _details(detail: Mapping[str, Any]) -> str:
-    """Return what an event's row does not say by its name: the reason, then what is not usual."""
-    usual = {"nice": 0, "concurrency": 1, "state": detail.get("state")}
-    shown = {
-        name: value
-        for name, value in detail.items()
-        if value is not None and name not in _ORDER and value != usual.get(name)
-    }
-    reason = shown.pop("reason", None)
-    listed = [f"{name.replace('_', ' ')} {_said(value)}" for name, value in shown.items()]
-    return ", ".join(([str(reason)] if reason else []) + listed)
-
-
-_ORDER = {"queued_at", "next_at"}  # what the order follows from alone

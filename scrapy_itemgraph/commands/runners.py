@@ -32,12 +32,6 @@ _PLACES: printing.Columns = {
 }
 
 
-def _state(one: RunnerLine) -> str:
-    if not one.lives:
-        return "gone"
-    return "drains" if one.drains_since else "low" if one.low else "runs"
-
-
 def _tags(one: RunnerLine) -> str:
     return " ".join([*one.tags, *(["(alone)"] if one.only_tagged else [])])
 
@@ -48,7 +42,7 @@ def _bytes(size: int | None) -> str:
 
 _COLUMNS: printing.Columns = {
     "RUNNER": "name",
-    "STATE": _state,
+    "STATE": "state",
     "PROJECT": "project",
     "BUSY": lambda one: f"{one.busy}/{one.places}",
     "TAGS": _tags,
@@ -68,7 +62,7 @@ def list_runners(call: Call) -> None:
     with call.graph() as graph:
         lines = graph.runners.list()
     shown = printing.table(lines, _COLUMNS) if lines else iter([_NONE])
-    call.write([{**asdict(one), "state": _state(one)} for one in lines], shown)
+    call.write([{**asdict(one), "state": one.state} for one in lines], shown)
 
 
 _NONE = "there is no runner yet; scrapy itemgraph work starts one"
@@ -80,7 +74,7 @@ def show(call: Call) -> None:
     name = call.given.runner
     with call.graph() as graph:
         one, places = graph.runners.get(name), graph.runners.places(name)
-    document = {**asdict(one), "state": _state(one), "in_places": [asdict(each) for each in places]}
+    document = {**asdict(one), "state": one.state, "in_places": [asdict(each) for each in places]}
     call.write(document, _shown(one, printing.table(places, _PLACES)))
 
 
@@ -91,7 +85,7 @@ def _shown(one: RunnerLine, places: Iterator[str]) -> Iterator[str]:
     yield from printing.fields(
         [
             ("runner", one.name),
-            ("state", _state(one)),
+            ("state", one.state),
             ("nothing starts", one.low),
             ("drains since", printing.moment(one.drains_since)),
             ("project", one.project),
@@ -168,7 +162,7 @@ def set_runner(call: Call) -> None:
 def _set(call: Call, **changes: object) -> None:
     with call.graph() as graph:
         one = graph.runners.set(call.given.runner, by=call.by, **changes)  # type: ignore[arg-type]  # by option
-    call.write({**asdict(one), "state": _state(one)}, printing.table([one], _COLUMNS))
+    call.write({**asdict(one), "state": one.state}, printing.table([one], _COLUMNS))
 
 
 @command(

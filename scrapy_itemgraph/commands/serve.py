@@ -39,6 +39,20 @@ if TYPE_CHECKING:
         help="at a time from one address; this machine's own have no such limit (100)",
     ),
     Argument(
+        "--allow-setting",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a setting that crawls may be given over HTTP besides harmless ones; may be repeated",
+    ),
+    Argument(
+        "--allow-variable",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a variable of runners that crawls may be given over HTTP; may be repeated",
+    ),
+    Argument(
         "--no-tokens",
         action="store_true",
         help="serve this machine without tokens again, after the last one was removed",
@@ -53,7 +67,7 @@ def serve(call: Call) -> None:
     host, port = call.given.host, call.given.port
     try:
         # What only this command needs, and an extra.
-        from scrapy_itemgraph.web import app, connections, duties, graphs, server  # noqa: PLC0415
+        from scrapy_itemgraph.web import app, connections, crawl_terms, duties, graphs, server  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f'serve needs {error.name}; install it with `pip install "scrapy-itemgraph[web]"`'
@@ -75,6 +89,13 @@ def serve(call: Call) -> None:
             any_address=not is_near,
             simulate=_simulate(call),
             without_tokens=call.given.no_tokens,
+            crawl_terms=crawl_terms.CrawlTerms(
+                project=call.project,
+                list_spiders=_list_spiders(call),
+                ignored=call.settings.run.ignored_arguments,
+                settings=call.given.allow_setting,
+                variables=call.given.allow_variable,
+            ),
         )
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
@@ -93,12 +114,23 @@ def serve(call: Call) -> None:
 
 def _simulate(call: Call) -> Sequence[str]:
     """Return the command that simulates, with the settings that this one was given."""
+    return [sys.executable, "-m", "scrapy", "itemgraph", *_options(call), "simulate"]
+
+
+def _list_spiders(call: Call) -> Sequence[str] | None:
+    """Return the command that lists the project's spiders; None: there is no project here."""
+    if not call.scrapy_settings.getlist("SPIDER_MODULES"):
+        return None
+    return [sys.executable, "-m", "scrapy", "list", *_options(call)]
+
+
+def _options(call: Call) -> list[str]:
+    """Return the settings that this command was given, as options."""
     settings = call.scrapy_settings
     given = [
         name for name in settings if settings.getpriority(name) == SETTINGS_PRIORITIES["cmdline"]
     ]
-    options = [part for name in given for part in ("-s", f"{name}={settings.get(name)}")]
-    return [sys.executable, "-m", "scrapy", "itemgraph", *options, "simulate"]
+    return [part for name in given for part in ("-s", f"{name}={settings.get(name)}")]
 
 
 def _refuse_strangers(call: Call, host: str, keys: Keys, *, is_near: bool) -> None:

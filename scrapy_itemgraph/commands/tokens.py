@@ -27,7 +27,7 @@ _TOKEN = Group("token", "Tokens of the HTTP API")
         choices=[str(role) for role in Role],
         metavar="ROLE",
         required=True,
-        help="read, or operate",
+        help="read; queue: and steer crawls; or operate: all of it",
     ),
 )
 def add(call: Call) -> None:

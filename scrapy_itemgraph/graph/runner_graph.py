@@ -201,9 +201,9 @@ class RunnerGraph:
         """Note why a job's process is told to stop, and tell its worker."""
         await self._call(partial(job_ends.stop, job=job, why=why, by=self._by))
 
-    async def keep_output(self, job: int, output: str, memory: int) -> None:
-        """Keep the end of a job's output, and the most bytes of memory that its process had."""
-        await self._call(job_ends.keep_output, job, output, memory)
+    async def keep_output(self, job: int, output: str, lines: int, memory: int) -> None:
+        """Keep the end of a job's output, how many lines it has in all, and its most memory."""
+        await self._call(job_ends.keep_output, job, output, lines, memory)
 
     async def end(self, job: int, **seen: Any) -> Verdict | None:
         """End a job as `store.registry.job_ends.end` says."""

@@ -1,4 +1,4 @@
-"""Tokens of the HTTP door: who may read, and who may change something."""
+"""Tokens of the HTTP door: who may read, who may steer crawls, and who may change anything."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 
 
 class Role(StrEnum):
-    """What the bearer of a token may do; who operates reads as well."""
+    """What the bearer of a token may do: look; steer crawls of the queue as well; all of it."""
 
     READ = "read"
+    QUEUE = "queue"
     OPERATE = "operate"
 
 

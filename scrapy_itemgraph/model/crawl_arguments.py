@@ -118,6 +118,19 @@ def as_options(arguments: Mapping[str, str]) -> str:
     )
 
 
+def texts(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return values as `-a NAME=VALUE` and `-s NAME=VALUE` would have them."""
+    return {name: value if isinstance(value, str) else str(value) for name, value in given.items()}
+
+
+def without_secrets(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return arguments as programs are shown them: three dots in the place of a secret."""
+    return {
+        name: "…" if is_secret(name) and not str(value).startswith(FROM_ENVIRONMENT) else value
+        for name, value in arguments.items()
+    }
+
+
 def old_digests(attributes: Mapping[str, str]) -> dict[str, str]:
     """Return what earlier versions kept of text attributes: digests, and nothing of secrets."""
     return {

@@ -82,6 +82,42 @@ def sentences(given: Waits) -> Iterator[str]:
     yield from _of_runners(given)
 
 
+def why(given: Waits) -> str | None:
+    """Return in a few words why a crawl waits, or is not active; None: it runs, or is over."""
+    one = given.crawl
+    if one.state is not State.ACTIVE:
+        drains = "what is under way comes to its end" if given.processes else None
+        return one.state_reason or drains
+    if given.processes >= max(one.concurrency, 1):
+        return None
+    held_up = next(_own_reasons(given), None)
+    if held_up is not None:
+        return held_up
+    return None if given.processes else _of_all_runners(given)
+
+
+def _of_all_runners(given: Waits) -> str:
+    """Return in a few words what keeps all living runners from a crawl."""
+    one = given.crawl
+    refusals = {runner.name: refusal(runner, one.tag) for runner in given.runners}
+    takers = [name for name, why_not in refusals.items() if why_not is None]
+    if takers:
+        return f"it is about to start: runner {takers[0]} can take it"
+    if not refusals:
+        return f"no runner of the project {one.project} lives"
+    if one.tag is not None and not any(one.tag in runner.tags for runner in given.runners):
+        return f"no living runner has the tag {one.tag}"
+    said = list(refusals.items())
+    more = f", nor can {len(said) - 1} more" if len(said) > 1 else ""
+    fitting = [
+        (runner.name, refusals[runner.name])
+        for runner in given.runners
+        if (one.tag in runner.tags if one.tag is not None else not runner.only_tagged)
+    ]
+    name, why_not = (fitting or said)[0]
+    return f"runner {name}: {why_not}{more}"
+
+
 def _not_active(given: Waits) -> Iterator[str]:
     one, event = given.crawl, given.into_state
     by = "" if event is None else f" by {event.by}, {event.at:%Y-%m-%d %H:%M:%S}Z"

@@ -33,7 +33,8 @@ def folder_of(crawl: str) -> str:
 class JobLog:
     """The log of a job: what its process writes goes to a file, and the end stays in memory.
 
-    Where the file cannot be opened there is the end alone; `error` says why.
+    Where the file cannot be opened there is the end alone; `error` says why. `lines` is how many
+    lines were written and ended.
     """
 
     def __init__(self, folder: Path, crawl: str, job: int) -> None:
@@ -42,6 +43,7 @@ class JobLog:
         self._file = self._opened("ab")
         self._size = 0 if self._file is None else self._file.tell()
         self._tail = bytearray()
+        self.lines = 0
 
     @property
     def is_full(self) -> bool:
@@ -70,6 +72,7 @@ class JobLog:
         What cannot be written is dropped; the end of it stays in memory all the same.
         """
         self._size += len(data)
+        self.lines += data.count(b"\n")
         self._tail += data
         if len(self._tail) > 2 * TAIL:
             del self._tail[:-TAIL]

@@ -210,7 +210,11 @@ class Supervisor:
         self._children.pop(job.place, None)
         self._note_running()
         verdict = await self._end(
-            job.job, exit_code=seen.code, output=child.log.tail, memory=seen.memory
+            job.job,
+            exit_code=seen.code,
+            output=child.log.tail,
+            lines=child.log.lines,
+            memory=seen.memory,
         )
         state, why = ("lost", "it was over") if verdict is None else (verdict.state, verdict.reason)
         logger.info(
@@ -241,8 +245,8 @@ class Supervisor:
         try:
             while True:
                 if await news.wait(3600):
-                    tail = child.log.tail
-                    await self._patiently(self._graph.keep_output, job, tail, _MEMORY_SAID)
+                    seen = (child.log.tail, child.log.lines, _MEMORY_SAID)
+                    await self._patiently(self._graph.keep_output, job, *seen)
         finally:
             self._graph.forget_log(job)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import socket
 import threading
 import time
 from dataclasses import dataclass
@@ -45,8 +46,18 @@ class Visitor:
 
     @property
     def may_operate(self) -> bool:
-        """Whether changes are allowed."""
+        """Whether all changes are allowed."""
         return self.role is Role.OPERATE
+
+    @property
+    def may_steer(self) -> bool:
+        """Whether crawls of the queue, their jobs and schedules may be changed."""
+        return self.role in {Role.QUEUE, Role.OPERATE}
+
+    @property
+    def by(self) -> str:
+        """Who it is, for the history: the token's name, or the machine that is served alone."""
+        return self.name or f"http@{socket.gethostname()}"
 
 
 class Access:
@@ -255,13 +266,27 @@ def reader(
 Reader = Annotated[Visitor, Depends(reader)]
 
 
-def operator(visitor: Reader) -> Visitor:
-    """Let in who may change something."""
-    if not visitor.may_operate:
+def steerer(visitor: Reader) -> Visitor:
+    """Let in who may change crawls of the queue."""
+    if not visitor.may_steer:
         raise Problem(
             403,
             f"the token {visitor.name!r} may read, and change nothing; "
             "one made with --role operate may",
+        )
+    return visitor
+
+
+Steerer = Annotated[Visitor, Depends(steerer)]
+
+
+def operator(visitor: Steerer) -> Visitor:
+    """Let in who may change anything."""
+    if not visitor.may_operate:
+        raise Problem(
+            403,
+            f"the token {visitor.name!r} may read, and steer crawls of the queue, their jobs and "
+            "schedules, and no more; one made with --role operate may",
         )
     return visitor
 

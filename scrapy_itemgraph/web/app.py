@@ -14,6 +14,8 @@ from starlette.staticfiles import StaticFiles
 
 from scrapy_itemgraph.web import api, health, login, metrics, models, pages, problems
 from scrapy_itemgraph.web.access import Access, Reader
+from scrapy_itemgraph.web.crawl_terms import CrawlTerms
+from scrapy_itemgraph.web.has_queue import HasQueue
 from scrapy_itemgraph.web.heads import Heads
 from scrapy_itemgraph.web.pages import routes
 from scrapy_itemgraph.web.protection import Headed, Protection
@@ -59,13 +61,15 @@ def create_app(
     body_limit: int = BODY_LIMIT,
     simulate: Sequence[str] | None = None,
     without_tokens: bool = False,
+    crawl_terms: CrawlTerms | None = None,
 ) -> FastAPI:
     """Make the application that serves graphs, which stay open as long as it is used.
 
     It answers under this machine's own names, `localhost` and loopback addresses; under
     `allowed_hosts`, `"*"` being any; and with `any_address` under addresses that are numbers.
     Bodies have at most `body_limit` bytes. `simulate` is a command that simulates a task, up to its
-    arguments; without one nothing of the project is run.
+    arguments; without one no task is. `crawl_terms` says which crawls may be added to the queue;
+    without them those of other projects, whose spiders are not looked up.
 
     Without tokens only this machine is served, and nobody where `allowed_hosts` or `any_address`
     say that others reach it. Nobody is served either once the last token is removed, unless, with
@@ -94,6 +98,8 @@ def create_app(
     app.state.streams = Streams()
     app.state.simulations = None if simulate is None else Simulations(simulate, stopping)
     app.state.searches = Searches()
+    app.state.has_queue = HasQueue(graphs)
+    app.state.crawl_terms = crawl_terms or CrawlTerms()
     app.state.numbers = metrics.Numbers(graphs)
     app.state.health = health.Health(graphs)
     problems.handle(app)

@@ -153,6 +153,78 @@ class Limit(Given):
     concurrency: int | None = Field(None, ge=1, lt=INT32)
 
 
+_Given = Annotated[str, Field(max_length=8192)] | int | float | bool
+_Names = dict[Annotated[str, Field(min_length=1, max_length=200)], _Given]
+_Nice = Annotated[int, Field(ge=-INT32, lt=INT32)]
+_AtOnce = Annotated[int, Field(ge=0, le=10_000)]
+
+
+class Terms(Given):
+    """What a crawl of the queue has besides its spider and arguments."""
+
+    settings: _Names = Field({}, description="of its processes, as -s NAME=VALUE has them")
+    nice: _Nice = Field(0, description="the less, the earlier its turn")
+    concurrency: _AtOnce = Field(1, description="processes at once; 0: none")
+    tag: Text | None = Field(None, description="for runners with this tag alone")
+    note: Text | None = Field(None, description="what people should know of it")
+    time_limit: Period | None = Field(None, description="how long a process may run")
+    resource: Text | None = Field(
+        None, description="crawls with the same one run one at a time, in one process"
+    )
+    keeps_fresh: bool = Field(default=False, description="it starts when a result falls due")
+
+
+class NewCrawl(Terms):
+    """A crawl that is put into the queue."""
+
+    spider: Text
+    name: Text | None = Field(None, description="left out: made of the spider and its arguments")
+    project: Text | None = Field(None, description="left out: the server's own")
+    arguments: _Names = Field({}, description="of the spider, as -a NAME=VALUE has them")
+    paused: bool = Field(default=False, description="it waits until it is resumed")
+
+
+class ChangedTerms(Terms):
+    """What is changed of a crawl: what is sent, and null takes it away.
+
+    Settings are those of processes that start from now on, beside those that it has.
+    """
+
+
+class Reasoned(Given):
+    """Why, for those who look."""
+
+    reason: Text | None = None
+
+
+class Reviving(Given):
+    """How a crawl goes on that was over."""
+
+    keep_place: bool = Field(default=False, description="in the queue, and not the last one")
+
+
+class PlaceLock(Given):
+    """Which place is kept for a crawl, and for how long."""
+
+    runner: Text
+    place: int | None = Field(None, ge=1, lt=2**15, description="its number; left out: a free one")
+    until_finished: bool = False
+
+
+class ChangedRunner(Given):
+    """Which crawls a runner takes, until it starts again; what is left out stays."""
+
+    tags: list[Tag] | None = None
+    only_tagged: bool | None = None
+    preempts: bool | None = None
+
+
+class Reclaiming(Given):
+    """Why something is taken away."""
+
+    reason: Text
+
+
 class Operations(Given):
     """Operations, applied in one transaction: all or none."""
 

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.web import problems
-from scrapy_itemgraph.web.access import Access, operator
+from scrapy_itemgraph.web.access import Access, steerer
 from scrapy_itemgraph.web.pages import routes
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 from scrapy_itemgraph.web.protection import SAFE
@@ -80,7 +80,7 @@ class Receiving:
             return OPEN_LIMIT, OPEN_WITHIN
         access: Access = request.app.state.access
         try:
-            operator(await run_in_threadpool(access.visitor, request))
+            steerer(await run_in_threadpool(access.visitor, request))
         except ItemGraphError as error:
             raise problems.of_error(error) from None
         return self._body_limit, BODY_WITHIN

@@ -57,6 +57,20 @@ class Jobs:
 
         return self._transactions.call(within)
 
+    def log(self, job: int, after: int = 0) -> job_reports.LogPart:
+        """Return what a job's process wrote after so many lines, of the last 64 kB.
+
+        While it runs its runner is asked for more, which the next call has.
+        """
+
+        def within(connection: Connection) -> job_reports.LogPart:
+            found = job_reports.log(connection, job, after)
+            if found.has_begun and not found.is_over:
+                notify.tell_log(connection, job)
+            return found
+
+        return self._transactions.call(within)
+
     def cancel(self, job: int, *, by: str) -> str:
         """Cancel a job that waits, or have its process end in order; return its crawl's name.
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model import crawl_arguments, input_checks
+from scrapy_itemgraph.model.crawl_arguments import FROM_ENVIRONMENT
 from scrapy_itemgraph.model.crawl_states import Change, State
-from scrapy_itemgraph.store.admin import queue_reports
+from scrapy_itemgraph.store.admin import queue_pages, queue_reports
 from scrapy_itemgraph.store.registry import crawl_queue, place_locks
 
 if TYPE_CHECKING:
@@ -65,6 +66,30 @@ class Queue:
         return self._transactions.call(
             partial(queue_reports.crawls, states=wanted, after=after, limit=limit)
         )
+
+    def page(
+        self,
+        states: Sequence[State] = (),
+        *,
+        tag: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> queue_pages.QueuePage:
+        """Return crawls in the order of their turns, and why each waits; without `states` all.
+
+        Active ones come first, by project; then those that are paused, aborted and finished, the
+        newest of each first. With `tag` a page may have fewer rows than `limit`, and a `next`.
+
+        Raises:
+            OperationError: `after` is not what a page before had as `next`.
+
+        """
+        asked = partial(queue_pages.page, states=states or list(State), tag=tag)
+        return self._transactions.call(partial(asked, after=after, limit=limit))
+
+    def exists(self) -> bool:
+        """Tell whether the database has a crawl in the queue, or a runner."""
+        return self._transactions.call(queue_pages.exists)
 
     def get(self, name: str) -> ManagedCrawl:
         """Return one crawl."""
@@ -186,14 +211,27 @@ def _check_terms(terms: Mapping[str, Any]) -> None:
     limit: timedelta | None = terms.get("time_limit")
     if limit is not None and limit.total_seconds() < 1:
         raise OperationError("a time limit is a second at least")
+    if str(terms.get("spider", "")).startswith("-"):
+        raise OperationError(f"{terms['spider']!r:.80} is no spider's name")
     for name in ("spider", "project", "tag", "note", "resource"):
         value = terms.get(name)
         if value is not None:
             input_checks.check_text(value, name)
             if not value and name != "note":
                 raise OperationError(f"{name} is empty; leave it out")
-    _refuse_secrets(terms.get("arguments") or {}, "-a")
-    _refuse_secrets(terms.get("start_settings") or {}, "-s")
+    for given, option in ((terms.get("arguments"), "-a"), (terms.get("start_settings"), "-s")):
+        _check_names(given or {}, option)
+        _refuse_secrets(given or {}, option)
+
+
+def _check_names(given: Mapping[str, Any], option: str) -> None:
+    """Refuse names that a process could not be started with, as `OPTION NAME=VALUE`."""
+    for name in given:
+        input_checks.check_text(name, "a name")
+        if not name or "=" in name or name.startswith("-") or not name.isprintable():
+            raise OperationError(f"{name!r:.80} is no name for {option} NAME=VALUE")
+    if CRAWL_NAME in given:
+        raise OperationError("a crawl has its name from crawls add SPIDER NAME, and keeps it")
 
 
 def _refuse_secrets(given: Mapping[str, Any], option: str) -> None:
@@ -209,7 +247,6 @@ def _refuse_secrets(given: Mapping[str, Any], option: str) -> None:
             )
 
 
-FROM_ENVIRONMENT = "@env:"
-"""What the value of a secret begins with; the name of a variable follows."""
+CRAWL_NAME = "ITEMGRAPH_CRAWL"
 _URLS_WITH_PASSWORDS = {"ITEMGRAPH_DATABASE_URL", "ITEMGRAPH_SESSION_URL"}
 _MOST_PROCESSES = 10_000

@@ -10,7 +10,7 @@ from scrapy_itemgraph.store.admin import runner_reports
 from scrapy_itemgraph.store.registry import job_changes, runners
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -37,6 +37,10 @@ class Runners:
     def places(self, name: str) -> Sequence[runner_reports.PlaceLine]:
         """Return the places of a runner, and what they have."""
         return self._transactions.call(partial(runner_reports.places, name=name))
+
+    def all_places(self) -> Mapping[str, Sequence[runner_reports.PlaceLine]]:
+        """Return the places of all runners, by the runner's name."""
+        return self._transactions.call(runner_reports.all_places)
 
     def drain(self, name: str, *, by: str, drains: bool = True) -> bool:
         """Have a runner start nothing more, or, with `drains=False`, start something again.

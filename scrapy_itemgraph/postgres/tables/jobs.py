@@ -140,6 +140,11 @@ jobs = Table(
     Column("reason", Text, comment="why it ended"),
     Column("log", Text, comment="the file of its output, on its runner's host"),
     Column("output", Text, comment="the end of its output"),
+    Column(
+        "output_lines",
+        BigInteger,
+        comment="lines written in all when that was kept",
+    ),
     Column("code", Text, comment="the version of its code: of its egg, or a digest"),
     Column("scrapyd_job", Text, comment="its id there"),
     Column("memory", BigInteger, comment="the most bytes that its processes had"),

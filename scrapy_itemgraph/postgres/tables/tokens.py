@@ -13,7 +13,7 @@ tokens = Table(
     Column("digest", LargeBinary, nullable=False, unique=True, comment="SHA-256 of the secret"),
     Column("role", Text, nullable=False),
     moment("created_at", now=True),
-    CheckConstraint("role IN ('read', 'operate')", name="role"),
+    CheckConstraint("role IN ('read', 'queue', 'operate')", name="role"),
 )
 
 # One row from the first token on. It stays when they are removed: then nobody is let in.

@@ -40,6 +40,12 @@ ONE = text(f"{_LINE} WHERE j.id = :job")
 
 OUTPUT = text("SELECT output FROM jobs WHERE id = :job")
 
+LOG = text("""
+    SELECT state, started_at IS NOT NULL AS has_begun, ended_at IS NOT NULL AS is_over,
+        coalesce(output, '') AS output, output_lines AS lines
+    FROM jobs WHERE id = :job
+""")
+
 _LAST = 2**62
 
 
@@ -78,6 +84,23 @@ class JobLine:
     due_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPart:
+    """What a job's process wrote after some lines, in whole lines unless it is over.
+
+    `text` is what is still known of it: the database has the last 64 kB, and `left_out` lines
+    before that are gone. `next` is what to ask for as `after` for what follows.
+    """
+
+    job: int
+    state: str
+    has_begun: bool
+    is_over: bool
+    left_out: int
+    text: str
+    next: int
+
+
 def jobs(
     connection: Connection,
     *,
@@ -104,11 +127,42 @@ def job(connection: Connection, number: int) -> JobLine:
     """
     row = connection.execute(ONE, {"job": number}).mappings().first()
     if row is None:
-        raise NotFoundError(f"there is no job {number}; scrapy itemgraph jobs list shows them")
+        raise _not_found(number)
     return JobLine(**row)
+
+
+def _not_found(number: int) -> NotFoundError:
+    return NotFoundError(f"there is no job {number}; scrapy itemgraph jobs list shows them")
 
 
 def output(connection: Connection, number: int) -> str:
     """Return the end of a job's output as the database has it; "" where it has nothing yet."""
     found: str | None = connection.execute(OUTPUT, {"job": number}).scalar()
     return found or ""
+
+
+def log(connection: Connection, number: int, after: int = 0) -> LogPart:
+    """Return what a job's process wrote after so many lines, as far as the database has it.
+
+    Raises:
+        NotFoundError: there is none of this number.
+
+    """
+    row = connection.execute(LOG, {"job": number}).first()
+    if row is None:
+        raise _not_found(number)
+    *whole, begun = row.output.split("\n")
+    total = len(whole) if row.lines is None else row.lines
+    first = total - len(whole)  # how many lines there were before the output
+    new = whole[max(0, after - first) :]
+    if row.is_over and begun and after <= total:
+        new, total = [*new, begun], total + 1
+    return LogPart(
+        job=number,
+        state=row.state,
+        has_begun=row.has_begun,
+        is_over=row.is_over,
+        left_out=max(0, first - after),
+        text="".join(f"{line}\n" for line in new),
+        next=max(after, total),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,18 @@ LIST = text(f"""
     ORDER BY r.name
 """)  # noqa: S608 - our own condition
 
-PLACES = text("""
-    SELECT x.number, c.name AS crawl, x.job_id AS job, x.since, k.name AS kept_for,
+_PLACE = """x.number, c.name AS crawl, x.job_id AS job, x.since, k.name AS kept_for,
         l.name AS locked_to, x.lock
     FROM runners r JOIN places x ON x.runner_id = r.id
     LEFT JOIN crawls c ON c.id = x.crawl_id
     LEFT JOIN crawls k ON k.id = x.kept_for
-    LEFT JOIN crawls l ON l.id = x.locked_to
-    WHERE r.name = :name ORDER BY x.number
+    LEFT JOIN crawls l ON l.id = x.locked_to"""
+
+PLACES = text(f"SELECT {_PLACE} WHERE r.name = :name ORDER BY x.number")
+
+ALL_PLACES = text(f"""
+    SELECT r.name AS runner, {_PLACE}
+    ORDER BY r.name, x.number
 """)
 
 NAMES = text("SELECT name FROM runners ORDER BY name")
@@ -68,6 +73,13 @@ class RunnerLine:
     logs: str | None
     created_at: datetime
 
+    @property
+    def state(self) -> str:
+        """Its state in a word."""
+        if not self.lives:
+            return "gone"
+        return "drains" if self.drains_since else "low" if self.low else "runs"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceLine:
@@ -94,6 +106,15 @@ def runners(connection: Connection, name: str | None = None) -> list[RunnerLine]
 def places(connection: Connection, name: str) -> list[PlaceLine]:
     """Return the places of a runner."""
     return [PlaceLine(**row) for row in connection.execute(PLACES, {"name": name}).mappings()]
+
+
+def all_places(connection: Connection) -> dict[str, list[PlaceLine]]:
+    """Return the places of all runners, by the runner's name."""
+    found: dict[str, list[PlaceLine]] = defaultdict(list)
+    for row in connection.execute(ALL_PLACES).mappings():
+        given = dict(row)
+        found[given.pop("runner")].append(PlaceLine(**given))
+    return found
 
 
 def not_found(connection: Connection, name: str) -> NotFoundError:

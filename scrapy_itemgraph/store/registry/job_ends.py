@@ -30,7 +30,7 @@ STOP = text("""
 """)
 
 OUTPUT = text("""
-    UPDATE jobs SET output = :output, memory = greatest(memory, :memory),
+    UPDATE jobs SET output = :output, output_lines = :lines, memory = greatest(memory, :memory),
         updated_at = clock_timestamp()
     WHERE id = :job
 """)
@@ -66,7 +66,8 @@ REFUSALS = text("""
 END = text("""
     UPDATE jobs SET state = :state, reason = :reason, exit_code = :exit_code,
         ended_at = clock_timestamp(), updated_at = clock_timestamp(),
-        output = coalesce(:output, output), memory = greatest(memory, :memory)
+        output = coalesce(:output, output), output_lines = coalesce(:lines, output_lines),
+        memory = greatest(memory, :memory)
     WHERE id = :job
 """)
 
@@ -108,9 +109,13 @@ def stop(connection: Connection, job: int, why: Stop, *, by: str) -> None:
         connection.execute(notify.TELL, {"worker": row.worker_id})
 
 
-def keep_output(connection: Connection, job: int, output: str, memory: int) -> None:
-    """Keep the end of a job's output, and the most memory that its processes had, in bytes."""
-    connection.execute(OUTPUT, {"job": job, "output": output, "memory": memory})
+def keep_output(connection: Connection, job: int, output: str, lines: int, memory: int) -> None:
+    """Keep the end of a job's output, how many lines it has in all, and its most memory in bytes.
+
+    Lines are those that have ended.
+    """
+    given = {"job": job, "output": output, "lines": lines, "memory": memory}
+    connection.execute(OUTPUT, given)
 
 
 def end(
@@ -120,6 +125,7 @@ def end(
     by: str,
     exit_code: int | None,
     output: str | None = None,
+    lines: int | None = None,
     memory: int | None = None,
     reason: str | None = None,
 ) -> Verdict | None:
@@ -137,7 +143,7 @@ def end(
     verdict = judge(_end_of(connection, row, exit_code))
     said = reason or verdict.reason
     given = {"job": job, "state": verdict.state, "reason": said, "exit_code": exit_code}
-    connection.execute(END, {**given, "output": output, "memory": memory})
+    connection.execute(END, {**given, "output": output, "lines": lines, "memory": memory})
     next_at = _judge_crawl(connection, row, verdict)
     note(
         connection,

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from scrapy_itemgraph.web.api import crawls, failures, items, limits, tasks, work
+from scrapy_itemgraph.web.api import (
+    crawls,
+    failures,
+    items,
+    jobs,
+    limits,
+    queue,
+    tasks,
+    work,
+)
 from scrapy_itemgraph.web.parameters import REFUSALS
 
 router = APIRouter(responses=REFUSALS)
@@ -16,3 +25,5 @@ for one in (*of_served, *of_any):
     router.include_router(one, prefix="/api/v1/crawls/{crawl:segment}", tags=["crawls"])
 router.include_router(crawls.all_crawls, prefix="/api/v1", tags=["crawls"])
 router.include_router(limits.router, prefix="/api/v1", tags=["limits"])
+router.include_router(queue.router, prefix="/api/v1", tags=["queue"])
+router.include_router(jobs.router, prefix="/api/v1", tags=["queue"])

@@ -14,8 +14,11 @@ from scrapy_itemgraph.web.pages import (
     failures,
     item_lists,
     items,
+    jobs,
     limits,
     live,
+    queue,
+    runners,
     runs,
     search,
     simulations,
@@ -26,5 +29,5 @@ from scrapy_itemgraph.web.pages import (
 
 router = APIRouter(include_in_schema=False)
 _WORK = (worklist, failures, item_lists, items, blobs, simulations)
-for subject in (crawls, *_WORK, tasks, limits, runs, workers, search, live):
+for subject in (crawls, *_WORK, tasks, limits, runs, workers, search, live, queue, runners, jobs):
     router.include_router(subject.router)

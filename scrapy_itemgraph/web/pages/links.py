@@ -34,7 +34,12 @@ def query(**given: Any) -> str:
 
 def of_crawl(crawl: str, page: str = "overview", **given: Any) -> str:
     """Return the path of a page of a crawl, below the place where the cockpit is mounted."""
-    return f"/crawls/{quote(crawl, safe='')}/{page}{query(**given)}"
+    return f"/crawls/{segment(crawl)}/{page}{query(**given)}"
+
+
+def segment(name: str) -> str:
+    """Return a name as a part of a path, its slashes percent-encoded."""
+    return quote(name, safe="")
 
 
 def local(value: str, default: str) -> str:

@@ -18,7 +18,14 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from scrapy_itemgraph.model import counts, due_times, item_names, next_commands
+from scrapy_itemgraph.model import (
+    counts,
+    crawl_arguments,
+    crawl_words,
+    due_times,
+    item_names,
+    next_commands,
+)
 from scrapy_itemgraph.tools.wording import format_period, format_size, one_line
 from scrapy_itemgraph.web.pages import links, messages, trees
 
@@ -39,6 +46,16 @@ SIGNS = {
     "fresh": "good",
     "ok": "good",
     "finished": "good",
+    "active": "good",
+    "completed": "good",
+    "runs": "live",
+    "drains": "warn",
+    "low": "warn",
+    "aborted": "bad",
+    "temporary-error": "bad",
+    "permanent-error": "bad",
+    "paused": "warn held",
+    "cancelled": "warn",
     "no open failure": "good",
     "done": "good",
     "running": "live",
@@ -173,7 +190,13 @@ def _environment() -> Environment:
     )
     environment.filters |= {one.__name__: one for one in filters}
     environment.filters |= {"lines": trees.lines, "tree": trees.tree, "page_link": links.page_link}
-    environment.filters |= {"shown": counts.shown, "label": item_names.label_of}
+    environment.filters |= {
+        "shown": counts.shown,
+        "label": item_names.label_of,
+        "options": crawl_arguments.as_options,
+        "said": crawl_words.said,
+        "segment": links.segment,
+    }
     environment.filters |= {"merged": _merged, "shell": _shell, "error": _error}
     environment.globals["simulate_command"] = next_commands.simulate_work
     environment.globals["version"] = metadata.version("scrapy-itemgraph")
@@ -196,6 +219,7 @@ def page(
     visitor: Visitor | None,
     crawl: str | None = None,
     tab: str = "",
+    live_at: str | None = None,
     status: int = HTTPStatus.OK,
     headers: dict[str, str] | None = None,
     **given: Any,
@@ -218,6 +242,9 @@ def page(
         tab=tab,
         visitor=visitor,
         may_operate=visitor is not None and visitor.may_operate,
+        may_steer=visitor is not None and visitor.may_steer,
+        has_queue=visitor is not None and request.app.state.has_queue(),
+        live_at=live_at or (to("live") if crawl else None),
         said=said,
         now=datetime.now(UTC),
         **given,

@@ -123,6 +123,33 @@
   addEventListener("pageshow", look);
   look();
 
+  // The log of a job, as it is written: what is new of it every two seconds, until it is over.
+  const log = one("[data-log]");
+  const follow = async () => {
+    let isOver = false;
+    if (!document.hidden) {
+      try {
+        const answer = await fetch(`${log.dataset.log}?after=${log.dataset.next}`);
+        const part = await answer.json();
+        if (!answer.ok) throw new Error(part.detail);
+        const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+        if (part.text) one("bdi", log).append(part.text);
+        log.dataset.next = part.next;
+        if (isAtEnd) log.scrollTop = log.scrollHeight;
+        isOver = part.is_over;
+        say("");
+      } catch {
+        say("The log cannot be read. What stands here is as it was; it goes on by itself.");
+      }
+    }
+    if (isOver) location.reload(); // how it ended stands on the page
+    else setTimeout(follow, 2000);
+  };
+  if (log) {
+    log.scrollTop = log.scrollHeight;
+    setTimeout(follow, 500);
+  }
+
   // A box that ticks all others of a name.
   for (const label of all("[data-scripted]")) label.hidden = false;
   document.addEventListener("change", (event) => {

@@ -82,7 +82,7 @@ def test_a_round_of_a_runner_reads_few_rows(filled):
         first, second, *_ = given
         job_ends.started(filled, first.job, 4711, "log")
         jobs.of_runner(filled, first.job, spider="s", host="h", process_id=4711)
-        job_ends.keep_output(filled, first.job, "said", 1)
+        job_ends.keep_output(filled, first.job, "said", 0, 1)
         job_ends.stop(filled, second.job, Stop.TIME, by="runner r")
         job_ends.end(filled, first.job, by="runner r", exit_code=1)
         job_ends.end(filled, second.job, by="runner r", exit_code=0)

@@ -1,0 +1,172 @@
+"""The queue of crawls: in which order they run, why one waits, and what people do with it."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+from pydantic import AwareDatetime
+from starlette.responses import StreamingResponse
+
+from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.model import counts, crawl_waits, crawl_words
+from scrapy_itemgraph.model.crawl_states import State
+from scrapy_itemgraph.web.access import Reader
+from scrapy_itemgraph.web.graphs import AllGraphs, CrawlGraph
+from scrapy_itemgraph.web.pages import links, summaries
+from scrapy_itemgraph.web.pages.rendering import page, part
+from scrapy_itemgraph.web.pages.routes import PageRoute
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.store.admin.queue_pages import QueuedCrawl
+    from scrapy_itemgraph.store.admin.runner_reports import RunnerLine
+    from scrapy_itemgraph.web.streams import Streams
+
+router = APIRouter(route_class=PageRoute)
+
+_SHOWN = 50
+_EVENTS = 20
+_JOBS = 10
+
+Given = Annotated[str, Query(max_length=2000)]
+
+
+@router.get("/queue", name="queue")
+def queue(
+    request: Request,
+    visitor: Reader,
+    graphs: AllGraphs,
+    *,
+    state: Given = "",
+    tag: Given = "",
+    after: Given = "",
+) -> HTMLResponse:
+    """Show the queue: active crawls in the order of their turns, and the others below."""
+    filters = {"state": state, "tag": tag}
+    seen = _seen(graphs.served, root_of(request), after=after, **filters)
+    return page(
+        request,
+        "queue.html",
+        visitor=visitor,
+        tab="queue",
+        live_at=f"{root_of(request)}/queue/live{links.query(after=after, **filters)}",
+        filters=filters,
+        states=[str(one) for one in State],
+        is_first=not after,
+        **seen,
+    )
+
+
+@router.get("/queue/live", name="queue-live")
+async def live(
+    request: Request,
+    visitor: Reader,
+    graphs: AllGraphs,
+    *,
+    state: Given = "",
+    tag: Given = "",
+    after: Given = "",
+    since: AwareDatetime | None = None,
+) -> StreamingResponse:
+    """Send the queue whenever it changes, as long as somebody listens."""
+    streams: Streams = request.app.state.streams
+    root = root_of(request)
+    read = partial(_parts, graphs.served, root, state=state, tag=tag, after=after)
+    key = ("queue", root, state, tag, after)
+    return streams.answer(request, visitor, key, read, event="parts", since=since)
+
+
+def root_of(request: Request) -> str:
+    """Return where the cockpit is mounted."""
+    root: str = request.scope.get("root_path", "").rstrip("/")
+    return root
+
+
+def _parts(graph: ItemGraph, root: str, **asked: str) -> dict[str, Any]:
+    seen = _seen(graph, root, **asked)
+    return {
+        "parts": {"queue": part("parts/queue.html", root=root, to=partial(_to, root), **seen)},
+        "stamps": {},
+    }
+
+
+def _seen(graph: ItemGraph, root: str, *, state: str, tag: str, after: str) -> dict[str, Any]:
+    """Return what the queue's page shows of it."""
+    if state and state not in set(State):
+        raise OperationError(f"there is no state {state!r:.80}; they are {', '.join(State)}")
+    states = [State(state)] if state else []
+    found = graph.queue.page(states, tag=tag or None, after=after or None, limit=_SHOWN)
+    progress = _progress(graph, found.rows)
+    groups = [
+        (str(name), list(rows)) for name, rows in groupby(found.rows, lambda one: one.crawl.state)
+    ]
+    several = len({one.crawl.project for one in found.rows}) > 1
+    is_filtered = bool(state or tag or after)
+    return {
+        "groups": groups,
+        "found_progress": progress,
+        "several_projects": several,
+        "has_any": bool(found.rows) or is_filtered,
+        "next_cursor": found.next,
+        "further": f"{root}/queue{links.query(state=state, tag=tag, after=found.next)}",
+        "runners": _in_short(graph.runners.list()),
+    }
+
+
+def _in_short(runners: Sequence[RunnerLine]) -> str:
+    """Say how many runners live, and how many of their places have a process."""
+    living = [one for one in runners if one.lives]
+    if not living:
+        return "no runner lives"
+    busy, places = sum(one.busy for one in living), sum(one.places for one in living)
+    lives = "runner lives" if len(living) == 1 else "runners live"
+    return f"{len(living)} {lives}, {busy} of {counts.many(places, 'place')} busy"
+
+
+def _to(root: str, name: str, crawl: str, **filters: Any) -> str:
+    return root + links.of_crawl(crawl, name, **filters)
+
+
+def _progress(graph: ItemGraph, rows: Sequence[QueuedCrawl]) -> dict[str, Any]:
+    """Return how far the runs of crawls are that have begun."""
+    names = [one.crawl.name for one in rows if one.crawl.run]
+    if not names:
+        return {}
+    found = graph.crawls.overview(*names, limit=len(names))
+    return {one.crawl: summaries.of_overview(one)["progress"] for one in found}
+
+
+@router.get("/crawls/{crawl:segment}/queue", name="steer")
+def crawl(
+    request: Request, visitor: Reader, graph: CrawlGraph, before: int | None = None
+) -> HTMLResponse:
+    """Show a crawl of the queue: its terms, why it runs or waits, its jobs and its history."""
+    name = graph.crawl
+    try:
+        found = graph.queue.get(name)
+    except NotFoundError:
+        graph.crawls.next_start()  # or a NotFoundError that there is no such crawl
+        found = None
+    if found is None:
+        return page(request, "steer.html", visitor=visitor, crawl=name, tab="queue", found=None)
+    waits = graph.queue.explain(name)
+    events = graph.queue.history(name, before=before, limit=_EVENTS)
+    return page(
+        request,
+        "steer.html",
+        visitor=visitor,
+        crawl=name,
+        tab="queue",
+        found=found,
+        sentences=list(crawl_waits.sentences(waits)),
+        processes=graph.queue.processes(name),
+        jobs=graph.jobs.list(crawl=name, limit=_JOBS),
+        events=[(one, crawl_words.details(one.detail)) for one in events],
+        older=events[-1].id if len(events) == _EVENTS else None,
+    )

@@ -1,0 +1,252 @@
+"""The queue over HTTP: crawls added, listed and steered; their jobs with logs; runners."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+from support import steering, web_servers
+
+from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.store.registry import job_ends
+from scrapy_itemgraph.web.app import create_app
+from scrapy_itemgraph.web.crawl_terms import CrawlTerms
+from scrapy_itemgraph.web.graphs import Graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import httpx
+
+Q = "/api/v1/queue"
+
+
+@pytest.fixture
+def graph(database) -> Iterator[ItemGraph]:
+    """Yield the graph of an empty database."""
+    with ItemGraph.open(database) as one:
+        yield one
+
+
+@pytest.fixture
+def ask(graph) -> Callable[..., httpx.Response]:
+    """Return a function that sends a request to a server without a project's code."""
+    return asking(graph)
+
+
+def asking(graph, **terms) -> Callable[..., httpx.Response]:
+    """Return a function that sends a request, with a body as JSON."""
+    app = create_app(Graphs(graph), crawl_terms=CrawlTerms(**terms))
+
+    def ask(method, path, body=None, **options) -> httpx.Response:
+        given = {} if body is None else {"json": body}
+        return web_servers.asked(app, method, path, **given, **options)
+
+    return ask
+
+
+def test_a_crawl_is_added_steered_and_seen(ask) -> None:
+    """MNB-3: added, listed with why it waits, set, paused, resumed, aborted, revived; by whom."""
+    crawl = {"spider": "books", "project": "shop", "arguments": {"page": 2}, "time_limit": "1h"}
+    added = ask("POST", Q, crawl | {"settings": {"DOWNLOAD_DELAY": 2}, "tag": "big"})
+
+    assert added.status_code == 201, added.text
+    assert added.json()["name"] == "books:page=2"
+    assert added.json()["arguments"] == {"page": "2"}
+    assert added.json()["time_limit"] == 3600
+    assert "does not have the code of the project shop" in added.json()["warnings"][0]
+    assert "no runner of the project 'shop' has the tag 'big'" in added.json()["warnings"][1]
+    one = f"{Q}/{web_servers.encoded('books:page=2')}"
+    (listed,) = ask("GET", Q).json()["rows"]
+    assert listed["why"] == "no runner of the project shop lives"
+    changed = ask("PATCH", one, {"nice": -5, "tag": None, "settings": {"LOG_LEVEL": "INFO"}})
+    assert (changed.json()["nice"], changed.json()["tag"]) == (-5, None)
+    assert changed.json()["settings"] == {"DOWNLOAD_DELAY": "2", "LOG_LEVEL": "INFO"}
+    paused = ask("POST", f"{one}/pause", {"reason": "the site is down"}).json()
+    assert paused == {"name": "books:page=2", "state": "paused", "processes": 0}
+    assert ask("POST", f"{one}/drain").json()["state"] == "paused"
+    shown = ask("GET", one).json()
+    assert "the site is down" in shown["explained"][0]
+    assert ask("GET", Q).json()["rows"][0]["why"] == "the site is down"
+    for verb, state in {"resume": "active", "abort": "aborted", "revive": "active"}.items():
+        assert ask("POST", f"{one}/{verb}").json()["state"] == state
+    history = ask("GET", f"{one}/history?limit=3").json()
+    assert [each["what"] for each in history["rows"]] == ["revived", "aborted", "resumed"]
+    assert {each["by"] for each in history["rows"]} == {f"http@{socket.gethostname()}"}
+    older = ask("GET", f"{one}/history?after={history['next']}").json()
+    assert [each["what"] for each in older["rows"]] == ["paused", "set", "added"]
+    assert ask("GET", f"{one}/explain").json()["runners"] == []
+    assert ask("GET", f"{one}/whereis").json() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"spider": "s"}, 422, 'say which project\'s runners take it, as "project"'),
+        ({"spider": "-o", "project": "p"}, 422, "no spider's name"),
+        ({"spider": "s", "project": "p", "name": "a{b}"}, 422, "braces"),
+        ({"spider": "s", "project": "p", "arguments": {"token": "x"}}, 422, "-a token=@env:TOKEN"),
+        ({"spider": "s", "project": "p", "arguments": {"a": "@env:HOME"}}, 422, "--allow-variable"),
+        (
+            {"spider": "s", "project": "p", "settings": {"FEEDS": "{}"}},
+            422,
+            "--allow-setting FEEDS",
+        ),
+        ({"spider": "s", "project": "p", "arguments": {"a=b": "c"}}, 422, "is no name for -a"),
+        ({"spider": "s", "project": "p", "concurrency": -1}, 422, "concurrency"),
+        ({"spider": "s", "project": "p", "time_limit": "soon"}, 422, "soon"),
+    ],
+)
+def test_what_cannot_be_a_crawl_is_refused_in_words(ask, body, status, said) -> None:
+    """Names, values and settings that no crawl may have over HTTP are refused, and say why."""
+    answer = ask("POST", Q, body)
+
+    assert answer.status_code == status
+    assert said in answer.text.replace('\\"', '"')
+
+
+def test_what_whoever_serves_allows_may_be_given(graph) -> None:
+    """Settings and variables that the server was started with may be given over HTTP."""
+    ask = asking(graph, settings=["FEEDS"], variables=["SHOP_TOKEN"])
+    body = {"spider": "s", "project": "p", "arguments": {"token": "@env:SHOP_TOKEN"}}
+    added = ask("POST", Q, body | {"settings": {"FEEDS": '{"a.jsonl": {}}'}})
+
+    assert added.status_code == 201
+    assert added.json()["arguments"] == {"token": "@env:SHOP_TOKEN"}
+
+
+def test_spiders_are_those_of_the_project_that_is_served(graph) -> None:
+    """A server with a project's code adds crawls of its own spiders, and names those near."""
+    ask = asking(graph, project="shop", list_spiders=["printf", "books\\ncats\\n"])
+
+    assert ask("POST", Q, {"spider": "books"}).json()["project"] == "shop"
+    unknown = ask("POST", Q, {"spider": "bocks"})
+    assert unknown.status_code == 404
+    assert "did you mean 'books'?; the project has books, cats" in unknown.json()["detail"]
+    other = ask("POST", Q, {"spider": "bocks", "project": "other"})
+    assert "does not have the code of the project other" in other.json()["warnings"][0]
+    broken = asking(graph, project="shop", list_spiders=["ls", "/nowhere"])
+    assert "cannot be loaded" in broken("POST", Q, {"spider": "x"}).json()["detail"]
+
+
+def test_pages_of_the_queue_follow_its_order(ask, database) -> None:
+    """Active crawls come in the order of their turns, then the others, page by page, by tag too."""
+    for name, given in {
+        "late": {"nice": 5},
+        "early": {"nice": -5, "tag": "big"},
+        "first": {},
+        "second": {"tag": "big"},
+        "resting": {"is_paused": True},
+    }.items():
+        steering.committed(database, steering.add, name, name=name, **given)
+    for name in ("old", "new"):
+        steering.committed(database, steering.add, name, name=name, tag="big")
+        steering.committed(database, steering.change, name, "abort")
+    seen, after = [], None
+    while after != "":
+        found = ask("GET", Q, params={"limit": 2} | ({"after": after} if after else {})).json()
+        seen += [one["name"] for one in found["rows"]]
+        after = found["next"] or ""
+    big = ask("GET", Q, params={"tag": "big", "limit": 2}).json()
+    more = ask("GET", Q, params={"tag": "big", "after": big["next"]}).json()
+
+    assert seen == ["early", "first", "second", "late", "resting", "new", "old"]
+    assert [one["name"] for one in big["rows"]] == ["early", "second"]
+    assert [one["name"] for one in more["rows"]] == ["new", "old"]
+    (resting,) = ask("GET", f"{Q}?state=paused").json()["rows"]
+    assert (resting["name"], resting["by"]) == ("resting", steering.ANNA)
+    assert ask("GET", f"{Q}?after=x").status_code == 422
+
+
+@pytest.fixture
+def ran(database) -> Callable[[str], None]:
+    """Return a function that runs a statement."""
+
+    def run(statement: str) -> None:
+        steering.committed(database, lambda connection: connection.execute(sa.text(statement)))
+
+    return run
+
+
+def test_jobs_are_listed_read_and_steered(ask, database, ran) -> None:
+    """A job's log is read from a line on, until it is over; jobs are cancelled and retried."""
+    steering.committed(database, steering.add, name="c")
+    for _ in range(2):
+        ran("INSERT INTO jobs (crawl_id, origin) SELECT id, 'runner' FROM crawls")
+    first, second = (one["id"] for one in ask("GET", "/api/v1/jobs").json()["rows"][::-1])
+    log = f"/api/v1/jobs/{first}/log"
+    assert ask("GET", log).json()["has_begun"] is False
+    ran(f"UPDATE jobs SET state = 'running', started_at = now() WHERE id = {first}")
+    steering.committed(database, job_ends.keep_output, first, "three\nfour\nfi", 4, 0)
+
+    part = ask("GET", log).json()
+    assert (part["text"], part["next"], part["left_out"]) == ("three\nfour\n", 4, 2)
+    assert ask("GET", f"{log}?after=3").json()["text"] == "four\n"
+    steering.committed(
+        database, job_ends.end, first, by="runner r", exit_code=0, output="five\nsix", lines=5
+    )
+    part = ask("GET", f"{log}?after=4").json()
+    assert (part["text"], part["next"], part["is_over"]) == ("five\nsix\n", 6, True)
+    assert ask("GET", f"{log}?after=6").json()["text"] == ""
+    assert ask("POST", f"/api/v1/jobs/{second}/cancel").json() == {"job": second, "crawl": "c"}
+    again = ask("POST", f"/api/v1/jobs/{second}/retry").json()
+    listed = ask("GET", "/api/v1/jobs?open=true&crawl=c").json()
+    assert [one["id"] for one in listed["rows"]] == [again["job"]]
+    assert ask("GET", "/api/v1/jobs/999").status_code == 404
+    assert ask("POST", f"/api/v1/jobs/{again['job']}/reclaim", {"reason": "x"}).status_code == 422
+
+
+def test_runners_are_listed_set_drained_and_reclaimed(ask, database, ran) -> None:
+    """A runner is shown with its places, takes other crawls when told, and starts nothing more."""
+    steering.committed(database, steering.add, name="c")
+    ran("INSERT INTO runners (name, project, places) VALUES ('box 1', 'proj', 1)")
+    ran("INSERT INTO places (runner_id, number) SELECT id, 1 FROM runners")
+    runner = "/api/v1/runners/box%201"
+
+    assert [one["state"] for one in ask("GET", "/api/v1/runners").json()] == ["gone"]
+    changed = ask("PATCH", runner, {"tags": ["big"], "only_tagged": True}).json()
+    assert (changed["tags"], changed["only_tagged"]) == (["big"], True)
+    assert ask("PATCH", runner, {"tags": []}).status_code == 422
+    drained = ask("POST", f"{runner}/drain").json()
+    assert drained == {"runner": "box 1", "drains": True, "is_changed": True}
+    assert ask("POST", f"{runner}/undrain").json()["drains"] is False
+    locked = ask("PUT", f"{Q}/c/lock", {"runner": "box 1"})
+    assert locked.json() == {"name": "c", "runner": "box 1", "place": 1}
+    assert ask("GET", runner).json()["in_places"][0]["locked_to"] == "c"
+    assert ask("DELETE", f"{Q}/c/lock").json() == [{"runner": "box 1", "place": 1}]
+    taken = ask("POST", f"{runner}/reclaim", {"reason": "it burned down"})
+    assert taken.json() == {"target": "box 1", "reason": "it burned down"}
+    assert ask("GET", "/api/v1/runners/box").status_code == 404
+    assert ask("POST", "/api/v1/workers/7/reclaim", {"reason": "x"}).status_code == 404
+
+
+def test_pages_of_the_queue_say_what_the_api_says(ask, database, ran) -> None:
+    """The queue, a crawl of it, runners and jobs are pages; without a queue no page leads there."""
+    page = {"headers": {"accept": "text/html"}}
+    assert "/queue" not in ask("GET", "/", **page).text
+    assert "The queue is empty" in ask("GET", "/queue", **page).text
+    steering.committed(database, steering.add, name="a/b", tag="big", note="<b>for ann</b>")
+    steering.committed(database, steering.add, name="resting", is_paused=True)
+    ran("INSERT INTO jobs (crawl_id, origin) SELECT id, 'runner' FROM crawls WHERE name = 'a/b'")
+    ran("INSERT INTO runners (name, project, places) VALUES ('box', 'proj', 1)")
+    ran("INSERT INTO places (runner_id, number) SELECT id, 1 FROM runners")
+    (job,) = ask("GET", "/api/v1/jobs").json()["rows"]
+    queue = ask("GET", "/queue", **page).text
+
+    assert queue.index("a/b") < queue.index("resting")
+    assert "no runner of the project proj lives" in queue
+    assert "&lt;b&gt;for ann&lt;/b&gt;" in queue
+    assert "resting" not in ask("GET", "/queue?state=active&tag=big", **page).text
+    assert ask("GET", "/queue?state=nope", **page).status_code == 422
+    crawl = ask("GET", "/crawls/a%2Fb/queue", **page).text
+    assert f'href="/jobs/{job["id"]}"' in crawl
+    assert "anna@desk" in crawl
+    assert "gone" in ask("GET", "/runners", **page).text
+    assert "a/b" in ask("GET", "/jobs", **page).text
+    assert "it has not begun" in ask("GET", f"/jobs/{job['id']}", **page).text
+    with web_servers.crawl_of(database, "by hand"):
+        pass
+    assert "is not in the queue" in ask("GET", "/crawls/by%20hand/queue", **page).text
+    assert ask("GET", "/crawls/nope/queue", **page).status_code == 404
