@@ -54,7 +54,7 @@ FILL = (
     """
     INSERT INTO aliases (crawl_id, key, name, item_id)
     SELECT :crawl, encode(substring(sha256(convert_to(name, 'UTF8')) FOR 16), 'hex')::uuid AS key,
-        name, id FROM items WHERE crawl_id = :crawl ORDER BY key
+        name, id FROM items WHERE crawl_id = :crawl ORDER BY id
     """,
     f"""
     INSERT INTO tags (item_id, tag_name, crawl_id)

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, TextClause
 
 MOST = 100_000  # rows of a group that are counted one by one,
-AT_FIRST = 200_000  # of all groups together, before it is known how large each is,
-IN_ALL = 1_000_000  # and then
+AT_FIRST = 100_000  # of all groups together, before it is known how large each is,
+IN_ALL = 500_000  # and then
 LEAST = 100  # of each group
-PAGES = 1_000  # of a table that a sample has, about
+PAGES = 500  # of a table that a sample has, about
 
 _SIZE = text("""
     SELECT pg_relation_size(CAST(:table AS regclass)) / current_setting('block_size')::int
@@ -103,7 +103,8 @@ class Groups:
     def sampled(self, names: Sequence[str]) -> TextClause:
         """Return what counts some of the numbers, of one table, and their candidates in a sample.
 
-        Those of NAME are `of_NAME`.
+        Those of NAME are `of_NAME`. The sample is read once, and each row's group looked up then:
+        a planner that thinks of one group would read it for each.
         """
         one = self.counted[names[0]]
         numbers = ", ".join(
@@ -112,10 +113,13 @@ class Groups:
             for name in names
         )
         return text(f"""
+            WITH groups AS MATERIALIZED (SELECT t.* FROM {self.source} WHERE {self.where})
             SELECT t.{self.key} AS key, {numbers}
-            FROM {one.table} AS {one.alias} TABLESAMPLE SYSTEM (:percent) REPEATABLE (0)
-            JOIN {self.source} ON {one.join}
-            WHERE {self.where} GROUP BY t.{self.key}
+            FROM (
+                SELECT * FROM {one.table} TABLESAMPLE SYSTEM (:percent) REPEATABLE (0)
+                OFFSET 0) AS {one.alias}
+            CROSS JOIN LATERAL (SELECT t.* FROM groups t WHERE {one.join} OFFSET 0) AS t
+            GROUP BY t.{self.key}
         """)  # noqa: S608 - our own text
 
     def _matches(self, name: str) -> str:

@@ -37,9 +37,12 @@ _NAMED = """i.id IN (
             WHERE a.crawl_id = :crawl AND a.item_id >= :first AND {condition})"""
 _CONDITIONS = {
     SearchKind.PREFIX: _NAMED.format(condition="starts_with(a.name, :text)"),
-    SearchKind.PART: f"""{_NAMED.format(condition="strpos(a.name, :text) > 0")}
-        OR strpos(CASE WHEN json_typeof(i.data->'url') = 'string' THEN i.data->>'url' ELSE '' END,
-            :text) > 0""",
+    # What JSON writes without a backslash is in it as it is, and is looked for before it is parsed.
+    SearchKind.PART: rf"""{_NAMED.format(condition="strpos(a.name, :text) > 0")}
+        OR CASE WHEN strpos(CAST(i.data AS text), :text) = 0
+                AND strpos(CAST(i.data AS text), '\') = 0 THEN false
+            ELSE strpos(CASE WHEN json_typeof(i.data->'url') = 'string' THEN i.data->>'url'
+                ELSE '' END, :text) > 0 END""",
     # JSON that has a NUL is no jsonb.
     SearchKind.PATH: r"""CASE WHEN strpos(CAST(i.data AS text), '\u0000') > 0 THEN false
         ELSE jsonb_path_exists(CAST(i.data AS jsonb), CAST(:text AS jsonpath), '{}', true) END""",

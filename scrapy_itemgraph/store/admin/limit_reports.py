@@ -48,10 +48,14 @@ SLOTS = text(f"""
         WHERE {_IS_OF_QUEUE}
         GROUP BY q.slot_id),
     sampled AS MATERIALIZED (
-        SELECT q.slot_id, count(*) / CAST(:share AS float8) AS number
-        FROM work w TABLESAMPLE SYSTEM (100 * :share) REPEATABLE (0)
+        SELECT q.slot_id, sum(w.number) / CAST(:share AS float8) AS number
+        FROM (
+            SELECT w.queue_id, count(*) AS number
+            FROM work w TABLESAMPLE SYSTEM (100 * :share) REPEATABLE (0)
+            WHERE (SELECT bool_or(is_cut) FROM waiting) AND {IS_READY_BESIDE_OTHERS}
+            GROUP BY w.queue_id) AS w
         JOIN queues q ON q.id = w.queue_id
-        WHERE (SELECT bool_or(is_cut) FROM waiting) AND {IS_READY_BESIDE_OTHERS} AND {_IS_OF_QUEUE}
+        WHERE {_IS_OF_QUEUE}
         GROUP BY q.slot_id)
     SELECT {_OF_LIMIT}, coalesce(w.is_cut, false) AS is_cut,
         CAST(CASE WHEN w.is_cut THEN greatest(w.number, s.number)

@@ -249,7 +249,7 @@ def declared(connection: Connection, crawl_id: int) -> list[DeclaredTask]:
 
 def open_failures(connection: Connection, crawl_id: int) -> int:
     """Count the open failures and refusals of a crawl."""
-    rows = counting.count(connection, task_counts.OPEN_FAILURES, crawl=crawl_id)
+    rows = counting.count(connection, task_counts.FAILURES_OF_TASKS, crawl=crawl_id)
     return counts.total(row[name] for row in rows for name in task_counts.FAILURES)
 
 

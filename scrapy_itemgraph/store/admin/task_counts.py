@@ -17,6 +17,7 @@ from scrapy_itemgraph.store.sql_conditions import (
     IS_READY_ALONE,
     IS_READY_BESIDE_OTHERS,
     IS_STOPPED,
+    OPEN_FAILURES,
     SCHEDULE,
     STANDS,
 )
@@ -52,14 +53,13 @@ def _results(rows: str, sampled: str, condition: str | None = None) -> Counted:
     )
 
 
-def _open_failures(which: str, condition: str | None = None) -> Counted:
-    is_open = f"f.handled_at IS NULL AND {which}"
+def _open_failures(*, is_refusal: bool, condition: str | None = None) -> Counted:
     return Counted(
         table="failures",
         alias="f",
         join="f.task_id = t.id",
-        rows=f"SELECT f.* FROM failures f WHERE f.task_id = t.id AND {is_open}",  # noqa: S608
-        sampled=is_open,
+        rows=OPEN_FAILURES.format(is_refusal=is_refusal, condition=True),
+        sampled=f"f.handled_at IS NULL AND f.is_refusal = {is_refusal}",
         condition=condition,
     )
 
@@ -119,11 +119,14 @@ RESULTS = {
     "gone": _results(f"{_OF_TASK} AND {IS_GONE}", IS_GONE),
 }
 
+# Of the failures of a pair (OFFSET 0): a planner might look through all refusals of its task.
 _OPEN = """EXISTS (
-                SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
-                    AND f.handled_at IS NULL AND {which})"""
-_HAS_FAILED = _OPEN.format(which="NOT f.is_refusal")
-_WAS_REFUSED = _OPEN.format(which="f.is_refusal")
+                SELECT FROM (
+                    SELECT * FROM failures f
+                    WHERE f.item_id = r.item_id AND f.task_id = r.task_id OFFSET 0) AS f
+                WHERE f.handled_at IS NULL{which})"""
+_HAS_FAILED = _OPEN.format(which=" AND NOT f.is_refusal")
+_WAS_REFUSED = _OPEN.format(which=" AND f.is_refusal")
 
 
 def _held(condition: str) -> Counted:
@@ -132,10 +135,14 @@ def _held(condition: str) -> Counted:
     return replace(found, weight=10)
 
 
-_IS_OF_RUN = """r.completed_at >= (
+# Tasks, and when the present or last run of their crawl began: looked up for each task (OFFSET 0),
+# and not for each of its results.
+_WITH_RUN = """(
+            SELECT t.*, (
                 SELECT o.started_at FROM crawls c JOIN runs o
                     ON o.crawl_id = c.id AND o.number = c.run
-                WHERE c.id = t.crawl_id)"""
+                WHERE c.id = t.crawl_id) AS run_began
+            FROM tasks t WHERE {which} OFFSET 0) AS t"""
 
 # Where what is no work stands in a run: with `WORK`, what is gone, and the results that are fresh
 # or due and of earlier runs, each piece that is known is in one of these numbers.
@@ -144,7 +151,7 @@ PROGRESS = {
         f"""{_OF_TASK} AND r.due_at IS NOT NULL
         UNION ALL {_OF_TASK} AND {IS_LASTING} AND r.task_version = t.version""",
         "(r.expires_at IS NULL OR r.due_at IS NOT NULL)",
-        condition=f"{STANDS} AND {_IS_OF_RUN}",
+        condition=f"{STANDS} AND r.completed_at >= t.run_began",
     ),
     "failed": _held(_HAS_FAILED),
     "refused": _held(f"{_WAS_REFUSED} AND NOT {_HAS_FAILED}"),
@@ -152,8 +159,8 @@ PROGRESS = {
 }
 
 FAILURES = {
-    "failures": _open_failures("NOT f.is_refusal"),
-    "refusals": _open_failures("f.is_refusal"),
+    "failures": _open_failures(is_refusal=False),
+    "refusals": _open_failures(is_refusal=True),
 }
 
 _DECLARED = f"""t.name, t.spider, t.version, t.ttl, {SCHEDULE} AS schedule, t.nice, t.is_enabled,
@@ -165,8 +172,8 @@ DECLARED = text(f"SELECT {_DECLARED} FROM tasks t WHERE t.crawl_id = :crawl ORDE
 
 TASKS = Groups(
     columns=_DECLARED,
-    source="tasks t",
-    where="t.crawl_id = :crawl",
+    source=_WITH_RUN.format(which="t.crawl_id = :crawl"),
+    where="true",
     order="t.name",
     counted={**WORK, **RESULTS, **FAILURES, **PROGRESS},
 )
@@ -174,8 +181,8 @@ TASKS = Groups(
 # What is counted of crawls that are seen from above: by their tasks.
 OVERVIEW = Groups(
     columns="t.crawl_id AS crawl, t.name, t.is_enabled, t.is_registered",
-    source="tasks t",
-    where="t.crawl_id = ANY (CAST(:crawls AS int[]))",
+    source=_WITH_RUN.format(which="t.crawl_id = ANY (CAST(:crawls AS int[]))"),
+    where="true",
     order="t.name",
     counted={
         **WORK,
@@ -185,7 +192,7 @@ OVERVIEW = Groups(
     },
 )
 
-OPEN_FAILURES = Groups(
+FAILURES_OF_TASKS = Groups(
     columns="t.name",
     source="tasks t",
     where="t.crawl_id = :crawl",
@@ -199,7 +206,7 @@ COUNTED_FAILURES = Groups(
     source="tasks t",
     where="t.crawl_id = :crawl AND t.max_failures IS NOT NULL",
     counted={
-        "failures": replace(_open_failures("NOT f.is_refusal", condition=IS_CALLED_FOR), weight=20)
+        "failures": replace(_open_failures(is_refusal=False, condition=IS_CALLED_FOR), weight=20)
     },
 )
 
@@ -228,11 +235,9 @@ OF_SUMMARY = Groups(
             ),
             f"{IS_READY} AND {_BLOCKED}",
         ),
-        "given_up": _held("""NOT EXISTS (
-                SELECT FROM failures f WHERE f.item_id = r.item_id AND f.task_id = r.task_id
-                    AND f.handled_at IS NULL)"""),
+        "given_up": _held("NOT " + _OPEN.format(which="")),
         "lost": _open_failures(
-            "NOT f.is_refusal", condition="f.error->>'type' IN ('worker died', 'stalled')"
+            is_refusal=False, condition="f.error->>'type' IN ('worker died', 'stalled')"
         ),
     },
 )

@@ -10,16 +10,18 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.admin.outstanding import FIRST, MOST_LOOKED_AT, Place, in_turn
+from scrapy_itemgraph.store.admin.outstanding import FIRST, Place, in_turn
 from scrapy_itemgraph.store.failures import PAGE
 from scrapy_itemgraph.store.sql_conditions import IS_GONE, IS_HELD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
 
+
+MOST_LOOKED_AT = 20_000  # pairs that are held, where only a slot's are asked for
 
 # Before all pairs, and how large the parts of a place may be.
 _FIRST_PAIR = {"item_id": 0, "task_id": 0}
@@ -57,25 +59,35 @@ CLAIMED = text(f"""
     ORDER BY w.item_id, w.task_id
 """)  # noqa: S608 - our own columns
 
+# Of a slot so many pairs are looked at, in their order, and the last of them is told as well: no
+# index knows the slots of pairs that are held.
 _HELD = f"""
-    SELECT i.name AS item, {PAGE}, t.name AS task, r.completed_at IS NOT NULL AS is_stale,
-        coalesce(i.nice, t.nice) AS nice, s.name AS slot, r.item_id, r.task_id
-    FROM (
+    WITH looked AS MATERIALIZED (
         SELECT r.* FROM tasks t CROSS JOIN LATERAL (
-            SELECT r.* FROM (
-                SELECT r.* FROM results r WHERE r.task_id = t.id AND {{held}}
-                    AND (r.task_id, r.item_id) > (:task_id, :item_id)
-                ORDER BY r.task_id, r.item_id
-                LIMIT CASE WHEN CAST(:slot AS int) IS NULL THEN :limit ELSE :most END) AS r
-            WHERE CAST(:slot AS int) IS NULL OR EXISTS (
-                SELECT FROM items i
-                WHERE i.id = r.item_id AND coalesce(t.slot_id, i.slot_id) = :slot)
-            ORDER BY r.item_id LIMIT :limit) AS r
+            SELECT r.task_id, r.item_id, t.slot_id FROM results r
+            WHERE r.task_id = t.id AND {{held}}
+                AND (r.task_id, r.item_id) > (:task_id, :item_id)
+            ORDER BY r.task_id, r.item_id
+            LIMIT CASE WHEN CAST(:slot AS int) IS NULL THEN :limit ELSE :most END) AS r
         WHERE t.crawl_id = :crawl AND (CAST(:task AS int) IS NULL OR t.id = :task)
-        ORDER BY r.task_id, r.item_id LIMIT :limit) AS r
-    JOIN tasks t ON t.id = r.task_id
-    JOIN items i ON i.id = r.item_id
-    JOIN limits s ON s.id = coalesce(t.slot_id, i.slot_id)
+        ORDER BY r.task_id, r.item_id
+        LIMIT CASE WHEN CAST(:slot AS int) IS NULL THEN :limit ELSE :most END),
+    found AS MATERIALIZED (
+        SELECT l.* FROM looked l
+        WHERE CAST(:slot AS int) IS NULL OR coalesce(l.slot_id, (
+            SELECT i.slot_id FROM items i WHERE i.id = l.item_id)) = :slot
+        LIMIT :limit)
+    SELECT i.name AS item, {PAGE}, t.name AS task, r.completed_at IS NOT NULL AS is_stale,
+        coalesce(i.nice, t.nice) AS nice, s.name AS slot, r.item_id, r.task_id,
+        stopped.item_id AS last_item_id, stopped.task_id AS last_task_id
+    FROM (SELECT) AS always
+    LEFT JOIN (
+        SELECT * FROM looked ORDER BY task_id, item_id OFFSET :most - 1) AS stopped ON true
+    LEFT JOIN found f ON true
+    LEFT JOIN results r ON r.item_id = f.item_id AND r.task_id = f.task_id
+    LEFT JOIN tasks t ON t.id = r.task_id
+    LEFT JOIN items i ON i.id = r.item_id
+    LEFT JOIN limits s ON s.id = coalesce(t.slot_id, i.slot_id)
     ORDER BY r.task_id, r.item_id
 """  # noqa: S608
 
@@ -113,7 +125,10 @@ class WorkRow(NamedTuple):
 
 
 class WorkPage(NamedTuple):
-    """Some work, and where to go on; `after` is None where there is no more."""
+    """Some work, and where to go on; `after` is None where there is no more.
+
+    Of a slot's held or gone work a page may have few rows, or none, though it goes on.
+    """
 
     rows: list[WorkRow]
     after: str | None
@@ -151,39 +166,55 @@ def page(
         )
     slot_id = _slot_id(connection, slot)
     if state in _STATEMENTS:
-        given = {"crawl": crawl_id, "slot": slot_id, "task": task_id, "limit": limit + 1}
-        rows, ends = _by_pair(connection, WorkState(state), given, after)
-    else:
-        is_stale, nice, seq = _read(after, FIRST._asdict())
-        found = in_turn(
-            connection,
-            crawl_id,
-            task=task,
-            tag=tag,
-            limit=limit + 1,
-            after=Place(bool(is_stale), nice, seq),
-            slot_id=slot_id,
-            ready=state != WorkState.DELAYED,
-            delayed=state != WorkState.READY,
-        )
-        rows = [
-            _row(one, WorkState.READY if one.not_before is None else WorkState.DELAYED)
-            for one in found
-        ]
-        ends = [(one.is_stale, one.nice, one.seq) for one in found]
-    has_more = len(rows) > limit
-    return WorkPage(rows[:limit], json.dumps(ends[limit - 1]) if has_more else None)
+        given = {"crawl": crawl_id, "slot": slot_id, "task": task_id}
+        return _by_pair(connection, WorkState(state), given, after, limit)
+    is_stale, nice, seq = _read(after, FIRST._asdict())
+    found = in_turn(
+        connection,
+        crawl_id,
+        task=task,
+        tag=tag,
+        limit=limit + 1,
+        after=Place(bool(is_stale), nice, seq),
+        slot_id=slot_id,
+        ready=state != WorkState.DELAYED,
+        delayed=state != WorkState.READY,
+    )
+    rows = [
+        _row(one, WorkState.READY if one.not_before is None else WorkState.DELAYED)
+        for one in found[:limit]
+    ]
+    end = found[limit - 1] if len(found) > limit else None
+    return WorkPage(rows, None if end is None else json.dumps([end.is_stale, end.nice, end.seq]))
 
 
 def _by_pair(
-    connection: Connection, state: WorkState, given: Mapping[str, Any], after: str | None
-) -> tuple[list[WorkRow], list[tuple[Any, ...]]]:
-    """Return what is claimed, held or gone, by item and task, and after what a page would go on."""
+    connection: Connection,
+    state: WorkState,
+    given: Mapping[str, Any],
+    after: str | None,
+    limit: int,
+) -> WorkPage:
+    """Return what is claimed, held or gone, by item and task."""
     engine.hot_path(connection)
     item_id, task_id = _read(after, _FIRST_PAIR)
-    place = {"most": MOST_LOOKED_AT, "item_id": item_id, "task_id": task_id}
-    found = connection.execute(_STATEMENTS[state], {**given, **place}).all()
-    return [_row(one, state) for one in found], [(one.item_id, one.task_id) for one in found]
+    place = {"item_id": item_id, "task_id": task_id, "limit": limit + 1}
+    most = {"most": max(MOST_LOOKED_AT, limit + 1)}
+    bound = {**given, **place, **(most if state is not WorkState.CLAIMED else {})}
+    found = connection.execute(_STATEMENTS[state], bound).all()
+    listed = [one for one in found if one.item is not None]
+    rows = [_row(one, state) for one in listed[:limit]]
+    if len(listed) > limit:
+        end = (listed[limit - 1].item_id, listed[limit - 1].task_id)
+    else:
+        end = _looked_up_to(found)
+    return WorkPage(rows, None if end is None else json.dumps(end))
+
+
+def _looked_up_to(found: Sequence[Any]) -> tuple[int, int] | None:
+    """Return the last pair that was looked at, if there may be others behind it."""
+    last = getattr(found[0], "last_item_id", None) if found else None
+    return None if last is None else (last, found[0].last_task_id)
 
 
 def _slot_id(connection: Connection, slot: str | None) -> int | None:

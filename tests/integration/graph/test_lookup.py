@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 from support import graphs
 
 from scrapy_itemgraph import CreateItem, MergeItem
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.store.admin import item_search, neighbours
+from scrapy_itemgraph.store.admin import item_search, neighbours, work_pages
 
 pytestmark = pytest.mark.server
 
@@ -111,6 +112,24 @@ def test_claimed_and_held_work_has_pages(graph, engine):
         assert second.after is None
 
 
+def test_held_work_of_a_slot_goes_on_where_a_look_ended(graph, engine, monkeypatch):
+    """A page that looked at nothing of the slot says where to go on, and the last that it ends."""
+    with engine.begin() as connection:
+        crawl = graphs.Crawl(connection)
+        crawl.register(**TASKS)
+        crawl.failed("P3")
+        crawl.failed("P4")
+    monkeypatch.setattr(work_pages, "MOST_LOOKED_AT", 1)
+    found, pages, after = [], 0, None
+    while pages == 0 or after is not None:
+        page = graph.lookup.work(state="held", slot="b.example", limit=1, after=after)
+        found += items_of(page)
+        pages, after = pages + 1, page.after
+
+    assert found == ["BAD"]
+    assert pages == 2
+
+
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
@@ -153,6 +172,21 @@ def test_items_are_found_by_what_they_have(graph, wanted, kind, items):
 
     assert [one.item for one in found.items] == items
     assert found.is_whole
+
+
+@pytest.mark.parametrize(
+    ("wanted", "url"), {"é": r"\u00e9", "/": r"\/", '"': r"\"", "\\": r"\\"}.items()
+)
+def test_a_part_of_a_url_is_found_however_json_writes_it(graph, engine, wanted, url):
+    """A URL is looked for as it reads, and no other part of the data is."""
+    with engine.begin() as connection:
+        data = f'{{"url": "http://c.example{url}z", "other": "http://c.example/other"}}'
+        connection.execute(
+            sa.text("UPDATE items SET data = :data WHERE name = 'L'"), {"data": data}
+        )
+
+    assert [one.item for one in graph.lookup.search(f"c.example{wanted}z").items] == ["L"]
+    assert not graph.lookup.search("c.example/other").items
 
 
 @pytest.mark.parametrize(("wanted", "kind"), [("P", "prefix"), ("P", "part"), ("$.url", "path")])

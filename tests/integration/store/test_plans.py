@@ -184,6 +184,9 @@ REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     "held work of a slot": lambda step, crawl: work(
         step, crawl, "held", step.scalar(sa.text("SELECT min(name) FROM limits WHERE name <> ''"))
     ),
+    "held work of a slot that has none": lambda step, crawl: work(
+        step, crawl, "held", step.scalar(sa.text("SELECT max(name) FROM limits"))
+    ),
 }
 WHOLE = Terms(gap=1.0, concurrency=8)
 UNITS = Terms(concurrency=8)
@@ -679,21 +682,59 @@ def test_the_plans_would_be_bad_without_their_settings(million, step, monkeypatc
         check(explained)
 
 
+def test_whether_failures_stop_a_task_is_read_of_its_own(million, step):
+    """A task without failures does not look through those of another, which may be very many."""
+    step.execute(sa.text("UPDATE tasks SET max_failures = 10"))
+    engines.hot_path(step)
+
+    with explaining(step) as explained:
+        stored_claims.open_kinds(step, million.id, 0, million.tasks)
+        explain.explain(step, million.id, million.item_at(0.3))
+
+    counted = [one for one in explained if "t.max_failures <=" in one.statement]
+    assert len(counted) >= 2
+    nodes = [node for one in counted for node in one.nodes]
+    indexes = {node.get("Index Name") for node in nodes if node.get("Relation Name") == "failures"}
+    assert indexes - {None} == {"failures_open_idx"}
+
+
+@pytest.fixture
+def _counting_little(monkeypatch) -> None:
+    """Let reports count few rows one by one, and draw small samples."""
+    monkeypatch.setattr(counting, "MOST", COUNTED)
+    monkeypatch.setattr(counting, "AT_FIRST", COUNTED)
+    monkeypatch.setattr(counting, "LEAST", 1)
+    monkeypatch.setattr(counting, "PAGES", 5)
+
+
+@pytest.mark.usefixtures("_counting_little")
+@pytest.mark.parametrize("report", ["status", "overview", "the lines of a run"])
+def test_a_sample_is_read_once(million, step, report):
+    """However many tasks there are; and a pair's failures are found by the pair alone."""
+    with explaining(step, is_prepared=False) as explained:
+        REPORTS[report](step, million)
+
+    nodes = [node for one in explained for node in one.nodes]
+    samples = [node for node in nodes if node["Node Type"] == "Sample Scan"]
+    assert samples
+    assert {node["Actual Loops"] for node in samples} == {1}
+    filters = [node.get("Filter", "") for node in nodes if node.get("Relation Name") == "failures"]
+    assert not any("item_id" in one for one in filters)
+
+
+@pytest.mark.usefixtures("_counting_little")
 @pytest.mark.parametrize("report", REPORTS)
 def test_a_report_reads_few_rows(million, step, monkeypatch, report):
     """What people ask reads of each group as much as is counted, and no table to its end.
 
     `explain` leaves the planner to itself, as it is for people.
     """
-    monkeypatch.setattr(counting, "MOST", COUNTED)
-    monkeypatch.setattr(counting, "AT_FIRST", COUNTED)
-    monkeypatch.setattr(counting, "LEAST", 1)
-    monkeypatch.setattr(counting, "PAGES", 5)
     monkeypatch.setattr(crawl_contents, "FEW", COUNTED)
     monkeypatch.setattr(failure_counts, "COUNTED", COUNTED)
     monkeypatch.setattr(item_pages, "MOST_LOOKED_AT", COUNTED)
     monkeypatch.setattr(open_failures, "LOOKED_AT", COUNTED)
     monkeypatch.setattr(activity, "MOST_LOOKED_AT", COUNTED)
+    monkeypatch.setattr(work_pages, "MOST_LOOKED_AT", COUNTED)
 
     with explaining(step, is_prepared=False) as explained:
         REPORTS[report](step, million)
