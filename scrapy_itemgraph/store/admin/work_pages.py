@@ -204,10 +204,9 @@ def _by_pair(
     found = connection.execute(_STATEMENTS[state], bound).all()
     listed = [one for one in found if one.item is not None]
     rows = [_row(one, state) for one in listed[:limit]]
+    end = _looked_up_to(found)
     if len(listed) > limit:
         end = (listed[limit - 1].item_id, listed[limit - 1].task_id)
-    else:
-        end = _looked_up_to(found)
     return WorkPage(rows, None if end is None else json.dumps(end))
 
 
