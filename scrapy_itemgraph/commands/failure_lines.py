@@ -80,7 +80,7 @@ def details(
 def _next(found: FailureDetails, named: str, crawl: str | None) -> Iterator[str]:
     failure = found.failure
     of_task = None if failure.is_page else failure.task
-    yield next_commands.simulate(found.spider or "SPIDER", of_task, named, crawl=crawl)
+    yield next_commands.simulate(found.spider, of_task, named, crawl=crawl)
     verb = "handle" if found.handled_at is None else "unhandle"
     yield next_commands.command(verb, failure.id, crawl=crawl)
 

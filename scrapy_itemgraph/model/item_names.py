@@ -44,14 +44,6 @@ def label_of(name: str, url: str | None, method: str | None) -> str:
     return (page(url, method) if is_of_request else None) or name
 
 
-def typed(name: str, url: str | None, method: str | None) -> str:
-    """Return what a person types for an item: its id, or of a page got by GET its URL.
-
-    Of other requests several may have one URL, with other bodies: of these it is the id.
-    """
-    return label_of(name, url, method) if method == "GET" else name
-
-
 def page(url: str | None, method: str | None) -> str | None:
     """Return a URL with its method before it, unless that is GET."""
     return url if url is None or method in {None, "GET"} else f"{method} {url}"

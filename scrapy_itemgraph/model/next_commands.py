@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model import crawl_arguments, item_names
+from scrapy_itemgraph.model import crawl_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,28 +14,13 @@ KEEPS_DONE = "ITEMGRAPH_DEFAULT_TTL=never"
 """The setting with which a new run fetches again no page of a plain callback that is done."""
 
 
-def simulate(spider: str, task: str | None, name: str, *, crawl: str | None = None) -> str:
+def simulate(spider: str | None, task: str | None, name: str, *, crawl: str | None = None) -> str:
     """Return the command that tries a task of an item, without a change.
 
-    Of a plain page `task` is None, and `name` its URL.
+    Of a plain page `task` is None, and `name` its URL; without a spider a word stands for it.
     """
     of_task = () if task is None else (task,)
-    return command("simulate", spider, *of_task, name, crawl=crawl)
-
-
-def simulate_work(
-    spider: str | None,
-    task: str,
-    item: str,
-    url: str | None,
-    method: str | None,
-    *,
-    crawl: str | None = None,
-) -> str:
-    """Return the command for an item and a task or callback of it, as a list or page has them."""
-    is_page = method is not None and item_names.is_request(item)
-    of_task = None if is_page else task
-    return simulate(spider or "SPIDER", of_task, item_names.typed(item, url, method), crawl=crawl)
+    return command("simulate", spider or "SPIDER", *of_task, name, crawl=crawl)
 
 
 def crawl(spider: str, arguments: Mapping[str, str], *settings: str) -> str:

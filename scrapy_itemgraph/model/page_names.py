@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from w3lib.url import canonicalize_url, safe_url_string
@@ -35,6 +35,35 @@ class AskedPage(NamedTuple):
     def fits(self, method: str | None, callback: str | None) -> bool:
         """Tell whether a page of the URL is meant: what is not said may be any."""
         return self.method in {None, method or "GET"} and self.callback in {None, callback}
+
+
+class Work(Protocol):
+    """A task or callback of an item, and the URL and method in the item's data."""
+
+    @property
+    def item(self) -> str:
+        """The item's id."""
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+
+    @property
+    def url(self) -> str | None:
+        """The item's URL, if it has one."""
+
+    @property
+    def method(self) -> str | None:
+        """The method of its request, if it is one's."""
+
+
+class NamedWork(NamedTuple):
+    """The same, of what was read one by one."""
+
+    item: str
+    task: str
+    url: str | None
+    method: str | None
 
 
 def asked(given: str) -> AskedPage | None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
-    from scrapy_itemgraph.store.failures import OpenFailure
 
 
 class Lookup:
@@ -93,15 +92,15 @@ class Lookup:
         """
         return self._transactions.of_crawl(item_of, name)
 
-    def written(self, failures: Sequence[OpenFailure]) -> list[str]:
-        """Return what a person writes for the item of each failure, so that `page` finds it alone.
+    def written(self, works: Sequence[page_names.Work]) -> list[str]:
+        """Return what a person writes for the item of each work, so that `page` finds it alone.
 
         Of a page that is its URL, with its method and callback where these tell it apart; else the
         item's id.
         """
 
         def read(connection: Connection, crawl_id: int) -> list[str]:
-            return [_written(connection, crawl_id, one) for one in failures]
+            return [_written(connection, crawl_id, one) for one in works]
 
         return self._transactions.of_crawl(read)
 
@@ -176,10 +175,10 @@ class Lookup:
         return self._transactions.of_task(task, read)
 
 
-def _written(connection: Connection, crawl_id: int, failure: OpenFailure) -> str:
-    """Return the first of what may be written for a failure's item that leads to it alone."""
-    item, callback = failure.item, tasks.callback_of_tag(tasks.callback_tag(failure.task))
-    for one in page_names.written(item, failure.url, failure.method, callback):
+def _written(connection: Connection, crawl_id: int, work: page_names.Work) -> str:
+    """Return the first of what may be written for a work's item that leads to it alone."""
+    item, callback = work.item, tasks.callback_of_tag(tasks.callback_tag(work.task))
+    for one in page_names.written(item, work.url, work.method, callback):
         if one == item or _finds(connection, crawl_id, one) == [item]:
             return one
     return item

@@ -115,6 +115,7 @@ class DeclaredTask(NamedTuple):
     spider: str
     version: str
     ttl: timedelta | None
+    schedule: dict[str, Any] | None
     nice: int
     is_enabled: bool
     is_registered: bool

@@ -59,7 +59,7 @@ class Shown:
         if is_page and self.written == self.example.item:
             return None
         of_task = None if is_page else self.task
-        return next_commands.simulate(self.spider or "SPIDER", of_task, self.written)
+        return next_commands.simulate(self.spider, of_task, self.written)
 
     def __getattr__(self, name: str) -> str:
         """Return a text of the example's error: type, message, place, spider, traceback, snippet.

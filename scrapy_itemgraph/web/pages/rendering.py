@@ -24,7 +24,6 @@ from scrapy_itemgraph.model import (
     crawl_words,
     due_times,
     item_names,
-    next_commands,
 )
 from scrapy_itemgraph.tools.wording import format_period, format_size, one_line
 from scrapy_itemgraph.web.pages import links, messages, trees
@@ -198,7 +197,6 @@ def _environment() -> Environment:
         "segment": links.segment,
     }
     environment.filters |= {"merged": _merged, "shell": _shell, "error": _error}
-    environment.globals["simulate_command"] = next_commands.simulate_work
     environment.globals["version"] = metadata.version("scrapy-itemgraph")
     return environment
 

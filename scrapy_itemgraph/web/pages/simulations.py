@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from starlette.concurrency import run_in_threadpool
 
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import input_checks, item_names
+from scrapy_itemgraph.model import input_checks, item_names, next_commands, page_names
 from scrapy_itemgraph.tools.wording import closest
 from scrapy_itemgraph.web.access import Operator, Visitor
 from scrapy_itemgraph.web.graphs import CrawlGraph
@@ -18,6 +18,7 @@ from scrapy_itemgraph.web.pages.routes import Fields, ItemName, PageRoute
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.model.snapshots import ItemSnapshot
     from scrapy_itemgraph.store.admin.status import DeclaredTask
     from scrapy_itemgraph.web.simulation_processes import Simulated, Simulations
 
@@ -66,6 +67,7 @@ def _page(
 ) -> HTMLResponse:
     item = graph.get(name) if name else None
     url, method = item_names.page_of(None if item is None else item.data)
+    is_possible = request.app.state.simulations is not None
     return page(
         request,
         "simulation.html",
@@ -76,10 +78,20 @@ def _page(
         url=url,
         method=method,
         task=task,
-        is_possible=request.app.state.simulations is not None,
+        command=None if is_possible else _command(graph, task, item, name),
+        is_possible=is_possible,
         found=found,
         lines=[] if found is None else [(_style(line), line) for line in found.lines],
     )
+
+
+def _command(graph: ItemGraph, task: DeclaredTask, item: ItemSnapshot | None, name: str) -> str:
+    """Return what simulates the same in a terminal."""
+    url, method = item_names.page_of(None if item is None else item.data)
+    work = page_names.NamedWork(name if item is None else item.id, task.name, url, method)
+    is_page = method is not None and item_names.is_request(work.item)
+    written = name if item is None else graph.lookup.written([work])[0]
+    return next_commands.simulate(task.spider, None if is_page else task.name, written)
 
 
 def _style(line: str) -> str:

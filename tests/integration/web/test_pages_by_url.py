@@ -11,6 +11,8 @@ from support import web_servers
 
 from scrapy_itemgraph.model import page_names
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
+from scrapy_itemgraph.web.app import create_app
+from scrapy_itemgraph.web.graphs import Graphs
 
 SITE = "https://shop.example/list"
 DIGEST = re.compile(r"(REQ|START):|[0-9a-f]{20}")
@@ -71,6 +73,20 @@ def test_pages_of_the_cockpit_show_urls(web):
     assert f"itemgraph simulate SPIDER &#39;POST {SITE}/failing&#39;</code>" in failures
     assert f"POST {SITE}/search" in read(web, f"/crawls/books/search?q={asked['post']}")
     assert f"POST {SITE}/search" in read(web, "/crawls/books/worklist")
+
+
+def test_a_server_without_the_code_says_what_simulates_a_page(filled):
+    """Its URL, with the method, is what the command is given: no digest, also of a POST request."""
+    post = f"REQ:{len(f'{SITE}/search'):040x}"
+    asked = {post: "again", f"{SITE}/4/": "parse", "nowhere": "parse"}
+    written = [f"&#39;POST {SITE}/search&#39;", f"{SITE}/4/", "parse nowhere"]
+
+    with Graphs.open(filled) as graphs:
+        app = create_app(graphs)
+        for (name, task), one in zip(asked.items(), written, strict=True):
+            page = f"/crawls/books/simulate?id={quote(name, safe='')}&task={task}"
+            shown = web_servers.asked(app, "GET", page).text
+            assert f"scrapy itemgraph simulate shop {one}</pre>" in shown
 
 
 def test_the_api_takes_a_url_and_says_what_was_meant(web):
