@@ -1,4 +1,4 @@
-"""When the results of tasks expire by the clock; and which crawls are kept fresh."""
+"""When the results of tasks expire by the clock."""
 
 from __future__ import annotations
 
@@ -22,10 +22,4 @@ def upgrade() -> None:
             autoincrement=False,
         ),
         sa.Column("schedule", sa.JSON(), nullable=False),
-    )
-    op.create_index(
-        "crawls_fresh_idx",
-        "crawls",
-        ["next_at"],
-        postgresql_where=sa.text("keeps_fresh AND state = 'finished'"),
     )

@@ -35,6 +35,7 @@ from scrapy_itemgraph.commands import (
     parsing,
     printing,
     runners,
+    schedules,
     serve,
     simulate,
     status,
@@ -77,6 +78,7 @@ _SECTIONS = (
     work,
     runners,
     jobs,
+    schedules,
     docs,
 )
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from scrapy.exceptions import UsageError
 from scrapy.utils.conf import feed_process_params_from_cli
 
-from scrapy_itemgraph.commands import crawl_views, parsing, printing
+from scrapy_itemgraph.commands import crawl_views, parsing, printing, schedules
 from scrapy_itemgraph.commands.command import Argument
 from scrapy_itemgraph.commands.crawls import CRAWLS
 from scrapy_itemgraph.commands.spiders import spider_class
 from scrapy_itemgraph.model import crawl_waits
 from scrapy_itemgraph.model.crawl_states import Change, NewCrawl, State
+from scrapy_itemgraph.model.schedule_terms import NewSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,6 +77,7 @@ _POLL = 0.2  # seconds
         help="likewise, begun anew; takes ITEMGRAPH_KEEP_ITEMS",
     ),
     *(_NICE, _AT_ONCE, _TAG, _NOTE, _TIME_LIMIT, _RESOURCE, _FRESH),
+    *schedules.RULE,
     Argument("--paused", action="store_true", help="it waits until it is resumed"),
 )
 def add(call: Call) -> None:
@@ -83,9 +85,13 @@ def add(call: Call) -> None:
 
     `-s NAME=VALUE` are settings of its processes. A secret is given as NAME=@env:VARIABLE, and
     stands in the environment of the runner. A crawl that was started by hand with the same spider
-    and arguments goes on as this one.
+    and arguments goes on as this one. With --every, --at or --cron it is started by that schedule
+    alone, and not now.
     """
     given = call.given
+    rule = schedules.rule_of(given)
+    if rule is not None and given.paused:
+        raise UsageError("a crawl that waits for its schedule needs no --paused; leave it out")
     spider_class(call.scrapy_settings, given.spider)
     terms = {name: getattr(given, name) for name in _TERMS if getattr(given, name) is not None}
     new = NewCrawl(
@@ -99,7 +105,8 @@ def add(call: Call) -> None:
         **terms,
     )
     with call.graph(may_create=True) as graph:
-        added = graph.queue.add(new, by=call.by)
+        schedule = None if rule is None else NewSchedule(rule=rule)
+        added = graph.queue.add(new, by=call.by, schedule=schedule)
         crawl = graph.queue.get(added.name)
         waits = list(crawl_waits.sentences(graph.queue.explain(added.name)))
     for warning in added.warnings:

@@ -26,6 +26,7 @@ from scrapy_itemgraph.graph.parts.limits import Limits
 from scrapy_itemgraph.graph.parts.lookup import Lookup
 from scrapy_itemgraph.graph.parts.queue import Queue
 from scrapy_itemgraph.graph.parts.runners import Runners
+from scrapy_itemgraph.graph.parts.schedules import Schedules
 from scrapy_itemgraph.graph.parts.tasks import Tasks
 from scrapy_itemgraph.graph.parts.tokens import Tokens
 from scrapy_itemgraph.graph.prepared import prepare
@@ -90,6 +91,7 @@ class ItemGraph:
         self.lookup = Lookup(transactions)
         self.queue = Queue(transactions)
         self.runners = Runners(transactions)
+        self.schedules = Schedules(transactions)
         self.tasks = Tasks(transactions)
         self.tokens = Tokens(transactions)
 

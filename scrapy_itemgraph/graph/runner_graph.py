@@ -15,7 +15,15 @@ from scrapy_itemgraph.graph import duty_log
 from scrapy_itemgraph.graph.worker_start import WorkerConnections
 from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store import notify
-from scrapy_itemgraph.store.registry import crawl_ends, duties, job_ends, places, runners
+from scrapy_itemgraph.store.registry import (
+    crawl_ends,
+    duties,
+    job_ends,
+    places,
+    runners,
+    schedule_starts,
+    schedules,
+)
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.job_ends import Verdict
     from scrapy_itemgraph.model.jobs import Stop
     from scrapy_itemgraph.model.runners import Assigned, HostState, Look, Terms
+    from scrapy_itemgraph.model.schedule_terms import Schedule
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.store.registry.duties import Duty, Round
     from scrapy_itemgraph.store.registry.processes import NewProcess
@@ -184,6 +193,14 @@ class RunnerGraph:
     async def awaken(self) -> int:
         """Awaken crawls that came to their end and have work all the same; return how many."""
         return await self._call(crawl_ends.awaken_missed)
+
+    async def start_due(self) -> int:
+        """Start crawls whose schedules are due; return how many, 0 when there are no more."""
+        return await self._call(schedule_starts.start_due)
+
+    async def renew_schedules(self) -> list[Schedule]:
+        """Compute anew when schedules are due by the clock; return those that had it otherwise."""
+        return await self._call(schedules.renew)
 
     async def assign(self) -> list[Assigned]:
         """Give the free places the crawls that wait; return the processes to be started."""

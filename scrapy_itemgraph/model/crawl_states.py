@@ -46,6 +46,7 @@ class Event(StrEnum):
     FINISHED = "finished"
     AWAKENED = "awakened"
     SCHEDULED = "scheduled"
+    SCHEDULE_SET = "schedule set"
     ASSIGNED = "assigned"
     STARTED = "started"
     ENDED = "ended"
@@ -121,7 +122,7 @@ class NewCrawl:
 
     `name` is None for the name that a start by hand would give it; `ignored` are the names of
     arguments that make no crawl of their own. `resource` names a limit that one process at a time
-    has.
+    has. It begins at once, or `is_paused`, or waits for what its schedules say (`is_scheduled`).
     """
 
     spider: str
@@ -138,6 +139,7 @@ class NewCrawl:
     resource: str | None = None
     keeps_fresh: bool = False
     is_paused: bool = False
+    is_scheduled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

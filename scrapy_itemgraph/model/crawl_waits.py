@@ -38,7 +38,8 @@ class RunnerView:
 class Waits:
     """What decides whether a crawl runs: itself, and the living runners of its project.
 
-    `into_state` is what brought it into its state, `resource_user` the crawl that has its resource.
+    `into_state` is what brought it into its state, `resource_user` the crawl that has its resource,
+    `schedule` the number of the schedule that is due next, at `due_at`.
     """
 
     crawl: ManagedCrawl
@@ -47,6 +48,8 @@ class Waits:
     processes: int
     runners: Sequence[RunnerView]
     resource_user: str | None
+    schedule: int | None = None
+    due_at: datetime | None = None
 
 
 def refusal(runner: RunnerView, tag: str | None) -> str | None:
@@ -120,6 +123,8 @@ def _of_all_runners(given: Waits) -> str:
 
 def _not_active(given: Waits) -> Iterator[str]:
     one, event = given.crawl, given.into_state
+    if given.due_at is not None:
+        yield f"its schedule {given.schedule} is due next at {given.due_at:%Y-%m-%d %H:%M:%S}Z"
     by = "" if event is None else f" by {event.by}, {event.at:%Y-%m-%d %H:%M:%S}Z"
     yield f"it is {one.state}{by}" + (f": {one.state_reason}" if one.state_reason else "")
     if given.processes:

@@ -74,7 +74,8 @@ class Look:
     """What a runner found in a round: its jobs, and whether there is something else to be done.
 
     `gone` are runners that are dead, `orphans` jobs whose runner and process are; `may_assign` and
-    `may_preempt` say that a crawl waits for which a place is there, or could be.
+    `may_preempt` say that a crawl waits for which a place is there, or could be, `is_due` that a
+    schedule has come.
     """
 
     jobs: tuple[OwnJob, ...]
@@ -82,4 +83,5 @@ class Look:
     orphans: tuple[int, ...] = ()
     may_assign: bool = False
     may_preempt: bool = False
+    is_due: bool = False
     is_draining: bool = False

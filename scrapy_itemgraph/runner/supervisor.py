@@ -76,6 +76,7 @@ class Supervisor:
 
     async def _do_rounds(self) -> None:
         own, news = self._graph.own_news(), self._graph.news()
+        await self._renew_schedules()
         while True:
             await self._round()
             self._has_changed.set()
@@ -105,6 +106,8 @@ class Supervisor:
         self._obey(found)
         await self._tidy(found)
         await self._awaken()
+        while found.is_due and await self._graph.start_due():
+            pass
         while found.may_preempt and await self._graph.preempt():
             pass
         assigned: list[Assigned] = []
@@ -165,6 +168,19 @@ class Supervisor:
         if time.monotonic() - self._awakened_at >= _AWAKEN_EVERY:
             self._awakened_at = time.monotonic()
             await self._graph.awaken()
+
+    async def _renew_schedules(self) -> None:
+        """Have due times by the clock be those of the time zones as this start knows them."""
+        with suppress(DatabaseUnavailableError):  # the rounds say so, and wait for it
+            for one in await self._graph.renew_schedules():
+                logger.warning(
+                    "The schedule %d of the crawl %s (%s) is due at %s now: its time zone's rules "
+                    "are others than before",
+                    one.id,
+                    one.crawl,
+                    one.rule,
+                    one.next_at,
+                )
 
     def _is_stray(self, job: OwnJob) -> bool:
         """Tell whether a job of a place has no process: the answer to its assignment was lost."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,15 +11,18 @@ from scrapy_itemgraph.model import crawl_arguments, input_checks
 from scrapy_itemgraph.model.crawl_arguments import FROM_ENVIRONMENT
 from scrapy_itemgraph.model.crawl_states import Change, State
 from scrapy_itemgraph.store.admin import queue_pages, queue_reports
-from scrapy_itemgraph.store.registry import crawl_queue, place_locks
+from scrapy_itemgraph.store.registry import crawl_queue, place_locks, schedules
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import timedelta
 
+    from sqlalchemy import Connection
+
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
     from scrapy_itemgraph.model.crawl_states import CrawlEvent, ManagedCrawl, NewCrawl
     from scrapy_itemgraph.model.crawl_waits import Waits
+    from scrapy_itemgraph.model.schedule_terms import NewSchedule
 
 
 class Added(NamedTuple):
@@ -39,8 +42,10 @@ class Queue:
     def __init__(self, transactions: CrawlTransactions) -> None:
         self._transactions = transactions
 
-    def add(self, new: NewCrawl, *, by: str) -> Added:
+    def add(self, new: NewCrawl, *, by: str, schedule: NewSchedule | None = None) -> Added:
         """Put a crawl into the queue; one that was started by hand goes on as this one.
+
+        With a `schedule` it is started by that alone, and not now.
 
         Raises:
             OperationError: the name, or a crawl of this spider and arguments, is in the queue; or
@@ -52,7 +57,15 @@ class Queue:
             _check_name(new.name)
         terms = {one.name: getattr(new, one.name) for one in fields(new)}
         _check_terms({**terms, "start_settings": new.settings})
-        return Added(*self._transactions.call(partial(crawl_queue.add, new=new, by=by)))
+
+        def within(connection: Connection) -> Added:
+            wanted = new if schedule is None else replace(new, is_scheduled=True)
+            added = Added(*crawl_queue.add(connection, wanted, by=by))
+            if schedule is not None:
+                schedules.add(connection, added.name, schedule, by=by)
+            return added
+
+        return self._transactions.call(within)
 
     def named(self, names: Collection[str]) -> list[ManagedCrawl]:
         """Return those of some crawls that are in the queue, by name."""

@@ -115,11 +115,6 @@ crawls = Table(
         "id",
         postgresql_where=text("state = 'active'"),
     ),
-    Index(
-        "crawls_fresh_idx",
-        "next_at",
-        postgresql_where=text("keeps_fresh AND state = 'finished'"),
-    ),
 )
 
 runs = Table(

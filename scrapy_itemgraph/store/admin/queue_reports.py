@@ -77,6 +77,11 @@ USERS_OF_RESOURCE = text("""
     LIMIT 1
 """)
 
+NEXT_DUE = text("""
+    SELECT id, next_at FROM schedules
+    WHERE crawl_id = :crawl AND is_enabled AND next_at IS NOT NULL ORDER BY next_at, id LIMIT 1
+""")
+
 NOW = text("SELECT clock_timestamp()")
 
 
@@ -162,6 +167,7 @@ def waits(connection: Connection, name: str) -> Waits:
     asked = {"crawl": number, "project": one.project}
     runners = [RunnerView(**row) for row in connection.execute(RUNNERS, asked).mappings()]
     event = history(connection, name, limit=1, whats=STATE_EVENTS)
+    due = connection.execute(NEXT_DUE, {"crawl": number}).first()
     return Waits(
         crawl=one,
         now=connection.execute(NOW).scalar_one(),
@@ -169,4 +175,6 @@ def waits(connection: Connection, name: str) -> Waits:
         processes=len(processes(connection, name)),
         runners=tuple(runners),
         resource_user=connection.execute(USERS_OF_RESOURCE, {"crawl": number}).scalar(),
+        schedule=None if due is None else due.id,
+        due_at=None if due is None else due.next_at,
     )

@@ -131,6 +131,7 @@ def add(connection: Connection, new: NewCrawl, *, by: str) -> tuple[str, list[st
     if row.state is not None:
         raise _is_there(started.name, row.state, is_named=new.name is not None)
     state = State.PAUSED if new.is_paused else State.ACTIVE
+    state = State.FINISHED if new.is_scheduled else state
     given = {name: getattr(new, name) for name in ("spider", "project", *_PLAIN)} | {
         "crawl": row.id,
         "by": by,

@@ -18,6 +18,7 @@ from scrapy_itemgraph.postgres import engine, server_clock
 from scrapy_itemgraph.store import notify
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.crawl_events import lock_queue, note
+from scrapy_itemgraph.store.registry import schedule_starts
 from scrapy_itemgraph.store.sql_conditions import IS_SURELY_DEAD
 
 if TYPE_CHECKING:
@@ -268,6 +269,7 @@ def look(connection: Connection, runner_id: int, process_id: int) -> Look | None
         orphans=tuple(connection.execute(ORPHANS, untrusted).scalars()),
         may_assign=runner.starts and _waits(connection, runner, here),
         may_preempt=_may_preempt(connection, runner, here),
+        is_due=schedule_starts.is_anything_due(connection),
         is_draining=runner.is_draining,
     )
 

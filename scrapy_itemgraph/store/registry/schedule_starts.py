@@ -1,0 +1,211 @@
+"""Starts of crawls by their schedules: each due time at most once, whatever dies.
+
+A due time becomes a job in the transaction that moves its schedule on. A job that waits has its
+crawl begin another run when its moment has come and the crawl is at its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model import schedules as rules
+from scrapy_itemgraph.model.crawl_states import Event, State
+from scrapy_itemgraph.model.jobs import JobState
+from scrapy_itemgraph.model.schedule_terms import stored_rule
+from scrapy_itemgraph.model.schedules import CatchUp, Overlap
+from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store.crawl_events import lock_queue
+from scrapy_itemgraph.store.registry import crawl_queue, notices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+STEP = 50  # schedules, or crawls, of one transaction
+
+MISSED = "schedule missed"
+"""What the notice of due times is called that nobody noticed in time."""
+
+# Whether a crawl `c` runs, or waits to.
+_IS_BUSY = """(c.state = 'active' OR EXISTS (
+            SELECT FROM jobs j WHERE j.crawl_id = c.id AND j.ended_at IS NULL))"""
+
+# A schedule whose runs wait for each other stays due while its crawl is busy.
+_IS_DUE = f"""s.is_enabled AND s.next_at <= :now
+        AND NOT ((s.overlap = 'queue' OR s.catch_up = 'all') AND {_IS_BUSY})"""
+
+DUE = text(f"""
+    SELECT s.id, s.crawl_id, c.name AS crawl, c.state, {_IS_BUSY} AS is_busy, s.kind, s.spec,
+        s.time_zone, s.starts_at, s.catch_up, s.overlap, s.grace, s.jitter, s.next_at
+    FROM schedules s JOIN crawls c ON c.id = s.crawl_id
+    WHERE {_IS_DUE}
+    ORDER BY s.next_at LIMIT :step
+    FOR NO KEY UPDATE OF s SKIP LOCKED
+""")  # noqa: S608 - our own conditions
+
+# Jobs that wait while their crawl is at its end, and whose moment has come.
+_WAITING = """jobs j JOIN crawls c ON c.id = j.crawl_id
+    WHERE j.ended_at IS NULL AND j.state = 'pending' AND c.state = 'finished'
+        AND (j.not_before IS NULL OR j.not_before <= :now)"""
+
+ANYTHING = text(f"""
+    SELECT EXISTS (SELECT FROM schedules s JOIN crawls c ON c.id = s.crawl_id WHERE {_IS_DUE})
+        OR EXISTS (SELECT FROM {_WAITING})
+""")  # noqa: S608 - likewise
+
+MAKE = text("""
+    INSERT INTO jobs (crawl_id, origin, schedule_id, due_at, not_before, state, reason, ended_at)
+    SELECT made.crawl, 'runner', made.schedule, made.due_at, made.not_before, made.state,
+        made.reason, CASE WHEN made.reason IS NOT NULL THEN clock_timestamp() END
+    FROM unnest(CAST(:crawls AS int[]), CAST(:schedules AS int[]),
+        CAST(:due AS timestamptz[]), CAST(:not_before AS timestamptz[]), CAST(:states AS text[]),
+        CAST(:reasons AS text[]))
+        AS made(crawl, schedule, due_at, not_before, state, reason)
+    ON CONFLICT (schedule_id, due_at) DO NOTHING
+""")
+
+MOVE_ON = text("""
+    UPDATE schedules s SET next_at = moved.next_at, last_at = moved.last_at,
+        missed = least(CAST(s.missed AS bigint) + moved.missed, 2147483647)
+    FROM unnest(CAST(:schedules AS int[]), CAST(:next_at AS timestamptz[]),
+        CAST(:last_at AS timestamptz[]), CAST(:missed AS int[]))
+        AS moved(id, next_at, last_at, missed)
+    WHERE s.id = moved.id
+""")
+
+READY = text(f"""
+    SELECT DISTINCT ON (j.crawl_id) j.crawl_id, j.id AS job, j.schedule_id, j.due_at
+    FROM {_WAITING}
+    ORDER BY j.crawl_id, j.id LIMIT :step
+""")  # noqa: S608 - our own condition
+
+
+class _Step(NamedTuple):
+    """What becomes of a schedule that is due: a job, if one is made, and when it is due next."""
+
+    schedule: int
+    crawl_id: int
+    crawl: str
+    due_at: datetime | None
+    not_before: datetime | None
+    refusal: str | None
+    next_at: datetime | None
+    last_at: datetime
+    missed: int
+
+
+def is_anything_due(connection: Connection) -> bool:
+    """Tell whether `start_due` has something to do."""
+    now = connection.execute(engine.NOW).scalar_one()
+    return bool(connection.execute(ANYTHING, {"now": now}).scalar_one())
+
+
+def start_due(connection: Connection, now: datetime | None = None) -> int:
+    """Make jobs of due times, and have crawls at their end begin the runs that wait.
+
+    Returns how many schedules moved on, and crawls began; 0: nothing is due any more. `now` is the
+    database's moment, where it is left out.
+    """
+    engine.hot_path(connection)
+    lock_queue(connection)
+    moment: datetime = now or connection.execute(engine.NOW).scalar_one()
+    given = {"now": moment, "step": STEP}
+    steps = _steps(connection.execute(DUE, given).all(), moment)
+    if steps:
+        _make(connection, [one for one in steps if one.due_at is not None])
+        _move_on(connection, steps)
+    ready = connection.execute(READY, given).all()
+    for row in ready:
+        _begin(connection, row)
+    return len(steps) + len(ready)
+
+
+def _steps(rows: Sequence[Any], now: datetime) -> list[_Step]:
+    """Return what becomes of schedules that are due; of a crawl one after the other."""
+    busy: set[int] = set()  # crawls that get a job here
+    steps: list[_Step] = []
+    for row in rows:
+        is_busy = row.is_busy or row.crawl_id in busy
+        waits = row.overlap == Overlap.QUEUE or row.catch_up == CatchUp.ALL
+        if is_busy and waits:
+            continue  # it stays due
+        step = _step(row, now, is_busy=is_busy)
+        steps.append(step)
+        if step.due_at is not None and step.refusal is None:
+            busy.add(row.crawl_id)
+    return steps
+
+
+def _step(row: Any, now: datetime, *, is_busy: bool) -> _Step:
+    rule = stored_rule(row.kind, row.spec, row.time_zone, row.starts_at)
+    catch_up = CatchUp(row.catch_up)
+    fired = rules.fire(rule, row.next_at, now, catch_up=catch_up, grace=row.grace)
+    refusal = _refusal(row.state, is_busy=is_busy)
+    runs, next_at, last_at = fired.runs, fired.next_at, fired.last_at
+    if len(runs) > 1 and refusal is None:  # one at a time: the rest stays due
+        next_at, last_at = runs[1], runs[0]
+    due_at = None if not runs else runs[0] if refusal is None else runs[-1]
+    later = None
+    if due_at is not None and row.jitter is not None:
+        later = due_at + rules.jitter(row.id, due_at, row.jitter)
+    return _Step(
+        schedule=row.id,
+        crawl_id=row.crawl_id,
+        crawl=row.crawl,
+        due_at=due_at,
+        not_before=later,
+        refusal=refusal,
+        next_at=next_at,
+        last_at=last_at,
+        missed=fired.missed,
+    )
+
+
+def _refusal(state: str, *, is_busy: bool) -> str | None:
+    """Return why a crawl is not started at a due time; None: it is."""
+    if state in {State.PAUSED, State.ABORTED}:
+        return f"the crawl was {state} when it was due"
+    return "the crawl was still active when it was due" if is_busy else None
+
+
+def _make(connection: Connection, steps: Sequence[_Step]) -> None:
+    columns = {
+        "crawls": [one.crawl_id for one in steps],
+        "schedules": [one.schedule for one in steps],
+        "due": [one.due_at for one in steps],
+        "not_before": [one.not_before for one in steps],
+        "states": [JobState.CANCELLED if one.refusal else JobState.PENDING for one in steps],
+        "reasons": [one.refusal for one in steps],
+    }
+    if steps:
+        connection.execute(MAKE, columns)
+
+
+def _move_on(connection: Connection, steps: Sequence[_Step]) -> None:
+    columns = {
+        "schedules": [one.schedule for one in steps],
+        "next_at": [one.next_at for one in steps],
+        "last_at": [one.last_at for one in steps],
+        "missed": [one.missed for one in steps],
+    }
+    connection.execute(MOVE_ON, columns)
+    for one in steps:
+        if one.missed:
+            told = {"crawl": one.crawl, "schedule": one.schedule, "missed": one.missed}
+            notices.write(connection, one.crawl_id, MISSED, **told, last_at=str(one.last_at))
+
+
+def _begin(connection: Connection, row: Any) -> None:
+    """Have a crawl at its end begin another run, behind all who wait."""
+    told: dict[str, Any] = {"job": row.job}
+    by = "a job that waits"
+    if row.schedule_id is not None:
+        by = f"schedule {row.schedule_id}"
+        told |= {"schedule": row.schedule_id, "due_at": str(row.due_at)}
+    crawl_queue.put(
+        connection, row.crawl_id, State.ACTIVE, Event.SCHEDULED, by=by, requeue=True, **told
+    )
