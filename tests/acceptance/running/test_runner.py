@@ -7,10 +7,13 @@ import signal
 from datetime import timedelta
 from pathlib import Path
 
+import sqlalchemy as sa
 from support import queued, servers
 from support.projects import Project, until
 
 from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.model.schedule_terms import NewSchedule
+from scrapy_itemgraph.model.schedules import Rule
 
 # A crawl that goes on, whatever its site does.
 ENDLESS = """
@@ -177,3 +180,37 @@ def test_a_runner_waits_for_its_database_and_another_takes_over_from_it(project,
             ("a", "cancelled", 1),
             ("b", "cancelled", 1),
         ]
+
+
+def test_a_runner_starts_crawls_by_their_schedule(project, site):
+    """SS-6: when it is due a process of the crawl runs, and knows which due time it is for."""
+    project.write(
+        """
+    import os
+
+    class S(scrapy.Spider):
+        name = "s"
+
+        async def start(self):
+            print("due at", os.environ["ITEMGRAPH_DUE_AT"], flush=True)
+            return
+            yield
+    """
+    )
+    queued.add(project, "books", is_scheduled=True)
+    every = NewSchedule(rule=Rule.read({"every": "1m"}))
+    with ItemGraph.open(project.url) as graph:
+        made = graph.schedules.add("books", every, by="ann")
+    runner = queued.work(project)
+    with queued.transaction(project.url) as connection:
+        connection.execute(sa.text("UPDATE schedules SET next_at = now()"))
+
+    until(lambda: project.rows("SELECT FROM jobs WHERE state = 'completed'"), project.log)
+    queued.end(project, runner)
+
+    ((schedule, due_at, output, state),) = project.rows(
+        "SELECT j.schedule_id, j.due_at, j.output, c.state FROM jobs j "
+        "JOIN crawls c ON c.id = j.crawl_id"
+    )
+    assert (schedule, state) == (made.id, "finished")
+    assert f"due at {due_at.isoformat()}" in output
