@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class WorkerJob:
     """The job of one worker; of a crawl that nobody steers it asks and writes nothing.
 
-    `number` is that of its job; None where it has none, or none yet.
+    `number` is that of its job; None where it has none, or none yet. `is_of_runner`: a runner made
+    it, and started this process.
     """
 
     def __init__(
@@ -42,9 +43,10 @@ class WorkerJob:
         self._call = transactions.call
         self._own = own
         self._scrapyd_job = scrapyd_job
-        self._is_of_runner = of_runner is not None
+        self.is_of_runner = of_runner is not None
         self._is_superseded = of_runner is not None and of_runner.has_ended
         self._state = state
+        self._is_crawl_over = False  # it was, as this process began
         self._news = asyncio.Event()
 
     @property
@@ -56,17 +58,21 @@ class WorkerJob:
 
     def lock(self, connection: Connection) -> None:
         """Lock the queue, if a job is made: before the crawl's row is locked."""
-        if self.is_steered and not self._is_of_runner:
+        if self.is_steered and not self.is_of_runner:
             crawl_events.lock_queue(connection)
 
     def join(self, connection: Connection, worker_id: int) -> None:
         """Have the worker run its job, which is made where no runner has made it."""
         if not self.is_steered:
             return
-        if not self._is_of_runner:
+        if not self.is_of_runner:
             self.number = self._make(connection, worker_id)
         elif self.number is not None and not jobs.join(connection, self.number, worker_id):
             self._is_superseded = True
+
+    def see_end(self) -> None:
+        """Take note that the crawl had come to its end before this process began."""
+        self._is_crawl_over = True
 
     # While it works
 
@@ -103,8 +109,12 @@ class WorkerJob:
         wishes = jobs.wishes(connection, self._own.id) if self.is_steered else None
         if wishes is None:
             return None
-        is_superseded = self._is_of_runner and wishes.job is None
-        order = StopOrder.of(wishes, is_superseded=is_superseded or self._is_superseded)
+        is_superseded = self.is_of_runner and wishes.job is None
+        order = StopOrder.of(
+            wishes,
+            is_superseded=is_superseded or self._is_superseded,
+            is_over=self._is_crawl_over,
+        )
         if order is not None:
             self._news.set()
         return order
@@ -115,7 +125,7 @@ class WorkerJob:
 
     def leave(self, connection: Connection, reason: str) -> None:
         """End the job, unless that is its runner's to end."""
-        if self.number is not None and not self._is_of_runner:
+        if self.number is not None and not self.is_of_runner:
             jobs.leave(connection, self._own.id, reason)
 
 

@@ -137,9 +137,15 @@ class StopOrder:
     sentence: str
 
     @classmethod
-    def of(cls, wishes: Wishes, *, is_superseded: bool) -> StopOrder | None:
-        """Return what wishes come to; None where the process goes on."""
+    def of(cls, wishes: Wishes, *, is_superseded: bool, is_over: bool = False) -> StopOrder | None:
+        """Return what wishes come to; None where the process goes on.
+
+        `is_over`: the crawl had come to its end before the process began.
+        """
         stop = wishes.stop
         if stop is not None:
             return cls(reason=REASONS[stop], sentence=wishes.sentence)
+        if is_over:
+            sentence = f"Others brought the crawl {wishes.crawl!r} to its end as this process began"
+            return cls(reason="finished", sentence=sentence)
         return cls(reason=SUPERSEDED, sentence=wishes.sentence) if is_superseded else None

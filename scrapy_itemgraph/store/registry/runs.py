@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model.crawl_states import State
 from scrapy_itemgraph.model.tallies import added_up
 from scrapy_itemgraph.model.work import Remaining
 from scrapy_itemgraph.postgres import engine, server_clock
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 MOST_OF_ERROR = 1000  # characters of an error sentence that are kept
 
-LOCK_CRAWL = text("SELECT run FROM crawls WHERE id = :crawl FOR NO KEY UPDATE")
+LOCK_CRAWL = text("SELECT run, state FROM crawls WHERE id = :crawl FOR NO KEY UPDATE")
 
 # Whoever joins a run has its row, and so has whoever leaves it: one of the two sees the other.
 CURRENT = text("""
@@ -188,21 +189,28 @@ REMAINING = text(f"""
 
 
 class Run(NamedTuple):
-    """A run of a crawl: its number, from 1, and when it began."""
+    """A run of a crawl: its number, from 1, when it began, and whether all of it was over then."""
 
     number: int
     started_at: datetime
+    is_over: bool = False
 
 
-def join(connection: Connection, crawl_id: int) -> Run:
+def join(connection: Connection, crawl_id: int, *, for_queue: bool = False) -> Run:
     """Return the crawl's run: the one under way, or a new one if none is.
 
     One is under way while its work is not done, a worker lives, or no `start()` came to its end.
     Called in the transaction that registers the worker, before that; so of two workers that start
     together one begins the run and the other joins it.
+
+    A process `for_queue` is started by a runner, to go on with an active crawl. Where others have
+    brought that to its end by now there is nothing to go on with: the run that is over is returned.
     """
-    here = {"crawl": crawl_id, "run": connection.execute(LOCK_CRAWL, {"crawl": crawl_id}).scalar()}
+    crawl = connection.execute(LOCK_CRAWL, {"crawl": crawl_id}).one()
+    here = {"crawl": crawl_id, "run": crawl.run}
     row = connection.execute(CURRENT, here).first()
+    if for_queue and row is not None and row.is_finished and crawl.state == State.FINISHED:
+        return Run(row.number, row.started_at, is_over=True)
     if row is not None and not row.is_finished:
         here["started_at"] = row.started_at
         engine.hot_path(connection)

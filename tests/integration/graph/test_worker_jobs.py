@@ -179,6 +179,34 @@ def test_a_process_of_a_runner_works_on_its_jobs_crawl_until_that_is_ended(datab
     ]
 
 
+def test_a_process_that_begins_after_the_crawls_end_ends_at_once(database, name):
+    """MNB-3: others were faster than its start: it begins no other run, which fetched all again."""
+    number = steering.committed(database, a_job, name)
+
+    async def run() -> None:
+        async with worker(database, runners_job=number) as graph:
+            await graph.run.mark_started()
+            await graph.run.mark_started()
+            await graph.upkeep.keep_up()
+            assert await graph.run.finish()
+        late = steering.committed(database, a_job, name)
+        async with worker(database, runners_job=late) as graph:
+            order = await graph.job.look()
+            assert order is not None
+            assert order.reason == "finished"
+            assert "brought the crawl 's' to its end as this process began" in order.sentence
+        async with worker(database) as graph:
+            assert await graph.job.look() is None
+            assert graph.run.number == 2
+
+    asyncio.run(run())
+
+    assert rows(database, "SELECT number, is_finished FROM runs ORDER BY number") == [
+        (1, True),
+        (2, False),
+    ]
+
+
 def test_a_process_that_inherited_the_environment_of_a_runners_one_is_by_hand(
     database, name, caplog
 ):

@@ -1,0 +1,273 @@
+"""The queue under fire: many crawls, few places, changes of mind, and a kill a minute.
+
+    python tests/chaos/queued_crawls.py --crawls 300 --kill-every 60 --changes 60
+
+In the end each crawl has fetched the pages that it would have fetched undisturbed and kept what it
+scraped of each once, and a model that replays what happened agrees with every assignment and every
+preemption. How long places were empty after a kill is printed. `make chaos` runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support import queued, servers, sites
+from support.projects import Project, until
+from support.queue_replay import Replay
+
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.model.crawl_states import Change, State
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from datetime import datetime
+
+# Each page leads to two more, as far as there are.
+SPIDER = """
+class S(scrapy.Spider):
+    name = "s"
+
+    def __init__(self, pages, **given):
+        super().__init__(**given)
+        self.pages = int(pages)
+
+    async def start(self):
+        yield self.page(1)
+
+    def page(self, number):
+        return scrapy.Request(f"{SITE}/page/{self.key}/{number}")
+
+    def parse(self, response):
+        number = int(response.url.rpartition("/")[2])
+        yield {"url": response.url}
+        for each in (2 * number, 2 * number + 1):
+            if each <= self.pages:
+                yield self.page(each)
+"""
+SETTINGS = 'ITEMGRAPH_KEEP_ITEMS = True\nLOG_LEVEL = "INFO"\nITEMGRAPH_LEASE = 10\n'
+RUNNERS = {
+    "one": ("--processes", "2", "--tag", "big", "--tag", "gpu"),
+    "two": (
+        "--processes",
+        "1",
+    ),
+    "only": ("--processes", "1", "--tag", "proxy", "--only-tagged"),
+}
+TAGS = (None, None, None, "big", "gpu", "proxy")
+AIMS = {"process": 5.0, "runner": 10.0, "all": 10.0}
+STALLED = 600.0  # seconds without an end of a crawl
+
+
+@dataclass
+class Field:
+    """A project with its runners, which are started again as systemd would."""
+
+    project: Project
+    choice: random.Random
+    crawls: dict[str, int]  # the pages of each
+    runners: dict[str, subprocess.Popen] = field(default_factory=dict)
+    kills: list[tuple[str, datetime, dict[tuple[str, int], int]]] = field(default_factory=list)
+
+    def keep_running(self) -> None:
+        """Start each runner that does not run."""
+        for name, options in RUNNERS.items():
+            if name not in self.runners or self.runners[name].poll() is not None:
+                self.runners[name] = queued.work(self.project, "--name", name, *options)
+
+    def kill(self, what: str) -> None:
+        """Kill a process, a runner, or all."""
+        rows = self.project.rows(
+            "SELECT r.name, p.number, j.id, j.process_id FROM places p "
+            "JOIN runners r ON r.id = p.runner_id JOIN jobs j ON j.id = p.job_id "
+            "WHERE j.process_id IS NOT NULL AND j.worker_id IS NOT NULL"
+        )
+        self.choice.shuffle(rows)
+        if what == "process":
+            rows = rows[:1]
+        elif what == "runner":
+            rows = [row for row in rows if row[0] == rows[0][0]]
+        ((now,),) = self.project.rows("SELECT clock_timestamp()")
+        if what != "process":
+            for name in {row[0] for row in rows}:
+                with suppress(ProcessLookupError):
+                    self.runners[name].kill()
+        for *_, process in rows:
+            if what != "runner":
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        if rows:
+            self.kills.append((what, now, {(name, place): job for name, place, job, _ in rows}))
+
+    def change(self, graph: ItemGraph) -> None:
+        """Have somebody change their mind about a crawl; what cannot be done is not."""
+        name = self.choice.choice(list(self.crawls))
+        queue, choice = graph.queue, self.choice
+        what = choice.choice(
+            [
+                lambda: queue.set(name, nice=choice.randint(-2, 2), by="ann"),
+                lambda: queue.set(name, tag=choice.choice(TAGS), by="ann"),
+                lambda: queue.set(name, concurrency=choice.randint(0, 3), by="ann"),
+                *(partial(queue.change, name, change, by="ann") for change in Change),
+            ]
+        )
+        with suppress(OperationError):
+            what()
+
+    def settle(self, graph: ItemGraph) -> None:
+        """Have all crawls go on."""
+        again = {State.PAUSED: Change.RESUME, State.ABORTED: Change.REVIVE}
+        for crawl in graph.queue.list([State.ACTIVE, *again]):
+            with suppress(OperationError):
+                if crawl.concurrency == 0:
+                    graph.queue.set(crawl.name, concurrency=1, by="ann")
+                if crawl.state in again:
+                    graph.queue.change(crawl.name, again[crawl.state], by="ann")
+
+
+def add(project: Project, choice: random.Random, count: int) -> dict[str, int]:
+    """Put crawls into the queue, the last of which wait for a resource; return their pages."""
+    crawls = {f"crawl {number}": choice.randint(1, 200) for number in range(count)}
+    for number, (name, pages) in enumerate(crawls.items()):
+        queued.add(
+            project,
+            name,
+            arguments={"pages": str(pages), "key": str(number)},
+            nice=choice.randint(-2, 2),
+            concurrency=choice.choice([0, 1, 1, 2, 3]),
+            tag=choice.choice(TAGS),
+            resource="site" if number >= count - count // 15 else None,
+        )
+    return crawls
+
+
+def run(one: Field, arguments: argparse.Namespace) -> None:
+    """Kill and change until all crawls have ended."""
+    whats = itertools.cycle(AIMS)
+    kill_at = time.monotonic() + arguments.kill_every
+    changes, ended, seen_at = arguments.changes, 0, time.monotonic()
+    with ItemGraph.open(one.project.url) as graph:
+        one.keep_running()
+        until(lambda: len(one.project.rows("SELECT FROM runners")) == len(RUNNERS))
+        for name in one.choice.sample(list(one.crawls), len(one.crawls) // 30):
+            with suppress(OperationError):
+                where = "one" if one.crawls[name] % 2 else "two"
+                graph.queue.lock(name, where, until_finished=True, by="ann")
+        while (left := one.project.rows(LEFT)[0][0]) > 0:
+            time.sleep(arguments.kill_every / 15)
+            one.keep_running()
+            if changes:
+                changes -= 1
+                one.change(graph)
+            else:
+                one.settle(graph)
+            if time.monotonic() >= kill_at:
+                kill_at = time.monotonic() + arguments.kill_every
+                one.kill(next(whats))
+                print(f"{len(one.kills)} kills, {left} crawls left, {changes} changes", flush=True)
+            if left != ended:
+                ended, seen_at = left, time.monotonic()
+            assert time.monotonic() - seen_at < STALLED, one.project.rows(STATES)
+
+
+LEFT = "SELECT count(*) FROM crawls WHERE state <> 'finished'"
+STATES = "SELECT name, state, state_reason, next_at FROM crawls WHERE state <> 'finished'"
+KEPT = "SELECT c.name, j.fields->>'url' FROM journal j JOIN crawls c ON c.id = j.crawl_id"
+OPEN = "SELECT id FROM jobs WHERE ended_at IS NULL"
+STARTS = """
+    SELECT r.name, j.place, j.id, j.started_at FROM jobs j JOIN runners r ON r.id = j.runner_id
+    WHERE j.place IS NOT NULL ORDER BY j.id"""
+
+
+def wrongs(one: Field, replay: Replay) -> Iterator[str]:
+    """Return what is not as it would have been undisturbed."""
+    yield from replay.wrongs
+    kept: dict[str, Counter[int]] = defaultdict(Counter)
+    for name, url in one.project.rows(KEPT):
+        kept[name][int(url.rpartition("/")[2])] += 1
+    for name, pages in one.crawls.items():
+        if kept[name] != Counter(range(1, pages + 1)):
+            extra, missing = kept[name] - Counter(range(1, pages + 1)), pages - len(kept[name])
+            yield f"{name}: {missing} of {pages} pages are missing, more than once: {extra}"
+    yield from (f"job {job} is open" for (job,) in one.project.rows(OPEN))
+
+
+def figures(one: Field) -> Iterator[str]:
+    """Return how long places were empty that were killed, until another process was started."""
+    starts = one.project.rows(STARTS)
+    found: dict[str, list[float]] = defaultdict(list)
+    for what, at, places in one.kills:
+        for (runner, place), job in places.items():
+            after = (s for r, p, j, s in starts if (r, p) == (runner, place) and j > job and s > at)
+            started = next(after, None)
+            if started is not None:
+                found[what].append((started - at).total_seconds())
+    for what, aim in AIMS.items():
+        if seconds := found[what]:
+            middle = statistics.median(seconds)
+            met = "met" if middle <= aim else "NOT met"
+            yield (
+                f"a place runs again after kill -9 of {what}: median {middle:.1f} s, "
+                f"worst {max(seconds):.1f} s, {len(seconds)} times; aim {aim:g} s: {met}"
+            )
+
+
+def main() -> int:
+    """Run it all; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--crawls", type=int, default=300)
+    parser.add_argument("--kill-every", type=float, default=60.0, help="seconds")
+    parser.add_argument("--changes", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    choice = random.Random(arguments.seed)
+    began = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="itemgraph-chaos-") as directory,
+        servers.own_postgres() as server,
+        sites.site() as site,
+    ):
+        project = Project(Path(directory), server.url, site.url).write(SPIDER, SETTINGS)
+        project.scrapy("itemgraph", "init")
+        one = Field(project, choice, add(project, choice, arguments.crawls))
+        try:
+            run(one, arguments)
+            for runner in one.runners.values():
+                runner.send_signal(signal.SIGTERM)
+            for runner in one.runners.values():
+                runner.wait(60)
+        finally:
+            for process in project.started:
+                process.kill()
+                process.wait()
+        with queued.transaction(project.url) as connection:
+            replay = Replay().read(connection)
+        found = list(wrongs(one, replay))
+        counts = ", ".join(f"{what} {count}" for what, count in sorted(replay.counts.items()))
+        print(f"{time.monotonic() - began:.0f} s; events: {counts}")
+        print(f"{sum(site.hits.values()):,} requests for {sum(one.crawls.values()):,} pages")
+        print(*figures(one), sep="\n")
+        print(*found or ["nothing lost, nothing twice, and the model agrees"], sep="\n")
+        return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
